@@ -1,6 +1,6 @@
 //! What an agent of a fleet says of a pair.
 
-use h2lab_model::bulk::{BulkRecord, Further, TransferOutcome};
+use h2lab_model::bulk::{BulkRecord, Overflow, TransferOutcome};
 use h2lab_model::fleet::{Ending, PairFigures};
 
 use crate::bulk::Summary;
@@ -20,7 +20,7 @@ pub fn pair_figures(record: &BulkRecord) -> PairFigures {
             }
         }
     }
-    let Further { files, bytes, .. } = record.further;
+    let Overflow { files, bytes, .. } = record.overflow;
     if files > 0 {
         let is_complete = |ending: &&mut Ending| ending.outcome == TransferOutcome::Complete;
         match endings.iter_mut().find(is_complete) {

@@ -35,6 +35,11 @@ fn main() -> anyhow::Result<ExitCode> {
     let _server = server.first().map(|command| shell(Side::Server, command).spawn()).transpose()?;
     let status = shell(Side::Client, client).status()?;
     let result = pump.stop()?;
-    eprintln!("{:#?}\n{:?}, {} packets in the ledger", result.summary, result.priority, result.packets.len());
+    eprintln!(
+        "{:#?}\n{:?}, {} packets in the packet log",
+        result.summary,
+        result.priority,
+        result.packets.len()
+    );
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

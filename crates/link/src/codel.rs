@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_heeds_drops_ends_with_a_queue_below_target() {
+    fn a_sender_that_honours_drops_ends_with_a_queue_below_target() {
         let mut bench = Bench::new();
         // A caricature of TCP: first a burst of 40, then 1.1 packets for each that leaves; a drop takes 30 % of that, which
         // come back within 600 ms.

@@ -69,7 +69,7 @@ fn complete(header: &mut [u8], payload: &[u8], from: usize, offset: usize) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Frame;
+    use super::super::IpPacket;
     use super::super::testing::{Sample, samples, sum};
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
         packet.extend_from_slice(&sum(&pseudo).to_be_bytes());
         packet.extend_from_slice(&[1, 2, 3, 4]);
         let checksum = Checksum::Partial { start: 40, offset: 6 };
-        let frame = Frame::read(packet, Offload { segment: None, checksum }).unwrap();
+        let frame = IpPacket::read(packet, Offload { segment: None, checksum }).unwrap();
         let (mut header, mut payload) = (Vec::new(), Vec::new());
         write_corrupted(frame.segment(0), 15, &mut header, &mut payload);
         assert_eq!(payload, [1, 3, 3, 4]);

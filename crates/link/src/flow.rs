@@ -26,7 +26,7 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// For a link. Flows are told apart only where an impairment asks for it: looking one up takes as long as all the rest
+    /// For a link. Flows are distinguished only where an impairment asks for it: looking one up takes as long as all the rest
     /// of a packet's way.
     pub fn of(link: &LinkSpec) -> Self {
         let is_needed = [&link.uplink, &link.downlink]

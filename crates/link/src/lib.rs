@@ -2,7 +2,7 @@
 //!
 //! Start at [`Pipe`], one direction: [`Pipe::admit`] a packet, [`Pipe::enqueue`] what passes, [`Pipe::poll`] what is due, sleep
 //! until [`Pipe::next_at`]. [`Flows`] number the flows of both directions. Each impairment has a file of its own.
-//! Devices hand over super-packets: [`Frame`] cuts them before, [`may_follow`] and [`write_header`] merge the survivors after.
+//! Devices hand over super-packets: [`IpPacket`] cuts them before, [`may_follow`] and [`write_header`] merge the survivors after.
 //!
 //! Never contains: devices, a clock, HTTP.
 #![forbid(unsafe_code)]
@@ -75,4 +75,4 @@ pub use packet::{Checksum, Endpoint, Flow, FlowNumber, Offload, Packet};
 pub use pipe::{Admission, DirectionTotals, DropCause, Marks, Passage, Pipe};
 pub use reorder::{Displacement, Reorder};
 pub use script::{Among, PacketKind, ScriptLine};
-pub use segment::{Frame, FrameError, Segment, write_header};
+pub use segment::{IpPacket, IpPacketError, Segment, write_header};

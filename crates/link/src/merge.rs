@@ -1,7 +1,7 @@
 //! Merging: survivors that are due together leave as one super-packet again.
 //!
 //! The rules are those by which a receiving kernel's GRO merges: what leaves here as one, a network card's driver would
-//! have made one. Each packet has met its own draw, queue and ledger entry before; and none waits for another to be
+//! have made one. Each packet has met its own draw, queue and packet log entry before; and none waits for another to be
 //! merged with.
 
 use super::packet::flag;
@@ -59,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::testing::{Sample, samples};
-    use super::super::{Frame, Offload, write_header};
+    use super::super::{IpPacket, Offload, write_header};
     use super::*;
 
     /// Merges what may be merged, in order; each packet that leaves, with what is left to the device.
@@ -77,7 +77,7 @@ mod tests {
         packets
     }
 
-    fn segments(frames: &[Frame]) -> Vec<Segment<'_>> {
+    fn segments(frames: &[IpPacket]) -> Vec<Segment<'_>> {
         frames.iter().flat_map(|frame| (0..frame.segments()).map(|index| frame.segment(index))).collect()
     }
 
@@ -217,7 +217,7 @@ mod tests {
             let expected: Vec<_> = survivors.iter().map(wire).collect();
             let merged = merge(&survivors);
             prop_assert!(merged.len() <= expected.len());
-            let frames: Vec<_> = merged.into_iter().map(|(b, o)| Frame::read(b, o).unwrap()).collect();
+            let frames: Vec<_> = merged.into_iter().map(|(b, o)| IpPacket::read(b, o).unwrap()).collect();
             let again: Vec<_> = segments(&frames).iter().map(wire).collect();
             prop_assert_eq!(again, expected);
         }

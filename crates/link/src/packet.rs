@@ -29,7 +29,7 @@ pub struct Flow {
 pub struct FlowNumber(u32);
 
 impl FlowNumber {
-    /// No flow: neither TCP nor UDP, or nobody asked for flows to be told apart.
+    /// No flow: neither TCP nor UDP, or nobody asked for flows to be distinguished.
     pub const NONE: Self = Self(0);
 
     /// The flow with this number; 0 is none.

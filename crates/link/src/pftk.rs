@@ -156,8 +156,9 @@ mod tests {
     }
 
     fn link(delay_ms: u64, up: LossModel, down: LossModel) -> LinkSpec {
-        let way = |loss| Impairment { delay: Duration::from_millis(delay_ms), loss, ..Impairment::default() };
-        LinkSpec { uplink: way(up), downlink: way(down) }
+        let impairment =
+            |loss| Impairment { delay: Duration::from_millis(delay_ms), loss, ..Impairment::default() };
+        LinkSpec { uplink: impairment(up), downlink: impairment(down) }
     }
 
     #[test]

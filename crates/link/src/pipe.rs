@@ -265,7 +265,7 @@ impl<T> Pipe<T> {
         self.dropped.pop_front().map(|(passage, payload)| (passage, DropCause::CodelDropped, payload))
     }
 
-    /// The ledger's totals up to now.
+    /// The packet log's totals up to now.
     pub fn totals(&self) -> DirectionTotals {
         let inside = self.delay.inside() + self.bottleneck.as_ref().map_or(0, Bottleneck::inside);
         DirectionTotals { in_flight: inside as u64, ..self.totals }

@@ -16,7 +16,7 @@ const LARGEST: usize = 65_535;
 
 /// Why a packet cannot cross the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
+pub enum IpPacketError {
     /// Neither IPv4 nor IPv6, or it ends before its headers do.
     #[error("not an IP packet")]
     NotIp,
@@ -30,7 +30,7 @@ pub enum FrameError {
 
 /// A packet as a device hands it over: one packet of the wire, or a super-packet, which stands for several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct IpPacket {
     /// From the network header on.
     bytes: Vec<u8>,
     packet: Packet,
@@ -40,10 +40,10 @@ pub struct Frame {
     pub(super) network: Option<Network>,
 }
 
-impl Frame {
+impl IpPacket {
     /// Takes a packet that starts with its IP header. Bytes behind it (Ethernet padding) are cut off.
-    pub fn read(mut bytes: Vec<u8>, offload: Offload) -> Result<Self, FrameError> {
-        let packet = Packet::parse(&bytes, offload).ok_or(FrameError::NotIp)?;
+    pub fn read(mut bytes: Vec<u8>, offload: Offload) -> Result<Self, IpPacketError> {
+        let packet = Packet::parse(&bytes, offload).ok_or(IpPacketError::NotIp)?;
         bytes.truncate(packet.bytes as usize);
         let mut frame = Self { segments: packet.segments(), bytes, packet, network: None };
         let verdict = frame.cuttable();
@@ -53,10 +53,10 @@ impl Frame {
     }
 
     /// Its network header if it is of a kind that can be cut.
-    fn cuttable(&self) -> Result<Network, FrameError> {
-        let network = Network::of_cuttable(&self.bytes).ok_or(FrameError::NotCuttable)?;
+    fn cuttable(&self) -> Result<Network, IpPacketError> {
+        let network = Network::of_cuttable(&self.bytes).ok_or(IpPacketError::NotCuttable)?;
         if ![TCP, UDP].contains(&self.packet.protocol) {
-            return Err(FrameError::NotCuttable);
+            return Err(IpPacketError::NotCuttable);
         }
         let is_placed = match self.packet.offload.checksum {
             Checksum::Complete | Checksum::Verified => true,
@@ -65,7 +65,7 @@ impl Frame {
             }
         };
         let is_whole = network.claimed(&self.bytes) == self.bytes.len();
-        if is_placed && is_whole { Ok(network) } else { Err(FrameError::Inconsistent) }
+        if is_placed && is_whole { Ok(network) } else { Err(IpPacketError::Inconsistent) }
     }
 
     /// How many packets of the wire it stands for, at least 1.
@@ -73,7 +73,7 @@ impl Frame {
         self.segments
     }
 
-    /// The packet of the wire with this number, from 0 to [`Frame::segments`] - 1.
+    /// The packet of the wire with this number, from 0 to [`IpPacket::segments`] - 1.
     pub fn segment(&self, index: u32) -> Segment<'_> {
         debug_assert!(index < self.segments, "a frame has no such segment");
         Segment { frame: self, index }
@@ -117,10 +117,10 @@ impl Frame {
     }
 }
 
-/// One packet of the wire, cut out of a [`Frame`].
+/// One packet of the wire, cut out of a [`IpPacket`].
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
-    pub(super) frame: &'a Frame,
+    pub(super) frame: &'a IpPacket,
     pub(super) index: u32,
 }
 
@@ -244,7 +244,7 @@ mod tests {
         (bytes, offload)
     }
 
-    fn all(frame: &Frame) -> Vec<(Vec<u8>, Offload)> {
+    fn all(frame: &IpPacket) -> Vec<(Vec<u8>, Offload)> {
         (0..frame.segments()).map(|index| whole(frame.segment(index))).collect()
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn packets_that_are_neither_tcp_nor_udp_cross_as_they_are() {
         let mut bytes = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
         bytes.extend_from_slice(&[8, 0, 0, 0, 0, 1, 0, 1]);
-        let frame = Frame::read(bytes.clone(), Offload::default()).unwrap();
+        let frame = IpPacket::read(bytes.clone(), Offload::default()).unwrap();
         assert_eq!(all(&frame), [(bytes, Offload::default())]);
     }
 
@@ -270,7 +270,7 @@ mod tests {
     fn ethernet_padding_is_cut_off() {
         let sample = Sample { segment: None, payload: vec![1, 2], ..Sample::default() };
         let padded = [sample.bytes(), vec![0; 4]].concat();
-        let frame = Frame::read(padded, sample.offload()).unwrap();
+        let frame = IpPacket::read(padded, sample.offload()).unwrap();
         assert_eq!(all(&frame)[0].0, sample.bytes());
     }
 
@@ -296,7 +296,7 @@ mod tests {
         let sample = Sample { is_tcp: false, is_partial: false, ..Sample::default() };
         let mut bytes = sample.bytes();
         bytes[26..28].fill(0);
-        let frame = Frame::read(bytes, sample.offload()).unwrap();
+        let frame = IpPacket::read(bytes, sample.offload()).unwrap();
         assert!(all(&frame).iter().all(|(bytes, _)| bytes[26..28] == [0, 0]));
     }
 
@@ -304,7 +304,7 @@ mod tests {
     fn a_checksum_that_somebody_has_verified_is_computed_anew_when_cut() {
         let sample = Sample { is_partial: false, ..Sample::default() };
         let verified = Offload { checksum: Checksum::Verified, ..sample.offload() };
-        let (verified, complete) = (Frame::read(sample.bytes(), verified).unwrap(), sample.frame());
+        let (verified, complete) = (IpPacket::read(sample.bytes(), verified).unwrap(), sample.frame());
         assert_eq!(all(&verified), all(&complete));
     }
 
@@ -314,23 +314,23 @@ mod tests {
         let with = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = sample.bytes();
             change(&mut bytes);
-            Frame::read(bytes, sample.offload()).map(drop)
+            IpPacket::read(bytes, sample.offload()).map(drop)
         };
         assert_eq!(with(&|_| {}), Ok(()));
-        assert_eq!(with(&|bytes| bytes.truncate(19)), Err(FrameError::NotIp));
-        assert_eq!(with(&|bytes| bytes[9] = 1), Err(FrameError::NotCuttable), "ICMP");
-        assert_eq!(with(&|bytes| bytes[6] |= 0x20), Err(FrameError::NotCuttable), "more fragments");
-        assert_eq!(with(&|bytes| bytes[7] = 1), Err(FrameError::NotCuttable), "a later fragment");
+        assert_eq!(with(&|bytes| bytes.truncate(19)), Err(IpPacketError::NotIp));
+        assert_eq!(with(&|bytes| bytes[9] = 1), Err(IpPacketError::NotCuttable), "ICMP");
+        assert_eq!(with(&|bytes| bytes[6] |= 0x20), Err(IpPacketError::NotCuttable), "more fragments");
+        assert_eq!(with(&|bytes| bytes[7] = 1), Err(IpPacketError::NotCuttable), "a later fragment");
         assert_eq!(
             with(&|bytes| bytes.truncate(bytes.len() - 1)),
-            Err(FrameError::Inconsistent),
+            Err(IpPacketError::Inconsistent),
             "a byte is missing"
         );
         let checksum = Checksum::Partial { start: 24, offset: 16 };
         let misplaced = Offload { checksum, ..sample.offload() };
-        assert_eq!(Frame::read(sample.bytes(), misplaced).map(drop), Err(FrameError::Inconsistent));
+        assert_eq!(IpPacket::read(sample.bytes(), misplaced).map(drop), Err(IpPacketError::Inconsistent));
         // The same packets cross if nothing is to be cut.
-        assert!(Frame::read(sample.bytes(), Offload { segment: None, ..misplaced }).is_ok());
+        assert!(IpPacket::read(sample.bytes(), Offload { segment: None, ..misplaced }).is_ok());
     }
 
     #[test]
@@ -341,9 +341,13 @@ mod tests {
         for kind in [43, 44, 99] {
             let mut bytes = sample.bytes();
             bytes[6] = kind;
-            assert_eq!(Frame::read(bytes.clone(), sample.offload()), Err(FrameError::NotCuttable), "{kind}");
+            assert_eq!(
+                IpPacket::read(bytes.clone(), sample.offload()),
+                Err(IpPacketError::NotCuttable),
+                "{kind}"
+            );
             let ordinary = Offload { segment: None, ..sample.offload() };
-            let frame = Frame::read(bytes.clone(), ordinary).unwrap();
+            let frame = IpPacket::read(bytes.clone(), ordinary).unwrap();
             assert_eq!(all(&frame), [(bytes, ordinary)]);
         }
     }
@@ -423,7 +427,7 @@ mod tests {
             let partial = |start, offset| Checksum::Partial { start, offset };
             for checksum in [Checksum::Complete, partial(start, offset), partial(20, 16), partial(40, 16), partial(48, 16)] {
                 let offload = Offload { segment: NonZeroU16::new(segment), checksum };
-                if let Ok(frame) = Frame::read(bytes.clone(), offload) {
+                if let Ok(frame) = IpPacket::read(bytes.clone(), offload) {
                     prop_assert_eq!(all(&frame).len(), frame.segments() as usize);
                 }
             }

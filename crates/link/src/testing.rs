@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 
 use super::packet::TCP;
-use super::{Checksum, Endpoint, Frame, Offload, Packet};
+use super::{Checksum, Endpoint, IpPacket, Offload, Packet};
 
 /// A TCP packet from 10.9.0.1:40000 to 10.9.0.2:80 as the link sees it.
 pub fn tcp_packet(flags: u8, seq: u32, payload: u32) -> Packet {
@@ -157,8 +157,8 @@ impl Sample {
         sum(&pseudo)
     }
 
-    pub fn frame(&self) -> Frame {
-        Frame::read(self.bytes(), self.offload()).unwrap()
+    pub fn frame(&self) -> IpPacket {
+        IpPacket::read(self.bytes(), self.offload()).unwrap()
     }
 }
 

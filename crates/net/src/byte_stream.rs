@@ -5,7 +5,7 @@ use std::io;
 use h2lab_base::units::Time;
 
 use super::crossing::TransportError;
-use super::low_water::LowWater;
+use super::rcvlowat::RcvLowat;
 use super::tcp::{Read, Stream, Written};
 use super::tls::{TlsFacts, TlsSession};
 
@@ -16,7 +16,7 @@ pub struct ByteStream {
     tls: Option<Box<Encrypted>>,
     /// The last read left nothing in the socket.
     drained: bool,
-    low_water: LowWater,
+    rcvlowat: RcvLowat,
 }
 
 /// What TLS needs beside the socket.
@@ -37,7 +37,7 @@ impl Encrypted {
 impl ByteStream {
     /// `stream` in clear.
     pub const fn clear(stream: Stream) -> Self {
-        Self { stream, tls: None, drained: false, low_water: LowWater::new() }
+        Self { stream, tls: None, drained: false, rcvlowat: RcvLowat::new() }
     }
 
     /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
@@ -95,7 +95,7 @@ impl ByteStream {
         let Some(tls) = &mut self.tls else {
             let read = self.stream.read(space)?;
             if let Read::Bytes(n) = read {
-                self.low_water.received(n);
+                self.rcvlowat.received(n);
             }
             self.drained = !matches!(read, Read::Bytes(n) if n == space.len());
             return Ok(read);
@@ -123,9 +123,9 @@ impl ByteStream {
     /// tell of many at a time. Of TLS each read is a record or two, whatever has come.
     pub fn rest(&mut self, expected: u64, now: Time) {
         if self.tls.is_none()
-            && let Some(bytes) = self.low_water.next(expected, now)
+            && let Some(bytes) = self.rcvlowat.next(expected, now)
         {
-            self.stream.set_low_water(bytes);
+            self.stream.set_rcvlowat(bytes);
         }
     }
 

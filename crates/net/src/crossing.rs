@@ -57,7 +57,7 @@ pub enum Crossing<'a> {
 pub enum Received {
     /// So many bytes were taken, of which not all need be for the engine, which may have other news as well.
     Bytes(usize),
-    /// Nothing now; a completion tells when there is more.
+    /// Nothing now; a completion says when there is more.
     WouldBlock,
     /// The peer has finished, and the engine knows.
     Eof,

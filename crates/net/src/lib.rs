@@ -7,15 +7,14 @@
 //!
 //! Never contains: a protocol decision, a policy, a report.
 
-pub mod alarm;
-mod bell;
 pub mod byte_stream;
 pub mod clock;
 mod crossing;
-mod low_water;
 pub mod machine;
+pub mod precise_wakeup;
 pub mod process;
 pub mod quic;
+mod rcvlowat;
 pub mod reactor;
 pub mod receive_buffer;
 pub mod resources;
@@ -28,3 +27,4 @@ pub mod tcp_info;
 pub mod tls;
 pub mod transport;
 pub mod udp;
+mod wake_timer;

@@ -55,14 +55,14 @@ pub type OnLine = Box<dyn FnMut(&[u8]) + Send>;
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// Tells of the end without reaping, so that the process group's number stays ours until we have killed it.
+    /// Reports the end without reaping, so that the process group's number stays ours until we have killed it.
     pidfd: OwnedFd,
     log: Arc<Log>,
     ended: Option<Ended>,
 }
 
 impl Child {
-    /// Starts `command` with nothing on its standard input and both outputs in the log, of which `on_line` is told as well
+    /// Starts `command` with nothing on its standard input and both outputs in the log, of which `on_line` is reported as well
     /// if it is given. Its soft limit of open files becomes the hard one: servers need more than the usual 1,024.
     pub fn spawn(mut command: Command, on_line: Option<OnLine>) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
@@ -228,12 +228,12 @@ pub fn children() -> Vec<Pid> {
 /// Adopts what a program leaves behind that it has started, and kills it when this is dropped: what has left the program's process
 /// group would survive it.
 #[derive(Debug)]
-pub struct Orphanage {
+pub struct SubreaperGuard {
     /// Our children before.
     known: Vec<Pid>,
 }
 
-impl Orphanage {
+impl SubreaperGuard {
     /// From now on orphans of ours come to us. Children of ours that have been started since are killed with them: make it before a
     /// child, on the thread that waits for it, and let it end after it.
     pub fn open() -> io::Result<Self> {
@@ -245,7 +245,7 @@ impl Orphanage {
 /// Generations of orphans: each may have had children, which come to us when it dies.
 const GENERATIONS: usize = 32;
 
-impl Drop for Orphanage {
+impl Drop for SubreaperGuard {
     fn drop(&mut self) {
         for _ in 0..GENERATIONS {
             let orphans: Vec<Pid> = children().into_iter().filter(|pid| !self.known.contains(pid)).collect();

@@ -21,7 +21,7 @@
 //!
 //! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
 //! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none. What is due later than
-//! soon is left to a [`Bell`], which is set once and not for each sleep.
+//! soon is left to a [`WakeTimer`], which is set once and not for each sleep.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,10 +38,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::alarm::Alarm;
-use super::bell::Bell;
 use super::clock::Clock;
+use super::precise_wakeup::PreciseWakeup;
 use super::tcp::{Listener, Stream};
+use super::wake_timer::WakeTimer;
 
 /// What a role calls one of its sources. Tokens index a table in the reactor, so they must be small and dense: the index
 /// in the role's own table of connections is the natural choice. A token may have a timer, a socket, or both.
@@ -130,7 +130,7 @@ pub struct Reactor {
     taken: usize,
     /// When the last wait returned; timers up to here complete.
     woken_at: Time,
-    bell: Bell,
+    wake_timer: WakeTimer,
 }
 
 impl Reactor {
@@ -148,7 +148,7 @@ impl Reactor {
             events: Vec::with_capacity(Self::BATCH),
             taken: 0,
             woken_at: clock.now(),
-            bell: Bell::default(),
+            wake_timer: WakeTimer::default(),
         })
     }
 
@@ -181,7 +181,7 @@ impl Reactor {
     }
 
     /// Reports what arrives on a UDP socket, and when there is room again, as [`Reactor::submit_stream`] does. Datagrams have no
-    /// end, so that there is never a hangup; an error of the socket is told as something to read.
+    /// end, so that there is never a hangup; an error of the socket is reported as something to read.
     pub fn submit_datagrams(&mut self, token: Token, socket: &impl AsFd) -> io::Result<()> {
         self.register(token, socket, STREAM_EVENTS)?;
         self.slot(token).source = Source::Datagrams;
@@ -225,46 +225,46 @@ impl Reactor {
             Err(error) => return Err(error.into()),
         }
         self.woken_at = self.clock.now();
-        if self.bell.rings_at() <= self.woken_at {
+        if self.wake_timer.fires_at() <= self.woken_at {
             self.take_ring();
         }
         Ok(self.woken_at)
     }
 
-    /// Takes the bell's own event out of what has come: that it rang is no news to anybody.
+    /// Takes the wake timer's own event out of what has come: that it fired is no news to anybody.
     fn take_ring(&mut self) {
-        if let Some(at) = self.events.iter().position(|event| event.data.u64() == BELL.u64()) {
+        if let Some(at) = self.events.iter().position(|event| event.data.u64() == WAKE_TIMER.u64()) {
             self.events.remove(at);
-            self.bell.has_rung();
+            self.wake_timer.has_fired();
         }
     }
 
     /// How long a sleep until `until` may last at most; as long as it likes if something else wakes it in time.
     fn timeout(&mut self, until: Time) -> Option<Duration> {
-        // One that should have rung by the last wake-up is not relied on: a ring that was missed would be slept through.
-        let is_set = self.woken_at < self.bell.rings_at() && self.bell.rings_at() <= until;
+        // One that should have fired by the last wake-up is not relied on: an expiry that was missed would be slept through.
+        let is_set = self.woken_at < self.wake_timer.fires_at() && self.wake_timer.fires_at() <= until;
         if is_set || !until.happened() {
             return None;
         }
         let left = until.since(self.clock.now());
-        let is_set = left >= SOON && self.bell.set(&self.epoll, BELL, until, left).is_ok();
+        let is_set = left >= SOON && self.wake_timer.set(&self.epoll, WAKE_TIMER, until, left).is_ok();
         (!is_set).then_some(left)
     }
 
-    /// As [`Reactor::wait`], and back at `until` and not some time after it: for the `alarm`'s margin before that the kernel
-    /// is asked again and again without sleeping. What comes meanwhile is told at once, so that waiting sharply delays
+    /// As [`Reactor::wait`], and back at `until` and not some time after it: for the `precise_wakeup`'s margin before that the
+    /// kernel is asked again and again without sleeping. What comes meanwhile is reported at once, so that waiting sharply delays
     /// nothing.
-    pub fn wait_sharply(&mut self, until: Time, alarm: &mut Alarm) -> io::Result<Time> {
-        let wake_at = until - alarm.margin();
+    pub fn wait_precisely(&mut self, until: Time, precise_wakeup: &mut PreciseWakeup) -> io::Result<Time> {
+        let wake_at = until - precise_wakeup.margin();
         let mut now = self.clock.now();
         if now < wake_at {
             now = self.wait(wake_at)?;
             if now < wake_at || self.has_news() {
                 return Ok(now);
             }
-            alarm.rang(now.since(wake_at));
+            precise_wakeup.woke(now.since(wake_at));
         } else {
-            alarm.skipped();
+            precise_wakeup.skipped();
         }
         let awake_from = now;
         while now < until && !self.has_news() {
@@ -272,7 +272,7 @@ impl Reactor {
             rustix::thread::sched_yield();
             now = self.wait(Time::ZERO)?;
         }
-        alarm.stayed_awake(now.since(awake_from));
+        precise_wakeup.stayed_awake(now.since(awake_from));
         Ok(now)
     }
 
@@ -435,11 +435,11 @@ impl fmt::Debug for Reactor {
 const STREAM_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// What is due sooner is the timeout of one sleep. Behind it are sleeps enough for a bell to pay.
+/// What is due sooner is the timeout of one sleep. Behind it are sleeps enough for a wake timer to pay.
 const SOON: Duration = Duration::from_millis(2);
 
-/// What the bell's events carry: no token is so large.
-const BELL: EventData = EventData::new_u64(u64::MAX);
+/// What the wake timer's events carry: no token is so large.
+const WAKE_TIMER: EventData = EventData::new_u64(u64::MAX);
 
 fn pack(index: u32, generation: u32) -> EventData {
     EventData::new_u64(u64::from(generation) << 32 | u64::from(index))
@@ -484,7 +484,7 @@ mod tests {
         }
     }
 
-    /// Sleeps up to `until`, however often it is woken before, and tells how often that was.
+    /// Sleeps up to `until`, however often it is woken before, and says how often that was.
     fn sleep(reactor: &mut Reactor, until: Time) -> usize {
         let mut times = 0;
         while reactor.wait(until).unwrap() < until {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_that_was_set_for_earlier_rings_for_nothing_and_one_for_later_is_set_anew() {
+    fn a_wake_timer_that_was_set_for_earlier_fires_for_nothing_and_one_for_later_is_set_anew() {
         let mut reactor = reactor();
         let soon = reactor.clock().now() + Duration::from_millis(10);
         reactor.set_timer(CLIENT, soon);
@@ -648,28 +648,28 @@ mod tests {
     #[test]
     fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
         let mut reactor = reactor();
-        let mut alarm = Alarm::new(4, Duration::from_millis(50));
-        (0..1_000).for_each(|_| alarm.rang(Duration::from_secs(1)));
+        let mut precise_wakeup = PreciseWakeup::new(4, Duration::from_millis(50));
+        (0..1_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
         // Nearer than the margin: there is no sleep, and no way to be early.
-        while alarm.awake().is_zero() {
-            let until = reactor.clock().now() + alarm.margin() / 2;
-            assert!(reactor.wait_sharply(until, &mut alarm).unwrap() >= until);
+        while precise_wakeup.awake().is_zero() {
+            let until = reactor.clock().now() + precise_wakeup.margin() / 2;
+            assert!(reactor.wait_precisely(until, &mut precise_wakeup).unwrap() >= until);
         }
         // Farther: it sleeps first.
-        let margin = alarm.margin();
+        let margin = precise_wakeup.margin();
         let until = reactor.clock().now() + 4 * margin;
-        assert!(reactor.wait_sharply(until, &mut alarm).unwrap() >= until);
-        assert_ne!(alarm.margin(), margin, "it has learnt how long waking took");
+        assert!(reactor.wait_precisely(until, &mut precise_wakeup).unwrap() >= until);
+        assert_ne!(precise_wakeup.margin(), margin, "it has learnt how long waking took");
         // News of a socket and timers end it at once.
         let far = reactor.clock().now() + Duration::from_secs(600);
         let (client, _server) = pair(&mut reactor);
         while reactor.next_completion().is_some() {}
         client.write(b"news").unwrap();
-        assert!(reactor.wait_sharply(far, &mut alarm).unwrap() < far);
+        assert!(reactor.wait_precisely(far, &mut precise_wakeup).unwrap() < far);
         while reactor.next_completion().is_some() {}
         let due = reactor.clock().now() + Duration::from_millis(1);
         reactor.set_timer(Token(7), due);
-        while reactor.wait_sharply(far, &mut alarm).unwrap() < due {
+        while reactor.wait_precisely(far, &mut precise_wakeup).unwrap() < due {
             while reactor.next_completion().is_some() {}
         }
         assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: Token(7) })));
@@ -722,7 +722,7 @@ mod tests {
         let mut reactor = reactor();
         let (client, server) = pair(&mut reactor);
         let mut space = [0; 4096];
-        client.set_low_water(2_000);
+        client.set_rcvlowat(2_000);
         while reactor.wait(Time::ZERO).is_ok() && reactor.next_completion().is_some() {}
         let quiet = |reactor: &mut Reactor| {
             let until = reactor.clock().now() + Duration::from_millis(20);
@@ -739,10 +739,10 @@ mod tests {
         assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(2_000));
         assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
         quiet(&mut reactor);
-        client.set_low_water(1);
+        client.set_rcvlowat(1);
         assert!(!readable(&mut reactor, CLIENT), "a lower mark tells of what was there");
         assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
-        client.set_low_water(2_000);
+        client.set_rcvlowat(2_000);
         assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
         server.shutdown_write().unwrap();
         assert!(readable(&mut reactor, CLIENT), "the end is told at any mark");

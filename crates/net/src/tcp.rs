@@ -59,7 +59,7 @@ const SO_BUF_LOCK: libc::c_int = 72;
 pub enum Read {
     /// So many bytes, at least one.
     Bytes(usize),
-    /// Nothing now; a completion tells when there is more.
+    /// Nothing now; a completion says when there is more.
     WouldBlock,
     /// The peer has finished sending.
     Eof,
@@ -70,7 +70,7 @@ pub enum Read {
 pub enum Written {
     /// So many bytes were taken, at least one; perhaps fewer than offered.
     Bytes(usize),
-    /// The socket's buffer is full; a completion tells when there is room.
+    /// The socket's buffer is full; a completion says when there is room.
     WouldBlock,
 }
 
@@ -97,7 +97,7 @@ impl Stream {
     /// a sixth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
     pub const PLACES: usize = 64;
 
-    /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which tells how
+    /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which says how
     /// it ended; until then nothing may be read or written. A Unix socket whose queue is full says so at once, by
     /// [`io::ErrorKind::WouldBlock`] (connect(2)).
     pub fn connect(endpoint: &Endpoint, options: &ConnectOptions<'_>) -> io::Result<Self> {
@@ -149,7 +149,7 @@ impl Stream {
 
     /// From now on completions tell of bytes when so many have come, or the end of them. The kernel takes less if the
     /// buffer holds less; a Unix socket does as if it were 1. What cannot be had is done without: it only saves time.
-    pub fn set_low_water(&self, bytes: u32) {
+    pub fn set_rcvlowat(&self, bytes: u32) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         let _ = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
     }

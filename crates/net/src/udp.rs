@@ -15,16 +15,16 @@ use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 /// `net.core.rmem_max` allows.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Datagrams, or trains of datagrams, that are taken from the kernel by one system call.
+/// Datagrams, or batches of datagrams, that are taken from the kernel by one system call.
 const BATCH: usize = 8;
 
-/// The longest train that the kernel makes of datagrams of one size (GRO), in bytes.
-const LONGEST_TRAIN: usize = 1 << 16;
+/// The longest batch that the kernel makes of datagrams of one size (GRO), in bytes.
+const LONGEST_BATCH: usize = 1 << 16;
 
 thread_local! {
     /// What was received last: one place for all sockets of a thread, since what is in it is passed on at once, while half a
     /// megabyte for each would be most of a connection's memory.
-    static INBOX: RefCell<Vec<u8>> = RefCell::new(vec![0; BATCH * LONGEST_TRAIN]);
+    static INBOX: RefCell<Vec<u8>> = RefCell::new(vec![0; BATCH * LONGEST_BATCH]);
 }
 
 /// A datagram that has arrived.
@@ -45,7 +45,7 @@ pub struct Datagram<'a> {
 pub enum Sent {
     /// The kernel took it, or lost it as a network may.
     Gone,
-    /// The socket's buffer is full; a completion tells when there is room.
+    /// The socket's buffer is full; a completion says when there is room.
     WouldBlock,
 }
 
@@ -89,11 +89,11 @@ impl Socket {
     }
 
     /// How many datagrams of one size one [`Socket::send`] may take; 1 without segmentation offload.
-    pub fn longest_train(&self) -> usize {
+    pub fn longest_batch(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// Sends a datagram, or a train of them. What a network may do to it is no error: only that nobody listens is told, and
+    /// Sends a datagram, or a batch of them. What a network may do to it is no error: only that nobody listens is told, and
     /// what keeps every datagram from leaving.
     pub fn send(&self, transmit: &Transmit<'_>) -> io::Result<Sent> {
         match self.state.try_send((&self.socket).into(), transmit) {
@@ -115,20 +115,20 @@ impl Socket {
     /// which nothing is passed on, counts as one: 0 means that there was none, after which the socket tells of the next.
     pub fn receive(&self, take: &mut dyn FnMut(Datagram<'_>)) -> io::Result<usize> {
         INBOX.with_borrow_mut(|inbox| {
-            let mut trains = [RecvMeta::default(); BATCH];
-            let mut rest = inbox.chunks_exact_mut(LONGEST_TRAIN);
+            let mut batches = [RecvMeta::default(); BATCH];
+            let mut rest = inbox.chunks_exact_mut(LONGEST_BATCH);
             let mut spaces: [IoSliceMut<'_>; BATCH] =
                 std::array::from_fn(|_| IoSliceMut::new(rest.next().unwrap_or_default()));
-            let count = match self.state.recv((&self.socket).into(), &mut spaces, &mut trains) {
+            let count = match self.state.recv((&self.socket).into(), &mut spaces, &mut batches) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(error) => return Err(error),
             };
             let mut total = 0;
-            for (train, space) in trains[..count].iter().zip(&spaces) {
-                total += train.len.max(1);
-                for bytes in space[..train.len].chunks(train.stride.max(1)) {
-                    take(Datagram { from: train.addr, to: train.dst_ip, ecn: train.ecn, bytes });
+            for (batch, space) in batches[..count].iter().zip(&spaces) {
+                total += batch.len.max(1);
+                for bytes in space[..batch.len].chunks(batch.stride.max(1)) {
+                    take(Datagram { from: batch.addr, to: batch.dst_ip, ecn: batch.ecn, bytes });
                 }
             }
             Ok(total)
@@ -163,10 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn a_train_arrives_as_the_datagrams_that_it_was_made_of() {
+    fn a_batch_arrives_as_the_datagrams_that_it_was_made_of() {
         let (client, server, address) = pair();
         let contents: Vec<u8> = (0..=250).collect();
-        let size = if client.longest_train() > 2 { 100 } else { contents.len() };
+        let size = if client.longest_batch() > 2 { 100 } else { contents.len() };
         assert_eq!(client.send(&to(address, &contents, Some(size))).unwrap(), Sent::Gone);
         let mut seen = Vec::new();
         while seen.len() < contents.len().div_ceil(size) {

@@ -8,10 +8,10 @@ use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, Stalls};
-use h2lab_analysis::stats::{CellState, CellSummary, visits_of};
+use h2lab_analysis::stats::{CellState, CellSummary, repetitions_of};
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{BindingKind, Certainty, Meter};
+use h2lab_model::bulk::{BindingKind, ByteMeter, Certainty};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Protocol;
 
@@ -29,7 +29,7 @@ pub(super) struct BulkCell<'a> {
 }
 
 impl BulkCell<'_> {
-    /// Bits per second in the measured time, of the visit in the middle; `None` where the state forbids a figure.
+    /// Bits per second in the measured time, of the repetition in the middle; `None` where the state forbids a figure.
     pub fn rate(&self) -> Option<f64> {
         let is_sound = self.summary.state == CellState::Ok;
         self.pooled.as_ref().filter(|_| is_sound).map(|pooled| pooled.rate.median)
@@ -74,7 +74,7 @@ pub(super) fn of<'a>(report: &Report<'a>) -> Option<Vec<BulkCell<'a>>> {
         .map(|summary| BulkCell {
             summary,
             factor: factor(first, &summary.cell),
-            pooled: Pooled::of(&visits_of(report.run, summary.cell.index)),
+            pooled: Pooled::of(&repetitions_of(report.run, summary.cell.index)),
             of_tcp: None,
         })
         .collect();
@@ -254,8 +254,8 @@ fn waits(stalls: &Stalls) -> Vec<String> {
     waits.into_iter().map(|(what, time)| format!("{what} {:.1} s", time.as_secs_f64())).collect()
 }
 
-/// Rates of equal parts of a visit, at most so many, in bits per second.
-pub(super) fn rates(meter: &Meter, most: usize) -> (std::time::Duration, Vec<f64>) {
+/// Rates of equal parts of a repetition, at most so many, in bits per second.
+pub(super) fn rates(meter: &ByteMeter, most: usize) -> (std::time::Duration, Vec<f64>) {
     let each = meter.intervals().len().div_ceil(most).max(1);
     let span = meter.interval() * each as u32;
     let chunk = |(n, bytes): (usize, &[u64])| {
@@ -267,7 +267,7 @@ pub(super) fn rates(meter: &Meter, most: usize) -> (std::time::Duration, Vec<f64
 }
 
 /// The rate over time as a line of bars, in steps of an eighth of the highest.
-fn sparkline(meter: &Meter) -> String {
+fn sparkline(meter: &ByteMeter) -> String {
     const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (_, rates) = rates(meter, 24);
     let most = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -295,12 +295,12 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
         its.sort_by(|a, b| a.rate().unwrap_or(0.0).total_cmp(&b.rate().unwrap_or(0.0)));
         let slowest = its.first()?;
         let binding = &slowest.bound()?.binding;
-        let told = |one: &&BulkCell<'_>| {
+        let rendered = |one: &&BulkCell<'_>| {
             format!("{} {} ({} Mbit/s)", one.factor, one.summary.label, one.rate_text())
         };
         let held = Held {
             title: format!("{} held back {}", kind.words(), plural(its.len() as u64, "cell")),
-            cells: its.iter().map(told).collect::<Vec<_>>().join(", "),
+            cells: its.iter().map(rendered).collect::<Vec<_>>().join(", "),
             shown: format!("{} {}: {}", slowest.factor, slowest.summary.label, binding.sentence),
             fix: binding.fix.clone(),
         };
@@ -412,7 +412,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(shares(&fixture), [Some(100.0), Some(50.0), Some(100.0), Some(40.0), Some(25.0)]);
-        fixture.run.visits[0].link.as_mut().unwrap().device_drops = 1;
+        fixture.run.repetitions[0].link.as_mut().unwrap().device_drops = 1;
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_eq!(shares(&fixture), [None, None, Some(100.0), Some(40.0), None]);
     }
@@ -420,8 +420,8 @@ mod tests {
     #[test]
     fn a_rate_that_no_link_carries_is_doubtful_and_compared_with_nothing() {
         let mut fixture = Fixture::bulk();
-        for visit in fixture.run.visits.iter_mut().filter(|visit| visit.cell.index == 1) {
-            let meter = &mut visit.bulk.as_mut().unwrap().meter;
+        for repetition in fixture.run.repetitions.iter_mut().filter(|repetition| repetition.cell.index == 1) {
+            let meter = &mut repetition.bulk.as_mut().unwrap().meter;
             // What waited for a lost packet comes all at once.
             meter.add(meter.began() + std::time::Duration::from_millis(1500), 250_000_000);
         }

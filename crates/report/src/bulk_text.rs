@@ -12,7 +12,7 @@ use h2lab_analysis::bulk::summary::AT_SPEED;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::{bits_per_second, bits_text};
 use h2lab_model::bulk::{
-    BulkRecord, Certainty, DigestVerdict, Meter, TransferDirection, TransferOutcome, TransferRecord,
+    BulkRecord, ByteMeter, Certainty, DigestVerdict, TransferDirection, TransferOutcome, TransferRecord,
 };
 
 /// Files that are complete and listed; further ones are counted.
@@ -58,11 +58,11 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
         some(tally.failed, "failed"),
     ]);
     page.line("Files", &counts);
-    let further = &record.further;
-    let n = further.streams + record.transfers.iter().map(TransferRecord::streams).sum::<u64>();
+    let overflow = &record.overflow;
+    let n = overflow.streams + record.transfers.iter().map(TransferRecord::streams).sum::<u64>();
     let parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
     let listed_ones = parts.map(|part| part.connection);
-    let connections: BTreeSet<u32> = listed_ones.chain(further.connections.keys().copied()).collect();
+    let connections: BTreeSet<u32> = listed_ones.chain(overflow.connections.keys().copied()).collect();
     let over = match connections.len() {
         0 => count(n),
         carried => format!("{} over {}", count(n), plural(carried as u64, "connection")),
@@ -96,13 +96,14 @@ fn limit(page: &mut Page, summary: &Summary) {
     page.line("  fix", binding.fix.as_deref().unwrap_or_default());
     let kinds = summary.kinds();
     if kinds.len() > 1 {
-        let told = kinds.iter().map(|(kind, n)| format!("{} of {}", kind.words(), plural(*n, "connection")));
-        page.line("  of each", &told.collect::<Vec<_>>().join(", "));
+        let rendered =
+            kinds.iter().map(|(kind, n)| format!("{} of {}", kind.words(), plural(*n, "connection")));
+        page.line("  of each", &rendered.collect::<Vec<_>>().join(", "));
     }
 }
 
 /// The rate over time, as bars: the longest as long as there is room.
-fn over_time(page: &mut Page, meter: &Meter) {
+fn over_time(page: &mut Page, meter: &ByteMeter) {
     let each = meter.intervals().len().div_ceil(BARS).max(1);
     let span = meter.interval() * each as u32;
     let rates: Vec<f64> = meter
@@ -205,7 +206,7 @@ fn credit(record: &BulkRecord) -> String {
 
 fn waits(summary: &Summary) -> String {
     let stalls = &summary.stalls;
-    let told = [
+    let rendered = [
         ("stream windows", stalls.stream_window),
         ("the connection window", stalls.connection_window),
         ("the congestion window", stalls.congestion_window),
@@ -213,7 +214,7 @@ fn waits(summary: &Summary) -> String {
         ("the receive buffer", stalls.receive_buffer),
         ("a disk", stalls.disk),
     ];
-    listed(told.map(|(what, time)| {
+    listed(rendered.map(|(what, time)| {
         let time = Duration::from_millis(time?.as_millis() as u64);
         (!time.is_zero()).then(|| format!("{what} {}", format_duration(time)))
     }))
@@ -230,7 +231,7 @@ fn files(page: &mut Page, record: &BulkRecord) {
     for transfer in others.chain(fine.iter().copied().take(LISTED)) {
         paragraph(&mut page.out, page.style, "- ", &file(transfer));
     }
-    let more = fine.len().saturating_sub(LISTED) as u64 + record.further.files;
+    let more = fine.len().saturating_sub(LISTED) as u64 + record.overflow.files;
     if more > 0 {
         paragraph(&mut page.out, page.style, "- ", &format!("and {} more that are complete", count(more)));
     }
@@ -256,10 +257,10 @@ fn file(transfer: &TransferRecord) -> String {
 fn checksum(transfer: &TransferRecord) -> Option<String> {
     let digest = &transfer.digest;
     let computed = digest.computed.as_ref()?;
-    Some(match (digest.verdict, &digest.told) {
+    Some(match (digest.verdict, &digest.declared) {
         (DigestVerdict::Matches, _) => format!("{computed} as told"),
-        (DigestVerdict::Differs, Some(told)) => {
-            format!("CHECKSUM MISMATCH: {computed} here, {} told", told.hex())
+        (DigestVerdict::Differs, Some(rendered)) => {
+            format!("CHECKSUM MISMATCH: {computed} here, {} told", rendered.hex())
         }
         _ => format!("{computed} here, and the other end tells none"),
     })

@@ -1,5 +1,5 @@
-//! What slow requests, those above the p95 of their visit, waited for, by cell: the words and rows that all forms of the report
-//! share.
+//! What slow requests, those above the p95 of their repetition, waited for, by cell: the words and rows that all forms of the
+//! report share.
 
 use std::fmt::Write;
 
@@ -7,25 +7,25 @@ use super::format::{count, millis, millis_unit, plural};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, condition};
-use h2lab_analysis::diagnose::waits::{Doubt, Kind, Split, Story, Waits};
+use h2lab_analysis::diagnose::waits::{Doubt, Kind, LatencyBreakdown, Split, Waits};
 use h2lab_analysis::stats::CellSummary;
 
-/// What the slow requests of a visit waited for.
+/// What the slow requests of a repetition waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     /// The cell's index in the matrix.
     pub cell: u32,
-    /// Which visit to it, from 0.
+    /// Which repetition of it, from 0.
     pub repetition: u32,
     /// What was found.
     pub waits: Waits,
 }
 
-/// The slow requests of all visits to a cell.
+/// The slow requests of all repetitions of a cell.
 #[derive(Debug)]
 pub(super) struct Tail<'a> {
-    /// The visits, in their order.
-    pub visits: Vec<&'a Explained>,
+    /// The repetitions, in their order.
+    pub repetitions: Vec<&'a Explained>,
     /// The time of all of them, by cause.
     pub split: Split,
 }
@@ -33,30 +33,34 @@ pub(super) struct Tail<'a> {
 impl<'a> Tail<'a> {
     /// The slow requests of a cell; `None` if their causes were not asked for.
     pub fn of(report: &Report<'a>, cell: u32) -> Option<Self> {
-        let mut visits: Vec<&Explained> = report.causes.iter().filter(|visit| visit.cell == cell).collect();
-        visits.sort_by_key(|visit| visit.repetition);
+        let mut repetitions: Vec<&Explained> =
+            report.causes.iter().filter(|measured| measured.cell == cell).collect();
+        repetitions.sort_by_key(|measured| measured.repetition);
         let mut split = Split::default();
-        for visit in &visits {
-            split.merge(&visit.waits.split);
+        for measured in &repetitions {
+            split.merge(&measured.waits.split);
         }
-        (!visits.is_empty()).then_some(Self { visits, split })
+        (!repetitions.is_empty()).then_some(Self { repetitions, split })
     }
 
-    /// Every story with the visit that it is of, the slowest first.
-    pub fn slowest(&self) -> Vec<(u32, &'a Story)> {
-        let of_visit = |visit: &&'a Explained| {
-            let repetition = visit.repetition;
-            visit.waits.stories.iter().map(move |story| (repetition, story)).collect::<Vec<_>>()
+    /// Every latency breakdown with the repetition that it is of, the slowest first.
+    pub fn slowest(&self) -> Vec<(u32, &'a LatencyBreakdown)> {
+        let of_repetition = |measured: &&'a Explained| {
+            let repetition = measured.repetition;
+            measured.waits.breakdowns.iter().map(move |breakdown| (repetition, breakdown)).collect::<Vec<_>>()
         };
-        let mut stories: Vec<(u32, &Story)> = self.visits.iter().flat_map(of_visit).collect();
-        stories.sort_by_key(|(_, story)| std::cmp::Reverse(story.completed_at.since(story.scheduled_at)));
-        stories
+        let mut breakdowns: Vec<(u32, &LatencyBreakdown)> =
+            self.repetitions.iter().flat_map(of_repetition).collect();
+        breakdowns.sort_by_key(|(_, breakdown)| {
+            std::cmp::Reverse(breakdown.completed_at.since(breakdown.scheduled_at))
+        });
+        breakdowns
     }
 
     /// What is to be known beside the figures: how slow is slow, how losses were repaired, and what could not be told.
     pub fn notes(&self) -> Vec<String> {
         let split = &self.split;
-        let bounds = self.visits.iter().map(|visit| visit.waits.slower_than());
+        let bounds = self.repetitions.iter().map(|measured| measured.waits.slower_than());
         let slow = match (bounds.clone().min(), bounds.max()) {
             (Some(least), Some(most)) if least != most => {
                 format!("{} to {}", millis(least), millis_unit(most))
@@ -68,8 +72,8 @@ impl<'a> Tail<'a> {
         if self.unsupported().is_none() {
             notes.push(format!("{} took longer than {slow}", plural(split.requests, "request")));
         }
-        let stories = self.visits.iter().flat_map(|visit| &visit.waits.stories);
-        let kept = stories.filter(|story| story.never_went()).count();
+        let breakdowns = self.repetitions.iter().flat_map(|measured| &measured.waits.breakdowns);
+        let kept = breakdowns.filter(|breakdown| breakdown.never_went()).count();
         if kept > 0 {
             notes.push(format!("{} of them never entered the link", count(kept as u64)));
         }
@@ -91,10 +95,10 @@ impl<'a> Tail<'a> {
         doubts.iter().find(|doubt| matches!(doubt, Doubt::Quic { .. })).map(Doubt::to_string)
     }
 
-    /// The doubts of all visits, those of one kind added up.
+    /// The doubts of all repetitions, those of one kind added up.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut sums: Vec<Doubt> = Vec::new();
-        for doubt in self.visits.iter().flat_map(|visit| &visit.waits.doubts) {
+        for doubt in self.repetitions.iter().flat_map(|measured| &measured.waits.doubts) {
             let same =
                 sums.iter_mut().find(|sum| std::mem::discriminant(*sum) == std::mem::discriminant(doubt));
             match same {
@@ -163,7 +167,7 @@ pub(super) struct Table<'a> {
 }
 
 /// Beneath the heading of the table.
-pub(super) const LEGEND: &str = "share of the time of slow requests, those above their visit's p95, and requests of which it is the main cause";
+pub(super) const LEGEND: &str = "share of the time of slow requests, those above their repetition's p95, and requests of which it is the main cause";
 
 /// What the slow requests of a group's cells waited for; `None` if that was asked of none.
 pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Option<Table<'a>> {
@@ -178,14 +182,14 @@ pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Optio
         Kind::ALL.into_iter().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
     let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));
     let row = |(summary, tail): (&'a CellSummary, Tail<'_>)| {
-        let is_told = tail.unsupported().is_none();
+        let is_reported = tail.unsupported().is_none();
         let figures = kinds.iter().map(|kind| {
-            if !is_told {
+            if !is_reported {
                 return String::new();
             }
             let requests = tail.split.parts.get(kind).map_or(0, |part| part.requests);
-            let told = if requests > 0 { format!(" {}", count(requests)) } else { String::new() };
-            percent(tail.split.share(*kind)) + &told
+            let rendered = if requests > 0 { format!(" {}", count(requests)) } else { String::new() };
+            percent(tail.split.share(*kind)) + &rendered
         });
         (summary, std::iter::once(summary.label.clone()).chain(figures).collect(), tail.notes())
     };
@@ -245,26 +249,26 @@ mod tests {
     }
 
     #[test]
-    fn doubts_of_several_visits_are_one_sentence() {
+    fn doubts_of_several_repetitions_are_one_sentence() {
         let fixture = Fixture::explained();
         let tail = Tail::of(&fixture.report(), 5).unwrap();
-        assert_eq!(tail.visits.len(), 2);
+        assert_eq!(tail.repetitions.len(), 2);
         assert_eq!(tail.doubts(), [Doubt::NotFound { requests: 4 }]);
     }
 
     #[test]
     fn requests_that_never_entered_the_link_are_counted() {
         let mut fixture = Fixture::explained();
-        let told = |fixture: &Fixture| Tail::of(&fixture.report(), 5).unwrap().notes()[1].clone();
-        assert!(!told(&fixture).contains("never entered"));
-        let story = &mut fixture.causes[0].waits.stories[0];
-        story.place = None;
-        for interval in &mut story.intervals {
+        let rendered = |fixture: &Fixture| Tail::of(&fixture.report(), 5).unwrap().notes()[1].clone();
+        assert!(!rendered(&fixture).contains("never entered"));
+        let breakdown = &mut fixture.causes[0].waits.breakdowns[0];
+        breakdown.place = None;
+        for interval in &mut breakdown.intervals {
             interval.cause = Cause::CongestionWindow { after: None };
         }
-        assert_eq!(told(&fixture), "1 of them never entered the link");
-        fixture.causes[0].waits.stories[0].intervals[0].cause = Cause::Unknown;
-        assert!(!told(&fixture).contains("never entered"), "that is not known then");
+        assert_eq!(rendered(&fixture), "1 of them never entered the link");
+        fixture.causes[0].waits.breakdowns[0].intervals[0].cause = Cause::Unknown;
+        assert!(!rendered(&fixture).contains("never entered"), "that is not known then");
     }
 
     #[test]

@@ -50,26 +50,27 @@ pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
         "congestion",
         "sysctl",
     ];
-    let is_told =
+    let is_reported =
         |aspect: &Aspect| always.contains(&aspect.place) && !WITHOUT.contains(&aspect.long.as_str());
     let all = all(report);
-    let told = aspects(report, group).into_iter().filter(|aspect| is_told(aspect) || differs(aspect, &all));
+    let rendered =
+        aspects(report, group).into_iter().filter(|aspect| is_reported(aspect) || differs(aspect, &all));
     let is_alike = |aspect: &Aspect| aspect.place == "sysctl" && !differs(aspect, &all);
-    let (alike, told): (Vec<Aspect>, Vec<Aspect>) = told.partition(is_alike);
-    let mut told: Vec<String> = told.into_iter().map(|aspect| aspect.long).collect();
+    let (alike, rendered): (Vec<Aspect>, Vec<Aspect>) = rendered.partition(is_alike);
+    let mut rendered: Vec<String> = rendered.into_iter().map(|aspect| aspect.long).collect();
     match alike.as_slice() {
         // Several that all groups have are in the facts; here they would hide what tells the groups apart.
-        [_, _, ..] => told.push(format!("{} sysctls", alike.len())),
-        few => told.extend(few.iter().map(|aspect| aspect.long.clone())),
+        [_, _, ..] => rendered.push(format!("{} sysctls", alike.len())),
+        few => rendered.extend(few.iter().map(|aspect| aspect.long.clone())),
     }
-    told.join(", ")
+    rendered.join(", ")
 }
 
 /// The beginning of a sentence: what tells a group from the others, `At 3% loss`; nothing if there is only one group.
 pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
     let all = all(report);
-    let told = aspects(report, group).into_iter().filter(|aspect| differs(aspect, &all));
-    let words = told.map(|aspect| if is_clear(&aspect, &all) { aspect.short } else { aspect.long });
+    let rendered = aspects(report, group).into_iter().filter(|aspect| differs(aspect, &all));
+    let words = rendered.map(|aspect| if is_clear(&aspect, &all) { aspect.short } else { aspect.long });
     match words.collect::<Vec<_>>().join(", ") {
         text if text.is_empty() => None,
         text => Some(match text.strip_prefix("no ") {
@@ -91,18 +92,18 @@ pub(super) fn besides(
         aspects(report, group).into_iter().filter(|aspect| aspect.place != "target").collect()
     };
     let all: Vec<Vec<Aspect>> = groups.iter().map(of_condition).collect();
-    let told = |(aspects, headline): (&Vec<Aspect>, &[String; 2])| {
+    let rendered = |(aspects, headline): (&Vec<Aspect>, &[String; 2])| {
         let is_alike = |(_, other): &(&Vec<Aspect>, &[String; 2])| *other == headline;
         let alike: Vec<Vec<Aspect>> =
             all.iter().zip(headlines).filter(is_alike).map(|(aspects, _)| aspects.clone()).collect();
-        let is_told = |aspect: &&Aspect| match aspect.place {
+        let is_reported = |aspect: &&Aspect| match aspect.place {
             "rtt" | "loss" | "up" | "down" => differs(aspect, &alike),
             _ => differs(aspect, &all),
         };
-        let words = aspects.iter().filter(is_told).map(|aspect| beneath_headline(aspect, headline));
+        let words = aspects.iter().filter(is_reported).map(|aspect| beneath_headline(aspect, headline));
         words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ")
     };
-    all.iter().zip(headlines).map(told).collect()
+    all.iter().zip(headlines).map(rendered).collect()
 }
 
 /// What an aspect says besides a headline that stands above it: of `RTT 25ms ± 2ms` only `± 2ms`, of `loss 3% (bernoulli)`
@@ -166,10 +167,10 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
     // What was read back; of a cell that was not measured what was asked for.
     let congestion = group.iter().find_map(|one| one.congestion.clone()).or_else(|| cell.congestion.clone());
     aspects.extend(congestion.map(|name| Aspect::new("congestion", name)));
-    aspects.extend(cell.sysctls.told().map(|sysctl| Aspect::new("sysctl", sysctl)));
-    aspects.extend(cell.client.told().into_iter().map(|set| Aspect::new("client", set)));
+    aspects.extend(cell.sysctls.rendered().map(|sysctl| Aspect::new("sysctl", sysctl)));
+    aspects.extend(cell.client.rendered().into_iter().map(|set| Aspect::new("client", set)));
     let of_server = |set: String| Aspect::new("server", format!("server's {set}"));
-    aspects.extend(cell.server.told().into_iter().map(of_server));
+    aspects.extend(cell.server.rendered().into_iter().map(of_server));
     aspects.push(Aspect::new("work", offered(cell)));
     if cell.work.bulk {
         aspects.push(Aspect::new("path", cell.work.path.clone()));
@@ -222,8 +223,8 @@ fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
         ("duplicate", impairment.duplicate, impairment.duplicate.to_string(), single),
         ("corrupt", impairment.corrupt, impairment.corrupt.to_string(), intact),
     ] {
-        let told = if share == Ratio::ZERO { without.to_owned() } else { format!("{place} {value}") };
-        aspects.push(Aspect::new(place, told));
+        let rendered = if share == Ratio::ZERO { without.to_owned() } else { format!("{place} {value}") };
+        aspects.push(Aspect::new(place, rendered));
     }
     // The same in every cell of a scenario.
     aspects.extend(impairment.events().into_iter().map(|event| Aspect::new("events", event)));
@@ -257,7 +258,7 @@ mod tests {
     use h2lab_analysis::stats::{Study, analyse};
     use h2lab_link::LinkSpec;
     use h2lab_model::record::RunRecord;
-    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::scenario::plan::testing::scenarios;
     use h2lab_model::workload::Protocol;
     use proptest::prelude::*;
@@ -266,7 +267,7 @@ mod tests {
 
     /// Headings and beginnings of groups of one cell each.
     fn conditions(cells: &[Cell]) -> Vec<(String, Option<String>)> {
-        let run = run(cells.iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect());
+        let run = run(cells.iter().map(|cell| one_repetition(cell, 0, &Model::CLEAN)).collect());
         let analysis = analyse(&run);
         let report =
             Report { run: &run, analysis: &analysis, findings: &[], causes: &[], folder: None, page: None };
@@ -306,8 +307,8 @@ mod tests {
         let model = LossModel::gilbert_elliott(Ratio::new(0.03).unwrap(), 3.0);
         let impairment = Impairment { loss: model, ..bursts.link.unwrap().uplink };
         bursts.link = Some(LinkSpec::symmetric(impairment));
-        let told = ["At loss 3% (bernoulli)", "At loss 3% (gilbert-elliott)"];
-        assert_eq!(beginnings(&[lossy(0, 0.03), bursts]), words(told));
+        let rendered = ["At loss 3% (bernoulli)", "At loss 3% (gilbert-elliott)"];
+        assert_eq!(beginnings(&[lossy(0, 0.03), bursts]), words(rendered));
     }
     #[test]
     fn a_group_is_told_by_what_only_the_others_have() {
@@ -323,13 +324,13 @@ mod tests {
         let beginnings = |cells: &[Cell]| -> Vec<String> {
             conditions(cells).into_iter().map(|(_, beginning)| beginning.unwrap_or_default()).collect()
         };
-        let told = ["At unlimited bandwidth", "At bandwidth 10mbit"];
-        assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "10mbit", 0.03)]), told);
-        let told = [
+        let rendered = ["At unlimited bandwidth", "At bandwidth 10mbit"];
+        assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "10mbit", 0.03)]), rendered);
+        let rendered = [
             "At RTT 25ms, 3% loss, unlimited bandwidth",
             "At uplink delay 12.5ms, downlink delay 12.5ms, loss 3% (bernoulli)",
         ];
-        assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "", 0.0)]), told);
+        assert_eq!(beginnings(&[with(0, "", 0.03), with(1, "", 0.0)]), rendered);
         assert_eq!(conditions(&[with(0, "", 0.03)])[0].0, "RTT 25ms, loss 3% (bernoulli), cubic");
     }
 
@@ -344,12 +345,12 @@ mod tests {
         };
         let plain = with(0, &|_| {});
         let doubled = with(1, &|way| way.duplicate = Ratio::new(0.01).unwrap());
-        let told = conditions(&[plain.clone(), doubled]);
+        let rendered = conditions(&[plain.clone(), doubled]);
         assert_eq!(
-            told[0],
+            rendered[0],
             ("RTT 25ms, loss 3% (bernoulli), no duplicates, cubic".into(), Some("Without duplicates".into()))
         );
-        assert_eq!(told[1].0, "RTT 25ms, loss 3% (bernoulli), duplicate 1%, cubic");
+        assert_eq!(rendered[1].0, "RTT 25ms, loss 3% (bernoulli), duplicate 1%, cubic");
         let codel = with(0, &|way| {
             way.bandwidth = "10mbit".parse().ok();
             way.queue_discipline = QueueDiscipline::CODEL;
@@ -374,15 +375,15 @@ mod tests {
                 }
             }
             prop_assume!(firsts.len() <= 64);
-            let visits = firsts.iter().map(|cell| {
+            let repetitions = firsts.iter().map(|cell| {
                 let mut quiet = cell.clone();
                 quiet.work.arrival = Arrival::Constant { rate: 2.0 };
-                let mut record = visit(&quiet, 0, &Model::CLEAN);
+                let mut record = one_repetition(&quiet, 0, &Model::CLEAN);
                 record.cell.work.arrival = cell.work.arrival;
                 record.environment.congestion_client = cell.congestion.clone().unwrap_or_default();
                 record
             });
-            let run = RunRecord { scenario: scenario.clone(), ..run(visits.collect()) };
+            let run = RunRecord { scenario: scenario.clone(), ..run(repetitions.collect()) };
             let analysis = analyse(&run);
             let report = Report { run: &run, analysis: &analysis, findings: &[], causes: &[], folder: None, page: None };
             let groups = analysis.groups();
@@ -391,9 +392,9 @@ mod tests {
             prop_assert_eq!((headings.len(), beginnings.len()), (firsts.len(), firsts.len()));
             let study = Study::of(&analysis, &scenario);
             let named: BTreeSet<String> =
-                study::conditions(&report, &study).iter().map(study::Told::line).collect();
+                study::conditions(&report, &study).iter().map(study::ConditionLabel::line).collect();
             prop_assert_eq!(named.len(), study.conditions.len());
-            let cells = study.ways.iter().flat_map(|way| way.cells.iter().flatten()).count();
+            let cells = study.configurations.iter().flat_map(|way| way.cells.iter().flatten()).count();
             prop_assert_eq!(cells, firsts.len());
         }
     }

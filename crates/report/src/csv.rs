@@ -61,13 +61,13 @@ fn line(run: &str, cell: &CellDocument) -> Vec<String> {
         text(cell.tcp.server.as_ref().map(|end| end.retransmits)),
         text(link.map(|link| link.dropped_up)),
         text(link.map(|link| link.dropped_down)),
-        quoted(&cell.sysctls.told().collect::<Vec<_>>().join("; ")),
+        quoted(&cell.sysctls.rendered().collect::<Vec<_>>().join("; ")),
     ]);
     fields.extend(transfer(cell.bulk.as_ref()));
     fields
 }
 
-/// What moved; the rate is the median of the visits. Empty where the work is not bulk.
+/// What moved; the rate is the median of the repetitions. Empty where the work is not bulk.
 fn transfer(bulk: Option<&BulkCellDocument>) -> [String; 9] {
     let Some(bulk) = bulk else { return Default::default() };
     [

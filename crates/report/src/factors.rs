@@ -12,64 +12,68 @@ pub(super) const BASELINE: &str = "baseline";
 
 /// How `cell` is done otherwise than `first`, whatever protocol each speaks; [`BASELINE`] if in nothing.
 pub(super) fn factor(first: &Cell, cell: &Cell) -> String {
-    let mut told = Vec::new();
+    let mut rendered = Vec::new();
     match (&first.link, &cell.link) {
         (Some(first), Some(link)) if first != link => {
             // Data comes down, and most links are the same both ways.
-            told.extend(direction(&first.downlink, &link.downlink));
-            if told.is_empty() {
-                told.push(format!("uplink {}", link.uplink));
+            rendered.extend(direction(&first.downlink, &link.downlink));
+            if rendered.is_empty() {
+                rendered.push(format!("uplink {}", link.uplink));
             }
         }
-        (Some(_), None) => told.push("loopback".to_owned()),
-        (None, Some(link)) => told.push(format!("link: {}", link.downlink)),
+        (Some(_), None) => rendered.push("loopback".to_owned()),
+        (None, Some(link)) => rendered.push(format!("link: {}", link.downlink)),
         _ => {}
     }
     if cell.congestion != first.congestion {
-        told.extend(cell.congestion.clone());
+        rendered.extend(cell.congestion.clone());
     }
-    told.extend(sysctls(first, cell));
+    rendered.extend(sysctls(first, cell));
     if cell.work.arrival != first.work.arrival {
-        told.push(condition::offered(cell));
+        rendered.push(condition::offered(cell));
     }
     if cell.work.path != first.work.path {
-        told.push(cell.work.path.clone());
+        rendered.push(cell.work.path.clone());
     }
     if cell.work.phases != first.work.phases {
-        told.push(format!("{} measured", format_duration(cell.work.phases.measure)));
+        rendered.push(format!("{} measured", format_duration(cell.work.phases.measure)));
     }
     let fresh = |first: Vec<String>, now: Vec<String>| -> Vec<String> {
         now.into_iter().filter(|set| !first.contains(set)).collect()
     };
-    told.extend(fresh(first.client.told(), cell.client.told()));
-    told.extend(
-        fresh(first.server.told(), cell.server.told()).into_iter().map(|set| format!("server's {set}")),
+    rendered.extend(fresh(first.client.rendered(), cell.client.rendered()));
+    rendered.extend(
+        fresh(first.server.rendered(), cell.server.rendered())
+            .into_iter()
+            .map(|set| format!("server's {set}")),
     );
-    if told.is_empty() { BASELINE.to_owned() } else { told.join(", ") }
+    if rendered.is_empty() { BASELINE.to_owned() } else { rendered.join(", ") }
 }
 
 /// What is different in a direction. A queue is told only where nothing else is: it goes with the bandwidth.
-fn direction(first: &Impairment, way: &Impairment) -> Vec<String> {
-    let mut told = Vec::new();
-    if way.delay != first.delay {
-        told.push(format!("RTT {}", format_duration(way.delay * 2)));
+fn direction(first: &Impairment, impairment: &Impairment) -> Vec<String> {
+    let mut rendered = Vec::new();
+    if impairment.delay != first.delay {
+        rendered.push(format!("RTT {}", format_duration(impairment.delay * 2)));
     }
-    if way.bandwidth != first.bandwidth {
-        told.push(way.bandwidth.map_or_else(|| "unlimited".to_owned(), |bandwidth| bandwidth.to_string()));
+    if impairment.bandwidth != first.bandwidth {
+        rendered.push(
+            impairment.bandwidth.map_or_else(|| "unlimited".to_owned(), |bandwidth| bandwidth.to_string()),
+        );
     }
-    if way.loss != first.loss {
-        told.push(format!("{} loss", way.loss.share()));
+    if impairment.loss != first.loss {
+        rendered.push(format!("{} loss", impairment.loss.share()));
     }
-    if told.is_empty() && way.queue_bytes != first.queue_bytes {
-        told.push(way.queue_bytes.map_or_else(
+    if rendered.is_empty() && impairment.queue_bytes != first.queue_bytes {
+        rendered.push(impairment.queue_bytes.map_or_else(
             || "queue of 1000 packets".to_owned(),
             |bytes| format!("queue {}", format_bytes(bytes)),
         ));
     }
-    if told.is_empty() && way != first {
-        told.push(way.to_string());
+    if rendered.is_empty() && impairment != first {
+        rendered.push(impairment.to_string());
     }
-    told
+    rendered
 }
 
 /// Kernel settings that the first condition has otherwise or not at all; those of socket buffers in a word.
@@ -87,8 +91,8 @@ fn sysctls(first: &Cell, cell: &Cell) -> Vec<String> {
         }
         _ if cell.sysctls.is_empty() => vec!["no sysctls".to_owned()],
         _ => {
-            let before: Vec<String> = first.sysctls.told().collect();
-            cell.sysctls.told().filter(|set| !before.contains(set)).collect()
+            let before: Vec<String> = first.sysctls.rendered().collect();
+            cell.sysctls.rendered().filter(|set| !before.contains(set)).collect()
         }
     }
 }
@@ -99,8 +103,8 @@ mod tests {
     use h2lab_model::scenario::Scenario;
 
     #[test]
-    fn each_factor_is_told_in_a_few_words_and_nothing_else_is() {
-        let text = "visits = 1\n[work]\nbulk = true\nmethod = 'GET'\npath = '/bytes/1000G'\nconcurrency = 1\n\
+    fn each_factor_is_described_in_a_few_words_and_nothing_else_is() {
+        let text = "repetitions = 1\n[work]\nbulk = true\nmethod = 'GET'\npath = '/bytes/1000G'\nconcurrency = 1\n\
                     [link]\ndelay = '125ms'\nbandwidth = '1gbit'\nqueue = '64M'\n[sysctl]\ntcp-buffer = '128M'\n\
                     [matrix]\nprotocols = 'h2c'\n";
         let factors = [

@@ -122,16 +122,16 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     if !record.protocol.is_multiplexed() {
         return;
     }
-    let told = || {
+    let rendered = || {
         record.pairs.iter().filter_map(|pair| match &pair.end {
-            PairEnd::Told(figures) => Some(figures),
+            PairEnd::Reported(figures) => Some(figures),
             PairEnd::Failed { .. } | PairEnd::Lost { .. } => None,
         })
     };
     let frames = &summary.frames;
     let size = |bytes: f64| format_bytes(bytes.round() as u64);
     if let Some(mean) = frames.mean_data() {
-        let most = told().filter_map(|figures| figures.max_frame_size).max();
+        let most = rendered().filter_map(|figures| figures.max_frame_size).max();
         page.line(
             "Frames",
             &listed([
@@ -142,7 +142,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         );
     }
     if let Some(mean) = frames.mean_update() {
-        let asked = told().filter_map(|figures| figures.update_bytes).max();
+        let asked = rendered().filter_map(|figures| figures.update_bytes).max();
         page.line(
             "  credit",
             &listed([
@@ -252,23 +252,28 @@ fn pair_name(record: &FleetRecord, pair: &PairRecord) -> String {
 
 /// What held each pair back, once for all pairs that it held back.
 fn limits(page: &mut Page, record: &FleetRecord) {
-    let mut told: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
+    let mut rendered: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
     for pair in &record.pairs {
-        let PairEnd::Told(figures) = &pair.end else { continue };
+        let PairEnd::Reported(figures) = &pair.end else { continue };
         let Some(limit) = &figures.limit else { continue };
         let words = limit.kind.words();
-        match told.iter_mut().find(|(known, ..)| *known == words) {
+        match rendered.iter_mut().find(|(known, ..)| *known == words) {
             Some((.., pairs)) => pairs.push(pair_name(record, pair)),
             None => {
-                told.push((words, limit.sentence.clone(), limit.fix.as_ref(), vec![pair_name(record, pair)]));
+                rendered.push((
+                    words,
+                    limit.sentence.clone(),
+                    limit.fix.as_ref(),
+                    vec![pair_name(record, pair)],
+                ));
             }
         }
     }
-    if told.is_empty() {
+    if rendered.is_empty() {
         return;
     }
     page.heading("What held them back");
-    for (words, sentence, fix, pairs) in told {
+    for (words, sentence, fix, pairs) in rendered {
         let more = pairs.len() - 1;
         let whom = if more == 0 { pairs[0].clone() } else { format!("{} and {more} more", pairs[0]) };
         paragraph(&mut page.out, page.style, "- ", &format!("{words} ({whom}): {sentence}"));
@@ -286,7 +291,7 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
         match &pair.end {
             PairEnd::Lost { why } => lines.push(format!("{who}: LOST: {why}")),
             PairEnd::Failed { why } => lines.push(format!("{who}: failed: {why}")),
-            PairEnd::Told(figures) => lines.extend(figures.endings.iter().filter_map(|ending| {
+            PairEnd::Reported(figures) => lines.extend(figures.endings.iter().filter_map(|ending| {
                 let what = format!("{} with {}", plural(ending.files, "file"), bytes(ending.bytes as f64));
                 match &ending.outcome {
                     TransferOutcome::Complete => None,
@@ -303,14 +308,15 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
     let lost = record.pairs.iter().filter(|pair| matches!(pair.end, PairEnd::Lost { .. }));
     let pairs: Vec<Pair> = lost.map(|pair| pair.pair).collect();
     let is_lost = |client: u32| record.clients.get(client as usize).is_some_and(|one| one.lost.is_some());
-    let told = |agent: &AgentRecord| agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name));
+    let rendered =
+        |agent: &AgentRecord| agent.lost.as_ref().map(|why| format!("{}: LOST: {why}", agent.name));
     for (place, client) in (0..).zip(&record.clients) {
-        lines.extend(told(client).filter(|_| !pairs.iter().any(|pair| pair.client == place)));
+        lines.extend(rendered(client).filter(|_| !pairs.iter().any(|pair| pair.client == place)));
     }
     for (place, server) in (0..).zip(&record.servers) {
         // A pair whose client was lost is told for that.
         let is_its = |pair: &&Pair| pair.server == place && !is_lost(pair.client);
-        lines.extend(told(server).filter(|_| !pairs.iter().any(|pair| is_its(&pair))));
+        lines.extend(rendered(server).filter(|_| !pairs.iter().any(|pair| is_its(&pair))));
     }
     page.list("Not complete", &lines);
 }
@@ -385,10 +391,10 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_complete_is_told_with_its_reason() {
+    fn whatever_is_not_complete_is_reported_with_its_reason() {
         let text = fleet_text(&testing::record(), STYLE);
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for told in [
+        for rendered in [
             "4 pairs, 1 complete, 2 failed, 1 LOST",
             "ssh:kek-2 ← ssh:lyon-1: LOST: ssh:kek-2: its agent ended: killed by signal 9",
             "ssh:kek-2 ← ssh:lyon-2: failed: 10.0.0.2:8080: connection refused",
@@ -396,7 +402,7 @@ mod tests {
             "partial: the time was over",
             "62.5 MB by pairs that were lost",
         ] {
-            assert!(flat.contains(told), "{told}\n{text}");
+            assert!(flat.contains(rendered), "{rendered}\n{text}");
         }
     }
 
@@ -405,7 +411,7 @@ mod tests {
         let mut record = testing::record();
         record.start_at = Time::NEVER;
         record.pairs.iter_mut().for_each(|pair| pair.end = PairEnd::Lost { why: "no ssh".to_owned() });
-        record.pairs.iter_mut().for_each(|pair| pair.meter = h2lab_model::bulk::Meter::new(Time::ZERO));
+        record.pairs.iter_mut().for_each(|pair| pair.meter = h2lab_model::bulk::ByteMeter::new(Time::ZERO));
         let text = fleet_text(&record, STYLE);
         assert!(
             text.contains("it never came to that") && text.starts_with("Received      0 B in 0ms: nothing"),

@@ -65,7 +65,7 @@ pub(super) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// The singular or plural of a regular noun behind its count: `1 visit`, `2 visits`.
+/// The singular or plural of a regular noun behind its count: `1 repetition`, `2 repetitions`.
 pub(super) fn plural(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::format::{count, millis, rate};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
-use h2lab_analysis::stats::{CellSummary, visits_by_cell};
+use h2lab_analysis::stats::{CellSummary, repetitions_by_cell};
 use h2lab_base::units::nanos;
 use h2lab_model::record::RunRecord;
 use h2lab_model::workload::Protocol;
@@ -25,11 +25,11 @@ pub struct PastRun {
     pub command: Vec<String>,
     /// Whether it was interrupted before its end.
     pub interrupted: bool,
-    /// Visits that its plan has and it has not; 0 for a load.
+    /// Repetitions that its plan has and it has not; 0 for a load.
     pub missing: usize,
     /// The line that goes on with it, if it is not complete; `…` stands for what is not kept.
     pub resume: Option<String>,
-    /// Each cell, its visits pooled.
+    /// Each cell, its repetitions pooled.
     pub cells: Vec<PastCell>,
 }
 
@@ -56,7 +56,7 @@ pub struct PastCell {
 
 /// What a list says of a run that is kept in `folder`. Verdicts are not drawn: an interval takes a second each.
 pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
-    let cells = visits_by_cell(&run.visits).into_values();
+    let cells = repetitions_by_cell(&run.repetitions).into_values();
     let missing = missing(run);
     PastRun {
         folder: folder.to_owned(),
@@ -65,11 +65,11 @@ pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
         interrupted: run.interrupted,
         missing,
         resume: resume_line(run, folder),
-        cells: cells.map(|visits| past_cell(&CellSummary::of(&visits))).collect(),
+        cells: cells.map(|repetitions| past_cell(&CellSummary::of(&repetitions))).collect(),
     }
 }
 
-/// Whether it is of the commands that make the visits of a plan: a load has one visit, which cannot be gone on with.
+/// Whether it is of the commands that make the repetitions of a plan: a load has one repetition, which cannot be gone on with.
 fn is_planned(run: &RunRecord) -> bool {
     run.command.get(1).is_some_and(|command| command == "compare" || command == "run")
 }
@@ -149,7 +149,8 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
             &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
         );
         if let Some(line) = &run.resume {
-            let missing = format!("  {} visits are missing; to go on: {line}", count(run.missing as u64));
+            let missing =
+                format!("  {} repetitions are missing; to go on: {line}", count(run.missing as u64));
             let _ = writeln!(place, "{missing}");
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
@@ -207,13 +208,17 @@ mod tests {
         fixture.run.interrupted = true;
         fixture.run.scenario.work.body = Some("secret".to_owned());
         fixture.run.scenario = fixture.run.scenario.without_secrets();
-        fixture.run.scenario.visits = 5;
+        fixture.run.scenario.repetitions = 5;
         let run = past_run(&fixture.run, "runs/1");
-        assert_eq!(run.missing, 2 * 5 - 2 * 2, "two cells of the plan, of which two visits each are there");
+        assert_eq!(
+            run.missing,
+            2 * 5 - 2 * 2,
+            "two cells of the plan, of which two repetitions each are there"
+        );
         assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
         let text = history_text(&[run], TextStyle::default());
         assert!(
-            text.contains("\n  6 visits are missing; to go on: h2lab run --resume runs/1 -d …\n"),
+            text.contains("\n  6 repetitions are missing; to go on: h2lab run --resume runs/1 -d …\n"),
             "{text}"
         );
         fixture.run.command[1] = "load".to_owned();
@@ -226,7 +231,7 @@ mod tests {
     #[test]
     fn runs_of_nothing_and_no_runs_at_all_are_told() {
         let mut fixture = Fixture::new();
-        fixture.run.visits.clear();
+        fixture.run.repetitions.clear();
         fixture.run.interrupted = true;
         let text = history_text(&[past_run(&fixture.run, "x")], TextStyle::default());
         assert!(text.contains("nothing measured") && text.contains("x (interrupted): h2lab"), "{text}");

@@ -67,7 +67,7 @@ pub struct Report<'a> {
     pub analysis: &'a Analysis,
     /// Its diagnosis, dearest first.
     pub findings: &'a [Finding],
-    /// What slow requests waited for, of each visit where that was asked.
+    /// What slow requests waited for, of each repetition where that was asked.
     pub causes: &'a [Explained],
     /// Where the run folder is, if it was kept.
     pub folder: Option<&'a str>,

@@ -21,7 +21,7 @@ const LISTED: usize = 6;
 ///
 /// # Panics
 ///
-/// If the run has no visit.
+/// If the run has no repetition.
 pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     let summary = report.analysis.cells.first().expect("a load has one cell");
     let mut page = counted(summary, style);
@@ -193,8 +193,9 @@ fn connections(page: &mut Page, summary: &CellSummary) {
     });
     page.line("  GOAWAY", &first_few(goaways));
     let by = |resets: &[(u32, u64)], whom: &str| {
-        let told = |&(code, n): &(u32, u64)| Some(format!("{} × {} by {whom}", count(n), ErrorCode(code)));
-        resets.iter().map(told).collect::<Vec<_>>()
+        let rendered =
+            |&(code, n): &(u32, u64)| Some(format!("{} × {} by {whom}", count(n), ErrorCode(code)));
+        resets.iter().map(rendered).collect::<Vec<_>>()
     };
     let resets = by(&totals.resets, "the server").into_iter().chain(by(&totals.resets_sent, "us"));
     page.line("  RST_STREAM", &listed(resets));
@@ -216,11 +217,11 @@ fn connections(page: &mut Page, summary: &CellSummary) {
 
 /// `MAX_CONCURRENT_STREAMS 128, …`
 fn settings(is_http3: bool, settings: &[(u16, u32)]) -> String {
-    let told = settings.iter().map(|&(id, value)| match setting_name_in(is_http3, id) {
+    let rendered = settings.iter().map(|&(id, value)| match setting_name_in(is_http3, id) {
         Some(name) => format!("{name} {}", count(value.into())),
         None => format!("{id:#06x} {}", count(value.into())),
     });
-    told.collect::<Vec<_>>().join(", ")
+    rendered.collect::<Vec<_>>().join(", ")
 }
 
 /// How connections ended, in words.

@@ -9,7 +9,7 @@ use super::table::Column;
 use super::{Report, causes, condition, notes, sentences};
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 
-/// Of each run the verdicts, a table per condition, and the findings. Several runs are told apart by their names.
+/// Of each run the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
 pub fn markdown(reports: &[Report<'_>]) -> String {
     let title = |report: &Report<'_>| match reports {
         [_] => "h2lab".to_owned(),
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_level_of_recording_and_every_doubt_are_told() {
         let mut fixture = super::super::testing::Fixture::new();
-        fixture.run.visits[0].warnings.push("recording went from full to tail by itself".to_owned());
+        fixture.run.repetitions[0].warnings.push("recording went from full to tail by itself".to_owned());
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let markdown = markdown(&[fixture.report()]);
         for words in ["\n- recorded: full: every request", "- doubt: ", "recording went from full to tail"] {

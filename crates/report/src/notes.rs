@@ -36,9 +36,9 @@ pub(super) fn error(error: &ErrorCount) -> String {
     format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
 }
 
-/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own. Both are of a visit.
+/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own. Both are of a repetition.
 fn hop(summary: &CellSummary) -> Option<String> {
-    let held = summary.hop_connections? as f64 / f64::from(summary.visits.max(1));
+    let held = summary.hop_connections? as f64 / f64::from(summary.repetitions.max(1));
     let noun = if (held - 1.0).abs() < f64::EPSILON { "connection" } else { "connections" };
     Some(format!("{} {noun} over the link; the table has those to the sidecar", number(held)))
 }
@@ -77,11 +77,11 @@ mod tests {
     use super::*;
     use h2lab_analysis::stats::Closing;
     use h2lab_model::record::Fault;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
     fn clean() -> CellSummary {
-        CellSummary::of(&[&visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)])
+        CellSummary::of(&[&one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)])
     }
 
     #[test]
@@ -93,15 +93,15 @@ mod tests {
     fn a_sidecars_own_connections_are_told_beside_the_generators() {
         let summary = CellSummary { hop_connections: Some(4), ..clean() };
         assert_eq!(of(&summary), ["4 connections over the link; the table has those to the sidecar"]);
-        let told = |held, visits| {
-            let summary = CellSummary { hop_connections: Some(held), visits, ..clean() };
+        let rendered = |held, repetitions| {
+            let summary = CellSummary { hop_connections: Some(held), repetitions, ..clean() };
             of(&summary)[0].split(" over").next().map(str::to_owned).unwrap()
         };
-        let each = [told(2, 2), told(3, 2), told(4, 2)];
+        let each = [rendered(2, 2), rendered(3, 2), rendered(4, 2)];
         assert_eq!(
             each,
             ["1 connection", "1.50 connections", "2 connections"],
-            "of a visit, as in the table"
+            "of a repetition, as in the table"
         );
     }
 

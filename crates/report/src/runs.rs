@@ -138,15 +138,15 @@ mod tests {
     use super::super::{TextStyle, documents, markdown, text};
     use super::*;
     use h2lab_analysis::stats::analyse;
-    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
     /// The texts of a clean run and one that takes `factor` as long.
-    fn told(factor: f64) -> [String; 3] {
+    fn rendered(factor: f64) -> [String; 3] {
         let of = |factor| {
             let cell = cell(0, 0, Protocol::H1, 32, 0.0);
             let model = Model { factor, ..Model::CLEAN };
-            run(vec![visit(&cell, 0, &model), visit(&cell, 1, &model)])
+            run(vec![one_repetition(&cell, 0, &model), one_repetition(&cell, 1, &model)])
         };
         let (first, second) = (of(1.0), of(factor));
         let analyses = (analyse(&first), analyse(&second));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn every_form_says_that_a_difference_is_real_and_that_times_differ() {
-        let [text, markdown, json] = told(1.5);
+        let [text, markdown, json] = rendered(1.5);
         for form in [&text, &markdown] {
             assert!(form.contains("runs/b against runs/a: the difference is real"), "{form}");
             assert!(form.contains("Two runs at different times"), "{form}");
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn alike_runs_have_no_difference_and_one_run_no_comparison() {
-        let [text, _, json] = told(1.0);
+        let [text, _, json] = rendered(1.0);
         assert!(text.contains("no difference was resolved"), "{text}");
         assert!(json.contains("\"real\":false"), "{json}");
         let fixture = Fixture::new();

@@ -6,7 +6,7 @@ use super::format::{count, millis_unit, plural, rate, ratio};
 use super::{Report, condition};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, Conclusion, Instability, RatioInterval, Tail, Verdict, Violation,
+    CellState, CellSummary, CellVerdict, Conclusion, Instability, RatioInterval, Tail, Violation,
 };
 use h2lab_base::units::format_duration;
 use h2lab_model::record::Level;
@@ -30,20 +30,20 @@ pub(super) fn name(summary: &CellSummary) -> String {
     if cell.twin > 0 {
         let _ = write!(name, " (#{})", cell.twin + 1);
     }
-    let tells = |difference| summary.naming.tells(difference, cell);
-    if tells(Difference::Streams) {
+    let distinguishes = |difference| summary.naming.distinguishes(difference, cell);
+    if distinguishes(Difference::Streams) {
         let _ = write!(name, " of up to {}", plural(u64::from(cell.streams), "stream"));
     }
-    if tells(Difference::Limit) {
+    if distinguishes(Difference::Limit) {
         let _ = match cell.max_requests_per_connection {
             Some(requests) => write!(name, " of at most {}", plural(u64::from(requests), "request")),
             None => write!(name, " of any number of requests"),
         };
     }
-    if tells(Difference::Dial) {
+    if distinguishes(Difference::Dial) {
         let _ = write!(name, " ({})", cell.dial.name());
     }
-    if tells(Difference::Target) {
+    if distinguishes(Difference::Target) {
         let _ = write!(name, " at {}", cell.target.name());
     }
     name
@@ -51,7 +51,7 @@ pub(super) fn name(summary: &CellSummary) -> String {
 
 /// A verdict as a sentence with numbers and how sure it is. The cause is that of the cell's dearest finding; without a
 /// finding no cause is named.
-pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
+pub(super) fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> String {
     let Some(cell) = report.analysis.cell(verdict.cell) else { return String::new() };
     let blamed = match verdict.conclusion {
         Conclusion::BaselineUnstable { .. } => report.analysis.cell(verdict.baseline).unwrap_or(cell),
@@ -62,7 +62,7 @@ pub(super) fn verdict(report: &Report<'_>, verdict: &Verdict) -> String {
 }
 
 /// A verdict without its cause, as a heading.
-pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
+pub(super) fn headline(report: &Report<'_>, verdict: &CellVerdict) -> String {
     let (Some(baseline), Some(cell)) =
         (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
     else {
@@ -106,7 +106,7 @@ pub(super) fn headline(report: &Report<'_>, verdict: &Verdict) -> String {
 }
 
 /// The clause about throughput, which a closed loop finds out: its rate is what it gets answered.
-fn served(verdict: &Verdict) -> String {
+fn served(verdict: &CellVerdict) -> String {
     verdict.throughput.map_or(String::new(), |of| {
         format!(
             "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
@@ -150,7 +150,7 @@ fn lower_first(text: &str) -> String {
     }
 }
 
-fn no_difference(verdict: &Verdict, name: &str, base: &str) -> String {
+fn no_difference(verdict: &CellVerdict, name: &str, base: &str) -> String {
     let Some(median) = verdict
         .median_ratio
         .filter(|_| verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference))
@@ -166,20 +166,20 @@ fn no_difference(verdict: &Verdict, name: &str, base: &str) -> String {
     )
 }
 
-/// What would resolve it, where visits were too short for the stalls in them.
-fn too_short(verdict: &Verdict) -> String {
+/// What would resolve it, where repetitions were too short for the stalls in them.
+fn too_short(verdict: &CellVerdict) -> String {
     let unsound = verdict.tail_ratio.filter(|ratio| !ratio.is_sound());
     unsound.map_or(String::new(), |ratio| {
-        let seconds = ratio.needed_visit().as_secs_f64().ceil();
+        let seconds = ratio.needed_repetition().as_secs_f64().ceil();
         let stall = format_duration(ratio.longest_stall);
         format!(
-            " (requests stalled together for up to {stall}: that needs visits of {seconds} s, -z {seconds}s)"
+            " (requests stalled together for up to {stall}: that needs repetitions of {seconds} s, -z {seconds}s)"
         )
     })
 }
 
 /// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
-fn tail(verdict: &Verdict, base: &str) -> String {
+fn tail(verdict: &CellVerdict, base: &str) -> String {
     let Some(ratio) = &verdict.tail_ratio else { return "nothing was answered".to_owned() };
     format!("{} {}", verdict.tail.name(), interval(ratio, base))
 }
@@ -247,20 +247,20 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
 /// What the scenario was to show, where somebody has said it: not the question that every comparison asks.
 pub(super) fn claim(report: &Report<'_>) -> Option<String> {
     let claim = report.run.scenario.claim.trim();
-    let is_told = !claim.is_empty() && claim != Scenario::default().claim;
-    is_told.then(|| format!("Claim: {claim}"))
+    let is_reported = !claim.is_empty() && claim != Scenario::default().claim;
+    is_reported.then(|| format!("Claim: {claim}"))
 }
 
 /// What was sent, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
     let cells = &report.analysis.cells;
-    let first = cells.iter().find(|summary| summary.visits > 0).or(cells.first())?;
+    let first = cells.iter().find(|summary| summary.repetitions > 0).or(cells.first())?;
     let work = &first.cell.work;
-    let each = first.measured / first.visits.max(1);
-    let visits = plural(u64::from(first.visits), "visit");
+    let each = first.measured / first.repetitions.max(1);
+    let repetitions = plural(u64::from(first.repetitions), "repetition");
     if work.bulk {
         return Some(format!(
-            "{} {}, responses that go on or come again until the time is over; {visits} of {} after a warm-up of {}",
+            "{} {}, responses that go on or come again until the time is over; {repetitions} of {} after a warm-up of {}",
             work.method,
             work.path,
             format_duration(each),
@@ -274,7 +274,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
         h2lab_base::units::format_bytes(work.body_length()),
         work.shape,
         work.shape.plain_bytes(),
-        visits,
+        repetitions,
         format_duration(each)
     ))
 }
@@ -287,7 +287,7 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
         format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
     };
-    let is_sent = |summary: &&&CellSummary| summary.visits > 0 && summary.cell.sidecar.is_none();
+    let is_sent = |summary: &&&CellSummary| summary.repetitions > 0 && summary.cell.sidecar.is_none();
     let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();
     let quic = sent.iter().filter(|summary| summary.cell.protocol.is_quic()).count();
     let what = match quic {
@@ -316,14 +316,14 @@ pub(super) const fn recorded(level: Level) -> &'static str {
 /// At which levels the cells were recorded, `full: every request …`, the most detailed first. Where they differ, each says how
 /// many cells it is of.
 pub(super) fn recordings(report: &Report<'_>) -> Vec<String> {
-    let cells = report.analysis.cells.iter().filter(|summary| summary.visits > 0);
+    let cells = report.analysis.cells.iter().filter(|summary| summary.repetitions > 0);
     let levels: Vec<Level> = cells.map(|summary| summary.level).collect();
     let of = |level: &Level| levels.iter().filter(|one| *one == level).count();
-    let told = |level: Level| match of(&level) {
+    let rendered = |level: Level| match of(&level) {
         n if n == levels.len() => format!("{level}: {}", recorded(level)),
         n => format!("{level}, {} of {}: {}", n, plural(levels.len() as u64, "cell"), recorded(level)),
     };
-    Level::ALL.into_iter().filter(|level| of(level) > 0).map(told).collect()
+    Level::ALL.into_iter().filter(|level| of(level) > 0).map(rendered).collect()
 }
 
 /// What the tails rest on, once for all verdicts.
@@ -332,7 +332,7 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
         report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
     let fewest = ratios.iter().min_by_key(|ratio| ratio.blocks)?;
     Some(format!(
-        "Intervals: block bootstrap over time and visits, at least {} of {}. A difference is claimed if its interval \
+        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference is claimed if its interval \
          is clear of 1 and it is 10 % or more.",
         plural(fewest.blocks as u64, "block"),
         format_duration(fewest.block)
@@ -391,7 +391,7 @@ fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     };
     // By target: cells that were measured, and those of them in which the rule speaks.
     let mut targets: Vec<(&str, u64, u64)> = Vec::new();
-    for summary in report.analysis.cells.iter().filter(|summary| summary.visits > 0) {
+    for summary in report.analysis.cells.iter().filter(|summary| summary.repetitions > 0) {
         let name = summary.cell.target.name();
         let place = targets.iter().position(|target| target.0 == name).unwrap_or(targets.len());
         if place == targets.len() {
@@ -408,8 +408,8 @@ fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     let guilty =
         guilty.iter().map(|(name, all, found)| format!("at {name} in {found} of {}", plural(*all, "cell")));
     let free = free.iter().map(|(name, all, _)| format!("at {name} in none of {all}"));
-    let told = guilty.chain(free).collect::<Vec<_>>().join(", ");
-    Some(format!("{rule} is found {told}: the cause lies at {names}."))
+    let rendered = guilty.chain(free).collect::<Vec<_>>().join(", ");
+    Some(format!("{rule} is found {rendered}: the cause lies at {names}."))
 }
 
 /// A finding's first line: the rule, and the cell with what tells its group from the others.
@@ -435,7 +435,7 @@ mod tests {
     use std::time::Duration;
 
     /// The sentence about the fixture's lossy h2c × 16 if it were concluded so.
-    fn concluded(change: impl Fn(&mut Analysis, &mut Verdict)) -> String {
+    fn concluded(change: impl Fn(&mut Analysis, &mut CellVerdict)) -> String {
         let mut fixture = Fixture::new();
         let mut verdict = fixture.analysis.verdicts[5].clone();
         change(&mut fixture.analysis, &mut verdict);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_with_numbers_and_how_sure_it_is() {
+    fn a_difference_is_reported_with_numbers_and_how_sure_it_is() {
         let faster = concluded(|_, verdict| {
             verdict.conclusion = Conclusion::Faster;
             verdict.tail_ratio = Some(tail(0.3, 0.25, 0.36));
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn no_difference_resolved_is_a_verdict_and_names_a_median_that_differs() {
-        let same = |verdict: &mut Verdict| {
+        let same = |verdict: &mut CellVerdict| {
             verdict.conclusion = Conclusion::NoDifference;
             verdict.tail_ratio = Some(tail(0.95, 0.82, 1.09));
         };
@@ -477,7 +477,7 @@ mod tests {
         });
         assert!(
             sentence.ends_with(
-                "no difference resolved (requests stalled together for up to 1.1s: that needs visits of 5 s, -z 5s)."
+                "no difference resolved (requests stalled together for up to 1.1s: that needs repetitions of 5 s, -z 5s)."
             ),
             "{sentence}"
         );
@@ -550,10 +550,14 @@ mod tests {
         let fixture = Fixture::new();
         let threshold: h2lab_analysis::stats::Threshold = "h2cx16.p50 > 1ms".parse().unwrap();
         let violations = threshold.check(&fixture.analysis).unwrap();
-        let told: Vec<String> = violations.iter().map(|v| violation(&fixture.report(), v)).collect();
-        assert!(told[0].starts_with("h2cx16.p50 > 1ms without loss: h2c × 16 has p50 25."), "{}", told[0]);
-        assert!(told[1].starts_with("h2cx16.p50 > 1ms at 3% loss: h2c × 16 has p50 "), "{}", told[1]);
-        assert_eq!(told.len(), 2);
+        let rendered: Vec<String> = violations.iter().map(|v| violation(&fixture.report(), v)).collect();
+        assert!(
+            rendered[0].starts_with("h2cx16.p50 > 1ms without loss: h2c × 16 has p50 25."),
+            "{}",
+            rendered[0]
+        );
+        assert!(rendered[1].starts_with("h2cx16.p50 > 1ms at 3% loss: h2c × 16 has p50 "), "{}", rendered[1]);
+        assert_eq!(rendered.len(), 2);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::format::{count, millis, number};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition};
-use h2lab_analysis::stats::study::{Condition, Need, Needed, Study, Way};
+use h2lab_analysis::stats::study::{Condition, Configuration, Need, Needed, Study};
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 use h2lab_base::units::{Ratio, format_duration};
 use h2lab_model::scenario::{Cell, Topology};
@@ -15,12 +15,12 @@ use h2lab_model::workload::Protocol;
 /// The study of a run whose scenario asks for one.
 pub(super) fn of(report: &Report<'_>) -> Option<Study> {
     let study = report.run.scenario.study.then(|| Study::of(report.analysis, &report.run.scenario));
-    study.filter(|study| !study.ways.is_empty())
+    study.filter(|study| !study.configurations.is_empty())
 }
 
 /// What a condition is called beside the others: no two are called alike.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Told {
+pub(super) struct ConditionLabel {
     /// `RTT 25ms`.
     pub rtt: String,
     /// `3% loss`.
@@ -29,7 +29,7 @@ pub(super) struct Told {
     pub rest: String,
 }
 
-impl Told {
+impl ConditionLabel {
     /// In one line: `RTT 25ms, 3% loss, bbr`.
     pub fn line(&self) -> String {
         [&self.rtt, &self.loss, &self.rest]
@@ -42,7 +42,7 @@ impl Told {
 }
 
 /// The names of all conditions, in their order.
-pub(super) fn conditions(report: &Report<'_>, study: &Study) -> Vec<Told> {
+pub(super) fn conditions(report: &Report<'_>, study: &Study) -> Vec<ConditionLabel> {
     let headline = |condition: &Condition| {
         let loss = Ratio::new(condition.loss).map_or_else(String::new, |share| format!("{share} loss"));
         [format!("RTT {}", format_duration(condition.rtt)), loss]
@@ -55,7 +55,7 @@ pub(super) fn conditions(report: &Report<'_>, study: &Study) -> Vec<Told> {
     };
     let besides =
         condition::besides(report, &study.conditions.iter().map(group).collect::<Vec<_>>(), &headlines);
-    headlines.into_iter().zip(besides).map(|([rtt, loss], rest)| Told { rtt, loss, rest }).collect()
+    headlines.into_iter().zip(besides).map(|([rtt, loss], rest)| ConditionLabel { rtt, loss, rest }).collect()
 }
 
 /// The multiplexed protocols among these, by the names of HTTP's versions: `HTTP/2`, `HTTP/2 and HTTP/3`.
@@ -80,11 +80,12 @@ pub(super) fn parties(report: &Report<'_>, cell: &Cell) -> String {
     }
 }
 
-/// What a way is called: `two envoys, h2c × 1`.
-pub(super) fn way(report: &Report<'_>, way: &Way) -> String {
-    let cell = way.cells.iter().flatten().find_map(|index| report.analysis.cell(*index));
-    let parties = cell.map_or_else(|| way.parties.clone(), |summary| parties(report, &summary.cell));
-    format!("{parties}, {}", way.label)
+/// What a configuration is called: `two envoys, h2c × 1`.
+pub(super) fn configuration(report: &Report<'_>, configuration: &Configuration) -> String {
+    let cell = configuration.cells.iter().flatten().find_map(|index| report.analysis.cell(*index));
+    let parties =
+        cell.map_or_else(|| configuration.parties.clone(), |summary| parties(report, &summary.cell));
+    format!("{parties}, {}", configuration.label)
 }
 
 /// The tail of a cell in milliseconds, or its state in a word.
@@ -113,7 +114,7 @@ pub(super) fn needed(needed: Needed) -> String {
     }
 }
 
-/// A table of the study: a row for each way or need, a column for each condition.
+/// A table of the study: a row for each configuration or need, a column for each condition.
 #[derive(Debug)]
 pub(super) struct Matrix {
     /// What it shows.
@@ -130,7 +131,11 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
         let of = |index: &Option<u32>| {
             index.and_then(|index| report.analysis.cell(index)).map_or("-".to_owned(), figure)
         };
-        study.ways.iter().map(|one| (way(report, one), one.cells.iter().map(of).collect())).collect()
+        study
+            .configurations
+            .iter()
+            .map(|one| (configuration(report, one), one.cells.iter().map(of).collect()))
+            .collect()
     };
     let ramps = |summary: &CellSummary| {
         let share = study.ramps_of(summary.cell.index).and_then(|ramps| ramps.share());
@@ -154,8 +159,12 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
 
 /// What a need is called: `two envoys, h2c`.
 pub(super) fn need(report: &Report<'_>, study: &Study, need: &Need) -> String {
-    let is_of = |way: &&Way| way.parties == need.parties;
-    let of = study.ways.iter().find(is_of).and_then(|way| way.cells.iter().flatten().next());
+    let is_of = |configuration: &&Configuration| configuration.parties == need.parties;
+    let of = study
+        .configurations
+        .iter()
+        .find(is_of)
+        .and_then(|configuration| configuration.cells.iter().flatten().next());
     let cell = of.and_then(|index| report.analysis.cell(*index));
     let parties = cell.map_or_else(|| need.parties.clone(), |summary| parties(report, &summary.cell));
     format!("{parties}, {}", need.label)
@@ -189,7 +198,11 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     columns.extend(named.iter().map(|_| FIGURE));
     for matrix in matrices(report, &study) {
         let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, &matrix.title));
-        let heads: [&dyn Fn(&Told) -> &str; 3] = [&|told| &told.rtt, &|told| &told.loss, &|told| &told.rest];
+        let heads: [&dyn Fn(&ConditionLabel) -> &str; 3] = [
+            &|condition_label| &condition_label.rtt,
+            &|condition_label| &condition_label.loss,
+            &|condition_label| &condition_label.rest,
+        ];
         let mut rows: Vec<Vec<String>> = heads
             .iter()
             .map(|head| std::iter::once("").chain(named.iter().map(head)).map(str::to_owned).collect())
@@ -226,17 +239,23 @@ mod tests {
     fn from_document(document: &crate::document::Document) -> Vec<Vec<(String, Vec<String>)>> {
         let study = document.study.as_ref().expect("it was asked for");
         let cell = |index: u32| document.cells.iter().find(|cell| cell.index == index).expect("it is there");
-        let of_ways = |figure: &dyn Fn(u32) -> String| -> Vec<(String, Vec<String>)> {
+        let of_configurations = |figure: &dyn Fn(u32) -> String| -> Vec<(String, Vec<String>)> {
             let figure = |cell: &Option<u32>| cell.map_or_else(|| "-".to_owned(), figure);
-            study.ways.iter().map(|way| (way.name.clone(), way.cells.iter().map(figure).collect())).collect()
+            study
+                .configurations
+                .iter()
+                .map(|configuration| {
+                    (configuration.name.clone(), configuration.cells.iter().map(figure).collect())
+                })
+                .collect()
         };
-        let tails = of_ways(&|index| match cell(index) {
+        let tails = of_configurations(&|index| match cell(index) {
             one if one.state == "ok" => {
                 number(one.latency_us.response.as_ref().expect("it has samples").p99 / 1000.0)
             }
             one => one.state.clone(),
         });
-        let ramps = of_ways(&|index| {
+        let ramps = of_configurations(&|index| {
             let ramps = study.ramps.iter().find(|ramps| ramps.cell == index).expect("all were kept");
             let share = (ramps.slow > 0).then(|| ramps.slow_on_ramps as f64 / ramps.slow as f64);
             assert_eq!(share.map(|share| (share * 1e3).round() / 1e3), ramps.share);
@@ -268,19 +287,20 @@ mod tests {
         assert_eq!(crate::document(&Fixture::new().report()).study, None);
         let mut fixture = Fixture::study();
         // Beside them the same behind a proxy that decides by itself.
-        let behind = |visit: &h2lab_model::record::CellRecord| {
-            let mut visit = visit.clone();
+        let behind = |repetition: &h2lab_model::record::CellRecord| {
+            let mut repetition = repetition.clone();
             let name = "haproxy".to_owned();
-            visit.cell.target = h2lab_model::scenario::Target::Sut { name: name.clone() };
-            visit.cell.sidecar =
+            repetition.cell.target = h2lab_model::scenario::Target::Sut { name: name.clone() };
+            repetition.cell.sidecar =
                 Some(h2lab_model::scenario::Sidecar { name, warm_pool: 32, max_connections: 512 });
-            visit.sidecar =
+            repetition.sidecar =
                 Some(h2lab_model::record::SidecarSummary { connections: 3, ..Default::default() });
-            (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
-            visit
+            (repetition.cell.index, repetition.cell.group) =
+                (repetition.cell.index + 100, repetition.cell.group + 100);
+            repetition
         };
-        let copies: Vec<_> = fixture.run.visits.iter().map(behind).collect();
-        fixture.run.visits.extend(copies);
+        let copies: Vec<_> = fixture.run.repetitions.iter().map(behind).collect();
+        fixture.run.repetitions.extend(copies);
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let report = fixture.report();
         let study = of(&report).expect("it was asked for");
@@ -289,45 +309,56 @@ mod tests {
         assert_eq!(from_document(&document), tables);
         assert!(tables[2][1].1[0].ends_with("enough"), "{tables:?}");
         let document = document.study.unwrap();
-        let told: Vec<String> = conditions(&report, &study).iter().map(Told::line).collect();
-        assert_eq!(document.conditions.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), told);
+        let condition_label: Vec<String> =
+            conditions(&report, &study).iter().map(ConditionLabel::line).collect();
+        assert_eq!(
+            document.conditions.iter().map(|one| one.name.clone()).collect::<Vec<_>>(),
+            condition_label
+        );
         for (one, condition) in document.conditions.iter().zip(&study.conditions) {
             assert_eq!(
                 (one.rtt_ms, one.loss),
                 (h2lab_base::units::millis_f64(condition.rtt), condition.loss)
             );
         }
-        for way in &document.ways {
-            let cell = &report.analysis.cell(way.cells[0].unwrap()).unwrap().cell;
+        for configuration in &document.configurations {
+            let cell = &report.analysis.cell(configuration.cells[0].unwrap()).unwrap().cell;
             assert_eq!(
-                (way.protocol, way.topology, &way.parties),
+                (configuration.protocol, configuration.topology, &configuration.parties),
                 (cell.protocol, cell.topology(), &cell.parties())
             );
-            assert_eq!(way.sidecar.as_deref(), cell.sidecar.as_ref().map(|sidecar| sidecar.name.as_str()));
+            assert_eq!(
+                configuration.sidecar.as_deref(),
+                cell.sidecar.as_ref().map(|sidecar| sidecar.name.as_str())
+            );
         }
         for one in &document.needed {
-            let is_of = |way: &&crate::document::WayDocument| {
-                (&way.parties, way.protocol) == (&one.parties, one.protocol)
+            let is_of = |configuration: &&crate::document::ConfigurationDocument| {
+                (&configuration.parties, configuration.protocol) == (&one.parties, one.protocol)
             };
-            assert!(document.ways.iter().any(|way| is_of(&way)), "{one:?} is of no way");
+            assert!(
+                document.configurations.iter().any(|configuration| is_of(&configuration)),
+                "{one:?} is of no configuration"
+            );
         }
         let places: Vec<usize> = document.needed.iter().map(|one| one.condition).collect();
         assert_eq!(places, [0, 1, 0, 1]);
     }
 
-    /// The fixture's visits and, beside them, the same again under another link.
+    /// The fixture's repetitions and, beside them, the same again under another link.
     fn with_another_link(change: impl Fn(&mut h2lab_link::Impairment)) -> Fixture {
         let mut fixture = Fixture::study();
-        let beside = |visit: &h2lab_model::record::CellRecord| {
-            let mut visit = visit.clone();
-            (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
-            let link = visit.cell.link.as_mut().expect("it is emulated");
+        let beside = |repetition: &h2lab_model::record::CellRecord| {
+            let mut repetition = repetition.clone();
+            (repetition.cell.index, repetition.cell.group) =
+                (repetition.cell.index + 100, repetition.cell.group + 100);
+            let link = repetition.cell.link.as_mut().expect("it is emulated");
             change(&mut link.uplink);
             change(&mut link.downlink);
-            visit
+            repetition
         };
-        let others: Vec<_> = fixture.run.visits.iter().map(beside).collect();
-        fixture.run.visits.extend(others);
+        let others: Vec<_> = fixture.run.repetitions.iter().map(beside).collect();
+        fixture.run.repetitions.extend(others);
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         fixture
     }
@@ -335,31 +366,37 @@ mod tests {
     #[test]
     fn whatever_else_differs_between_conditions_is_told() {
         use h2lab_link::{LossModel, LossPer};
-        let told = |change: &dyn Fn(&mut h2lab_link::Impairment)| -> Vec<String> {
+        let condition_label = |change: &dyn Fn(&mut h2lab_link::Impairment)| -> Vec<String> {
             let fixture = with_another_link(change);
             let study = of(&fixture.report()).unwrap();
-            conditions(&fixture.report(), &study).into_iter().map(|told| told.rest).collect()
+            conditions(&fixture.report(), &study)
+                .into_iter()
+                .map(|condition_label| condition_label.rest)
+                .collect()
         };
         let millis = std::time::Duration::from_millis;
-        assert_eq!(told(&|way| way.jitter = millis(1)), ["", "", "± 2ms", "± 2ms"]);
+        assert_eq!(
+            condition_label(&|configuration| configuration.jitter = millis(1)),
+            ["", "", "± 2ms", "± 2ms"]
+        );
         let unlimited = "unlimited bandwidth";
         let limited = "bandwidth 10mbit";
         assert_eq!(
-            told(&|way| way.bandwidth = "10mbit".parse().ok()),
+            condition_label(&|configuration| configuration.bandwidth = "10mbit".parse().ok()),
             [unlimited, unlimited, limited, limited]
         );
         let bursts = |length| {
-            told(&move |way| {
-                if way.loss != LossModel::None {
-                    way.loss = LossModel::burst(way.loss.share(), length);
+            condition_label(&move |configuration| {
+                if configuration.loss != LossModel::None {
+                    configuration.loss = LossModel::burst(configuration.loss.share(), length);
                 }
             })
         };
         assert_eq!(bursts(3), ["", "bernoulli", "burst"], "without loss there is nothing to tell");
         assert_eq!(bursts(4)[2], "burst, bursts of 4");
-        let per_connection = told(&|way| {
-            if way.loss != LossModel::None {
-                way.loss_per = LossPer::Connection;
+        let per_connection = condition_label(&|configuration| {
+            if configuration.loss != LossModel::None {
+                configuration.loss_per = LossPer::Connection;
             }
         });
         assert_eq!(per_connection, ["", "bernoulli", "bernoulli, per connection"]);
@@ -376,14 +413,15 @@ mod tests {
     #[test]
     fn conditions_are_told_by_what_tells_them_apart() {
         let mut fixture = Fixture::study();
-        for visit in fixture.run.visits.iter_mut().filter(|visit| visit.cell.group == 0) {
-            (visit.cell.congestion, visit.environment.congestion_client) =
+        for repetition in fixture.run.repetitions.iter_mut().filter(|repetition| repetition.cell.group == 0) {
+            (repetition.cell.congestion, repetition.environment.congestion_client) =
                 (Some("bbr".to_owned()), "bbr".to_owned());
         }
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let study = of(&fixture.report()).unwrap();
-        let told: Vec<String> = conditions(&fixture.report(), &study).iter().map(Told::line).collect();
-        assert_eq!(told, ["RTT 25ms, 0% loss, bbr", "RTT 25ms, 3% loss, cubic"]);
+        let condition_label: Vec<String> =
+            conditions(&fixture.report(), &study).iter().map(ConditionLabel::line).collect();
+        assert_eq!(condition_label, ["RTT 25ms, 0% loss, bbr", "RTT 25ms, 3% loss, cubic"]);
         assert_eq!(
             study.conditions.iter().map(|condition| condition.predicted).collect::<Vec<_>>(),
             [None, Some(5)]
@@ -391,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_connections_are_told_in_a_word() {
+    fn numbers_of_connections_are_described_in_a_word() {
         let all = [
             Needed::Connections(4),
             Needed::AtMost(2),

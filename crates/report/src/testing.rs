@@ -2,7 +2,7 @@
 
 use super::{Explained, Report};
 use h2lab_analysis::diagnose::waits::{
-    Cause, Doubt, Drop, Interval, Place, Repair, Story, Waits, Whose, dominant,
+    Cause, Doubt, Drop, Interval, LatencyBreakdown, Place, Repair, Waits, Whose, dominant,
 };
 use h2lab_analysis::diagnose::{Confidence, Evidence, Finding};
 use h2lab_analysis::stats::{Analysis, analyse};
@@ -45,22 +45,22 @@ impl Fixture {
     pub fn bulk() -> Self {
         use h2lab_model::workload::Protocol::{H1, H2c, Tcp};
         let made = [(Tcp, 0, 400e6), (H2c, 0, 200e6), (Tcp, 1, 800e6), (H1, 1, 320e6), (H2c, 2, 100e6)];
-        let visit = |(index, (protocol, group, rate))| {
-            let mut visit = h2lab_model::bulk::testing::bulk_visit(protocol, rate);
-            (visit.cell.index, visit.cell.group) = (index, group);
-            let link = visit.cell.link.as_mut().expect("it has one");
+        let one_repetition = |(index, (protocol, group, rate))| {
+            let mut one_repetition = h2lab_model::bulk::testing::bulk_repetition(protocol, rate);
+            (one_repetition.cell.index, one_repetition.cell.group) = (index, group);
+            let link = one_repetition.cell.link.as_mut().expect("it has one");
             match group {
                 1 => {
                     let delay = std::time::Duration::from_millis(5);
                     (link.uplink.delay, link.downlink.delay) = (delay, delay);
                 }
-                2 => visit.cell.client.stream_window = Some(65_535),
+                2 => one_repetition.cell.client.stream_window = Some(65_535),
                 _ => {}
             }
-            visit
+            one_repetition
         };
-        let visits = (0..).zip(made).map(visit).collect();
-        let run = RunRecord { visits, ..testing::compare(true) };
+        let repetitions = (0..).zip(made).map(one_repetition).collect();
+        let run = RunRecord { repetitions, ..testing::compare(true) };
         let analysis = analyse(&run);
         Self { run, analysis, findings: Vec::new(), causes: Vec::new() }
     }
@@ -75,9 +75,9 @@ impl Fixture {
     /// The same where no cause can be told of that cell.
     pub fn unsupported() -> Self {
         let mut fixture = Self::explained();
-        for visit in &mut fixture.causes {
+        for one_repetition in &mut fixture.causes {
             let doubts = vec![Doubt::Quic { requests: 5, beside_drops: 3 }];
-            visit.waits = Waits { slower_than_ns: 81_000_000, doubts, ..Waits::default() };
+            one_repetition.waits = Waits { slower_than_ns: 81_000_000, doubts, ..Waits::default() };
         }
         fixture
     }
@@ -85,16 +85,17 @@ impl Fixture {
     /// The same with the causes of slow requests in the cell with one HTTP/2 connection at 3 % loss.
     pub fn explained() -> Self {
         let mut fixture = Self::new();
-        let visits = fixture.run.visits.iter().filter(|visit| visit.cell.index == 5);
-        fixture.causes = visits
-            .map(|visit| {
-                let slow = visit.samples.iter().enumerate().filter(|(_, sample)| sample.measured);
-                let stories: Vec<Story> =
-                    slow.step_by(97).map(|(n, sample)| story(n as u32, sample)).collect();
+        let repetitions =
+            fixture.run.repetitions.iter().filter(|one_repetition| one_repetition.cell.index == 5);
+        fixture.causes = repetitions
+            .map(|one_repetition| {
+                let slow = one_repetition.samples.iter().enumerate().filter(|(_, sample)| sample.measured);
+                let breakdowns: Vec<LatencyBreakdown> =
+                    slow.step_by(97).map(|(n, sample)| breakdown(n as u32, sample)).collect();
                 let doubts = vec![Doubt::NotFound { requests: 2 }];
-                let split = stories.iter().collect();
-                let waits = Waits { slower_than_ns: 81_000_000, stories, split, doubts };
-                Explained { cell: 5, repetition: visit.cell.repetition, waits }
+                let split = breakdowns.iter().collect();
+                let waits = Waits { slower_than_ns: 81_000_000, breakdowns, split, doubts };
+                Explained { cell: 5, repetition: one_repetition.cell.repetition, waits }
             })
             .collect();
         fixture
@@ -102,7 +103,7 @@ impl Fixture {
 }
 
 /// A request that waited for the link, then for another stream's segment, then for its own.
-fn story(sample: u32, slow: &Sample) -> Story {
+fn breakdown(sample: u32, slow: &Sample) -> LatencyBreakdown {
     let (from, until) = (slow.scheduled_at, slow.scheduled_at + slow.response_time());
     let drop = |index| Drop { direction: Direction::Down, index, at: from };
     let other = Whose::Other { stream: 5, id: Some(7) };
@@ -118,7 +119,7 @@ fn story(sample: u32, slow: &Sample) -> Story {
     let parts = causes.into_iter().zip(begins.into_iter().zip(ends));
     let intervals: Vec<Interval> =
         parts.map(|(cause, (from, until))| Interval { from, until, cause }).collect();
-    Story {
+    LatencyBreakdown {
         sample,
         scheduled_at: from,
         completed_at: until,

@@ -96,7 +96,7 @@ const COLUMNS: [Column; 13] = [
     numeric("max", "ms"),
     numeric("n", ""),
     numeric("failed", "+cut"),
-    numeric("conns", "/visit"),
+    numeric("conns", "/rep"),
     numeric("req/", "conn"),
     numeric("retrans", "cli/srv"),
     numeric("dropped", "up/down"),
@@ -133,7 +133,7 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
 
 fn row(summary: &CellSummary) -> Vec<String> {
     let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
-    if summary.visits == 0 {
+    if summary.repetitions == 0 {
         // Not measured: a zero would be a figure.
         let dashes = std::iter::repeat_n("-".to_owned(), COLUMNS.len() - 1);
         return std::iter::once(label.to_owned()).chain(dashes).collect();
@@ -145,7 +145,7 @@ fn row(summary: &CellSummary) -> Vec<String> {
     };
     row.extend([
         failed(summary),
-        number(summary.connections.opened as f64 / f64::from(summary.visits.max(1))),
+        number(summary.connections.opened as f64 / f64::from(summary.repetitions.max(1))),
         number(summary.requests_per_connection()),
         match &summary.quic_client {
             // QUIC counts packets that were lost; what it sends again is in new ones.
@@ -231,11 +231,11 @@ fn one_finding(
     let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end_matches('\n')));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
-    let told = before.map_or(&[][..], |before| &before.fixes);
-    for fix in finding.fixes.iter().filter(|fix| !told.contains(fix)) {
+    let rendered = before.map_or(&[][..], |before| &before.fixes);
+    for fix in finding.fixes.iter().filter(|fix| !rendered.contains(fix)) {
         paragraph(out, style, "  fix:  ", &format!("{}: {} - {}", fix.product, fix.setting, fix.why));
     }
-    if finding.fixes.iter().any(|fix| told.contains(fix)) {
+    if finding.fixes.iter().any(|fix| rendered.contains(fix)) {
         let _ = writeln!(out, "  fix:  as above");
     }
     if before.is_none_or(|before| before.rule != finding.rule) {
@@ -304,10 +304,10 @@ mod tests {
     #[test]
     fn a_cell_that_the_target_does_not_speak_is_there_with_the_reason_and_no_figure() {
         let mut fixture = Fixture::new();
-        let mut cell = fixture.run.visits[1].cell.clone();
+        let mut cell = fixture.run.repetitions[1].cell.clone();
         (cell.index, cell.protocol) = (8, h2lab_model::workload::Protocol::H2);
         let why = "h2 no: the server closes the connection".to_owned();
-        fixture.run.visits.push(h2lab_model::record::CellRecord::unsupported(cell, why));
+        fixture.run.repetitions.push(h2lab_model::record::CellRecord::unsupported(cell, why));
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let report = fixture.report();
         let text = text(&[report], TextStyle::default());
@@ -318,7 +318,7 @@ mod tests {
         assert!(text.contains("no verdict on one HTTP/2 connection over TLS: h2 × 1: h2 no"), "{text}");
         let document = crate::document(&report);
         let cell = document.cells.last().unwrap();
-        assert_eq!((cell.state.as_str(), cell.visits, cell.duration_s), ("unsupported", 0, 0.0));
+        assert_eq!((cell.state.as_str(), cell.repetitions, cell.duration_s), ("unsupported", 0, 0.0));
         assert_eq!(cell.reasons, ["h2 no: the server closes the connection"]);
         let page = crate::html(&[report]);
         assert!(page.contains("unsupported: h2 no: the server closes the connection"));

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::csv::quoted;
-use h2lab_analysis::stats::visits_by_cell;
+use h2lab_analysis::stats::repetitions_by_cell;
 use h2lab_base::units::nanos;
 use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_model::scenario::Target;
@@ -22,14 +22,14 @@ use h2lab_model::scenario::Target;
 pub fn vegeta(reports: &[Report<'_>], started_ns: &[u64]) -> String {
     let mut out = String::new();
     for (report, started_ns) in reports.iter().zip(started_ns) {
-        for (index, visits) in visits_by_cell(&report.run.visits) {
+        for (index, repetitions) in repetitions_by_cell(&report.run.repetitions) {
             let label = report.analysis.cell(index).map_or_else(String::new, |summary| summary.label.clone());
             let attack = if reports.len() == 1 { label } else { format!("{} {label}", report.name()) };
             let attack = quoted(&attack);
             let mut seq = 0_u64;
-            for visit in visits {
-                let kinds = Kinds::of(visit);
-                for sample in visit.samples.iter().filter(|sample| sample.measured) {
+            for repetition in repetitions {
+                let kinds = Kinds::of(repetition);
+                for sample in repetition.samples.iter().filter(|sample| sample.measured) {
                     line(&mut out, sample, *started_ns, &attack, seq, &kinds);
                     seq += 1;
                 }
@@ -59,7 +59,7 @@ fn line(out: &mut String, sample: &Sample, started_ns: u64, attack: &str, seq: u
     );
 }
 
-/// What the requests of a visit ask for, by their kind.
+/// What the requests of a repetition ask for, by their kind.
 struct Kinds(Vec<Kind>);
 
 struct Kind {
@@ -69,9 +69,9 @@ struct Kind {
 }
 
 impl Kinds {
-    fn of(visit: &CellRecord) -> Self {
-        let work = &visit.cell.work;
-        let server = server(visit);
+    fn of(repetition: &CellRecord) -> Self {
+        let work = &repetition.cell.work;
+        let server = server(repetition);
         let plain = Kind {
             method: quoted(&work.method),
             url: quoted(&format!("{server}{}", work.path)),
@@ -95,9 +95,9 @@ impl Kinds {
     }
 }
 
-/// `scheme://host:port` of whom a visit asked. Servers behind a link have no name that means anything outside.
-fn server(visit: &CellRecord) -> String {
-    let cell = &visit.cell;
+/// `scheme://host:port` of whom a repetition asked. Servers behind a link have no name that means anything outside.
+fn server(repetition: &CellRecord) -> String {
+    let cell = &repetition.cell;
     match &cell.target {
         Target::Url { url } => {
             let authority = url.find("://").map_or(0, |at| at + 3);
@@ -125,10 +125,11 @@ mod tests {
     fn every_measured_request_is_a_line_of_twelve_columns() {
         let fixture = Fixture::new();
         let rows = rows(&fixture);
-        let measured = fixture.run.visits.iter().flat_map(|visit| &visit.samples).filter(|s| s.measured);
+        let measured =
+            fixture.run.repetitions.iter().flat_map(|repetition| &repetition.samples).filter(|s| s.measured);
         assert_eq!(rows.len(), measured.count());
         assert!(rows.iter().all(|row| row.len() == 12));
-        let first = fixture.run.visits[0].samples.iter().find(|sample| sample.measured).unwrap();
+        let first = fixture.run.repetitions[0].samples.iter().find(|sample| sample.measured).unwrap();
         let expected = [
             (EPOCH + first.scheduled_at.as_nanos()).to_string(),
             "200".to_owned(),
@@ -147,28 +148,28 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_go_on_over_the_visits_of_a_cell() {
+    fn sequence_numbers_go_on_over_the_repetitions_of_a_cell() {
         let rows = rows(&Fixture::new());
         let first_attack: Vec<u64> =
             rows.iter().take_while(|row| row[7] == "h1").map(|row| row[8].parse().unwrap()).collect();
         assert!(first_attack.iter().copied().eq(0..first_attack.len() as u64));
-        assert!(first_attack.len() > 5_000, "two visits of 3 s at 1,000/s: {}", first_attack.len());
+        assert!(first_attack.len() > 5_000, "two repetitions of 3 s at 1,000/s: {}", first_attack.len());
     }
 
     #[test]
     fn failures_have_an_error_and_kinds_their_own_url_and_body() {
         let mut fixture = Fixture::new();
-        let visit = &mut fixture.run.visits[0];
-        visit.cell.target = Target::Url { url: "http://a.example:81?x=1".to_owned() };
+        let repetition = &mut fixture.run.repetitions[0];
+        repetition.cell.target = Target::Url { url: "http://a.example:81?x=1".to_owned() };
         let entry = |path: &str, body: Option<&str>| MixEntry {
             weight: 1,
             path: path.to_owned(),
             body: body.map(str::to_owned),
             ..MixEntry::default()
         };
-        visit.cell.work.mix = vec![entry("/a", None), entry("/b,c", Some("four"))];
-        let at = visit.samples.iter().position(|sample| sample.measured).unwrap();
-        let sample = &mut visit.samples[at];
+        repetition.cell.work.mix = vec![entry("/a", None), entry("/b,c", Some("four"))];
+        let at = repetition.samples.iter().position(|sample| sample.measured).unwrap();
+        let sample = &mut repetition.samples[at];
         (sample.kind, sample.outcome, sample.status) = (1, Outcome::Status, 503);
         let text = vegeta(&[fixture.report()], &[EPOCH]);
         let line = text.lines().next().unwrap();

@@ -17,7 +17,7 @@ pub struct Journal {
     /// [`FORMAT`].
     format: u32,
     /// Where it comes from, without the query: what stands there may be a secret (a signature), and changes from one
-    /// visit to the next.
+    /// repetition to the next.
     pub url: String,
     /// The length of the whole, in bytes.
     pub total: u64,
@@ -87,7 +87,7 @@ pub enum Changed {
     #[error(
         "the server no longer tells which version it sends (it was {was}), so that parts could be of different ones"
     )]
-    Untold {
+    Undeclared {
         /// What the journal says.
         was: String,
     },
@@ -140,7 +140,7 @@ impl Journal {
         match validator {
             Some(is) if *is == self.validator => Ok(()),
             Some(is) => Err(Changed::Validator { was: was(), is: is.if_range().to_owned() }),
-            None => Err(Changed::Untold { was: was() }),
+            None => Err(Changed::Undeclared { was: was() }),
         }
     }
 
@@ -243,11 +243,14 @@ mod tests {
         assert_eq!(journal.check(None, Some(&same)), Ok(()));
         assert_eq!(journal.check(Some(101), Some(&same)), Err(Changed::Size { was: 100, is: 101 }));
         let other = Validator::Etag("\"v2\"".to_owned());
-        let told = journal.check(Some(100), Some(&other)).unwrap_err();
-        assert_eq!(told.to_string(), "the file was \"v1\" and is \"v2\" now: it was changed on the server");
+        let rendered = journal.check(Some(100), Some(&other)).unwrap_err();
+        assert_eq!(
+            rendered.to_string(),
+            "the file was \"v1\" and is \"v2\" now: it was changed on the server"
+        );
         let date = Validator::LastModified("\"v1\"".to_owned());
         assert!(matches!(journal.check(Some(100), Some(&date)), Err(Changed::Validator { .. })));
-        assert!(matches!(journal.check(Some(100), None), Err(Changed::Untold { .. })));
+        assert!(matches!(journal.check(Some(100), None), Err(Changed::Undeclared { .. })));
     }
 
     #[test]

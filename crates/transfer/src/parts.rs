@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::Extents;
 
-/// No part that was made smaller so that every lane gets one is below this, in bytes: what a stream may send at once in
+/// No part that was made smaller so that every worker gets one is below this, in bytes: what a stream may send at once in
 /// the window with which HTTP/2 begins (RFC 9113 §6.9.2), so that a request is worth its round trip.
 pub const LEAST_PART: u64 = 64 << 10;
 
-/// The ranges of a file that nobody has been asked for yet. A lane is one request at a time on one connection.
+/// The ranges of a file that nobody has been asked for yet. A worker is one request at a time on one connection.
 ///
 /// Lower offsets go first, those that were given back too: a file fills up from its beginning, and a digest over it can
 /// follow.
@@ -19,14 +19,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The ranges `missing` in parts of at most `part_bytes` (at least 1), or less, so that each of `lanes` gets one, but
+    /// The ranges `missing` in parts of at most `part_bytes` (at least 1), or less, so that each of `workers` gets one, but
     /// not below [`LEAST_PART`] for that reason.
     ///
-    /// `u64::MAX` and one lane fetch each missing range by one request: for servers that know no ranges.
-    pub fn new(missing: impl IntoIterator<Item = Range<u64>>, part_bytes: u64, lanes: u32) -> Self {
+    /// `u64::MAX` and one worker fetch each missing range by one request: for servers that know no ranges.
+    pub fn new(missing: impl IntoIterator<Item = Range<u64>>, part_bytes: u64, workers: u32) -> Self {
         let waiting: Extents = missing.into_iter().collect();
-        let share = waiting.held().div_ceil(u64::from(lanes.max(1))).max(LEAST_PART);
-        let part_bytes = if lanes > 1 { part_bytes.min(share) } else { part_bytes };
+        let share = waiting.held().div_ceil(u64::from(workers.max(1))).max(LEAST_PART);
+        let part_bytes = if workers > 1 { part_bytes.min(share) } else { part_bytes };
         Self { waiting, part_bytes: part_bytes.max(1) }
     }
 
@@ -76,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_shared_by_all_lanes_but_not_crumbled() {
-        let dealt = |total, lanes| Parts::new(once(0..total), 16 << 20, lanes).count();
+    fn a_small_file_is_shared_by_all_workers_but_not_crumbled() {
+        let dealt = |total, workers| Parts::new(once(0..total), 16 << 20, workers).count();
         assert_eq!(dealt(8 << 20, 4), 4);
         assert_eq!(dealt(LEAST_PART * 4, 4), 4);
         assert_eq!(dealt(LEAST_PART * 4 - 4, 4), 4);
@@ -104,20 +104,20 @@ mod tests {
     }
 
     proptest! {
-        /// Lanes fetch parts; some break in the middle, and what had arrived of those stays.
+        /// Workers fetch parts; some break in the middle, and what had arrived of those stays.
         #[test]
         fn nothing_is_dealt_twice_and_nothing_is_lost(
             held in prop::collection::vec((0_u64..2000, 1_u64..200), 0..8),
             total in 0_u64..2000,
             part in 1_u64..400,
-            lanes in 1_u32..9,
+            workers in 1_u32..9,
             breaks in prop::collection::vec(prop::option::weighted(0.4, 0_u64..400), 0..200),
         ) {
             let mut extents: Extents = held.into_iter().map(|(from, length)| from..from + length).collect();
-            let mut parts = Parts::new(extents.missing(total), part, lanes);
+            let mut parts = Parts::new(extents.missing(total), part, workers);
             let (mut under_way, mut breaks) = (VecDeque::new(), breaks.into_iter());
             loop {
-                while under_way.len() < lanes as usize {
+                while under_way.len() < workers as usize {
                     let Some(part) = parts.next() else { break };
                     under_way.push_back(part);
                 }

@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(read(&[(OFFSET_FIELD, "-1")]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "0")]), Some(Extents::new()));
         // What it claims is cut to what there is, and nonsense is passed over.
-        let told = [(OFFSET_FIELD, "10"), (HELD_FIELD, "20-29, x, 9-5, 90-200")];
-        assert_eq!(read(&told), Some([0..10, 20..30, 90..100].into_iter().collect()));
+        let declared = [(OFFSET_FIELD, "10"), (HELD_FIELD, "20-29, x, 9-5, 90-200")];
+        assert_eq!(read(&declared), Some([0..10, 20..30, 90..100].into_iter().collect()));
         assert_eq!(read(&[(OFFSET_FIELD, "1000")]), Some(Extents::all(100)));
     }
 
@@ -122,7 +122,7 @@ mod tests {
         let held: Extents = (0..2_000).map(|n| n * 10 + 1..n * 10 + 5).collect();
         let fields = to_fields(&held);
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let told = Fields::of(&fields, |fields| from_fields(fields, u64::MAX)).unwrap();
-        assert_eq!((told.iter().count(), told.end()), (MOST_RANGES, 9_995));
+        let declared = Fields::of(&fields, |fields| from_fields(fields, u64::MAX)).unwrap();
+        assert_eq!((declared.iter().count(), declared.end()), (MOST_RANGES, 9_995));
     }
 }

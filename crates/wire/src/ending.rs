@@ -10,7 +10,7 @@ pub(super) enum End {
     /// It does not, and the role is still to be told why.
     Due(Option<Error>),
     /// Nothing follows.
-    Told,
+    Reported,
 }
 
 impl End {
@@ -23,11 +23,11 @@ impl End {
         matches!(self, Self::Due(_))
     }
 
-    /// What the role is to be told, once; `told` makes it of the error that ended the connection, if one did.
-    pub(super) fn tell<T>(&mut self, told: impl FnOnce(Option<Error>) -> T) -> Option<T> {
-        match std::mem::replace(self, Self::Told) {
-            Self::Due(error) => Some(told(error)),
-            Self::Open | Self::Told => None,
+    /// What the role is to be told, once; `reported` makes it of the error that ended the connection, if one did.
+    pub(super) fn report<T>(&mut self, reported: impl FnOnce(Option<Error>) -> T) -> Option<T> {
+        match std::mem::replace(self, Self::Reported) {
+            Self::Due(error) => Some(reported(error)),
+            Self::Open | Self::Reported => None,
         }
     }
 }

@@ -60,7 +60,7 @@ impl Connection {
 
     /// A client's HTTP/2 connection in clear that begins with HTTP/1.1 and `Upgrade: h2c` (RFC 7540 §3.2): an
     /// `OPTIONS *` to `authority` is queued at once, and when the server has switched this is an HTTP/2 connection like
-    /// any other. That request's response comes on stream 1, which a role did not begin and need not heed; its own
+    /// any other. That request's response comes on stream 1, which a role did not begin and need not honour; its own
     /// requests begin with stream 3. A server that does not switch ends the connection with [`super::Error::WrongProtocol`].
     pub fn h2c_upgrade(config: Config, authority: &str, now: Time) -> Self {
         Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))

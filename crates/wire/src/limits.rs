@@ -66,7 +66,7 @@ pub struct Limits {
     /// DATA frames shorter than 1 KiB and than what is left of the body, forced upon us by the peer's windows
     /// (CVE-2019-9511, data dribble). Each frame of 1 KiB gives one back; when none is left a body waits for larger windows.
     /// Default 1,000: a peer whose windows are that small by nature still gets a megabyte.
-    pub dribbles: u32,
+    pub small_data_frames: u32,
     /// Interim responses to one request (client role). Default 100.
     pub interims: u32,
     /// How long the peer may let a body, or all of our output, wait without taking any of it (slow read, CVE-2016-1546).
@@ -109,7 +109,7 @@ impl Limits {
             settings: Rate { burst: 100, per_second: 10 },
             unread_answers: 1_000,
             unread_output: 1 << 20,
-            dribbles: 1_000,
+            small_data_frames: 1_000,
             interims: 100,
             stall,
             head,
@@ -169,8 +169,8 @@ limits! {
         "[`Limits::settings`]";
     UnreadAnswers, "unread-answers", "more than ", " answers that the peer does not read",
         "[`Limits::unread_answers`]";
-    Dribble, "dribble", "more than ", " DATA frames cut short by tiny windows",
-        "[`Limits::dribbles`]: bodies wait for larger windows";
+    SmallDataFrames, "small-data-frames", "more than ", " DATA frames cut short by tiny windows",
+        "[`Limits::small_data_frames`]: bodies wait for larger windows";
     Interims, "interims", "more than ", " interim responses to a request",
         "[`Limits::interims`]: the stream ends";
     Stall, "stall", "for more than ", " ms the peer took nothing",
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn what_was_exceeded_is_told_by_name_and_number() {
-        let told = |limit, allowed| Exceeded { limit, allowed }.to_string();
-        assert_eq!(told(Limit::Resets, 100), "resets: more than 100 streams were begun and reset");
+        let reported = |limit, allowed| Exceeded { limit, allowed }.to_string();
+        assert_eq!(reported(Limit::Resets, 100), "resets: more than 100 streams were begun and reset");
         let slow = Exceeded::time(Limit::SlowHead, Duration::from_secs(10)).to_string();
         assert_eq!(slow, "slow-head: a head took more than 10000 ms");
     }

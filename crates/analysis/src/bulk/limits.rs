@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use h2lab_model::bulk::{Binding, BindingKind, Certainty, Figures};
+use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
 
 mod remedy;
-mod told;
+mod sentence;
 
 /// From this share of the link's capacity on it counts as full: headers of TCP, IP and TLS take up to 5 % of it.
 pub const FULL: f64 = 0.9;
@@ -41,23 +41,23 @@ pub const LEAST_RTT_US: u64 = 1_000;
 pub const USUAL_SEND_BUFFER: u64 = 4 << 20;
 
 /// What held this connection back. A pure function of the figures, so that a report can be made again from a record.
-pub fn binding(figures: &Figures) -> Binding {
+pub fn binding(figures: &ConnectionFigures) -> Binding {
     binding_at_speed(figures, figures.rate())
 }
 
 /// The same where more is known than the mean rate, in which the slow start of TCP is: `speed` is how fast it was once
 /// it had come to its speed, in bits per second. Sizes are compared with that.
-pub fn binding_at_speed(figures: &Figures, speed: f64) -> Binding {
+pub fn binding_at_speed(figures: &ConnectionFigures, speed: f64) -> Binding {
     let (kind, certainty) = decide(figures, speed);
     Binding {
         kind,
         certainty,
-        sentence: told::sentence(kind, certainty, figures, speed),
+        sentence: sentence::sentence(kind, certainty, figures, speed),
         fix: remedy::fix(kind, figures, speed),
     }
 }
 
-fn decide(figures: &Figures, speed: f64) -> (BindingKind, Certainty) {
+fn decide(figures: &ConnectionFigures, speed: f64) -> (BindingKind, Certainty) {
     let nothing = (BindingKind::Unknown, Certainty::None);
     if figures.wall.is_zero() || figures.bytes == 0 {
         return nothing;
@@ -74,7 +74,7 @@ fn decide(figures: &Figures, speed: f64) -> (BindingKind, Certainty) {
 }
 
 /// The link has no more to give.
-fn full(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn full(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let capacity = figures.bandwidth?.bits_per_second() as f64;
     (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
 }
@@ -89,7 +89,7 @@ fn certainty(share: f64) -> Option<Certainty> {
 }
 
 /// An end that has no time, or waits for its disk. Asked before windows and buffers: an end that is slow closes those too.
-fn exhausted(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn exhausted(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let (sender, receiver) = (&figures.sender, &figures.receiver);
     if figures.share(sender.cpu).max(figures.share(receiver.cpu)) >= BUSY {
         return Some((BindingKind::Cpu, Certainty::Measured));
@@ -99,7 +99,7 @@ fn exhausted(figures: &Figures) -> Option<(BindingKind, Certainty)> {
 }
 
 /// What the sender counted that its data waited for.
-fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let waits = [
         (BindingKind::StreamWindow, sender.blocked_stream_window),
@@ -125,12 +125,12 @@ fn waited(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
 }
 
 /// Whether the round trip is long enough to blame what limits bytes per round trip.
-fn has_round_trip(figures: &Figures) -> bool {
+fn has_round_trip(figures: &ConnectionFigures) -> bool {
     figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into())
 }
 
 /// Whether a window of the other end is closed for another reason than the round trip.
-fn is_held_back(kind: BindingKind, figures: &Figures, speed: f64) -> bool {
+fn is_held_back(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> bool {
     let (Some(in_flight), Some(size)) = (figures.in_flight(speed), window(kind, figures)) else {
         return false;
     };
@@ -138,7 +138,7 @@ fn is_held_back(kind: BindingKind, figures: &Figures, speed: f64) -> bool {
 }
 
 /// The size of a window of the receiving end, in bytes.
-fn window(kind: BindingKind, figures: &Figures) -> Option<f64> {
+fn window(kind: BindingKind, figures: &ConnectionFigures) -> Option<f64> {
     let receiver = &figures.receiver;
     match kind {
         BindingKind::StreamWindow => {
@@ -153,7 +153,7 @@ fn window(kind: BindingKind, figures: &Figures) -> Option<f64> {
 /// A window of HTTP that the sender did not count, whose size agrees with what was on its way and for which TCP had room. Asked
 /// before the congestion window: TCP is as busy with what it is given as with what it has, and lets its window grow no further
 /// than that is used (RFC 7661), so that a small window of HTTP looks like a full one of TCP.
-fn windowed(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let has_room = |size: f64| match figures.sender.cwnd_bytes {
         Some(cwnd) => cwnd as f64 >= AGREES_FROM * size,
         None => false, // nothing is known of the sender's TCP: sizes are all that there is
@@ -165,7 +165,7 @@ fn windowed(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
 /// For how long TCP was busy and no buffer was in its way: so the congestion window was, which the kernel does not count. Over a round
 /// trip that is too short to blame TCP is as busy with its work alone, as on loopback: there the window must have been full,
 /// too. `None` where TCP's times could not be seen.
-pub(super) fn congestion_wait(figures: &Figures) -> Option<Duration> {
+pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
     let sender = &figures.sender;
     let limited = [sender.tcp_rwnd_limited, sender.tcp_sndbuf_limited].into_iter().flatten();
     let wait = sender.tcp_busy?.saturating_sub(limited.sum());
@@ -176,12 +176,12 @@ pub(super) fn congestion_wait(figures: &Figures) -> Option<Duration> {
 }
 
 /// The smoothed round-trip time, or the lowest, in seconds.
-fn round_trip(figures: &Figures) -> Option<f64> {
+fn round_trip(figures: &ConnectionFigures) -> Option<f64> {
     Some(figures.rtt.or(figures.min_rtt)?.as_secs_f64())
 }
 
 /// TCP was busy, no buffer was in its way, and its congestion window was full.
-fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let certainty = certainty(figures.share(congestion_wait(figures)))?;
     let rtt = round_trip(figures)?;
     let queued = figures.min_rtt.is_some_and(|least| {
@@ -197,7 +197,7 @@ fn congested(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> 
 }
 
 /// Without counts: the least of the limits whose size agrees with what was on its way.
-fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
+fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
     let buffer = buffer.map(|size| (BindingKind::SendBuffer, size as f64));
@@ -215,14 +215,14 @@ fn sized(figures: &Figures, speed: f64) -> Option<(BindingKind, Certainty)> {
 }
 
 /// Whether what was on its way per round trip is at least `least` bytes, and not much more than `most`.
-fn agrees(figures: &Figures, speed: f64, least: f64, most: f64) -> bool {
+fn agrees(figures: &ConnectionFigures, speed: f64, least: f64, most: f64) -> bool {
     let in_flight = figures.in_flight(speed).filter(|_| has_round_trip(figures));
     in_flight.is_some_and(|bytes| (least..=most * AGREES_TO).contains(&bytes))
 }
 
 /// The smallest of the receiver's windows that the sender did not count and that agree with what was on its way, and its
 /// size.
-fn agreeing_windows(figures: &Figures, speed: f64) -> Option<(BindingKind, f64)> {
+fn agreeing_windows(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, f64)> {
     let sender = &figures.sender;
     let http = (WINDOW_AGREES_FROM, 1.0);
     let candidates = [
@@ -242,13 +242,13 @@ fn agreeing_windows(figures: &Figures, speed: f64) -> Option<(BindingKind, f64)>
 }
 
 /// TCP had nothing to send for most of the time, and nothing of ours was in the way.
-fn starved(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn starved(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let busy = figures.share(Some(figures.sender.tcp_busy?));
     (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Certainty::Likely))
 }
 
 /// Both ends can be seen, and nothing between them is in the way.
-fn near(figures: &Figures) -> Option<(BindingKind, Certainty)> {
+fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
     (is_near
         && figures.sender.tcp_busy.is_some()

@@ -1,20 +1,20 @@
-//! A cell of bulk work, its visits pooled.
+//! A cell of bulk work, its repetitions pooled.
 
 use std::time::Duration;
 
 use super::{BoundConnection, Stalls, Summary};
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
-use h2lab_model::bulk::{Asked, BulkRecord, FrameFigures, IoFigures, Meter, Spread, Tally};
+use h2lab_model::bulk::{Asked, BulkRecord, ByteMeter, FrameFigures, IoFigures, Spread, Tally};
 use h2lab_model::record::CellRecord;
 
-/// The figures of all visits to a cell. Rates are in bits per second.
+/// The figures of all repetitions of a cell. Rates are in bits per second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pooled {
-    /// What each visit carried in its measured time: after the warm-up, in which TCP finds its speed.
+    /// What each repetition carried in its measured time: after the warm-up, in which TCP finds its speed.
     pub rate: Spread,
-    /// All bytes over all the time of all visits, the warm-up included.
+    /// All bytes over all the time of all repetitions, the warm-up included.
     pub whole: f64,
-    /// Bytes of data, of all visits; all that follows is, too.
+    /// Bytes of data, of all repetitions; all that follows is, too.
     pub bytes: u64,
     /// From the first request to the last byte.
     pub elapsed: Duration,
@@ -22,7 +22,7 @@ pub struct Pooled {
     pub asked: Asked,
     /// How the responses ended.
     pub tally: Tally,
-    /// The rate of each stream over its own time; of the visit in the middle, as are the next two.
+    /// The rate of each stream over its own time; of the repetition in the middle, as are the next two.
     pub per_stream: Option<Spread>,
     /// What held the data back.
     pub bound: Option<BoundConnection>,
@@ -40,19 +40,19 @@ pub struct Pooled {
     pub retransmits: Option<u64>,
     /// What data waited for.
     pub stalls: Stalls,
-    /// Bytes over time, of each visit.
-    pub meters: Vec<Meter>,
+    /// Bytes over time, of each repetition.
+    pub meters: Vec<ByteMeter>,
 }
 
 impl Pooled {
-    /// Of the visits to one cell; `None` if none of them moved anything.
-    pub fn of(visits: &[&CellRecord]) -> Option<Self> {
-        let mut seen: Vec<(f64, BulkRecord, Summary)> = visits
+    /// Of the repetitions of one cell; `None` if none of them moved anything.
+    pub fn of(repetitions: &[&CellRecord]) -> Option<Self> {
+        let mut seen: Vec<(f64, BulkRecord, Summary)> = repetitions
             .iter()
-            .filter_map(|visit| {
-                let record = BulkRecord::of_visit(visit)?;
+            .filter_map(|repetition| {
+                let record = BulkRecord::of_repetition(repetition)?;
                 let summary = Summary::of(&record);
-                let phases = &visit.cell.work.phases;
+                let phases = &repetition.cell.work.phases;
                 let measured = record.meter.within(phases.warmup, phases.measure);
                 Some((measured.or(summary.aggregate)?, record, summary))
             })
@@ -60,7 +60,7 @@ impl Pooled {
         let meters = seen.iter().map(|(_, record, _)| record.meter.clone()).collect();
         let rate = Spread::of(seen.iter().map(|(rate, ..)| *rate))?;
         seen.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
-        let (_, middle, told) = &seen[(seen.len() - 1) / 2];
+        let (_, middle, rendered) = &seen[(seen.len() - 1) / 2];
         let elapsed = seen.iter().map(|(.., summary)| summary.elapsed).sum();
         let bytes = seen.iter().map(|(.., summary)| summary.bytes).sum();
         let per_gb = |cpu: Duration| cpu_per_gb(cpu, bytes);
@@ -72,9 +72,9 @@ impl Pooled {
             elapsed,
             asked: middle.asked.clone(),
             tally: Tally::default(),
-            per_stream: told.per_stream,
-            bound: told.binding().cloned(),
-            connections: told.bound.clone(),
+            per_stream: rendered.per_stream,
+            bound: rendered.binding().cloned(),
+            connections: rendered.bound.clone(),
             frames: FrameFigures::default(),
             io: IoFigures::default(),
             cpu_per_gb: per_gb(seen.iter().map(|(_, record, _)| record.cpu).sum()),
@@ -97,30 +97,30 @@ impl Pooled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::bulk::testing::bulk_visit;
+    use h2lab_model::bulk::testing::bulk_repetition;
     use h2lab_model::record::ServerSummary;
     use h2lab_model::workload::Protocol;
 
     #[test]
     fn the_rate_is_of_the_measured_time_and_the_whole_has_the_warm_up_too() {
         // 1 s of warm-up at 10 Mbit/s and 2 s at 100; then the same at half the speed.
-        let (fast, slow) = (bulk_visit(Protocol::H2c, 100e6), bulk_visit(Protocol::H2c, 50e6));
+        let (fast, slow) = (bulk_repetition(Protocol::H2c, 100e6), bulk_repetition(Protocol::H2c, 50e6));
         let pooled = Pooled::of(&[&fast, &slow]).unwrap();
         assert!((pooled.rate.max / 100e6 - 1.0).abs() < 0.01, "{:?}", pooled.rate);
         assert!((pooled.rate.min / 50e6 - 1.0).abs() < 0.01, "{:?}", pooled.rate);
         assert!((pooled.whole / 52.5e6 - 1.0).abs() < 0.05, "{}", pooled.whole);
         assert_eq!((pooled.rate.n, pooled.meters.len(), pooled.tally.partial), (2, 2, 2));
         assert_eq!(pooled.bytes, fast.samples[0].body_bytes + slow.samples[0].body_bytes);
-        let frames = [&fast, &slow].map(|visit| visit.bulk.as_ref().unwrap().frames.data);
+        let frames = [&fast, &slow].map(|repetition| repetition.bulk.as_ref().unwrap().frames.data);
         assert_eq!(pooled.frames.data, frames.iter().sum::<u64>());
         assert_eq!(Pooled::of(&[]), None);
     }
 
     #[test]
     fn data_that_ends_early_does_not_make_the_warm_up_part_of_the_measured_time() {
-        let mut broken = bulk_visit(Protocol::H2c, 100e6);
+        let mut broken = bulk_repetition(Protocol::H2c, 100e6);
         let bulk = broken.bulk.as_mut().unwrap();
-        let mut meter = Meter::new(bulk.meter.began());
+        let mut meter = ByteMeter::new(bulk.meter.began());
         for tick in 0..20_u64 {
             let rate = if tick < 10 { 10e6 } else { 100e6 };
             meter.add(meter.began() + Duration::from_millis(100 * tick + 50), (rate / 80.0) as u64);
@@ -136,28 +136,28 @@ mod tests {
 
     #[test]
     fn a_server_in_one_thread_is_as_busy_over_several_connections() {
-        let mut visit = bulk_visit(Protocol::Tcp, 100e6);
-        let share = |visit: &CellRecord| {
-            let figures = BulkRecord::of_visit(visit).unwrap().figures.swap_remove(0);
+        let mut repetition = bulk_repetition(Protocol::Tcp, 100e6);
+        let share = |repetition: &CellRecord| {
+            let figures = BulkRecord::of_repetition(repetition).unwrap().figures.swap_remove(0);
             figures.sender.cpu.unwrap().as_secs_f64() / figures.wall.as_secs_f64()
         };
-        visit.server =
+        repetition.server =
             Some(ServerSummary { cpu_ns: 1_000_000, wall_ns: 1_000_000, ..ServerSummary::default() });
-        let alone = share(&visit);
+        let alone = share(&repetition);
         assert!((alone - 1.0).abs() < 1e-6, "{alone}");
         for index in 1..4 {
-            let (mut connection, mut sample) = (visit.connections[0].clone(), visit.samples[0]);
+            let (mut connection, mut sample) = (repetition.connections[0].clone(), repetition.samples[0]);
             (connection.index, sample.connection) = (index, index);
-            visit.connections.push(connection);
-            visit.samples.push(sample);
+            repetition.connections.push(connection);
+            repetition.samples.push(sample);
         }
-        assert!((share(&visit) - alone).abs() < 1e-6, "it has not four threads");
+        assert!((share(&repetition) - alone).abs() < 1e-6, "it has not four threads");
     }
 
     #[test]
-    fn both_ends_of_a_visit_are_in_its_figures() {
-        let visit = bulk_visit(Protocol::H2c, 100e6);
-        let record = BulkRecord::of_visit(&visit).unwrap();
+    fn both_ends_of_a_repetition_are_in_its_figures() {
+        let repetition = bulk_repetition(Protocol::H2c, 100e6);
+        let record = BulkRecord::of_repetition(&repetition).unwrap();
         let figures = &record.figures[0];
         assert_eq!(figures.sender.send_buffer, Some(4 << 20));
         assert_eq!(figures.receiver.receive_buffer, Some(32 << 20));
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(figures.sender.tcp_sndbuf_limited, Some(Duration::from_millis(2_700)));
         assert_eq!(figures.sender.cwnd_bytes, Some(1448 * 8000));
         assert_eq!((figures.we_send, figures.streams), (false, 1));
-        let mut other = visit;
+        let mut other = repetition;
         other.bulk = None;
-        assert_eq!(BulkRecord::of_visit(&other), None);
+        assert_eq!(BulkRecord::of_repetition(&other), None);
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::limits::{self, congestion_wait};
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
 use h2lab_model::bulk::{
-    Binding, BindingKind, BulkRecord, Figures, PartRecord, Spread, Tally, TransferOutcome, TransferRecord,
+    Binding, BindingKind, BulkRecord, ConnectionFigures, PartRecord, Spread, Tally, TransferOutcome,
+    TransferRecord,
 };
 
 /// The window at the end of a transfer in which it has long been at its speed.
@@ -35,7 +36,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Of several visits; what one of them could not see is left out.
+    /// Of several repetitions; what one of them could not see is left out.
     pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
         let add = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
             (Some(a), Some(b)) => Some(a + b),
@@ -102,8 +103,8 @@ pub struct Summary {
 impl Summary {
     /// Of a record.
     pub fn of(record: &BulkRecord) -> Self {
-        let further = &record.further;
-        let bytes = further.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
+        let overflow = &record.overflow;
+        let bytes = overflow.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
         let per_gb = |cpu: Duration| cpu_per_gb(cpu, bytes);
         let elapsed = record.meter.elapsed();
         let parts = || record.transfers.iter().flat_map(|transfer| &transfer.parts);
@@ -115,8 +116,9 @@ impl Summary {
             elapsed,
             aggregate: bits_per_second(bytes, elapsed),
             at_speed: record.meter.over_last(AT_SPEED).filter(|_| elapsed > AT_SPEED),
-            per_stream: Spread::weighted(rates.map(|rate| (rate, 1)).chain(further.rates())),
-            broken_streams: further.broken_streams + record.transfers.iter().map(broken_streams).sum::<u64>(),
+            per_stream: Spread::weighted(rates.map(|rate| (rate, 1)).chain(overflow.rates())),
+            broken_streams: overflow.broken_streams
+                + record.transfers.iter().map(broken_streams).sum::<u64>(),
             cpu_per_gb: per_gb(record.cpu),
             peer_cpu_per_gb: record.peer_cpu.and_then(per_gb),
             retransmits: sum(record, |figures| figures.sender.retransmits),
@@ -155,7 +157,7 @@ fn broken_streams(transfer: &TransferRecord) -> u64 {
 }
 
 fn tally(record: &BulkRecord) -> Tally {
-    let mut tally = Tally { complete: record.further.files, ..Tally::default() };
+    let mut tally = Tally { complete: record.overflow.files, ..Tally::default() };
     for transfer in &record.transfers {
         match transfer.outcome {
             TransferOutcome::Complete => tally.complete += 1,
@@ -167,7 +169,7 @@ fn tally(record: &BulkRecord) -> Tally {
 }
 
 /// The sum of something over the connections of which it is known; `None` if it is known of none.
-fn sum<T: std::iter::Sum<T>>(record: &BulkRecord, of: impl Fn(&Figures) -> Option<T>) -> Option<T> {
+fn sum<T: std::iter::Sum<T>>(record: &BulkRecord, of: impl Fn(&ConnectionFigures) -> Option<T>) -> Option<T> {
     let mut known = record.figures.iter().filter_map(of).peekable();
     known.peek()?;
     Some(known.sum())
@@ -203,14 +205,15 @@ fn stalls(record: &BulkRecord) -> Stalls {
 }
 
 fn bound(record: &BulkRecord) -> Vec<BoundConnection> {
-    let carried: Vec<&Figures> = record.figures.iter().filter(|figures| figures.bytes > 0).collect();
+    let carried: Vec<&ConnectionFigures> =
+        record.figures.iter().filter(|figures| figures.bytes > 0).collect();
     let all: u64 = carried.iter().map(|figures| figures.bytes).sum();
     let elapsed = record.meter.elapsed();
     // Of connections that carried data all the time, the second half is told by the meter: without the slow start of TCP. What
     // each of several had of it is taken to be what it had of the whole, if that became faster.
     let lasted = carried.iter().all(|figures| figures.wall >= elapsed.mul_f64(LASTED));
     let late = record.meter.over_last(elapsed / 2).filter(|_| carried.len() == 1 || lasted);
-    let speed = |figures: &Figures| {
+    let speed = |figures: &ConnectionFigures| {
         let late = late.map(|late| late * (figures.bytes as f64 / all.max(1) as f64));
         let late = late.filter(|late| carried.len() == 1 || *late > figures.rate());
         late.unwrap_or_else(|| figures.rate())

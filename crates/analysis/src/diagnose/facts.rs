@@ -1,4 +1,4 @@
-//! Builds the [`Facts`] of a visit from its record.
+//! Builds the [`Facts`] of a repetition from its record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,14 +17,14 @@ const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 /// seconds later.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The facts of a visit.
+/// The facts of a repetition.
 pub fn of(record: &CellRecord) -> Facts {
     let rtt = round_trip(record);
     let quickest = quickest_answer(record).max(rtt);
     let mut facts = Facts {
         rtt,
         quickest,
-        has_ledger: ledger(record).is_some(),
+        has_packet_log: packet_log(record).is_some(),
         flights: flights(record, quickest),
         holes: holes(record, quickest),
         retransmissions: retransmissions(record),
@@ -100,16 +100,16 @@ impl Segment<'_> {
 /// The data packets of each connection and direction, in the order in which they entered the link.
 type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
 
-/// The link whose ledger has the packets of the visit's connections. Behind a sidecar it has the sidecar's own, and a port
-/// that is the same on both hops is so by chance.
-fn ledger(record: &CellRecord) -> Option<&LinkSpec> {
+/// The link whose packet log has the packets of the repetition's connections. Behind a sidecar it has the sidecar's own, and a
+/// port that is the same on both hops is so by chance.
+fn packet_log(record: &CellRecord) -> Option<&LinkSpec> {
     record.link.as_ref().filter(|_| record.cell.sidecar.is_none())?;
     record.cell.link.as_ref()
 }
 
 /// Finds what each dropped segment held up.
 fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
-    let Some(link) = ledger(record) else { return Vec::new() };
+    let Some(link) = packet_log(record) else { return Vec::new() };
     // A datagram that QUIC lost holds up no other, and what it held goes again in one that nobody can tell from the rest.
     if record.cell.protocol.is_quic() {
         return Vec::new();
@@ -345,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_sidecar_the_ledger_has_connections_of_others_whatever_their_ports() {
+    fn behind_a_sidecar_the_packet_log_has_connections_of_others_whatever_their_ports() {
         let mut record = Scene::with_shared_stall().record();
-        assert!(of(&record).has_ledger && !of(&record).holes.is_empty());
+        assert!(of(&record).has_packet_log && !of(&record).holes.is_empty());
         let name = "envoy".to_owned();
         record.cell.sidecar = Some(Sidecar { name, warm_pool: 1, max_connections: 1 });
-        assert!(!of(&record).has_ledger && of(&record).holes.is_empty());
+        assert!(!of(&record).has_packet_log && of(&record).holes.is_empty());
     }
 
     #[test]
@@ -410,7 +410,7 @@ mod tests {
         let mut record = scene().no_link().tick(0, 10, 0, false).record();
         record.tcp[0].rtt_us = 31_000;
         assert_eq!(of(&record).rtt, Duration::from_millis(31));
-        assert!(!of(&record).has_ledger);
+        assert!(!of(&record).has_packet_log);
         assert_eq!(of(&scene().record()).rtt, Duration::from_millis(25));
     }
 }

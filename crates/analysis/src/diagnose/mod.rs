@@ -1,7 +1,7 @@
 //! From records to findings: rules with evidence and cost.
 //!
-//! [`run`] builds the [`Facts`](h2lab_wire::trace::Facts) of every visit, shows each rule all visits to a cell at once, and
-//! sorts what they find by its cost. A rule is a folder under `rules/`: `mod.rs`, its page `doc.md`, and `tests.rs`
+//! [`run`] builds the [`Facts`](h2lab_wire::trace::Facts) of every repetition, shows each rule all repetitions of a cell at once,
+//! and sorts what they find by its cost. A rule is a folder under `rules/`: `mod.rs`, its page `doc.md`, and `tests.rs`
 //! with cases on both sides of each of its thresholds.
 
 pub mod facts;
@@ -13,23 +13,23 @@ mod testing;
 pub mod waits;
 
 pub use finding::{Confidence, Evidence, Finding};
-pub use rule::{Rule, RuleMeta, Status, Visit};
+pub use rule::{Repetition, Rule, RuleMeta, Status};
 pub use rules::RULES;
 
-use crate::stats::visits_by_cell;
+use crate::stats::repetitions_by_cell;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 
-/// What all rules find in these visits: one finding per rule and cell, the costliest first.
+/// What all rules find in these repetitions: one finding per rule and cell, the costliest first.
 ///
-/// Of several attempts at one visit only the last counts: the earlier ones were invalid.
+/// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {
-    let cells = visits_by_cell(records);
-    let labels = labels(cells.values().map(|visits| &visits[0].cell));
+    let cells = repetitions_by_cell(records);
+    let labels = labels(cells.values().map(|repetitions| &repetitions[0].cell));
     let check = |(index, records): (u32, Vec<&CellRecord>)| {
-        let visit = |record| Visit { facts: facts::of(record), record, label: &labels[&index] };
-        let visits: Vec<Visit<'_>> = records.into_iter().map(visit).collect();
-        RULES.iter().filter_map(|rule| rule.check(&visits)).collect::<Vec<Finding>>()
+        let measured = |record| Repetition { facts: facts::of(record), record, label: &labels[&index] };
+        let repetitions: Vec<Repetition<'_>> = records.into_iter().map(measured).collect();
+        RULES.iter().filter_map(|rule| rule.check(&repetitions)).collect::<Vec<Finding>>()
     };
     let mut findings: Vec<Finding> = cells.into_iter().flat_map(check).collect();
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_attempt_at_a_visit_counts() {
+    fn only_the_last_attempt_at_a_repetition_counts() {
         let lossy = Scene::with_shared_stall().record();
         let mut clean = Scene::new(Protocol::H2c).record();
         assert_eq!(run(std::slice::from_ref(&lossy)).len(), 1);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn visits_to_one_cell_make_one_finding_and_cells_are_sorted_by_cost() {
+    fn repetitions_of_one_cell_make_one_finding_and_cells_are_sorted_by_cost() {
         let first = Scene::with_shared_stall().record();
         let mut again = first.clone();
         again.cell.repetition = 1;

@@ -39,9 +39,9 @@ pub struct RuleMeta {
     pub doc: &'static str,
 }
 
-/// A visit, as a rule sees it.
+/// A repetition, as a rule sees it.
 #[derive(Debug)]
-pub struct Visit<'a> {
+pub struct Repetition<'a> {
     /// What is known.
     pub facts: Facts,
     /// What it is known from.
@@ -55,6 +55,6 @@ pub trait Rule: Sync {
     /// What there is to say about it without a record.
     fn meta(&self) -> &'static RuleMeta;
 
-    /// What it finds in all visits to one cell, which are never none. A rule that is not sure is silent.
-    fn check(&self, visits: &[Visit<'_>]) -> Option<Finding>;
+    /// What it finds in all repetitions of one cell, which are never none. A rule that is not sure is silent.
+    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding>;
 }

@@ -16,7 +16,7 @@ use h2lab_wire::{Counters, StreamId};
 /// Bytes in each segment of a scene.
 const SEGMENT: u32 = 1_400;
 
-/// A visit under construction. Times are milliseconds; the link's round trip is 25 ms and the server answers at once.
+/// A repetition under construction. Times are milliseconds; the link's round trip is 25 ms and the server answers at once.
 #[derive(Debug, Clone)]
 pub(super) struct Scene(CellRecord);
 
@@ -56,7 +56,7 @@ impl Scene {
             .deliver(Direction::Down, 0, 142, 5_000)
     }
 
-    /// The visit as it is recorded.
+    /// The repetition as it is recorded.
     pub(super) fn record(self) -> CellRecord {
         let Self(mut record) = self;
         record.samples.sort_by_key(|sample| sample.scheduled_at);
@@ -65,7 +65,7 @@ impl Scene {
         record
     }
 
-    /// A live network: no link of ours, no ledger.
+    /// A live network: no link of ours, no packet log.
     pub(super) fn no_link(mut self) -> Self {
         self.0.cell.link = None;
         self.0.link = None;

@@ -36,12 +36,12 @@ pub fn bars(response: &Latency) -> Vec<Bar> {
 mod tests {
     use super::*;
     use crate::stats::CellSummary;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
     #[test]
     fn every_request_is_in_one_bar_and_bars_are_equally_wide() {
-        let record = visit(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model::LOSSY_SHARED);
+        let record = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model::LOSSY_SHARED);
         let all = bars(&CellSummary::of(&[&record]).response);
         assert_eq!((all.len(), all.iter().map(|bar| bar.count).sum::<u64>()), (10, 3000));
         let widths: Vec<u128> =

@@ -1,24 +1,24 @@
 //! How sure a ratio of two quantiles is: an interval by block bootstrap.
 //!
 //! Requests of one stall are one event, so single requests are never resampled: a per-request bootstrap calls HTTP/1.1
-//! different from itself in a third of all runs. What is resampled is, as in the experiment, first a visit, then blocks
+//! different from itself in a third of all runs. What is resampled is, as in the experiment, first a repetition, then blocks
 //! of time within it (Künsch 1989; circular, Politis and Romano 1992). Blocks are at least twice as long as the longest
-//! stall that requests shared, so that few stalls are cut in two. Where a visit does not hold two such blocks the
+//! stall that requests shared, so that few stalls are cut in two. Where a repetition does not hold two such blocks the
 //! interval is computed from shorter ones, but [`RatioInterval::is_sound`] forbids to conclude anything from it.
 //!
-//! Two visits of three seconds have few blocks, and with few blocks a bootstrap's percentiles are too narrow: by
+//! Two repetitions of three seconds have few blocks, and with few blocks a bootstrap's percentiles are too narrow: by
 //! √((n − 1) / n) since it divides by n, and because it knows no Student's t. Both are made up for by stretching the
 //! interval about the estimate, in the logarithm (Hesterberg 2015, "What teachers should know about the bootstrap",
 //! §4: the narrowness bias).
 //!
-//! A machine has good and bad moments that last as long as a visit. No block tells of them, and resampling two visits
-//! tells too little, so the interval is never narrower than Student's t over the visits' own quantiles makes it: with
-//! two visits each that is 4.3 standard errors. `calibration.rs` holds all this to its word.
+//! A machine has good and bad moments that last as long as a repetition. No block tells of them, and resampling two repetitions
+//! tells too little, so the interval is never narrower than Student's t over the repetitions' own quantiles makes it: with
+//! two repetitions each that is 4.3 standard errors. `calibration.rs` holds all this to its word.
 
 use std::time::Duration;
 
 use super::latency::nearest_rank;
-use super::summary::VisitSeries;
+use super::summary::RepetitionSeries;
 use h2lab_base::random::Counter;
 use h2lab_base::units::nanos;
 
@@ -28,7 +28,7 @@ pub(super) const REPLICATES: usize = 2000;
 pub(super) const OUTSIDE: f64 = 0.05;
 /// No block is shorter than this: several stalls of a lossy link.
 const MIN_BLOCK: Duration = Duration::from_millis(250);
-/// A visit has at least so many blocks, however long its stalls. With one, only whole visits would be resampled: two of
+/// A repetition has at least so many blocks, however long its stalls. With one, only whole repetitions would be resampled: two of
 /// them that happen to agree would make an interval of no width.
 pub(super) const MIN_BLOCKS: u32 = 2;
 /// Nor more than so many: longer blocks are as honest, forty of them are enough, and the work stays bounded.
@@ -72,8 +72,8 @@ impl RatioInterval {
         self.block >= self.longest_stall * STALLS_PER_BLOCK
     }
 
-    /// How long a visit must be measured for an interval that is sound.
-    pub fn needed_visit(&self) -> Duration {
+    /// How long a repetition must be measured for an interval that is sound.
+    pub fn needed_repetition(&self) -> Duration {
         self.longest_stall * STALLS_PER_BLOCK * MIN_BLOCKS
     }
 }
@@ -84,13 +84,13 @@ impl RatioInterval {
 /// second for a million requests.
 pub fn ratio(
     share: f64,
-    baseline: &[VisitSeries],
-    candidate: &[VisitSeries],
+    baseline: &[RepetitionSeries],
+    candidate: &[RepetitionSeries],
     seed: u64,
 ) -> Option<RatioInterval> {
     let both = || baseline.iter().chain(candidate);
-    let longest_stall = both().map(|visit| visit.longest_stall).max().unwrap_or_default();
-    let shortest = both().map(|visit| visit.duration).min().unwrap_or_default();
+    let longest_stall = both().map(|repetition| repetition.longest_stall).max().unwrap_or_default();
+    let shortest = both().map(|repetition| repetition.duration).min().unwrap_or_default();
     let block = block_length(longest_stall, shortest);
     let (baseline, candidate) = (Blocks::new(baseline, block)?, Blocks::new(candidate, block)?);
     let (base, cand) = (baseline.quantile(share), candidate.quantile(share));
@@ -104,8 +104,8 @@ pub fn ratio(
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
     let blocks = baseline.count().min(candidate.count());
-    let stretch = stretch(blocks, baseline.visits.len().min(candidate.visits.len()));
-    let between = between_visits(share, &baseline, &candidate);
+    let stretch = stretch(blocks, baseline.repetitions.len().min(candidate.repetitions.len()));
+    let between = between_repetitions(share, &baseline, &candidate);
     Some(RatioInterval {
         share,
         baseline: Duration::from_nanos(base as u64),
@@ -119,28 +119,28 @@ pub fn ratio(
     })
 }
 
-/// The length of blocks for such stalls, if the shortest visit is as long as this: twice the stall, at least
-/// [`MIN_BLOCK`] and a [`MAX_BLOCKS`]th of the visit, at most a [`MIN_BLOCKS`]th.
+/// The length of blocks for such stalls, if the shortest repetition is as long as this: twice the stall, at least
+/// [`MIN_BLOCK`] and a [`MAX_BLOCKS`]th of the repetition, at most a [`MIN_BLOCKS`]th.
 pub(super) fn block_length(longest_stall: Duration, shortest: Duration) -> Duration {
     (longest_stall * STALLS_PER_BLOCK).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
 }
 
-/// How much wider than the replicates' percentiles an honest interval is, given `blocks` blocks in `visits` visits:
+/// How much wider than the replicates' percentiles an honest interval is, given `blocks` blocks in `repetitions` repetitions:
 /// Student's t over the normal quantile, and √(n / (n − 1)).
-pub(super) fn stretch(blocks: usize, visits: usize) -> f64 {
-    let freedom = blocks.saturating_sub(visits).max(1);
+pub(super) fn stretch(blocks: usize, repetitions: usize) -> f64 {
+    let freedom = blocks.saturating_sub(repetitions).max(1);
     let n = blocks.max(2) as f64;
     student_t_975(freedom) / 1.96 * (n / (n - 1.0)).sqrt()
 }
 
-/// Half the width of the interval that the visits' own quantiles give, in the logarithm: Student's t with the variance
-/// between visits, pooled over both cells. 0 if neither cell has a second visit: then nothing is known of it.
-fn between_visits(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
-    spread_of_visits([baseline, candidate].map(|cell| cell.visit_quantiles(share)))
+/// Half the width of the interval that the repetitions' own quantiles give, in the logarithm: Student's t with the variance
+/// between repetitions, pooled over both cells. 0 if neither cell has a second repetition: then nothing is known of it.
+fn between_repetitions(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
+    spread_of_repetitions([baseline, candidate].map(|cell| cell.repetition_quantiles(share)))
 }
 
-/// The same of any figure of which each visit to either cell has one, above 0.
-pub(super) fn spread_of_visits(figures: [Vec<f64>; 2]) -> f64 {
+/// The same of any figure of which each repetition of either cell has one, above 0.
+pub(super) fn spread_of_repetitions(figures: [Vec<f64>; 2]) -> f64 {
     let (mut squares, mut freedom, mut per_mean) = (0.0, 0, 0.0);
     for cell in figures {
         let logs: Vec<f64> = cell.iter().map(|figure| figure.ln()).collect();
@@ -164,57 +164,58 @@ fn student_t_975(freedom: usize) -> f64 {
 
 /// A cell's response times, cut into short pieces of time; a block is [`STEPS`] neighbouring pieces.
 struct Blocks {
-    /// Per visit, per piece: sorted response times in nanoseconds.
-    visits: Vec<Vec<Vec<u64>>>,
+    /// Per repetition, per piece: sorted response times in nanoseconds.
+    repetitions: Vec<Vec<Vec<u64>>>,
     /// All of them, sorted.
     pooled: Vec<u64>,
 }
 
 impl Blocks {
-    fn new(visits: &[VisitSeries], block: Duration) -> Option<Self> {
-        let visits: Vec<Vec<Vec<u64>>> = visits
+    fn new(repetitions: &[RepetitionSeries], block: Duration) -> Option<Self> {
+        let repetitions: Vec<Vec<Vec<u64>>> = repetitions
             .iter()
-            .filter(|visit| !visit.points.is_empty() && !visit.duration.is_zero())
-            .map(|visit| pieces(visit, block))
+            .filter(|repetition| !repetition.points.is_empty() && !repetition.duration.is_zero())
+            .map(|repetition| pieces(repetition, block))
             .collect();
-        let mut pooled: Vec<u64> = visits.iter().flatten().flatten().copied().collect();
+        let mut pooled: Vec<u64> = repetitions.iter().flatten().flatten().copied().collect();
         pooled.sort_unstable();
-        (!pooled.is_empty()).then_some(Self { visits, pooled })
+        (!pooled.is_empty()).then_some(Self { repetitions, pooled })
     }
 
     /// How many blocks fit side by side.
     fn count(&self) -> usize {
-        self.visits.iter().map(|pieces| pieces.len() / STEPS).sum()
+        self.repetitions.iter().map(|pieces| pieces.len() / STEPS).sum()
     }
 
     fn quantile(&self, share: f64) -> f64 {
         self.pooled[nearest_rank(share, self.pooled.len() as u64) as usize - 1].max(1) as f64
     }
 
-    /// The quantile of each visit by itself.
-    fn visit_quantiles(&self, share: f64) -> Vec<f64> {
+    /// The quantile of each repetition by itself.
+    fn repetition_quantiles(&self, share: f64) -> Vec<f64> {
         let quantile = |pieces: &Vec<Vec<u64>>| {
             let mut all: Vec<u64> = pieces.iter().flatten().copied().collect();
             all.sort_unstable();
             all[nearest_rank(share, all.len() as u64) as usize - 1].max(1) as f64
         };
-        self.visits.iter().map(quantile).collect()
+        self.repetitions.iter().map(quantile).collect()
     }
 
-    /// The quantile of one resampled cell: visits with replacement, in each of them blocks with replacement.
+    /// The quantile of one resampled cell: repetitions with replacement, in each of them blocks with replacement.
     fn replicate(&self, share: f64, random: &mut Counter) -> f64 {
-        let mut weights: Vec<Vec<u32>> = self.visits.iter().map(|pieces| vec![0; pieces.len()]).collect();
-        for _ in 0..self.visits.len() {
-            let visit = random.below(self.visits.len() as u64) as usize;
-            let n = weights[visit].len();
+        let mut weights: Vec<Vec<u32>> =
+            self.repetitions.iter().map(|pieces| vec![0; pieces.len()]).collect();
+        for _ in 0..self.repetitions.len() {
+            let repetition = random.below(self.repetitions.len() as u64) as usize;
+            let n = weights[repetition].len();
             for _ in 0..n / STEPS {
                 let first = random.below(n as u64) as usize;
-                (first..first + STEPS).for_each(|piece| weights[visit][piece % n] += 1);
+                (first..first + STEPS).for_each(|piece| weights[repetition][piece % n] += 1);
             }
         }
         let drawn: Vec<(&[u64], u64)> = weights
             .iter()
-            .zip(&self.visits)
+            .zip(&self.repetitions)
             .flat_map(|(weights, pieces)| weights.iter().zip(pieces))
             .filter(|(weight, piece)| **weight > 0 && !piece.is_empty())
             .map(|(&weight, piece)| (piece.as_slice(), u64::from(weight)))
@@ -232,14 +233,14 @@ impl Blocks {
     }
 }
 
-/// Cuts a visit into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks.
-fn pieces(visit: &VisitSeries, block: Duration) -> Vec<Vec<u64>> {
+/// Cuts a repetition into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks.
+fn pieces(repetition: &RepetitionSeries, block: Duration) -> Vec<Vec<u64>> {
     let blocks =
-        (visit.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor().max(f64::from(MIN_BLOCKS));
+        (repetition.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor().max(f64::from(MIN_BLOCKS));
     let n = blocks as usize * STEPS;
     let mut pieces = vec![Vec::new(); n];
-    for &(offset, response) in &visit.points {
-        let piece = u128::from(nanos(offset)) * n as u128 / u128::from(nanos(visit.duration));
+    for &(offset, response) in &repetition.points {
+        let piece = u128::from(nanos(offset)) * n as u128 / u128::from(nanos(repetition.duration));
         pieces[(piece as usize).min(n - 1)].push(nanos(response));
     }
     for piece in &mut pieces {
@@ -252,21 +253,22 @@ fn pieces(visit: &VisitSeries, block: Duration) -> Vec<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// Visits of three seconds at 1,000/s in which `response(k)` is the k-th response time.
-    fn visits(n: usize, response: impl Fn(usize, u64) -> Duration) -> Vec<VisitSeries> {
-        let points = |visit| (0..3000).map(|k| (Duration::from_millis(k), response(visit, k))).collect();
+    /// Repetitions of three seconds at 1,000/s in which `response(k)` is the k-th response time.
+    fn repetitions(n: usize, response: impl Fn(usize, u64) -> Duration) -> Vec<RepetitionSeries> {
+        let points =
+            |repetition| (0..3000).map(|k| (Duration::from_millis(k), response(repetition, k))).collect();
         (0..n)
-            .map(|visit| VisitSeries {
+            .map(|repetition| RepetitionSeries {
                 duration: Duration::from_secs(3),
                 longest_stall: Duration::ZERO,
-                points: points(visit),
+                points: points(repetition),
                 served: Vec::new(),
             })
             .collect()
     }
 
-    fn flat(millis: u64) -> Vec<VisitSeries> {
-        visits(2, |_, _| Duration::from_millis(millis))
+    fn flat(millis: u64) -> Vec<RepetitionSeries> {
+        repetitions(2, |_, _| Duration::from_millis(millis))
     }
 
     #[test]
@@ -283,31 +285,34 @@ mod tests {
     #[test]
     fn nothing_cannot_be_compared() {
         assert_eq!(ratio(0.99, &[], &flat(30), 1), None);
-        assert_eq!(ratio(0.99, &flat(20), &visits(0, |_, _| Duration::ZERO), 1), None);
+        assert_eq!(ratio(0.99, &flat(20), &repetitions(0, |_, _| Duration::ZERO), 1), None);
     }
 
     #[test]
     fn blocks_are_twice_the_longest_stall_within_bounds() {
         let millis = Duration::from_millis;
-        let length = |stall, visit| block_length(millis(stall), millis(visit));
-        assert_eq!(length(0, 60_000), millis(1_500), "a fortieth of the visit");
+        let length = |stall, repetition| block_length(millis(stall), millis(repetition));
+        assert_eq!(length(0, 60_000), millis(1_500), "a fortieth of the repetition");
         assert_eq!(length(10, 3_000), MIN_BLOCK);
         assert_eq!(length(200, 3_000), millis(400));
-        assert_eq!(length(900, 3_000), millis(1_500), "half of the visit");
+        assert_eq!(length(900, 3_000), millis(1_500), "half of the repetition");
     }
 
     #[test]
     fn an_interval_from_blocks_shorter_than_two_stalls_is_not_sound() {
         let with_stall = |millis| {
-            let mut visits = flat(30);
-            visits[1].longest_stall = Duration::from_millis(millis);
-            (ratio(0.99, &flat(20), &visits, 1).unwrap(), ratio(0.99, &visits, &flat(20), 1).unwrap())
+            let mut repetitions = flat(30);
+            repetitions[1].longest_stall = Duration::from_millis(millis);
+            (
+                ratio(0.99, &flat(20), &repetitions, 1).unwrap(),
+                ratio(0.99, &repetitions, &flat(20), 1).unwrap(),
+            )
         };
         let (candidate, baseline) = with_stall(750);
         assert!(candidate.is_sound() && baseline.is_sound());
         let (candidate, baseline) = with_stall(751);
         assert!(!candidate.is_sound() && !baseline.is_sound());
-        assert_eq!(candidate.needed_visit(), Duration::from_millis(3_004));
+        assert_eq!(candidate.needed_repetition(), Duration::from_millis(3_004));
         assert_eq!(candidate.block, Duration::from_millis(1_500));
     }
 
@@ -315,9 +320,9 @@ mod tests {
     fn one_stall_shared_by_a_hundred_requests_widens_the_interval() {
         // 2 % of the requests are slow: in one stall, or each by itself.
         let slow = |is_slow: bool| Duration::from_millis(if is_slow { 100 } else { 25 });
-        let shared = visits(2, |_, k| slow((1000..1060).contains(&k)));
-        let single = visits(2, |_, k| slow(k % 50 == 0));
-        let width = |candidate: &[VisitSeries]| {
+        let shared = repetitions(2, |_, k| slow((1000..1060).contains(&k)));
+        let single = repetitions(2, |_, k| slow(k % 50 == 0));
+        let width = |candidate: &[RepetitionSeries]| {
             let interval = ratio(0.99, &flat(25), candidate, 7).unwrap();
             (interval.high / interval.low).ln()
         };
@@ -326,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_between_visits_widens_the_interval() {
-        let uneven = visits(2, |visit, _| Duration::from_millis(20 + 10 * visit as u64));
+    fn a_difference_between_repetitions_widens_the_interval() {
+        let uneven = repetitions(2, |repetition, _| Duration::from_millis(20 + 10 * repetition as u64));
         let interval = ratio(0.5, &flat(10), &uneven, 7).unwrap();
         assert!(!interval.is_clear_of_one(), "{interval:?}");
         assert!(ratio(0.5, &flat(10), &flat(20), 7).unwrap().is_clear_of_one());

@@ -1,9 +1,9 @@
 //! Are the verdicts as sure as they say? Twins must not differ, and what differs twofold must be seen, at `compare`'s
-//! default size: two visits of three seconds at 1,000 requests/s.
+//! default size: two repetitions of three seconds at 1,000 requests/s.
 
-use super::{CellSummary, Verdict, verdict};
+use super::{CellSummary, CellVerdict, verdict};
 use h2lab_model::record::CellRecord;
-use h2lab_model::record::testing::{Model, cell, visit};
+use h2lab_model::record::testing::{Model, cell, one_repetition};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Protocol;
 
@@ -15,12 +15,13 @@ const RUNS: u64 = 40;
 const SHARED: Model = Model { stall_chance: 0.03, pace: 600.0, ..Model::LOSSY_SHARED };
 
 fn pool(cell: &Cell, model: &Model) -> CellSummary {
-    let visits: Vec<CellRecord> = (0..2).map(|repetition| visit(cell, repetition, model)).collect();
-    CellSummary::of(&visits.iter().collect::<Vec<_>>())
+    let repetitions: Vec<CellRecord> =
+        (0..2).map(|repetition| one_repetition(cell, repetition, model)).collect();
+    CellSummary::of(&repetitions.iter().collect::<Vec<_>>())
 }
 
 /// The verdict on a cell under `model` against its twin under `twin`, for one seed.
-fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, twin: &Model) -> Verdict {
+fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, twin: &Model) -> CellVerdict {
     let first = Cell { seed: 1000 + 17 * run, ..cell(0, 0, protocol, connections, 0.03) };
     let second = Cell { index: 1, twin: 1, ..first.clone() };
     verdict::compare(&[&pool(&first, model), &pool(&second, twin)], run).remove(0)
@@ -28,7 +29,7 @@ fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, tw
 
 /// How many of [`RUNS`] runs claim a difference, of the tails or of the medians: both are printed.
 fn claims(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
-    let claims = |verdict: &Verdict| {
+    let claims = |verdict: &CellVerdict| {
         let conclusions = [Some(verdict.conclusion), verdict.median_conclusion];
         conclusions.into_iter().flatten().any(|conclusion| conclusion.claims_a_difference())
     };
@@ -59,8 +60,8 @@ fn shared_heavy_tailed_stalls_do_not_differ_from_themselves() {
 }
 
 #[test]
-fn a_machine_that_is_faster_in_one_visit_than_in_the_next_is_no_difference() {
-    let model = Model { visit_spread: 0.06, ..Model::CLEAN };
+fn a_machine_that_is_faster_in_one_repetition_than_in_the_next_is_no_difference() {
+    let model = Model { repetition_spread: 0.06, ..Model::CLEAN };
     assert!(claims((Protocol::H2c, 4), &model, &model) <= 2);
 }
 

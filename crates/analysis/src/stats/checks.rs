@@ -14,25 +14,29 @@ const LITTLE: f64 = 0.10;
 const OFFERED: f64 = 0.01;
 
 /// The doubts about a cell, in sentences.
-pub(super) fn warnings(summary: &CellSummary, visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<String> {
+pub(super) fn warnings(
+    summary: &CellSummary,
+    repetitions: &[&CellRecord],
+    tallies: &Tallies<'_>,
+) -> Vec<String> {
     let checks = [
-        little(summary, visits),
+        little(summary, repetitions),
         offered(summary),
-        begun(visits, tallies),
-        backlog(summary, visits),
+        begun(repetitions, tallies),
+        backlog(summary, repetitions),
         keep_alive(summary),
-        unasked(summary, visits),
+        unasked(summary, repetitions),
         held(summary),
-        congestion(summary, visits),
+        congestion(summary, repetitions),
     ];
     checks.into_iter().flatten().collect()
 }
 
 /// Little's law: requests in flight = throughput × mean response time. Only a closed loop knows the left side. Those that
 /// failed were in flight too, although they are no throughput.
-fn little(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
-    let failed = tallied::FAILURE.of(visits);
+    let failed = tallied::FAILURE.of(repetitions);
     let failed_rps = failed.n() as f64 / summary.measured.as_secs_f64().max(f64::MIN_POSITIVE);
     let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
     let failed = Flow { rate: failed_rps, mean: failed.mean() };
@@ -77,10 +81,10 @@ fn offered(summary: &CellSummary) -> Option<String> {
     let warmup = work.phases.warmup;
     let due_by = |time| due_within(work.arrival, time);
     let each = due_by(warmup + work.phases.measure)? - due_by(warmup)?;
-    let expected = each * f64::from(summary.visits);
+    let expected = each * f64::from(summary.repetitions);
     let allowed = match summary.cell.work.arrival {
         Arrival::Poisson { .. } => 4.0 * expected.sqrt(),
-        _ => (OFFERED * expected).max(f64::from(summary.visits)),
+        _ => (OFFERED * expected).max(f64::from(summary.repetitions)),
     };
     let sent = summary.requests.sent;
     ((sent as f64 - expected).abs() > allowed).then(|| {
@@ -90,17 +94,21 @@ fn offered(summary: &CellSummary) -> Option<String> {
 
 /// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
 /// have been sent: at the cut it still waits for room in the socket.
-fn begun(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
+fn begun(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
     let Counts { assigned, sent, replays, .. } = Counts::total(tallies.all());
-    let begun: u64 = visits.iter().flat_map(|visit| &visit.connections).map(|c| u64::from(c.requests)).sum();
+    let begun: u64 = repetitions
+        .iter()
+        .flat_map(|repetition| &repetition.connections)
+        .map(|c| u64::from(c.requests))
+        .sum();
     (begun < sent || begun > assigned + replays).then(|| {
         format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")
     })
 }
 
 /// In open loop requests that still waited for a connection or a stream at the cut were offered and not sent.
-fn backlog(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
-    let waited: u64 = visits.iter().map(|visit| visit.generator.backlog_at_cut).sum();
+fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
+    let waited: u64 = repetitions.iter().map(|repetition| repetition.generator.backlog_at_cut).sum();
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     (open_loop && waited > 0).then(|| {
         format!(
@@ -114,7 +122,7 @@ fn backlog(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
 /// A connection per request measures connecting, not the protocol.
 fn keep_alive(summary: &CellSummary) -> Option<String> {
     let opened = summary.connections.opened;
-    (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.visits)
+    (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.repetitions)
         && summary.requests_per_connection() < 2.0)
         .then(|| {
             format!(
@@ -126,8 +134,8 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
 
 /// A multiplexed cell opens exactly what was asked, and others only when some have ended. When that is the server's doing
 /// the figures are no less true: the report tells it beside them.
-fn unasked(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
-    let asked: u64 = visits.iter().map(|visit| u64::from(visit.cell.connections)).sum();
+fn unasked(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
+    let asked: u64 = repetitions.iter().map(|repetition| u64::from(repetition.cell.connections)).sum();
     let opened = summary.connections.opened;
     let ends = summary
         .connections
@@ -146,16 +154,16 @@ fn unasked(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
 /// A sidecar may hold other connections over the link than it was told, or could be told.
 fn held(summary: &CellSummary) -> Option<String> {
     let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
-    let asked = u64::from(summary.cell.connections) * u64::from(summary.visits);
+    let asked = u64::from(summary.cell.connections) * u64::from(summary.repetitions);
     (summary.cell.protocol.is_multiplexed() && held != asked).then(|| {
         format!("{} held {held} connections over the link where {asked} were asked for", sidecar.name)
     })
 }
 
 /// The kernel must run the congestion control that was asked for.
-fn congestion(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+fn congestion(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let asked = summary.cell.congestion.as_deref()?;
-    let environments = visits.iter().map(|visit| &visit.environment);
+    let environments = repetitions.iter().map(|repetition| &repetition.environment);
     let ends = environments.flat_map(|e| [&e.congestion_client, &e.congestion_server]);
     let other = ends.into_iter().find(|name| !name.is_empty() && *name != asked)?;
     Some(format!("congestion control {asked} was asked for, but the kernel ran {other}"))
@@ -166,13 +174,13 @@ mod tests {
     use super::*;
     use h2lab_base::units::Time;
     use h2lab_model::record::tally::Tallier;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome, ServerSummary, SidecarSummary};
     use h2lab_model::scenario::Sidecar;
     use h2lab_model::workload::Protocol;
 
     fn record(protocol: Protocol) -> CellRecord {
-        visit(&cell(0, 0, protocol, 4, 0.0), 0, &Model::CLEAN)
+        one_repetition(&cell(0, 0, protocol, 4, 0.0), 0, &Model::CLEAN)
     }
 
     fn doubts(record: &CellRecord) -> Vec<String> {
@@ -180,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_visit_raises_no_doubt() {
+    fn a_sound_repetition_raises_no_doubt() {
         assert_eq!(doubts(&record(Protocol::H1)), Vec::<String>::new());
         assert_eq!(doubts(&record(Protocol::H2c)), Vec::<String>::new());
     }
@@ -219,7 +227,7 @@ mod tests {
         assert!(doubts(&record)[0].contains("in flight, failures 8."), "{:?}", doubts(&record));
     }
 
-    /// The same visit as it is recorded at the levels that count requests instead of keeping them.
+    /// The same repetition as it is recorded at the levels that count requests instead of keeping them.
     fn counted(mut record: CellRecord) -> CellRecord {
         let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
         record.samples.iter().for_each(|sample| tallier.add(sample));
@@ -266,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_at_the_end_of_an_open_loop_is_told_with_its_numbers() {
+    fn a_backlog_at_the_end_of_an_open_loop_is_reported_with_its_numbers() {
         let mut record = record(Protocol::H1);
         record.generator.backlog_at_cut = 7;
         assert!(doubts(&record)[0].starts_with("7 requests still waited"), "{:?}", doubts(&record));
@@ -315,13 +323,16 @@ mod tests {
     fn a_sidecar_that_holds_as_many_connections_as_asked_is_no_doubt_and_one_that_does_not_is() {
         let mut cell = h2lab_model::record::testing::cell(0, 0, h2lab_model::workload::Protocol::H2c, 2, 0.0);
         cell.sidecar = Some(Sidecar { name: "envoy".to_owned(), warm_pool: 32, max_connections: 512 });
-        let told = |connections| {
-            let mut visit =
-                h2lab_model::record::testing::visit(&cell, 0, &h2lab_model::record::testing::Model::CLEAN);
-            visit.sidecar = Some(SidecarSummary { process: ServerSummary::default(), connections });
-            held(&CellSummary::of(&[&visit]))
+        let reported = |connections| {
+            let mut repetition = h2lab_model::record::testing::one_repetition(
+                &cell,
+                0,
+                &h2lab_model::record::testing::Model::CLEAN,
+            );
+            repetition.sidecar = Some(SidecarSummary { process: ServerSummary::default(), connections });
+            held(&CellSummary::of(&[&repetition]))
         };
-        assert_eq!(told(2), None);
-        assert_eq!(told(3).unwrap(), "envoy held 3 connections over the link where 2 were asked for");
+        assert_eq!(reported(2), None);
+        assert_eq!(reported(3).unwrap(), "envoy held 3 connections over the link where 2 were asked for");
     }
 }

@@ -1,4 +1,4 @@
-//! What became of the connections of a cell and what crossed them, its visits pooled.
+//! What became of the connections of a cell and what crossed them, its repetitions pooled.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -167,10 +167,10 @@ pub struct ConnectionTotals {
 }
 
 impl ConnectionTotals {
-    /// The totals of all connections of these visits, whose requests are counted in `tallies`.
-    pub(super) fn of(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
+    /// The totals of all connections of these repetitions, whose requests are counted in `tallies`.
+    pub(super) fn of(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
         let mut totals = Self::default();
-        let connections = || visits.iter().flat_map(|visit| &visit.connections);
+        let connections = || repetitions.iter().flat_map(|repetition| &repetition.connections);
         for connection in connections() {
             totals.add_life(connection);
             totals.add_bytes(connection);
@@ -187,7 +187,7 @@ impl ConnectionTotals {
         totals.resets = sums(connections().flat_map(|connection| &connection.resets_received));
         totals.resets_sent = sums(connections().flat_map(|connection| &connection.http.resets_sent));
         totals.interim = sums(connections().flat_map(|connection| &connection.http.interim));
-        totals.without_any = visits.iter().map(|visit| without_any(visit)).sum();
+        totals.without_any = repetitions.iter().map(|repetition| without_any(repetition)).sum();
         for tally in tallies.measured() {
             totals.replayed += tally.counts.replays;
             totals.stalls.open += Duration::from_nanos(tally.counts.stall_open_ns);
@@ -276,12 +276,12 @@ fn goaways<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<G
     counts.into_iter().map(count).collect()
 }
 
-/// Time of a visit, from the first request due to the end of measuring, in which no connection could take a request.
-fn without_any(visit: &CellRecord) -> Duration {
-    let phases = visit.cell.work.phases;
-    let from = visit.started_at;
-    let until = phases.measure_until(from).min(from + Duration::from_nanos(visit.generator.wall_ns));
-    let lives = visit.connections.iter().filter(|connection| connection.ready_at.happened());
+/// Time of a repetition, from the first request due to the end of measuring, in which no connection could take a request.
+fn without_any(repetition: &CellRecord) -> Duration {
+    let phases = repetition.cell.work.phases;
+    let from = repetition.started_at;
+    let until = phases.measure_until(from).min(from + Duration::from_nanos(repetition.generator.wall_ns));
+    let lives = repetition.connections.iter().filter(|connection| connection.ready_at.happened());
     let mut lives: Vec<(Time, Time)> =
         lives.map(|connection| (connection.ready_at, connection.usable_until())).collect();
     lives.sort_unstable();
@@ -297,12 +297,12 @@ fn without_any(visit: &CellRecord) -> Duration {
 mod tests {
     use super::*;
     use h2lab_model::record::HttpRecord;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    /// A visit with four connections: 10 ms to the first request, half a second of warm-up and 3 s measured.
+    /// A repetition with four connections: 10 ms to the first request, half a second of warm-up and 3 s measured.
     fn four() -> CellRecord {
-        visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
+        one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
     }
 
     fn goaway(last_stream: u32, at: Time) -> GoAwayRecord {

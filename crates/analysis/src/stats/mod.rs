@@ -35,10 +35,10 @@ pub use rate::RateRatio;
 pub use runs::{Difference, RunsComparison, compare_runs};
 pub use state::invalid_reasons;
 pub use study::Study;
-pub use summary::{CellState, CellSummary, ErrorCount, Instability, RequestCounts, VisitSeries};
+pub use summary::{CellState, CellSummary, ErrorCount, Instability, RepetitionSeries, RequestCounts};
 pub use threshold::{Threshold, ThresholdError, Violation};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-pub use verdict::{Conclusion, Verdict};
+pub use verdict::{CellVerdict, Conclusion};
 
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::Naming;
@@ -46,10 +46,10 @@ use h2lab_model::scenario::Naming;
 /// What a run says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
-    /// Each cell, its visits pooled, in the order of the matrix.
+    /// Each cell, its repetitions pooled, in the order of the matrix.
     pub cells: Vec<CellSummary>,
     /// Each cell of a group against the group's baseline, in the same order.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<CellVerdict>,
     /// Doubts about the measurement as a whole; those about one cell are in its summary.
     pub warnings: Vec<String>,
 }
@@ -70,51 +70,53 @@ impl Analysis {
     }
 }
 
-/// Pools the visits of each cell, judges each cell and compares the cells of each group.
+/// Pools the repetitions of each cell, judges each cell and compares the cells of each group.
 pub fn analyse(run: &RunRecord) -> Analysis {
-    let mut cells: Vec<CellSummary> =
-        visits_by_cell(&run.visits).into_values().map(|visits| CellSummary::of(&visits)).collect();
+    let mut cells: Vec<CellSummary> = repetitions_by_cell(&run.repetitions)
+        .into_values()
+        .map(|repetitions| CellSummary::of(&repetitions))
+        .collect();
     name(&mut cells);
     let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
-        && analysis.cells.iter().any(|cell| cell.visits == 1)
+        && analysis.cells.iter().any(|cell| cell.repetitions == 1)
     {
-        analysis
-            .warnings
-            .push("cells with one visit: how much visits differ is not in their intervals".to_owned());
+        analysis.warnings.push(
+            "cells with one repetition: how much repetitions differ is not in their intervals".to_owned(),
+        );
     }
     if run.interrupted {
         analysis
             .warnings
-            .push("the run was interrupted: some cells have fewer visits than asked for".to_owned());
+            .push("the run was interrupted: some cells have fewer repetitions than asked for".to_owned());
     }
     analysis
 }
 
-/// The response time that at least `share` (0 to 1) of a visit's measured requests were at or below; zero if it has none.
-pub fn response_quantile(visit: &CellRecord, share: f64) -> std::time::Duration {
-    tallied::RESPONSE.quantile(visit, share)
+/// The response time that at least `share` (0 to 1) of a repetition's measured requests were at or below; zero if it has none.
+pub fn response_quantile(measured: &CellRecord, share: f64) -> std::time::Duration {
+    tallied::RESPONSE.quantile(measured, share)
 }
 
-/// The visits of one cell that count, in the order of their repetitions.
-pub fn visits_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
-    visits_by_cell(&run.visits).remove(&index).unwrap_or_default()
+/// The repetitions of one cell that count, in the order of their numbers.
+pub fn repetitions_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
+    repetitions_by_cell(&run.repetitions).remove(&index).unwrap_or_default()
 }
 
-/// The visits of each cell. Of several attempts at one visit the last counts: the earlier ones were invalid.
-pub fn visits_by_cell(visits: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
+/// The repetitions of each cell. Of several attempts at one repetition the last counts: the earlier ones were invalid.
+pub fn repetitions_by_cell(repetitions: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
     let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
-    for visit in visits {
-        let entry = last.entry((visit.cell.index, visit.cell.repetition)).or_insert(visit);
-        if visit.attempt >= entry.attempt {
-            *entry = visit;
+    for measured in repetitions {
+        let entry = last.entry((measured.cell.index, measured.cell.repetition)).or_insert(measured);
+        if measured.attempt >= entry.attempt {
+            *entry = measured;
         }
     }
     let mut cells: BTreeMap<u32, Vec<&CellRecord>> = BTreeMap::new();
-    for ((index, _), visit) in last {
-        cells.entry(index).or_default().push(visit);
+    for ((index, _), measured) in last {
+        cells.entry(index).or_default().push(measured);
     }
     cells
 }
@@ -131,19 +133,19 @@ fn name(cells: &mut [CellSummary]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::scenario::Target;
     use h2lab_model::workload::Protocol;
 
     #[test]
-    fn of_several_attempts_at_a_visit_the_last_counts() {
+    fn of_several_attempts_at_a_repetition_the_last_counts() {
         let cell = cell(0, 0, Protocol::H1, 4, 0.0);
-        let mut first = visit(&cell, 0, &Model::CLEAN);
+        let mut first = one_repetition(&cell, 0, &Model::CLEAN);
         first.link.as_mut().unwrap().device_drops = 9;
-        let mut second = visit(&cell, 0, &Model::CLEAN);
+        let mut second = one_repetition(&cell, 0, &Model::CLEAN);
         second.attempt = 1;
         let analysis = analyse(&run(vec![second, first]));
-        assert_eq!((analysis.cells.len(), analysis.cells[0].visits), (1, 1));
+        assert_eq!((analysis.cells.len(), analysis.cells[0].repetitions), (1, 1));
         assert_eq!(analysis.cells[0].state, CellState::Ok);
     }
 
@@ -152,7 +154,7 @@ mod tests {
         let at = |index, group, url: &str| {
             let mut cell = cell(index, group, Protocol::H1, 4, 0.0);
             cell.target = Target::Url { url: url.to_owned() };
-            visit(&cell, 0, &Model::CLEAN)
+            one_repetition(&cell, 0, &Model::CLEAN)
         };
         let analysis =
             analyse(&run(vec![at(0, 0, "http://a/"), at(1, 0, "http://b/"), at(2, 1, "http://b/")]));

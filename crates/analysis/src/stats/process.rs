@@ -1,4 +1,4 @@
-//! What the servers and sidecars that we started cost in a cell, its visits pooled.
+//! What the servers and sidecars that we started cost in a cell, its repetitions pooled.
 
 use super::tallied::Tallies;
 use h2lab_model::record::tally::Counts;
@@ -18,13 +18,14 @@ pub struct ProcessTotals {
 }
 
 impl ProcessTotals {
-    /// The process that `which` finds in a visit; `None` where there is none.
+    /// The process that `which` finds in a repetition; `None` where there is none.
     pub(super) fn of(
-        visits: &[&CellRecord],
+        repetitions: &[&CellRecord],
         tallies: &Tallies<'_>,
         which: impl Fn(&CellRecord) -> Option<&ServerSummary>,
     ) -> Option<Self> {
-        let processes: Vec<&ServerSummary> = visits.iter().filter_map(|visit| which(visit)).collect();
+        let processes: Vec<&ServerSummary> =
+            repetitions.iter().filter_map(|repetition| which(repetition)).collect();
         let first = processes.first()?;
         let cpu_ns: u64 = processes.iter().map(|process| process.cpu_ns).sum();
         let sent = Counts::total(tallies.all()).sent;
@@ -40,26 +41,29 @@ impl ProcessTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
     #[test]
     fn cpu_is_shared_by_all_requests_and_the_peak_is_the_highest() {
         let cell = cell(0, 0, Protocol::H1, 4, 0.0);
         let with = |cpu_ns, rss_peak_bytes| {
-            let mut visit = visit(&cell, 0, &Model::CLEAN);
-            visit.server = Some(ServerSummary { cpu_ns, rss_peak_bytes, ..ServerSummary::default() });
-            visit
+            let mut repetition = one_repetition(&cell, 0, &Model::CLEAN);
+            repetition.server = Some(ServerSummary { cpu_ns, rss_peak_bytes, ..ServerSummary::default() });
+            repetition
         };
-        let visits = [with(1_000_000, 7), with(3_000_000, 5)];
-        let visits: Vec<&CellRecord> = visits.iter().collect();
-        let tallies = Tallies::of(&visits);
+        let repetitions = [with(1_000_000, 7), with(3_000_000, 5)];
+        let repetitions: Vec<&CellRecord> = repetitions.iter().collect();
+        let tallies = Tallies::of(&repetitions);
         let sent = Counts::total(tallies.all()).sent;
-        let totals = ProcessTotals::of(&visits, &tallies, |visit| visit.server.as_ref()).unwrap();
+        let totals =
+            ProcessTotals::of(&repetitions, &tallies, |repetition| repetition.server.as_ref()).unwrap();
         assert!((totals.cpu_us_per_request * sent as f64 - 4000.0).abs() < 1e-6);
         assert_eq!(totals.rss_peak_bytes, 7);
         assert_eq!(
-            ProcessTotals::of(&visits, &tallies, |visit| Some(&visit.sidecar.as_ref()?.process)),
+            ProcessTotals::of(&repetitions, &tallies, |repetition| Some(
+                &repetition.sidecar.as_ref()?.process
+            )),
             None
         );
     }

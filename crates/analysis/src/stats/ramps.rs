@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
-use super::VisitSeries;
+use super::RepetitionSeries;
 
 /// How straight a line must be to be no chance, by how many requests are on it: the fewer, the straighter. Chosen on recorded
 /// runs of HTTP/1.1 without sidecars, of whose delayed requests these find at most 3 % on lines.
 const LINES: [Line; 2] =
     [Line { fewest: 5, slope: 0.1, gap: 0.4 }, Line { fewest: 3, slope: 0.02, gap: 0.7 }];
-/// A shorter ramp cannot be told from one wake-up of a busy machine.
+/// A shorter ramp cannot be distinguished from one wake-up of a busy machine.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// A request is delayed that takes more than twice as long as the quickest twentieth of its visit, and by more than this.
+/// A request is delayed that takes more than twice as long as the quickest twentieth of its repetition, and by more than this.
 const DELAYED: Duration = Duration::from_millis(10);
 /// A request may lie on a ramp, although it is not delayed enough to be counted, that takes longer than those by this.
 const LATER: Duration = Duration::from_millis(1);
@@ -51,9 +51,9 @@ struct Point {
 }
 
 impl Ramps {
-    /// The ramps of these visits, whose requests were all kept.
-    pub fn of(visits: &[VisitSeries]) -> Self {
-        visits.iter().map(Self::of_visit).fold(Self::default(), |sum, one| Self {
+    /// The ramps of these repetitions, whose requests were all kept.
+    pub fn of(repetitions: &[RepetitionSeries]) -> Self {
+        repetitions.iter().map(Self::of_repetition).fold(Self::default(), |sum, one| Self {
             delayed: sum.delayed + one.delayed,
             delayed_on_ramps: sum.delayed_on_ramps + one.delayed_on_ramps,
             ramps: sum.ramps + one.ramps,
@@ -65,8 +65,8 @@ impl Ramps {
         (self.delayed > 0).then(|| self.delayed_on_ramps as f64 / self.delayed as f64)
     }
 
-    fn of_visit(visit: &VisitSeries) -> Self {
-        let points = candidates(visit);
+    fn of_repetition(repetition: &RepetitionSeries) -> Self {
+        let points = candidates(repetition);
         let reach = reach(&points);
         let mut ramps =
             Self { delayed: points.iter().filter(|p| p.is_delayed).count() as u64, ..Self::default() };
@@ -87,12 +87,12 @@ impl Ramps {
 }
 
 /// The requests that took longer than the quick ones, in the order in which they were answered.
-fn candidates(visit: &VisitSeries) -> Vec<Point> {
-    let mut times: Vec<Duration> = visit.points.iter().map(|(_, response)| *response).collect();
+fn candidates(repetition: &RepetitionSeries) -> Vec<Point> {
+    let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| *response).collect();
     times.sort_unstable();
     let Some(&quick) = times.get(times.len() / 20) else { return Vec::new() };
     let bound = quick + quick.max(DELAYED);
-    let mut points: Vec<Point> = visit
+    let mut points: Vec<Point> = repetition
         .points
         .iter()
         .filter(|(_, response)| *response > quick + LATER)
@@ -147,13 +147,13 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A visit of 2 s with a request each millisecond, answered after 25 ms, or when `answered` says, in milliseconds.
-    fn visit(answered: impl Fn(u32) -> Option<f64>) -> VisitSeries {
+    /// A repetition of 2 s with a request each millisecond, answered after 25 ms, or when `answered` says, in milliseconds.
+    fn repetition(answered: impl Fn(u32) -> Option<f64>) -> RepetitionSeries {
         let point = |k: u32| {
             let at = answered(k).unwrap_or(f64::from(k) + 25.0);
             (MS * k, MS.mul_f64(at - f64::from(k)))
         };
-        VisitSeries {
+        RepetitionSeries {
             duration: MS * 2000,
             longest_stall: Duration::ZERO,
             points: (0..2000).map(point).collect(),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn ramps(answered: impl Fn(u32) -> Option<f64>) -> Ramps {
-        Ramps::of(&[visit(answered)])
+        Ramps::of(&[repetition(answered)])
     }
 
     #[test]

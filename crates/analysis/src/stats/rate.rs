@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::bootstrap::{MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_visits, stretch};
+use super::bootstrap::{
+    MIN_BLOCKS, OUTSIDE, REPLICATES, STEPS, block_length, spread_of_repetitions, stretch,
+};
 use super::latency::nearest_rank;
-use super::summary::VisitSeries;
+use super::summary::RepetitionSeries;
 use h2lab_base::random::Counter;
 
 /// The ratio candidate / baseline of successes per second, with its 95 % interval.
@@ -33,12 +35,17 @@ impl RateRatio {
 ///
 /// Blocks are as long as those of the quantiles: what stalls requests stalls throughput. The same seed gives the same
 /// interval.
-pub(super) fn ratio(baseline: &[VisitSeries], candidate: &[VisitSeries], seed: u64) -> Option<RateRatio> {
+pub(super) fn ratio(
+    baseline: &[RepetitionSeries],
+    candidate: &[RepetitionSeries],
+    seed: u64,
+) -> Option<RateRatio> {
     let both = || baseline.iter().chain(candidate);
-    let longest_stall = both().map(|visit| visit.longest_stall).max().unwrap_or_default();
-    let shortest = both().map(|visit| visit.duration).filter(|duration| !duration.is_zero()).min()?;
+    let longest_stall = both().map(|repetition| repetition.longest_stall).max().unwrap_or_default();
+    let shortest =
+        both().map(|repetition| repetition.duration).filter(|duration| !duration.is_zero()).min()?;
     let block = block_length(longest_stall, shortest);
-    let [base, cand] = [baseline, candidate].map(|visits| Pieces::new(visits, block));
+    let [base, cand] = [baseline, candidate].map(|repetitions| Pieces::new(repetitions, block));
     let (base, cand) = (base?, cand?);
     let estimate = (cand.rate() / base.rate()).ln();
     let mut random = [Counter::new(seed, "rate baseline"), Counter::new(seed, "rate candidate")];
@@ -47,8 +54,9 @@ pub(super) fn ratio(baseline: &[VisitSeries], candidate: &[VisitSeries], seed: u
         .collect();
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
-    let stretch = stretch(base.blocks().min(cand.blocks()), base.visits.len().min(cand.visits.len()));
-    let between = spread_of_visits([base.visit_rates(), cand.visit_rates()]);
+    let stretch =
+        stretch(base.blocks().min(cand.blocks()), base.repetitions.len().min(cand.repetitions.len()));
+    let between = spread_of_repetitions([base.repetition_rates(), cand.repetition_rates()]);
     let end = |replicate: f64| stretch * (replicate - estimate);
     Some(RateRatio {
         baseline: base.rate(),
@@ -61,43 +69,43 @@ pub(super) fn ratio(baseline: &[VisitSeries], candidate: &[VisitSeries], seed: u
 
 /// The successes of a cell in short, equal pieces of time; a block is [`STEPS`] neighbouring pieces.
 struct Pieces {
-    /// Per visit: its seconds, and the successes in each piece.
-    visits: Vec<(f64, Vec<f64>)>,
+    /// Per repetition: its seconds, and the successes in each piece.
+    repetitions: Vec<(f64, Vec<f64>)>,
 }
 
 impl Pieces {
-    /// `None` if nothing was served in one of the visits: a ratio of it says nothing.
-    fn new(visits: &[VisitSeries], block: Duration) -> Option<Self> {
-        let visits: Vec<(f64, Vec<f64>)> = visits
+    /// `None` if nothing was served in one of the repetitions: a ratio of it says nothing.
+    fn new(repetitions: &[RepetitionSeries], block: Duration) -> Option<Self> {
+        let repetitions: Vec<(f64, Vec<f64>)> = repetitions
             .iter()
-            .filter(|visit| !visit.duration.is_zero())
-            .map(|visit| (visit.duration.as_secs_f64(), pieces(visit, block)))
+            .filter(|repetition| !repetition.duration.is_zero())
+            .map(|repetition| (repetition.duration.as_secs_f64(), pieces(repetition, block)))
             .collect();
         let is_served = |(_, pieces): &(f64, Vec<f64>)| pieces.iter().any(|&served| served > 0.0);
-        (!visits.is_empty() && visits.iter().all(is_served)).then_some(Self { visits })
+        (!repetitions.is_empty() && repetitions.iter().all(is_served)).then_some(Self { repetitions })
     }
 
     /// How many blocks fit side by side.
     fn blocks(&self) -> usize {
-        self.visits.iter().map(|(_, pieces)| pieces.len() / STEPS).sum()
+        self.repetitions.iter().map(|(_, pieces)| pieces.len() / STEPS).sum()
     }
 
     /// Successes per second.
     fn rate(&self) -> f64 {
-        let served: f64 = self.visits.iter().flat_map(|(_, pieces)| pieces).sum();
-        served / self.visits.iter().map(|(seconds, _)| seconds).sum::<f64>()
+        let served: f64 = self.repetitions.iter().flat_map(|(_, pieces)| pieces).sum();
+        served / self.repetitions.iter().map(|(seconds, _)| seconds).sum::<f64>()
     }
 
-    /// The same of each visit.
-    fn visit_rates(&self) -> Vec<f64> {
-        self.visits.iter().map(|(seconds, pieces)| pieces.iter().sum::<f64>() / seconds).collect()
+    /// The same of each repetition.
+    fn repetition_rates(&self) -> Vec<f64> {
+        self.repetitions.iter().map(|(seconds, pieces)| pieces.iter().sum::<f64>() / seconds).collect()
     }
 
-    /// The rate of one resampled cell: visits with replacement, in each of them circular blocks with replacement.
+    /// The rate of one resampled cell: repetitions with replacement, in each of them circular blocks with replacement.
     fn replicate(&self, random: &mut Counter) -> f64 {
         let (mut served, mut seconds) = (0.0, 0.0);
-        for _ in 0..self.visits.len() {
-            let (length, pieces) = &self.visits[random.below(self.visits.len() as u64) as usize];
+        for _ in 0..self.repetitions.len() {
+            let (length, pieces) = &self.repetitions[random.below(self.repetitions.len() as u64) as usize];
             for _ in 0..pieces.len() / STEPS {
                 let first = random.below(pieces.len() as u64) as usize;
                 served += (first..first + STEPS).map(|piece| pieces[piece % pieces.len()]).sum::<f64>();
@@ -109,13 +117,13 @@ impl Pieces {
     }
 }
 
-/// Cuts a visit into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks.
-fn pieces(visit: &VisitSeries, block: Duration) -> Vec<f64> {
-    let blocks = (visit.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor();
-    visit.served_in_pieces(blocks.max(f64::from(MIN_BLOCKS)) as usize * STEPS)
+/// Cuts a repetition into equal pieces, [`STEPS`] per block and at least [`MIN_BLOCKS`] blocks.
+fn pieces(repetition: &RepetitionSeries, block: Duration) -> Vec<f64> {
+    let blocks = (repetition.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor();
+    repetition.served_in_pieces(blocks.max(f64::from(MIN_BLOCKS)) as usize * STEPS)
 }
 
-impl VisitSeries {
+impl RepetitionSeries {
     /// The successes in each of `n` equal pieces of the measured time. Those of a slice lie evenly between its beginning
     /// and the next one's, as far as is known.
     pub fn served_in_pieces(&self, n: usize) -> Vec<f64> {
@@ -123,14 +131,14 @@ impl VisitSeries {
     }
 }
 
-fn spread(visit: &VisitSeries, n: usize) -> Vec<f64> {
-    let seconds = visit.duration.as_secs_f64();
+fn spread(repetition: &RepetitionSeries, n: usize) -> Vec<f64> {
+    let seconds = repetition.duration.as_secs_f64();
     let mut pieces = vec![0.0; n];
     // The shortest distance of two slices is their width: those between without successes are left out.
-    let begins: Vec<f64> = visit.served.iter().map(|(at, _)| at.as_secs_f64()).collect();
+    let begins: Vec<f64> = repetition.served.iter().map(|(at, _)| at.as_secs_f64()).collect();
     let width = begins.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let piece = seconds / n as f64;
-    for (&begin, &(_, served)) in begins.iter().zip(&visit.served) {
+    for (&begin, &(_, served)) in begins.iter().zip(&repetition.served) {
         let end = (begin + width).min(seconds).max(begin + 1e-9);
         let (first, last) = ((begin / piece) as usize, (end / piece).ceil() as usize);
         for (k, count) in pieces.iter_mut().enumerate().take(last.min(n)).skip(first.min(n - 1)) {
@@ -145,22 +153,23 @@ fn spread(visit: &VisitSeries, n: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Visits of ten seconds in slices of 100 ms.
-    fn visits(n: u64, served: impl Fn(u64, u64) -> u64) -> Vec<VisitSeries> {
-        let slices = |visit| (0..100).map(|k| (Duration::from_millis(100 * k), served(visit, k))).collect();
+    /// Repetitions of ten seconds in slices of 100 ms.
+    fn repetitions(n: u64, served: impl Fn(u64, u64) -> u64) -> Vec<RepetitionSeries> {
+        let slices =
+            |repetition| (0..100).map(|k| (Duration::from_millis(100 * k), served(repetition, k))).collect();
         (0..n)
-            .map(|visit| VisitSeries {
+            .map(|repetition| RepetitionSeries {
                 duration: Duration::from_secs(10),
                 longest_stall: Duration::ZERO,
                 points: Vec::new(),
-                served: slices(visit),
+                served: slices(repetition),
             })
             .collect()
     }
 
     #[test]
     fn what_never_varies_has_an_exact_ratio() {
-        let ratio = ratio(&visits(1, |_, _| 100), &visits(1, |_, _| 150), 1).unwrap();
+        let ratio = ratio(&repetitions(1, |_, _| 100), &repetitions(1, |_, _| 150), 1).unwrap();
         assert!((ratio.baseline - 1_000.0).abs() < 1e-6 && (ratio.candidate - 1_500.0).abs() < 1e-6);
         assert!([ratio.low, ratio.ratio, ratio.high].iter().all(|r| (r - 1.5).abs() < 1e-9), "{ratio:?}");
         assert!(ratio.is_clear_of_one());
@@ -168,9 +177,9 @@ mod tests {
 
     #[test]
     fn pieces_hold_all_that_was_served_wherever_their_edges_lie() {
-        let visit = &visits(1, |_, k| k * 7)[0];
+        let repetition = &repetitions(1, |_, k| k * 7)[0];
         for millis in [250, 333, 1_000, 4_999, 20_000] {
-            let pieces = pieces(visit, Duration::from_millis(millis));
+            let pieces = pieces(repetition, Duration::from_millis(millis));
             let sum: f64 = pieces.iter().sum();
             assert!((sum - 7.0 * 4_950.0).abs() < 1e-6, "{millis}: {sum}");
         }
@@ -178,9 +187,9 @@ mod tests {
 
     #[test]
     fn a_rate_that_wanders_gives_a_wide_interval_and_a_steady_one_a_narrow_one() {
-        let steady = visits(1, |_, k| 100 + k % 3);
-        let wandering = visits(1, |_, k| if (k / 20) % 2 == 0 { 60 } else { 144 });
-        let width = |of: &[VisitSeries]| {
+        let steady = repetitions(1, |_, k| 100 + k % 3);
+        let wandering = repetitions(1, |_, k| if (k / 20) % 2 == 0 { 60 } else { 144 });
+        let width = |of: &[RepetitionSeries]| {
             let ratio = ratio(&steady, of, 1).unwrap();
             (ratio.high / ratio.low).ln()
         };
@@ -190,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn visits_that_disagree_widen_the_interval() {
-        let uneven = visits(2, |visit, _| 100 + 60 * visit);
-        assert!(!ratio(&visits(2, |_, _| 100), &uneven, 1).unwrap().is_clear_of_one());
+    fn repetitions_that_disagree_widen_the_interval() {
+        let uneven = repetitions(2, |repetition, _| 100 + 60 * repetition);
+        assert!(!ratio(&repetitions(2, |_, _| 100), &uneven, 1).unwrap().is_clear_of_one());
     }
 
     #[test]
     fn nothing_served_cannot_be_compared() {
-        assert_eq!(ratio(&visits(1, |_, _| 0), &visits(1, |_, _| 100), 1), None);
-        assert_eq!(ratio(&[], &visits(1, |_, _| 100), 1), None);
+        assert_eq!(ratio(&repetitions(1, |_, _| 0), &repetitions(1, |_, _| 100), 1), None);
+        assert_eq!(ratio(&[], &repetitions(1, |_, _| 100), 1), None);
     }
 }

@@ -144,28 +144,28 @@ fn conclude_rate(ratio: &RateRatio) -> Conclusion {
 fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
     let (a, b) = (&baseline.cell, &candidate.cell);
     let mut differences = Vec::new();
-    let mut tell = |what: &str, one: String, other: String| {
+    let mut compare = |what: &str, one: String, other: String| {
         if one != other {
             differences.push(format!("{what} ({one}; {other})"));
         }
     };
-    tell("target", a.parties(), b.parties());
-    tell("protocol", a.protocol.to_string(), b.protocol.to_string());
-    tell("connections", a.connections.to_string(), b.connections.to_string());
-    tell("streams", a.streams.to_string(), b.streams.to_string());
-    tell(
+    compare("target", a.parties(), b.parties());
+    compare("protocol", a.protocol.to_string(), b.protocol.to_string());
+    compare("connections", a.connections.to_string(), b.connections.to_string());
+    compare("streams", a.streams.to_string(), b.streams.to_string());
+    compare(
         "request",
         format!("{} {}", a.work.method, a.work.path),
         format!("{} {}", b.work.method, b.work.path),
     );
-    tell("body bytes", a.work.body_length().to_string(), b.work.body_length().to_string());
-    tell("kinds of requests", a.work.mix.len().to_string(), b.work.mix.len().to_string());
-    tell("arrival", arrival(baseline), arrival(candidate));
-    let time = |summary: &CellSummary| format_duration(summary.measured / summary.visits.max(1));
+    compare("body bytes", a.work.body_length().to_string(), b.work.body_length().to_string());
+    compare("kinds of requests", a.work.mix.len().to_string(), b.work.mix.len().to_string());
+    compare("arrival", arrival(baseline), arrival(candidate));
+    let time = |summary: &CellSummary| format_duration(summary.measured / summary.repetitions.max(1));
     // -n and Ctrl-C end a load when they do.
     let is_same_length = a.work.phases.measure.abs_diff(b.work.phases.measure) * 20 <= a.work.phases.measure;
     if !is_same_length {
-        tell("measured time", time(baseline), time(candidate));
+        compare("measured time", time(baseline), time(candidate));
     }
     let others = [
         ("link", a.link != b.link),
@@ -198,14 +198,14 @@ mod tests {
 
     use super::*;
     use crate::stats::analyse;
-    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::{Arrival, Protocol};
 
-    /// A run of one cell, visited twice.
+    /// A run of one cell, measured twice.
     fn of(model: &Model, change: impl Fn(&mut h2lab_model::scenario::Cell)) -> RunRecord {
         let mut cell = cell(0, 0, Protocol::H1, 32, 0.0);
         change(&mut cell);
-        run(vec![visit(&cell, 0, model), visit(&cell, 1, model)])
+        run(vec![one_repetition(&cell, 0, model), one_repetition(&cell, 1, model)])
     }
 
     fn compared(first: &RunRecord, second: &RunRecord) -> RunsComparison {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn other_work_is_told_with_both_values() {
+    fn other_work_is_reported_with_both_values() {
         let other = of(&Model::CLEAN, |cell| {
             cell.work.path = "/other".to_owned();
             cell.work.arrival = Arrival::Constant { rate: 500.0 };
@@ -250,7 +250,9 @@ mod tests {
         let of = |protocols: &[Protocol]| {
             let cells = protocols.iter().enumerate();
             run(cells
-                .map(|(k, &protocol)| visit(&cell(k as u32, k as u32, protocol, 4, 0.0), 0, &Model::CLEAN))
+                .map(|(k, &protocol)| {
+                    one_repetition(&cell(k as u32, k as u32, protocol, 4, 0.0), 0, &Model::CLEAN)
+                })
                 .collect())
         };
         let comparison = compared(&of(&[H1, H2c, H1]), &of(&[H2, H1, H1]));
@@ -265,7 +267,7 @@ mod tests {
     #[test]
     fn a_void_measurement_has_no_conclusion() {
         let mut void = of(&Model::CLEAN, |_| ());
-        void.visits.iter_mut().for_each(|visit| visit.link.as_mut().unwrap().device_drops = 9);
+        void.repetitions.iter_mut().for_each(|repetition| repetition.link.as_mut().unwrap().device_drops = 9);
         let comparison = compared(&of(&Model::CLEAN, |_| ()), &void);
         assert_eq!(comparison.differences[0].conclusions, [Conclusion::Invalid; 3]);
     }

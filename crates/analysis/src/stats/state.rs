@@ -13,7 +13,7 @@ use h2lab_model::workload::Arrival;
 
 /// Below this share of the offered requests served inside the measured time, a cell is unstable.
 const SERVED_SHARE: f64 = 0.98;
-/// So many requests per visit may be missing whatever their share: they straddle the end of the window.
+/// So many requests per repetition may be missing whatever their share: they straddle the end of the window.
 const SERVED_SLACK: f64 = 2.0;
 /// The second half's mean response time may exceed the first half's by this or two round trips.
 const GROWTH: Duration = Duration::from_millis(100);
@@ -29,15 +29,16 @@ const BUSY: f64 = 0.95;
 const STOLEN: f64 = 0.02;
 
 /// The state of a cell. What makes a figure worthless comes before what makes it unflattering.
-pub(super) fn judge(summary: &CellSummary, visits: &[&CellRecord]) -> CellState {
-    if let Some(why) = unsupported(summary, visits) {
+pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
+    if let Some(why) = unsupported(summary, repetitions) {
         return CellState::Unsupported { why };
     }
-    let reasons: Vec<String> = visits.iter().flat_map(|visit| invalid_reasons(visit)).collect();
+    let reasons: Vec<String> =
+        repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
     }
-    match instability(summary, visits) {
+    match instability(summary, repetitions) {
         Some(why) => {
             CellState::Unstable { offered_rps: summary.offered_rps, served_rps: summary.served_rps, why }
         }
@@ -46,14 +47,14 @@ pub(super) fn judge(summary: &CellSummary, visits: &[&CellRecord]) -> CellState 
 }
 
 /// Why nothing came of the cell: no request got any answer of the protocol.
-fn unsupported(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> {
+fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let hopeless = |kind| matches!(kind, Outcome::Connect | Outcome::Tls | Outcome::Protocol);
     let answered = summary.requests.sent > summary.requests.failed;
     if answered || !summary.errors.iter().all(|error| hopeless(error.kind)) {
         return None;
     }
     let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
-    for connection in visits.iter().flat_map(|visit| &visit.connections) {
+    for connection in repetitions.iter().flat_map(|repetition| &repetition.connections) {
         if let Some(why) = connection.closed.why() {
             *causes.entry(why).or_insert(0) += 1;
         }
@@ -67,18 +68,18 @@ fn unsupported(summary: &CellSummary, visits: &[&CellRecord]) -> Option<String> 
 }
 
 /// How the cell shows that it cannot carry its load, if it does.
-fn instability(summary: &CellSummary, visits: &[&CellRecord]) -> Option<Instability> {
+fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Instability> {
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     let share = summary.served_share();
     let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();
     let slack =
-        (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.visits);
+        (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.repetitions);
     if open_loop && share < SERVED_SHARE && missing > slack {
         let failed = summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
         return Some(Instability::Served { share, failed });
     }
-    let (first, second) = halves(visits);
-    let allowed = GROWTH.max(transport::round_trip(visits) * 2);
+    let (first, second) = halves(repetitions);
+    let allowed = GROWTH.max(transport::round_trip(repetitions) * 2);
     (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
 }
 
@@ -89,13 +90,13 @@ fn lead(summary: &CellSummary) -> Duration {
 }
 
 /// Mean response times of the requests due in the first and in the second half of the measured time.
-fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
+fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
     let half = |part: Part| {
         let (mut sum_ns, mut n) = (0_u128, 0_u64);
-        for visit in visits {
-            if visit.tallies.is_empty() {
-                let middle = window(visit).0 + visit.cell.work.phases.measure / 2;
-                for sample in visit.samples.iter().filter(|s| s.measured) {
+        for repetition in repetitions {
+            if repetition.tallies.is_empty() {
+                let middle = window(repetition).0 + repetition.cell.work.phases.measure / 2;
+                for sample in repetition.samples.iter().filter(|s| s.measured) {
                     if (sample.scheduled_at >= middle) == (part == Part::Second)
                         && let Some(time) = response_time(sample)
                     {
@@ -104,7 +105,7 @@ fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
                     }
                 }
             }
-            let of_part = visit.tallies.iter().filter(|tally| tally.class.part == part);
+            let of_part = repetition.tallies.iter().filter(|tally| tally.class.part == part);
             for tally in of_part.filter(|tally| tallied::is_latency(tally.class.outcome)) {
                 sum_ns += tally.response.sum_ns();
                 n += tally.response.n();
@@ -116,16 +117,16 @@ fn halves(visits: &[&CellRecord]) -> (Duration, Duration) {
     (half(Part::First), half(Part::Second))
 }
 
-/// Why a visit must not be believed, in sentences; empty if it may be. The runner visits such a cell again.
-pub fn invalid_reasons(visit: &CellRecord) -> Vec<String> {
+/// Why a repetition must not be believed, in sentences; empty if it may be. The runner repetitions such a cell again.
+pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
-    if let Some(link) = &visit.link {
-        link_reasons(link, transport::round_trip(&[visit]), &mut reasons);
+    if let Some(link) = &repetition.link {
+        link_reasons(link, transport::round_trip(&[repetition]), &mut reasons);
     }
-    generator_reasons(visit, &mut reasons);
+    generator_reasons(repetition, &mut reasons);
     // By itself it is no reason: who could do without that time was not late.
     if !reasons.is_empty() {
-        reasons.extend(theft(&visit.generator));
+        reasons.extend(theft(&repetition.generator));
     }
     reasons
 }
@@ -155,7 +156,7 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
         if !totals.adds_up() {
             let out = totals.delivered + totals.dropped() + totals.in_flight;
             reasons.push(format!(
-                "the {name}'s ledger does not add up: {} packets in, {out} accounted for",
+                "the {name}'s packet log does not add up: {} packets in, {out} accounted for",
                 totals.packets_in + totals.duplicated
             ));
         }
@@ -168,9 +169,9 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
 }
 
-fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
-    let late = tallied::LATENESS.quantile(visit, 0.99);
-    let median = tallied::RESPONSE.quantile(visit, 0.5);
+fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
+    let late = tallied::LATENESS.quantile(repetition, 0.99);
+    let median = tallied::RESPONSE.quantile(repetition, 0.5);
     let allowed = GENERATOR_LATE.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
         reasons.push(format!(
@@ -179,11 +180,11 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
             format_duration(allowed)
         ));
     }
-    // Of bulk no request is due at a time: a client without time left is what held it back, and is told as that.
-    if visit.bulk.is_some() {
+    // Of bulk no request is due at a time: a client without time left is what held it back, and is reported as that.
+    if repetition.bulk.is_some() {
         return;
     }
-    let generator = &visit.generator;
+    let generator = &repetition.generator;
     let wall_ns = generator.wall_ns.max(1) as f64;
     let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
         / (wall_ns * f64::from(generator.threads.max(1)));
@@ -202,12 +203,12 @@ fn generator_reasons(visit: &CellRecord, reasons: &mut Vec<String>) {
 mod tests {
     use super::*;
     use h2lab_base::units::Time;
-    use h2lab_model::record::testing::{Model, cell, visit};
-    use h2lab_model::record::{BulkVisit, CloseReason, FrameFigures, IoFigures, Meter};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::{BulkRepetition, ByteMeter, CloseReason, FrameFigures, IoFigures};
     use h2lab_model::workload::Protocol;
 
     fn clean() -> CellRecord {
-        visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
+        one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
     }
 
     fn state_of(record: &CellRecord) -> CellState {
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(state_of(&clean()), CellState::Ok);
     }
 
-    /// Makes `n` measured requests of a clean visit complete after the window.
+    /// Makes `n` measured requests of a clean repetition complete after the window.
     fn postponed(n: usize) -> CellRecord {
         let mut record = clean();
         let (_, until) = window(&record);
@@ -242,7 +243,7 @@ mod tests {
         let mut slow = cell(0, 0, Protocol::H1, 4, 0.0);
         slow.work.arrival = Arrival::Constant { rate: 10.0 };
         let with_missing = |n: usize| {
-            let mut record = visit(&slow, 0, &Model::CLEAN);
+            let mut record = one_repetition(&slow, 0, &Model::CLEAN);
             record
                 .samples
                 .iter_mut()
@@ -326,8 +327,8 @@ mod tests {
         let mut record = clean();
         record.generator.cpu_ns = record.generator.wall_ns;
         assert_eq!(invalid_reasons(&record).len(), 1);
-        record.bulk = Some(BulkVisit {
-            meter: Meter::new(Time::ZERO),
+        record.bulk = Some(BulkRepetition {
+            meter: ByteMeter::new(Time::ZERO),
             frames: FrameFigures::default(),
             io: IoFigures::default(),
             offered: None,
@@ -368,7 +369,7 @@ mod tests {
         let mut record = clean();
         record.link.as_mut().unwrap().down.delivered -= 1;
         let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
-        assert!(reasons[0].contains("downlink's ledger"), "{reasons:?}");
+        assert!(reasons[0].contains("downlink's packet log"), "{reasons:?}");
         let mut record = clean();
         record.link.as_mut().unwrap().device_drops = 1;
         assert!(matches!(state_of(&record), CellState::Invalid { .. }));

@@ -1,4 +1,4 @@
-//! A study: every way to talk beside every other, under every condition, and how many connections HTTP/2 needs.
+//! A study: every configuration beside every other, under every condition, and how many connections HTTP/2 needs.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use h2lab_model::workload::Protocol;
 pub struct Study {
     /// The conditions, in the order of the matrix.
     pub conditions: Vec<Condition>,
-    /// The ways to talk, in the order in which they come first.
-    pub ways: Vec<Way>,
+    /// The configurations, in the order in which they come first.
+    pub configurations: Vec<Configuration>,
     /// How many connections each multiplexed protocol needs between the same parties.
     pub needs: Vec<Need>,
     /// The ramps of each cell whose requests were all kept, by the cell's index, in order.
@@ -39,7 +39,7 @@ pub struct Condition {
 
 /// Parties, a protocol and a number of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
+pub struct Configuration {
     /// Who takes part behind the generator: [`Cell::parties`].
     pub parties: String,
     /// What its cells are called among those of these parties.
@@ -70,9 +70,9 @@ pub enum Needed {
     AtMost(u32),
     /// More than the most that were tried.
     MoreThan(u32),
-    /// The proxy cannot be told, and decides by itself: [`can_be_told`](h2lab_model::scenario::Sidecar::can_be_told).
+    /// The proxy cannot be told, and decides by itself: [`can_be_configured`](h2lab_model::scenario::Sidecar::can_be_configured).
     CameOut {
-        /// Connections over the link that it held in a visit, on average.
+        /// Connections over the link that it held in a repetition, on average.
         held: f64,
         /// Whether the tail is no slower with these.
         matches: bool,
@@ -85,7 +85,7 @@ impl Study {
     /// The study of a run of this scenario.
     pub fn of(analysis: &Analysis, scenario: &Scenario) -> Self {
         let mut study =
-            Self { conditions: Vec::new(), ways: Vec::new(), needs: Vec::new(), ramps: Vec::new() };
+            Self { conditions: Vec::new(), configurations: Vec::new(), needs: Vec::new(), ramps: Vec::new() };
         let mut firsts: Vec<(Option<u64>, &Cell)> = Vec::new();
         for group in analysis.groups() {
             let Some(first) = group.first() else { continue };
@@ -98,18 +98,18 @@ impl Study {
                 firsts.len() - 1
             });
             for summary in &group {
-                study.add_way(place, summary);
+                study.add_configuration(place, summary);
             }
             study.add_needs(place, &group);
         }
         study.ramps = analysis
             .cells
             .iter()
-            .filter(|summary| summary.level == Level::Full && summary.visits > 0)
+            .filter(|summary| summary.level == Level::Full && summary.repetitions > 0)
             .map(|summary| (summary.cell.index, Ramps::of(&summary.series)))
             .collect();
         let n = study.conditions.len();
-        study.ways.iter_mut().for_each(|way| way.cells.resize(n, None));
+        study.configurations.iter_mut().for_each(|configuration| configuration.cells.resize(n, None));
         study.needs.iter_mut().for_each(|need| need.found.resize(n, Needed::Unknown));
         study
     }
@@ -119,14 +119,17 @@ impl Study {
         self.ramps.iter().find(|(cell, _)| *cell == index).map(|(_, ramps)| *ramps)
     }
 
-    fn add_way(&mut self, place: usize, summary: &CellSummary) {
+    fn add_configuration(&mut self, place: usize, summary: &CellSummary) {
         let (parties, label) = (summary.cell.parties(), summary.label.clone());
-        let known = self.ways.iter().position(|way| (&way.parties, &way.label) == (&parties, &label));
+        let known = self
+            .configurations
+            .iter()
+            .position(|configuration| (&configuration.parties, &configuration.label) == (&parties, &label));
         let at = known.unwrap_or_else(|| {
-            self.ways.push(Way { parties, label, cells: Vec::new() });
-            self.ways.len() - 1
+            self.configurations.push(Configuration { parties, label, cells: Vec::new() });
+            self.configurations.len() - 1
         });
-        put(&mut self.ways[at].cells, place, Some(summary.cell.index), None);
+        put(&mut self.configurations[at].cells, place, Some(summary.cell.index), None);
     }
 
     /// The needs of the multiplexed protocols of one group, each held against the HTTP/1.1 beside it. Cells that differ in
@@ -195,10 +198,10 @@ fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
     let mut tried: Vec<&CellSummary> = cells.iter().copied().filter(|summary| is_spoken(summary)).collect();
     tried.sort_by_key(|summary| summary.cell.connections);
     let (Some(least), Some(most)) = (tried.first(), tried.last()) else { return Needed::Unknown };
-    if least.cell.sidecar.as_ref().is_some_and(|sidecar| !sidecar.can_be_told()) {
+    if least.cell.sidecar.as_ref().is_some_and(|sidecar| !sidecar.can_be_configured()) {
         return match (least.hop_connections, matches(http1, least)) {
             (Some(held), Some(matches)) => {
-                Needed::CameOut { held: held as f64 / f64::from(least.visits.max(1)), matches }
+                Needed::CameOut { held: held as f64 / f64::from(least.repetitions.max(1)), matches }
             }
             _ => Needed::Unknown,
         };
@@ -234,18 +237,18 @@ fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::stats::analyse;
-    use h2lab_model::record::testing::{Model, cell, run, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::record::{CellRecord, SidecarSummary};
     use h2lab_model::scenario::{Sidecar, Target};
 
     /// A cell of `compare` whose requests all take `factor` times as long as the round trip.
     fn made(index: u32, group: u32, protocol: Protocol, connections: u32, factor: f64) -> CellRecord {
         let loss = if group.is_multiple_of(2) { 0.0 } else { 0.03 };
-        visit(&cell(index, group, protocol, connections, loss), 0, &Model { factor, ..Model::CLEAN })
+        one_repetition(&cell(index, group, protocol, connections, loss), 0, &Model { factor, ..Model::CLEAN })
     }
 
-    fn study(visits: Vec<CellRecord>) -> Study {
-        let run = run(visits);
+    fn study(repetitions: Vec<CellRecord>) -> Study {
+        let run = run(repetitions);
         Study::of(&analyse(&run), &run.scenario)
     }
 
@@ -264,15 +267,18 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_found_again_in_every_condition_and_holes_stay_holes() {
+    fn configurations_are_found_again_in_every_condition_and_holes_stay_holes() {
         let study = study(vec![
             made(0, 0, Protocol::H1, 32, 1.0),
             made(1, 0, Protocol::H2c, 4, 1.0),
             made(2, 1, Protocol::H1, 32, 1.0),
         ]);
-        let told: Vec<(&str, &[Option<u32>])> =
-            study.ways.iter().map(|way| (way.label.as_str(), way.cells.as_slice())).collect();
-        assert_eq!(told, [("h1", &[Some(0), Some(2)][..]), ("h2c × 4", &[Some(1), None])]);
+        let reported: Vec<(&str, &[Option<u32>])> = study
+            .configurations
+            .iter()
+            .map(|configuration| (configuration.label.as_str(), configuration.cells.as_slice()))
+            .collect();
+        assert_eq!(reported, [("h1", &[Some(0), Some(2)][..]), ("h2c × 4", &[Some(1), None])]);
         let conditions: Vec<_> = study.conditions.iter().map(|c| (c.first, c.loss, c.predicted)).collect();
         assert_eq!(conditions, [(0, 0.0, Some(1)), (2, 0.03, Some(5))]);
         assert_eq!(study.needs[0].found, [Needed::Connections(4), Needed::Unknown]);
@@ -281,11 +287,11 @@ mod tests {
     #[test]
     fn the_least_number_that_is_no_slower_is_enough_and_a_tenth_is_no_difference() {
         let with = |factors: &[f64]| {
-            let mut visits = vec![made(0, 0, Protocol::H1, 32, 1.0)];
+            let mut repetitions = vec![made(0, 0, Protocol::H1, 32, 1.0)];
             for (k, &factor) in factors.iter().enumerate() {
-                visits.push(made(1 + k as u32, 0, Protocol::H2c, 1 << k, factor));
+                repetitions.push(made(1 + k as u32, 0, Protocol::H2c, 1 << k, factor));
             }
-            study(visits).needs[0].found[0]
+            study(repetitions).needs[0].found[0]
         };
         assert_eq!(with(&[2.0, 1.05, 0.8]), Needed::Connections(2));
         assert_eq!(with(&[1.2, 1.15]), Needed::MoreThan(2));
@@ -306,12 +312,13 @@ mod tests {
         four.link.as_mut().unwrap().device_drops = 1;
         let found = study(vec![http1.clone(), sound, two, four]);
         assert_eq!(found.needs[0].found, [Needed::Connections(2)]);
-        let slow = visit(&cell(1, 0, Protocol::H2c, 1, 0.0), 0, &Model { pace: 200.0, ..Model::CLEAN });
+        let slow =
+            one_repetition(&cell(1, 0, Protocol::H2c, 1, 0.0), 0, &Model { pace: 200.0, ..Model::CLEAN });
         assert_eq!(study(vec![http1, slow]).needs[0].found, [Needed::MoreThan(1)]);
     }
 
     #[test]
-    fn a_proxy_that_decides_by_itself_is_told_with_what_it_held() {
+    fn a_proxy_that_decides_by_itself_is_reported_with_what_it_held() {
         let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), "haproxy", 40);
         let one = |factor| behind(made(1, 0, Protocol::H2c, 1, factor), "haproxy", 3);
         let found = study(vec![http1.clone(), one(1.5)]);
@@ -348,9 +355,9 @@ mod tests {
             limited(2, Protocol::H2c, 1.5, None),
             limited(3, Protocol::H2c, 1.5, Some(137)),
         ]);
-        let told: Vec<_> = found.needs.iter().map(|need| (need.label.as_str(), need.found[0])).collect();
+        let reported: Vec<_> = found.needs.iter().map(|need| (need.label.as_str(), need.found[0])).collect();
         let expected = [("h2c, no limit", Needed::MoreThan(4)), ("h2c, limit 137", Needed::Connections(4))];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let at = |index, protocol, factor, url: &str| {
             let mut record = made(index, 0, protocol, 4, factor);
             record.cell.target = Target::Url { url: url.to_owned() };
@@ -362,8 +369,9 @@ mod tests {
             at(2, Protocol::H1, 2.0, "http://b/"),
             at(3, Protocol::H2c, 1.5, "http://b/"),
         ]);
-        let told: Vec<_> = found.needs.iter().map(|need| (need.parties.as_str(), need.found[0])).collect();
-        assert_eq!(told, [("http://a/", Needed::MoreThan(4)), ("http://b/", Needed::Connections(4))]);
+        let reported: Vec<_> =
+            found.needs.iter().map(|need| (need.parties.as_str(), need.found[0])).collect();
+        assert_eq!(reported, [("http://a/", Needed::MoreThan(4)), ("http://b/", Needed::Connections(4))]);
     }
 
     #[test]
@@ -382,17 +390,19 @@ mod tests {
 
     #[test]
     fn cells_of_several_seeds_are_of_several_conditions_and_none_is_lost() {
-        let text = "seed = [1, 2]\nvisits = 1\n[matrix]\nprotocols = 'h1,h2c'";
+        let text = "seed = [1, 2]\nrepetitions = 1\n[matrix]\nprotocols = 'h1,h2c'";
         let of = |text: &str| {
             let scenario = Scenario::from_toml(text).unwrap();
-            let visits = scenario.plan().iter().map(|cell| visit(cell, 0, &Model::CLEAN)).collect();
-            let run = h2lab_model::record::RunRecord { scenario, ..run(visits) };
+            let repetitions =
+                scenario.plan().iter().map(|cell| one_repetition(cell, 0, &Model::CLEAN)).collect();
+            let run = h2lab_model::record::RunRecord { scenario, ..run(repetitions) };
             Study::of(&analyse(&run), &run.scenario)
         };
         let study = of(text);
         let conditions: Vec<_> = study.conditions.iter().map(|one| (one.first, one.seed)).collect();
         assert_eq!(conditions, [(0, Some(1)), (2, Some(2))]);
-        let cells: Vec<_> = study.ways.iter().map(|way| way.cells.clone()).collect();
+        let cells: Vec<_> =
+            study.configurations.iter().map(|configuration| configuration.cells.clone()).collect();
         assert_eq!(cells, [[Some(0), Some(2)], [Some(1), Some(3)]]);
         let one = of(&text.replace("[1, 2]", "1"));
         assert_eq!((one.conditions.len(), one.conditions[0].seed), (1, None));

@@ -1,11 +1,11 @@
-//! From the records of a cell's visits to its summary.
+//! From the records of a cell's repetitions of its summary.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
-use super::summary::{CellState, CellSummary, ErrorCount, RequestCounts, VisitSeries};
+use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, RequestCounts};
 use super::tallied::{self, Tallies, response_time, window};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use super::{checks, state};
@@ -14,61 +14,64 @@ use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
 use h2lab_model::scenario::{Naming, Target};
 
 impl CellSummary {
-    /// The summary of one cell from all visits to it, which must not be empty.
-    pub fn of(visits: &[&CellRecord]) -> Self {
-        let cell = visits.first().expect("a cell has at least one visit").cell.clone();
-        let unsupported = visits.iter().find_map(|visit| visit.unsupported.clone());
-        let visits: Vec<&CellRecord> =
-            visits.iter().copied().filter(|visit| visit.unsupported.is_none()).collect();
-        let visits = visits.as_slice();
-        let measured: Duration = visits.iter().map(|visit| visit.cell.work.phases.measure).sum();
+    /// The summary of one cell from all repetitions of it, which must not be empty.
+    pub fn of(repetitions: &[&CellRecord]) -> Self {
+        let cell = repetitions.first().expect("a cell has at least one repetition").cell.clone();
+        let unsupported = repetitions.iter().find_map(|repetition| repetition.unsupported.clone());
+        let repetitions: Vec<&CellRecord> =
+            repetitions.iter().copied().filter(|repetition| repetition.unsupported.is_none()).collect();
+        let repetitions = repetitions.as_slice();
+        let measured: Duration =
+            repetitions.iter().map(|repetition| repetition.cell.work.phases.measure).sum();
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
-        let tallies = Tallies::of(visits);
+        let tallies = Tallies::of(repetitions);
         let requests = count(&tallies);
         let served: u64 = tallies.all().map(|tally| tally.counts.served).sum();
         let served_bytes: u64 = tallies.all().map(|tally| tally.counts.served_bytes).sum();
         let mut summary = Self {
             label: cell.label(),
             naming: Naming::default(),
-            visits: visits.len() as u32,
-            congestion: congestion(visits),
+            repetitions: repetitions.len() as u32,
+            congestion: congestion(repetitions),
             measured,
             requests,
             statuses: statuses(&tallies),
-            errors: errors(visits, &tallies),
+            errors: errors(repetitions, &tallies),
             offered_rps: requests.sent as f64 / seconds,
             served_rps: served as f64 / seconds,
             goodput_bytes_per_s: served_bytes as f64 / seconds,
-            response: tallied::RESPONSE.of(visits),
-            service: tallied::SERVICE.of(visits),
-            ttfb: tallied::TTFB.of(visits),
-            series: visits
+            response: tallied::RESPONSE.of(repetitions),
+            service: tallied::SERVICE.of(repetitions),
+            ttfb: tallied::TTFB.of(repetitions),
+            series: repetitions
                 .iter()
-                .zip(tallies.by_visit())
-                .map(|(visit, counted)| series(visit, counted))
+                .zip(tallies.by_repetition())
+                .map(|(repetition, counted)| series(repetition, counted))
                 .collect(),
-            connections: ConnectionTotals::of(visits, &tallies),
-            tcp_client: TcpEnd::of(visits, false),
-            tcp_server: TcpEnd::of(visits, true),
-            quic_client: QuicEnd::of(visits),
-            link: LinkTotals::of(visits),
-            generator: GeneratorTotals::of(visits, &tallies),
-            server: ProcessTotals::of(visits, &tallies, |visit| visit.server.as_ref()),
-            sidecar: ProcessTotals::of(visits, &tallies, |visit| Some(&visit.sidecar.as_ref()?.process)),
-            hop_connections: hop_connections(visits),
-            per_request: PerRequest::of(visits),
-            level: level(visits),
+            connections: ConnectionTotals::of(repetitions, &tallies),
+            tcp_client: TcpEnd::of(repetitions, false),
+            tcp_server: TcpEnd::of(repetitions, true),
+            quic_client: QuicEnd::of(repetitions),
+            link: LinkTotals::of(repetitions),
+            generator: GeneratorTotals::of(repetitions, &tallies),
+            server: ProcessTotals::of(repetitions, &tallies, |repetition| repetition.server.as_ref()),
+            sidecar: ProcessTotals::of(repetitions, &tallies, |repetition| {
+                Some(&repetition.sidecar.as_ref()?.process)
+            }),
+            hop_connections: hop_connections(repetitions),
+            per_request: PerRequest::of(repetitions),
+            level: level(repetitions),
             state: CellState::Ok,
-            warnings: visits.iter().flat_map(|visit| visit.warnings.iter().cloned()).collect(),
+            warnings: repetitions.iter().flat_map(|repetition| repetition.warnings.iter().cloned()).collect(),
             cell,
         };
         summary.state = match unsupported {
-            Some(why) if visits.is_empty() => CellState::Unsupported { why },
-            _ => state::judge(&summary, visits),
+            Some(why) if repetitions.is_empty() => CellState::Unsupported { why },
+            _ => state::judge(&summary, repetitions),
         };
         // Their laws are of requests, of which bulk work may have one that does not end.
-        if !visits.is_empty() && !summary.cell.work.bulk {
-            summary.warnings.extend(checks::warnings(&summary, visits, &tallies));
+        if !repetitions.is_empty() && !summary.cell.work.bulk {
+            summary.warnings.extend(checks::warnings(&summary, repetitions, &tallies));
         }
         let mut seen = std::collections::BTreeSet::new();
         summary.warnings.retain(|warning| seen.insert(warning.clone()));
@@ -77,8 +80,11 @@ impl CellSummary {
 }
 
 /// See [`CellSummary::hop_connections`].
-fn hop_connections(visits: &[&CellRecord]) -> Option<u64> {
-    visits.iter().map(|visit| visit.sidecar.as_ref().map(|sidecar| u64::from(sidecar.connections))).sum()
+fn hop_connections(repetitions: &[&CellRecord]) -> Option<u64> {
+    repetitions
+        .iter()
+        .map(|repetition| repetition.sidecar.as_ref().map(|sidecar| u64::from(sidecar.connections)))
+        .sum()
 }
 
 fn count(tallies: &Tallies<'_>) -> RequestCounts {
@@ -103,13 +109,13 @@ fn statuses(tallies: &Tallies<'_>) -> BTreeMap<u16, u64> {
     statuses
 }
 
-fn errors(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount> {
+fn errors(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount> {
     let mut counts: BTreeMap<(Outcome, u32, Fault), u64> = BTreeMap::new();
-    for (visit, counted) in visits.iter().zip(tallies.by_visit()) {
+    for (repetition, counted) in repetitions.iter().zip(tallies.by_repetition()) {
         for tally in counted.iter().filter(|tally| tally.class.part.is_measured()) {
             let class = &tally.class;
             let Some(fault) = class.outcome.fault() else { continue };
-            let fault = match (fault, &visit.cell.target) {
+            let fault = match (fault, &repetition.cell.target) {
                 (Fault::Sut, Target::Origin) => Fault::Origin,
                 (fault, _) => fault,
             };
@@ -125,30 +131,30 @@ fn errors(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount> {
     errors
 }
 
-/// The coarsest level at which a visit was recorded.
-fn level(visits: &[&CellRecord]) -> Level {
-    visits.iter().map(|visit| visit.generator.level).max().unwrap_or_default()
+/// The coarsest level at which a repetition was recorded.
+fn level(repetitions: &[&CellRecord]) -> Level {
+    repetitions.iter().map(|repetition| repetition.generator.level).max().unwrap_or_default()
 }
 
-fn series(visit: &CellRecord, counted: &[Tally]) -> VisitSeries {
-    let (from, _) = window(visit);
-    let measured = visit.samples.iter().filter(|sample| sample.measured);
-    let points = if visit.tallies.is_empty() {
+fn series(repetition: &CellRecord, counted: &[Tally]) -> RepetitionSeries {
+    let (from, _) = window(repetition);
+    let measured = repetition.samples.iter().filter(|sample| sample.measured);
+    let points = if repetition.tallies.is_empty() {
         measured.filter_map(|s| Some((s.scheduled_at.since(from), response_time(s)?))).collect()
     } else {
-        tallied::points(visit)
+        tallied::points(repetition)
     };
-    VisitSeries {
-        duration: visit.cell.work.phases.measure,
-        longest_stall: longest_stall(visit),
+    RepetitionSeries {
+        duration: repetition.cell.work.phases.measure,
+        longest_stall: longest_stall(repetition),
         points,
-        served: served(visit, counted),
+        served: served(repetition, counted),
     }
 }
 
-/// See [`VisitSeries::served`].
-fn served(visit: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
-    let (from, _) = window(visit);
+/// See [`RepetitionSeries::served`].
+fn served(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
+    let (from, _) = window(repetition);
     let mut slices: BTreeMap<Time, u64> = BTreeMap::new();
     for tally in counted.iter().filter(|tally| tally.counts.served > 0) {
         *slices.entry(tally.at.max(from)).or_insert(0) += tally.counts.served;
@@ -156,12 +162,12 @@ fn served(visit: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
 }
 
-/// See [`VisitSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
-fn longest_stall(visit: &CellRecord) -> Duration {
-    let counted = || visit.samples.iter().filter(|s| s.measured && response_time(s).is_some());
-    let median = tallied::RESPONSE.quantile(visit, 0.5);
+/// See [`RepetitionSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
+fn longest_stall(repetition: &CellRecord) -> Duration {
+    let counted = || repetition.samples.iter().filter(|s| s.measured && response_time(s).is_some());
+    let median = tallied::RESPONSE.quantile(repetition, 0.5);
     // Per connection: when the last of its requests so far ended. The last place is for requests that never got one.
-    let none = visit.connections.len();
+    let none = repetition.connections.len();
     let mut ended = vec![Time::ZERO; none + 1];
     let mut longest = Duration::ZERO;
     for sample in counted() {
@@ -174,9 +180,9 @@ fn longest_stall(visit: &CellRecord) -> Duration {
 }
 
 /// What the kernel said, else what was asked.
-fn congestion(visits: &[&CellRecord]) -> Option<String> {
-    let first = visits.first()?;
-    if let Some(quic) = QuicEnd::of(visits) {
+fn congestion(repetitions: &[&CellRecord]) -> Option<String> {
+    let first = repetitions.first()?;
+    if let Some(quic) = QuicEnd::of(repetitions) {
         return Some(quic.congestion_control); // what the namespace says is about TCP
     }
     let read_back = &first.environment.congestion_client;
@@ -186,18 +192,18 @@ fn congestion(visits: &[&CellRecord]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
     fn clean() -> CellRecord {
-        visit(&cell(0, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN)
+        one_repetition(&cell(0, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN)
     }
 
     #[test]
-    fn visits_of_a_cell_are_pooled() {
+    fn repetitions_of_a_cell_are_pooled() {
         let cell = cell(0, 0, Protocol::H2c, 4, 0.0);
-        let visits = [visit(&cell, 0, &Model::CLEAN), visit(&cell, 1, &Model::CLEAN)];
-        let summary = CellSummary::of(&[&visits[0], &visits[1]]);
+        let repetitions = [one_repetition(&cell, 0, &Model::CLEAN), one_repetition(&cell, 1, &Model::CLEAN)];
+        let summary = CellSummary::of(&[&repetitions[0], &repetitions[1]]);
         assert_eq!(summary.measured, Duration::from_secs(6));
         assert_eq!(summary.requests, RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0 });
         assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
@@ -212,9 +218,9 @@ mod tests {
         let record = CellRecord::unsupported(cell, "it speaks HTTP/1.1 only".to_owned());
         let summary = CellSummary::of(&[&record]);
         assert_eq!(summary.state, CellState::Unsupported { why: "it speaks HTTP/1.1 only".to_owned() });
-        assert_eq!((summary.visits, summary.measured), (0, Duration::ZERO));
+        assert_eq!((summary.repetitions, summary.measured), (0, Duration::ZERO));
         assert_eq!(summary.warnings, Vec::<String>::new());
-        // One visit that was made counts more than one that was not.
+        // One repetition that was made counts more than one that was not.
         assert_eq!(CellSummary::of(&[&record, &clean()]).state, CellState::Ok);
     }
 
@@ -270,7 +276,7 @@ mod tests {
     #[test]
     fn a_stall_is_as_long_as_two_requests_of_a_connection_wait_together() {
         let longest_stall = |protocol: Protocol, millis: [u64; 2]| {
-            let mut record = visit(&cell(0, 0, protocol, 1, 0.0), 0, &Model::CLEAN);
+            let mut record = one_repetition(&cell(0, 0, protocol, 1, 0.0), 0, &Model::CLEAN);
             for (sample, millis) in record.samples.iter_mut().filter(|s| s.measured).skip(1000).zip(millis) {
                 sample.connection = if protocol.is_multiplexed() { 0 } else { 99 };
                 sample.completed_at = sample.scheduled_at + Duration::from_millis(millis);

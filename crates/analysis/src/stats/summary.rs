@@ -1,4 +1,4 @@
-//! One cell in numbers: all visits to it, pooled.
+//! One cell in numbers: all repetitions of it, pooled.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,9 +38,9 @@ pub struct ErrorCount {
     pub count: u64,
 }
 
-/// The measured requests of one visit, by when they were due: what a block bootstrap resamples.
+/// The measured requests of one repetition, by when they were due: what a block bootstrap resamples.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VisitSeries {
+pub struct RepetitionSeries {
     /// The measured time.
     pub duration: Duration,
     /// The longest time for which two requests of one connection waited together, beyond the median response time: they
@@ -66,7 +66,7 @@ pub enum CellState {
         /// How it showed.
         why: Instability,
     },
-    /// We measured ourselves rather than the cell. It is to be visited again.
+    /// We measured ourselves rather than the cell. It is to be measured again.
     Invalid {
         /// Why, in sentences.
         reasons: Vec<String>,
@@ -93,7 +93,7 @@ impl CellState {
 /// How a cell showed that it cannot carry its load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Instability {
-    /// It served less than 98 % inside the measured time. `failed` tells how much of the offer failed, 0 to 1.
+    /// It served less than 98 % inside the measured time. `failed` says how much of the offer failed, 0 to 1.
     Served {
         /// Served over offered, 0 to 1.
         share: f64,
@@ -126,21 +126,21 @@ impl fmt::Display for Instability {
     }
 }
 
-/// All that is known of a cell, its visits pooled.
+/// All that is known of a cell, its repetitions pooled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellSummary {
-    /// The cell, as of its first visit: protocol, connections, link, work.
+    /// The cell, as of its first repetition: protocol, connections, link, work.
     pub cell: Cell,
     /// How tables name it within its group: `h1`, `h2c × 4`, and what else tells it from the others there.
     pub label: String,
     /// What else that is; nothing until the cell is seen beside its group.
     pub naming: Naming,
-    /// How many visits are pooled; 0 if the target does not speak the protocol, so that none was made.
-    pub visits: u32,
+    /// How many repetitions are pooled; 0 if the target does not speak the protocol, so that none was made.
+    pub repetitions: u32,
     /// Congestion control as read back from the kernel, or of our end of QUIC; as asked if it could not be read; `None` leaves
     /// the system's.
     pub congestion: Option<String>,
-    /// The measured time of all visits.
+    /// The measured time of all repetitions.
     pub measured: Duration,
     /// How the measured requests ended.
     pub requests: RequestCounts,
@@ -162,8 +162,8 @@ pub struct CellSummary {
     pub service: Latency,
     /// First byte − sent of successful requests.
     pub ttfb: Latency,
-    /// Response times by when the requests were due, one series per visit.
-    pub series: Vec<VisitSeries>,
+    /// Response times by when the requests were due, one series per repetition.
+    pub series: Vec<RepetitionSeries>,
     /// Connections, their frames and bytes.
     pub connections: ConnectionTotals,
     /// Our end of TCP.
@@ -180,7 +180,7 @@ pub struct CellSummary {
     pub server: Option<ProcessTotals>,
     /// The client's sidecar.
     pub sidecar: Option<ProcessTotals>,
-    /// TCP connections that the sidecar held over the link, of all visits; `None` without a sidecar.
+    /// TCP connections that the sidecar held over the link, of all repetitions; `None` without a sidecar.
     pub hop_connections: Option<u64>,
     /// Bytes and segments of one request: they decide the figures, so they are printed.
     pub per_request: PerRequest,

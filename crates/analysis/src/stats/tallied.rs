@@ -1,4 +1,4 @@
-//! The requests of visits in whichever form they were recorded: each as a sample, or counted in tallies.
+//! The requests of repetitions in whichever form they were recorded: each as a sample, or counted in tallies.
 //!
 //! Counts come from tallies in either case, so that there is one definition of each: where every request was kept, they
 //! are made of the samples here. Latencies are exact there, and else those of the histograms.
@@ -12,40 +12,41 @@ use h2lab_base::units::Time;
 use h2lab_model::record::tally::Tallier;
 use h2lab_model::record::{CellRecord, Histogram, Outcome, Sample, Tally};
 
-/// When the visit began and ended measuring.
-pub(super) fn window(visit: &CellRecord) -> (Time, Time) {
-    let phases = &visit.cell.work.phases;
-    (phases.measure_from(visit.started_at), phases.measure_until(visit.started_at))
+/// When the repetition began and ended measuring.
+pub(super) fn window(repetition: &CellRecord) -> (Time, Time) {
+    let phases = &repetition.cell.work.phases;
+    (phases.measure_from(repetition.started_at), phases.measure_until(repetition.started_at))
 }
 
-/// The tallies of a visit: its own, or those that its samples make.
-fn tallies(visit: &CellRecord) -> Cow<'_, [Tally]> {
-    if !visit.tallies.is_empty() {
-        return Cow::Borrowed(&visit.tallies);
+/// The tallies of a repetition: its own, or those that its samples make.
+fn tallies(repetition: &CellRecord) -> Cow<'_, [Tally]> {
+    if !repetition.tallies.is_empty() {
+        return Cow::Borrowed(&repetition.tallies);
     }
-    let mut tallier = Tallier::counting(visit.cell.work.phases, visit.started_at);
-    visit.samples.iter().for_each(|sample| tallier.add(sample));
+    let mut tallier = Tallier::counting(repetition.cell.work.phases, repetition.started_at);
+    repetition.samples.iter().for_each(|sample| tallier.add(sample));
     Cow::Owned(tallier.finish())
 }
 
-/// The tallies of some visits, by visit: made once, since where every request was kept it takes a pass over all of them.
+/// The tallies of some repetitions, by repetition: made once, since where every request was kept it takes a pass over all of
+/// them.
 #[derive(Debug)]
 pub(super) struct Tallies<'a>(Vec<Cow<'a, [Tally]>>);
 
 impl<'a> Tallies<'a> {
-    /// Those of these visits.
-    pub fn of(visits: &[&'a CellRecord]) -> Self {
-        Self(visits.iter().map(|visit| tallies(visit)).collect())
+    /// Those of these repetitions.
+    pub fn of(repetitions: &[&'a CellRecord]) -> Self {
+        Self(repetitions.iter().map(|repetition| tallies(repetition)).collect())
     }
 
-    /// Those of each visit, in the order of the visits.
-    pub fn by_visit(&self) -> impl Iterator<Item = &[Tally]> {
-        self.0.iter().map(|of_visit| &**of_visit)
+    /// Those of each repetition, in the order of the repetitions.
+    pub fn by_repetition(&self) -> impl Iterator<Item = &[Tally]> {
+        self.0.iter().map(|of_repetition| &**of_repetition)
     }
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Tally> {
-        self.0.iter().flat_map(|of_visit| of_visit.iter())
+        self.0.iter().flat_map(|of_repetition| of_repetition.iter())
     }
 
     /// Those of requests that were due inside the measured time.
@@ -102,43 +103,44 @@ pub(super) const LATENESS: Kind =
     Kind { of_sample: Sample::lateness, counts: |_| true, of_tally: |tally| &tally.lateness };
 
 impl Kind {
-    /// The latencies of all measured requests of these visits. As soon as one visit has only histograms, all are counted.
-    pub fn of(self, visits: &[&CellRecord]) -> Latency {
-        if visits.iter().all(|visit| visit.tallies.is_empty()) {
-            return Latency::new(visits.iter().flat_map(|visit| self.of_samples(visit)));
+    /// The latencies of all measured requests of these repetitions. As soon as one repetition has only histograms, all are
+    /// counted.
+    pub fn of(self, repetitions: &[&CellRecord]) -> Latency {
+        if repetitions.iter().all(|repetition| repetition.tallies.is_empty()) {
+            return Latency::new(repetitions.iter().flat_map(|repetition| self.of_samples(repetition)));
         }
         let mut all = Histogram::default();
-        for visit in visits {
-            if visit.tallies.is_empty() {
-                all.merge(&Histogram::of(self.of_samples(visit)));
+        for repetition in repetitions {
+            if repetition.tallies.is_empty() {
+                all.merge(&Histogram::of(self.of_samples(repetition)));
             } else {
-                self.measured(visit).for_each(|histogram| all.merge(histogram));
+                self.measured(repetition).for_each(|histogram| all.merge(histogram));
             }
         }
         Latency::counted(all)
     }
 
-    /// [`Latency::quantile`] of one visit, for less: nothing has to be sorted for a single one.
-    pub fn quantile(self, visit: &CellRecord, share: f64) -> Duration {
-        if !visit.tallies.is_empty() {
-            return self.of(&[visit]).quantile(share);
+    /// [`Latency::quantile`] of one repetition, for less: nothing has to be sorted for a single one.
+    pub fn quantile(self, repetition: &CellRecord, share: f64) -> Duration {
+        if !repetition.tallies.is_empty() {
+            return self.of(&[repetition]).quantile(share);
         }
-        let mut all: Vec<Duration> = self.of_samples(visit).collect();
+        let mut all: Vec<Duration> = self.of_samples(repetition).collect();
         let Some(index) = (nearest_rank(share, all.len() as u64) as usize).checked_sub(1) else {
             return Duration::ZERO;
         };
         *all.select_nth_unstable(index).1
     }
 
-    /// The latencies of the measured requests of a visit that were kept.
-    fn of_samples(self, visit: &CellRecord) -> impl Iterator<Item = Duration> {
-        let measured = visit.samples.iter().filter(move |s| s.measured && (self.counts)(s.outcome));
+    /// The latencies of the measured requests of a repetition that were kept.
+    fn of_samples(self, repetition: &CellRecord) -> impl Iterator<Item = Duration> {
+        let measured = repetition.samples.iter().filter(move |s| s.measured && (self.counts)(s.outcome));
         measured.filter_map(self.of_sample)
     }
 
-    /// The histograms of the measured requests of a visit that has tallies.
-    fn measured(self, visit: &CellRecord) -> impl Iterator<Item = &Histogram> {
-        let measured = visit
+    /// The histograms of the measured requests of a repetition that has tallies.
+    fn measured(self, repetition: &CellRecord) -> impl Iterator<Item = &Histogram> {
+        let measured = repetition
             .tallies
             .iter()
             .filter(move |t| t.class.part.is_measured() && (self.counts)(t.class.outcome));
@@ -146,16 +148,16 @@ impl Kind {
     }
 }
 
-/// Points that stand for the response times of a visit that has only histograms: for each slice so many of its quantiles,
+/// Points that stand for the response times of a repetition that has only histograms: for each slice so many of its quantiles,
 /// evenly spaced, as are its share of all. They lie at the time in which the requests ended, a response time after they
 /// were due, which moves none of them out of a block of 250 ms that matters.
-pub(super) fn points(visit: &CellRecord) -> Vec<(Duration, Duration)> {
+pub(super) fn points(repetition: &CellRecord) -> Vec<(Duration, Duration)> {
     /// Points in all: those of three minutes at 1,000 requests per second, which a bootstrap takes in a second.
     const POINTS: u64 = 200_000;
     let counted =
-        || visit.tallies.iter().filter(|t| t.class.part.is_measured() && is_latency(t.class.outcome));
+        || repetition.tallies.iter().filter(|t| t.class.part.is_measured() && is_latency(t.class.outcome));
     let all: u64 = counted().map(|tally| tally.response.n()).sum();
-    let (from, until) = window(visit);
+    let (from, until) = window(repetition);
     let mut points = Vec::new();
     for tally in counted() {
         let n = tally.response.n();
@@ -172,12 +174,12 @@ pub(super) fn points(visit: &CellRecord) -> Vec<(Duration, Duration)> {
 mod tests {
     use super::*;
     use crate::stats::CellSummary;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    /// A lossy visit with some failures, and the same one with tallies only.
+    /// A lossy repetition with some failures, and the same one with tallies only.
     fn both() -> [CellRecord; 2] {
-        let mut full = visit(&cell(0, 0, Protocol::H2c, 4, 0.02), 0, &Model::LOSSY_SHARED);
+        let mut full = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.02), 0, &Model::LOSSY_SHARED);
         for (n, sample) in full.samples.iter_mut().enumerate() {
             if n % 50 == 7 {
                 (sample.outcome, sample.status) = (Outcome::Status, 503);
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn visits_of_either_form_are_pooled() {
+    fn repetitions_of_either_form_are_pooled() {
         let [full, tallied] = both();
         let pooled = CellSummary::of(&[&full, &tallied]);
         let alone = CellSummary::of(&[&full]);
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_points_of_a_tallied_visit_have_the_quantiles_of_its_samples() {
+    fn the_points_of_a_tallied_repetition_have_the_quantiles_of_its_samples() {
         let [full, tallied] = both();
         let of = |record: &CellRecord| {
             let series = &CellSummary::of(&[record]).series[0];

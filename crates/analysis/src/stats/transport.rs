@@ -1,4 +1,4 @@
-//! What TCP, the link and the generator did in a cell, its visits pooled.
+//! What TCP, the link and the generator did in a cell, its repetitions pooled.
 
 use std::time::Duration;
 
@@ -25,15 +25,15 @@ pub struct TcpEnd {
 
 impl TcpEnd {
     /// The client's or the server's end; `None` if no connection could see it.
-    pub(super) fn of(visits: &[&CellRecord], server: bool) -> Option<Self> {
-        let ends: Vec<&TcpSummary> = visits
+    pub(super) fn of(repetitions: &[&CellRecord], server: bool) -> Option<Self> {
+        let ends: Vec<&TcpSummary> = repetitions
             .iter()
-            .flat_map(|visit| &visit.connections)
+            .flat_map(|repetition| &repetition.connections)
             .filter_map(|c| if server { c.tcp_server.as_ref() } else { c.tcp_client.as_ref() })
             .collect();
-        let ticks: Vec<(u32, u32)> = visits
+        let ticks: Vec<(u32, u32)> = repetitions
             .iter()
-            .flat_map(|visit| &visit.tcp)
+            .flat_map(|repetition| &repetition.tcp)
             .filter(|tick| tick.server == server)
             .map(|tick| (tick.rtt_us, tick.cwnd))
             .collect();
@@ -75,10 +75,10 @@ pub struct QuicEnd {
 
 impl QuicEnd {
     /// Our end; `None` if no connection was QUIC.
-    pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
-        let ends: Vec<&QuicSummary> = visits
+    pub(super) fn of(repetitions: &[&CellRecord]) -> Option<Self> {
+        let ends: Vec<&QuicSummary> = repetitions
             .iter()
-            .flat_map(|visit| &visit.connections)
+            .flat_map(|repetition| &repetition.connections)
             .filter_map(|connection| connection.quic_client.as_ref())
             .collect();
         let sum = |count: fn(&QuicSummary) -> u64| ends.iter().map(|end| count(end)).sum();
@@ -115,14 +115,14 @@ pub struct LinkTotals {
     pub tail_dropped: u64,
     /// Packets that entered, both directions.
     pub packets: u64,
-    /// How late packets left against their due time: the worst visit's 99th percentile.
+    /// How late packets left against their due time: the worst repetition's 99th percentile.
     pub late_p99: Duration,
 }
 
 impl LinkTotals {
-    /// The sum over visits; `None` over a real network.
-    pub(super) fn of(visits: &[&CellRecord]) -> Option<Self> {
-        let links: Vec<_> = visits.iter().filter_map(|visit| visit.link.as_ref()).collect();
+    /// The sum over repetitions; `None` over a real network.
+    pub(super) fn of(repetitions: &[&CellRecord]) -> Option<Self> {
+        let links: Vec<_> = repetitions.iter().filter_map(|repetition| repetition.link.as_ref()).collect();
         (!links.is_empty()).then(|| Self {
             dropped_up: links.iter().map(|link| link.up.dropped()).sum(),
             dropped_down: links.iter().map(|link| link.down.dropped()).sum(),
@@ -151,16 +151,16 @@ pub struct GeneratorTotals {
     pub bytes_each: (Option<u64>, Option<u64>),
 }
 
-/// Connections from which on the memory of each can be told from that of all else, such as threads and tables.
+/// Connections from which on the memory of each can be distinguished from that of all else, such as threads and tables.
 const MANY_CONNECTIONS: u32 = 100;
 /// The same of requests in flight.
 const MANY_REQUESTS: u32 = 1_000;
 
 /// See [`GeneratorTotals::bytes_each`].
-fn bytes_each(visit: &CellRecord) -> (Option<u64>, Option<u64>) {
-    let memory = &visit.generator.memory;
-    let connections = visit.cell.as_generated().connections;
-    let in_flight = match visit.cell.work.arrival {
+fn bytes_each(repetition: &CellRecord) -> (Option<u64>, Option<u64>) {
+    let memory = &repetition.generator.memory;
+    let connections = repetition.cell.as_generated().connections;
+    let in_flight = match repetition.cell.work.arrival {
         Arrival::Closed { concurrency } => concurrency,
         _ => 0,
     };
@@ -174,18 +174,22 @@ fn bytes_each(visit: &CellRecord) -> (Option<u64>, Option<u64>) {
 }
 
 impl GeneratorTotals {
-    /// The generator over all visits.
-    pub(super) fn of(visits: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
-        let cpu_ns: u64 = visits.iter().map(|visit| visit.generator.cpu_ns).sum();
-        let awake_ns: u64 = visits.iter().map(|visit| visit.generator.awake_ns).sum();
+    /// The generator over all repetitions.
+    pub(super) fn of(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Self {
+        let cpu_ns: u64 = repetitions.iter().map(|repetition| repetition.generator.cpu_ns).sum();
+        let awake_ns: u64 = repetitions.iter().map(|repetition| repetition.generator.awake_ns).sum();
         let sent: u64 = tallies.all().map(|tally| tally.counts.sent).sum();
         Self {
             cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
             awake_us_per_request: awake_ns as f64 / 1e3 / sent.max(1) as f64,
-            lateness: tallied::LATENESS.of(visits),
-            threads: visits.iter().map(|visit| visit.generator.threads).max().unwrap_or(0),
-            peak_bytes: visits.iter().map(|visit| visit.generator.memory.peak).max().unwrap_or(0),
-            bytes_each: visits.first().map(|visit| bytes_each(visit)).unwrap_or_default(),
+            lateness: tallied::LATENESS.of(repetitions),
+            threads: repetitions.iter().map(|repetition| repetition.generator.threads).max().unwrap_or(0),
+            peak_bytes: repetitions
+                .iter()
+                .map(|repetition| repetition.generator.memory.peak)
+                .max()
+                .unwrap_or(0),
+            bytes_each: repetitions.first().map(|repetition| bytes_each(repetition)).unwrap_or_default(),
         }
     }
 }
@@ -197,25 +201,26 @@ pub struct PerRequest {
     pub bytes_up: f64,
     /// Bytes of a response, likewise.
     pub bytes_down: f64,
-    /// TCP data segments, or UDP datagrams, per request, client to server: from the ledger, else from the client's
+    /// TCP data segments, or UDP datagrams, per request, client to server: from the packet log, else from the client's
     /// `TCP_INFO` or QUIC. Sent again ones count too, and of QUIC acknowledgements, which nobody can tell from the rest.
     /// `None` if neither was seen.
     pub segments_up: Option<f64>,
 }
 
 impl PerRequest {
-    /// The average over all requests of these visits, warm-up included.
-    pub(super) fn of(visits: &[&CellRecord]) -> Self {
-        let connections = || visits.iter().flat_map(|visit| &visit.connections);
+    /// The average over all requests of these repetitions, warm-up included.
+    pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
+        let connections = || repetitions.iter().flat_map(|repetition| &repetition.connections);
         let requests: u64 = connections().map(|c| u64::from(c.requests)).sum();
         let each = |total: u64| total as f64 / requests.max(1) as f64;
-        let ledger = visits.iter().flat_map(|visit| &visit.packets);
-        let in_ledger = ledger.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
+        let packet_log = repetitions.iter().flat_map(|repetition| &repetition.packets);
+        let in_packet_log =
+            packet_log.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
         let in_tcp =
             |c: &ConnectionRecord| c.tcp_client.as_ref().map_or(0, |tcp| u64::from(tcp.segments_out));
         let in_quic = |c: &ConnectionRecord| c.quic_client.as_ref().map_or(0, |quic| quic.datagrams_sent);
         let counted = connections().map(|c| in_tcp(c) + in_quic(c)).sum();
-        let segments = if in_ledger > 0 { in_ledger } else { counted };
+        let segments = if in_packet_log > 0 { in_packet_log } else { counted };
         Self {
             bytes_up: each(connections().map(|c| c.bytes_sent).sum()),
             bytes_down: each(connections().map(|c| c.bytes_received).sum()),
@@ -225,11 +230,11 @@ impl PerRequest {
 }
 
 /// The round-trip time of the path: the link's, else the smallest that any of our sockets saw; zero if unknown.
-pub(super) fn round_trip(visits: &[&CellRecord]) -> Duration {
-    if let Some(link) = visits.iter().find_map(|visit| visit.cell.link.as_ref()) {
+pub(super) fn round_trip(repetitions: &[&CellRecord]) -> Duration {
+    if let Some(link) = repetitions.iter().find_map(|repetition| repetition.cell.link.as_ref()) {
         return link.rtt();
     }
-    let connections = visits.iter().flat_map(|visit| &visit.connections);
+    let connections = repetitions.iter().flat_map(|repetition| &repetition.connections);
     let smallest = connections.filter_map(ConnectionRecord::min_rtt_us).min().unwrap_or(0);
     Time::from_micros(u64::from(smallest)).since(Time::ZERO)
 }
@@ -239,31 +244,31 @@ mod tests {
     use super::*;
     use h2lab_base::counters::TcpTick;
     use h2lab_model::record::GeneratorMemory;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
     fn lossy(packets: bool) -> CellRecord {
-        visit(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model { packets, ..Model::LOSSY })
+        one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.03), 0, &Model { packets, ..Model::LOSSY })
     }
 
     #[test]
     fn memory_is_told_of_each_where_there_are_many() {
         let mut record = lossy(false);
         record.generator.memory = GeneratorMemory { before: 10_000, connected: 1_010_000, peak: 5_010_000 };
-        let told = |connections, concurrency| {
+        let reported = |connections, concurrency| {
             let mut record = record.clone();
             record.cell.connections = connections;
             record.cell.work.arrival = Arrival::Closed { concurrency };
             GeneratorTotals::of(&[&record], &Tallies::of(&[&record])).bytes_each
         };
-        assert_eq!(told(100, 1_000), (Some(10_000), Some(4_000)));
-        assert_eq!(told(99, 999), (None, None));
+        assert_eq!(reported(100, 1_000), (Some(10_000), Some(4_000)));
+        assert_eq!(reported(99, 999), (None, None));
         record.generator.memory = GeneratorMemory::default();
         assert_eq!(GeneratorTotals::of(&[&record], &Tallies::of(&[&record])).bytes_each, (None, None));
     }
 
     #[test]
-    fn segments_per_request_come_from_the_ledger_and_else_from_tcp() {
+    fn segments_per_request_come_from_the_packet_log_and_else_from_tcp() {
         let (with, without) = (lossy(true), lossy(false));
         assert_eq!(PerRequest::of(&[&with]).segments_up, Some(2.0));
         assert_eq!(PerRequest::of(&[&without]).segments_up, Some(2.0));
@@ -293,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn quic_is_told_apart_from_tcp() {
+    fn quic_is_distinguished_from_tcp() {
         let mut record = lossy(false);
         assert_eq!(QuicEnd::of(&[&record]), None);
         for (n, connection) in (0..).zip(&mut record.connections) {

@@ -1,7 +1,7 @@
 //! Verdicts: each cell of a group against the group's baseline.
 //!
 //! A difference is claimed only if the interval of the ratio is clear of 1 AND the difference is worth a word: at least
-//! 10 %, and above what our own lateness could make. Of tails the interval must be sound, too: its visits long enough for
+//! 10 %, and above what our own lateness could make. Of tails the interval must be sound, too: its repetitions long enough for
 //! the stalls in them. A median is moved little by the few requests of a stall, and a cell in which most requests stall
 //! is unstable; `calibration.rs` shows that its interval holds. Everything else is "no difference resolved", which is a good
 //! verdict.
@@ -75,7 +75,7 @@ impl Conclusion {
 
 /// One cell against the baseline of its group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct CellVerdict {
     /// The group of comparable cells.
     pub group: u32,
     /// The baseline's index in the matrix.
@@ -102,7 +102,7 @@ pub struct Verdict {
 /// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
 /// the target does not speak is a baseline only where there is nothing else. Cells under another limit of requests per
 /// connection are compared with what they do under the first one: that is what the limit costs, whatever the protocol does.
-pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<Verdict> {
+pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<CellVerdict> {
     // What bulk work is worth is bytes over time, which nobody waits for one by one.
     if group.iter().any(|summary| summary.cell.work.bulk) {
         return Vec::new();
@@ -128,10 +128,10 @@ fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> 
     (is_other && !matches!(first.state, CellState::Unsupported { .. })).then_some(first)
 }
 
-fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Verdict {
+fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
     let tail = baseline.response.tail().min(candidate.response.tail());
     let floor = floor(baseline, candidate);
-    let mut verdict = Verdict {
+    let mut verdict = CellVerdict {
         group: candidate.cell.group,
         baseline: baseline.cell.index,
         cell: candidate.cell.index,
@@ -202,7 +202,7 @@ pub(super) fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
 mod tests {
     use super::*;
     use h2lab_model::record::CellRecord;
-    use h2lab_model::record::testing::{Model, cell, visit};
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
     fn ratio(ratio: f64, low: f64, high: f64) -> RatioInterval {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn summary(index: u32, protocol: Protocol, change: impl Fn(&mut CellRecord)) -> CellSummary {
-        let mut record = visit(&cell(index, 0, protocol, 4, 0.0), 0, &Model::CLEAN);
+        let mut record = one_repetition(&cell(index, 0, protocol, 4, 0.0), 0, &Model::CLEAN);
         change(&mut record);
         CellSummary::of(&[&record])
     }
@@ -268,8 +268,8 @@ mod tests {
             summary(2, Protocol::H2c, |_| ()),
         ];
         let verdicts = compare(&cells.iter().collect::<Vec<_>>(), 1);
-        let told: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell, v.conclusion)).collect();
-        assert_eq!(told, [(1, 0, Conclusion::Unsupported), (1, 2, Conclusion::NoDifference)]);
+        let reported: Vec<_> = verdicts.iter().map(|v| (v.baseline, v.cell, v.conclusion)).collect();
+        assert_eq!(reported, [(1, 0, Conclusion::Unsupported), (1, 2, Conclusion::NoDifference)]);
         let neither = [unsupported(0, Protocol::H1), unsupported(1, Protocol::H2c)];
         assert_eq!(compare(&[&neither[0], &neither[1]], 1)[0].conclusion, Conclusion::Unsupported);
     }
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn only_closed_loops_find_out_a_throughput() {
-        let told = |closed: bool| {
+        let reported = |closed: bool| {
             let cells = [Protocol::H1, Protocol::H2c].map(|protocol| {
                 summary(0, protocol, |record| {
                     if closed {
@@ -306,7 +306,7 @@ mod tests {
             });
             one(&cells[0], &cells[1], 1).throughput.map(|of| (of.ratio * 10.0).round())
         };
-        assert_eq!((told(true), told(false)), (Some(10.0), None));
+        assert_eq!((reported(true), reported(false)), (Some(10.0), None));
     }
 
     #[test]
@@ -347,13 +347,13 @@ mod tests {
         let slower = |stall: u64| {
             let [baseline, mut slow] = [1.0, 2.0].map(|factor| {
                 let model = Model { factor, ..Model::CLEAN };
-                CellSummary::of(&[&visit(&cell(factor as u32, 0, Protocol::H2c, 4, 0.0), 0, &model)])
+                CellSummary::of(&[&one_repetition(&cell(factor as u32, 0, Protocol::H2c, 4, 0.0), 0, &model)])
             });
             slow.series[0].longest_stall = Duration::from_millis(stall);
             let verdict = one(&baseline, &slow, 1);
             (verdict.conclusion, verdict.median_conclusion)
         };
-        assert_eq!(slower(750), (Conclusion::Slower, Some(Conclusion::Slower))); // half of a visit of 3 s
+        assert_eq!(slower(750), (Conclusion::Slower, Some(Conclusion::Slower))); // half of a repetition of 3 s
         assert_eq!(slower(751), (Conclusion::NoDifference, Some(Conclusion::Slower)));
     }
 

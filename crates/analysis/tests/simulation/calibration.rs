@@ -1,13 +1,13 @@
 //! A/A end to end: what differs in nothing but its seed is not called different.
 //!
 //! `stats::calibration` asks the same of synthetic latencies, which can be given exactly the shapes that are hard to
-//! judge (a p99 in the gap before a timeout, visits that differ) and a real difference to find. Here latencies come out
+//! judge (a p99 in the gap before a timeout, repetitions that differ) and a real difference to find. Here latencies come out
 //! of engines, TCP and link together: what a model of latencies would have to assume (how stalls cluster, how one
 //! backlog runs into the next, what a connection dialled in between does) happens. Both are kept.
 
 use std::time::Duration;
 
-use h2lab_analysis::stats::{Conclusion, Verdict, analyse};
+use h2lab_analysis::stats::{CellVerdict, Conclusion, analyse};
 use h2lab_model::scenario::Axis;
 use h2lab_model::workload::{Protocol, RequestShape};
 
@@ -19,11 +19,11 @@ const RUNS: u64 = 40;
 /// How many of them may claim a difference: 5 %.
 const ALLOWED: usize = 2;
 
-/// The verdict of `protocol` against itself under one seed, two visits each as `compare` makes them, at `loss` and with
+/// The verdict of `protocol` against itself under one seed, two repetitions each as `compare` makes them, at `loss` and with
 /// this much more delay for the second.
-fn verdict(protocol: Protocol, loss: f64, handicap: Duration, seed: u64) -> Verdict {
+fn verdict(protocol: Protocol, loss: f64, handicap: Duration, seed: u64) -> CellVerdict {
     let mut scenario = trial::one(protocol, 1, loss);
-    scenario.visits = 2;
+    scenario.repetitions = 2;
     scenario.seed = Axis::one(seed);
     scenario.matrix.protocols = Axis::new(vec![protocol; 2]).expect("two");
     scenario.work.warmup = Duration::from_millis(100);
@@ -35,13 +35,13 @@ fn verdict(protocol: Protocol, loss: f64, handicap: Duration, seed: u64) -> Verd
         let mut slower = cell.clone();
         let link = slower.link.as_mut().expect("a link");
         link.downlink.delay += handicap * cell.twin;
-        run.visits.push(model::visit(&slower, &Setup::new()).record);
+        run.repetitions.push(model::repetition(&slower, &Setup::new()).record);
     }
     analyse(&run).verdicts.remove(0)
 }
 
 /// Whether anything that is printed says that the two differ.
-fn claims_a_difference(verdict: &Verdict) -> bool {
+fn claims_a_difference(verdict: &CellVerdict) -> bool {
     let median = verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference);
     median || verdict.conclusion.claims_a_difference()
 }

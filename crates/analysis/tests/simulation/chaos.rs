@@ -10,10 +10,10 @@ use h2lab_model::scenario::{Axis, Cell};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 
-use crate::model::{self, Answer, Deed, Disturbance, Setup, Side, Visit};
+use crate::model::{self, Answer, Deed, Disturbance, Repetition, Setup, Side};
 use crate::trial;
 
-/// Visits of each kind. Both kinds held over 2,000 seeds when this was written.
+/// Repetitions of each kind. Both kinds held over 2,000 seeds when this was written.
 const SEEDS: std::ops::Range<u64> = 0..120;
 /// Longer than any number of timeouts on the way: what is not over then hangs.
 const FOREVER: Duration = Duration::from_secs(3_600);
@@ -33,7 +33,7 @@ impl Drop for Announce {
     }
 }
 
-/// Random choices of one visit.
+/// Random choices of one repetition.
 struct Dice(Counter);
 
 impl Dice {
@@ -93,7 +93,7 @@ fn setup(dice: &mut Dice) -> Setup<'static> {
         let limits = &mut engine.limits;
         (limits.stall, limits.head, limits.body_period, limits.idle) = (None, None, None, None);
         // Nor are windows of 100 bytes, here.
-        limits.dribbles = u32::MAX;
+        limits.small_data_frames = u32::MAX;
     }
     setup.server.max_concurrent_streams = dice.one_of(&[Some(1), Some(7), None]);
     setup
@@ -123,8 +123,8 @@ fn disturbance(dice: &mut Dice) -> Disturbance {
     Disturbance { after: dice.millis(200), connection: place, deed: dice.one_of(&deeds) }
 }
 
-/// A visit under `seed`, and the length of its responses.
-fn visit(seed: u64, disturbed: bool) -> (Visit, u64) {
+/// A repetition under `seed`, and the length of its responses.
+fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
     let mut dice = Dice(Counter::new(seed, if disturbed { "storm" } else { "calm" }));
     let mut cell = cell(&mut dice, seed);
     let mut setup = setup(&mut dice);
@@ -144,12 +144,12 @@ fn visit(seed: u64, disturbed: bool) -> (Visit, u64) {
         let delay = Duration::from_micros(delays.at(now.as_nanos()) % 30_000);
         Answer { due: now + delay, status: 200, body_bytes }
     };
-    (model::visit(&cell, &Setup { application: &application, ..setup }), body_bytes)
+    (model::repetition(&cell, &Setup { application: &application, ..setup }), body_bytes)
 }
 
 /// What holds whatever goes wrong. That no request ends twice is asserted where they end.
-fn check(visit: &Visit, body_bytes: u64) {
-    let record = &visit.record;
+fn check(repetition: &Repetition, body_bytes: u64) {
+    let record = &repetition.record;
     assert!(record.samples.len() >= 4);
     for (n, sample) in record.samples.iter().enumerate() {
         assert!(sample.completed_at.happened(), "request {n} has no end: {sample:?}");
@@ -178,9 +178,9 @@ fn check_peace(connection: &ConnectionRecord) {
 fn without_disturbance_every_request_succeeds_whatever_the_pieces_windows_and_losses() {
     for seed in SEEDS {
         let _announce = Announce(seed);
-        let (visit, body_bytes) = visit(seed, false);
-        check(&visit, body_bytes);
-        for (n, sample) in visit.record.samples.iter().enumerate() {
+        let (repetition, body_bytes) = repetition(seed, false);
+        check(&repetition, body_bytes);
+        for (n, sample) in repetition.record.samples.iter().enumerate() {
             assert_eq!(sample.outcome, Outcome::Succeeded, "request {n}: {sample:?}");
         }
     }
@@ -192,9 +192,9 @@ fn goaways_resets_cancellations_and_dead_processes_leave_no_request_without_an_e
     let mut replays = 0;
     for seed in SEEDS {
         let _announce = Announce(seed);
-        let (visit, body_bytes) = visit(seed, true);
-        check(&visit, body_bytes);
-        for sample in &visit.record.samples {
+        let (repetition, body_bytes) = repetition(seed, true);
+        check(&repetition, body_bytes);
+        for sample in &repetition.record.samples {
             ends[sample.outcome as usize] += 1;
             replays += u32::from(sample.replays);
         }

@@ -14,7 +14,7 @@ use crate::trial;
 /// `compare` at one share of loss, with 6 s in one piece per cell.
 fn analysis(loss: f64) -> Analysis {
     let mut scenario = trial::scenario();
-    scenario.visits = 1;
+    scenario.repetitions = 1;
     scenario.link.loss = Axis::one(Ratio::new(loss).expect("a share"));
     scenario.work.measure = Axis::one(Duration::from_secs(6));
     scenario.matrix.connections = Axis::new(vec![1.into(), 16.into()]).expect("two");

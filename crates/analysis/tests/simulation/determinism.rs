@@ -9,9 +9,9 @@ use h2lab_wire::ErrorCode;
 use crate::model::{self, Deed, Disturbance, Setup, Side};
 use crate::trial;
 
-/// Everything that a visit records, as text.
+/// Everything that a repetition records, as text.
 fn bytes(scenario: &Scenario, setup: &Setup<'_>) -> Vec<u8> {
-    let record = model::visit(&trial::cell(scenario), setup).record;
+    let record = model::repetition(&trial::cell(scenario), setup).record;
     assert!(record.samples.len() > 500 && record.packets.len() > 1_000 && record.frames.len() > 1_000);
     serde_json::to_vec(&record).expect("a record is plain data")
 }

@@ -6,7 +6,7 @@ use h2lab_base::units::Bandwidth;
 use h2lab_model::scenario::{Axis, Cell};
 use h2lab_model::workload::Protocol;
 
-use crate::model::{self, Setup, Visit, at_once};
+use crate::model::{self, Repetition, Setup, at_once};
 use crate::trial;
 
 /// What is fetched: 2 MiB.
@@ -26,17 +26,17 @@ fn bulk(rtt: Duration) -> Cell {
 }
 
 /// Fetches once with stream windows of this size, and a user of this pace.
-fn fetch(rtt: Duration, window: u32, reader: Option<Bandwidth>) -> Visit {
+fn fetch(rtt: Duration, window: u32, reader: Option<Bandwidth>) -> Repetition {
     let mut setup = Setup::new();
     setup.client.flow.stream_window = window;
     setup.server_tcp.send_buffer = 4 << 20; // or it is the socket that holds the sender back
     let application = at_once(BYTES);
     let setup = Setup { application: &application, reader, ..setup };
-    model::visit(&bulk(rtt), &setup)
+    model::repetition(&bulk(rtt), &setup)
 }
 
-fn duration(visit: &Visit) -> Duration {
-    let first = visit.record.samples.first().expect("a request");
+fn duration(repetition: &Repetition) -> Duration {
+    let first = repetition.record.samples.first().expect("a request");
     assert!(first.outcome.is_success() && first.body_bytes == BYTES, "{first:?}");
     first.service_time()
 }
@@ -59,10 +59,10 @@ fn a_window_below_the_body_stalls_its_sender_once_per_round_trip_and_a_larger_on
 fn a_slow_reader_holds_the_sender_back_by_the_window() {
     let pace = Bandwidth::from_bits_per_second(8_000_000).expect("above zero"); // 1 MB/s
     let window = 256 << 10;
-    let visit = fetch(Duration::from_millis(25), window, Some(pace));
+    let repetition = fetch(Duration::from_millis(25), window, Some(pace));
     let least = pace.transmission_time(BYTES - u64::from(window));
     // Credit comes back by halves of the window.
     let most = least + pace.transmission_time(u64::from(window / 2)) + Duration::from_millis(50);
-    assert!((least..most).contains(&duration(&visit)), "{:?}", duration(&visit));
-    assert!(visit.servers[0].stalled_stream_window > least / 2);
+    assert!((least..most).contains(&duration(&repetition)), "{:?}", duration(&repetition));
+    assert!(repetition.servers[0].stalled_stream_window > least / 2);
 }

@@ -11,7 +11,7 @@ use crate::model::{Setup, stalling};
 use crate::trial;
 
 fn findings(scenario: &Scenario, setup: &Setup<'_>) -> Vec<Finding> {
-    let mut findings = diagnose::run(&trial::run(scenario, setup).visits);
+    let mut findings = diagnose::run(&trial::run(scenario, setup).repetitions);
     findings.retain(|finding| finding.rule == "LOSS101");
     findings
 }
@@ -51,7 +51,7 @@ fn a_server_that_stalls_without_loss_is_not_blamed_on_the_path() {
     let application = stalling(Duration::from_secs(1), Duration::from_millis(200), 1024);
     let setup = Setup { application: &application, ..Setup::new() };
     let run = trial::run(&trial::one(Protocol::H2c, 1, 0.0), &setup);
-    let slow = run.visits[0].samples.iter().filter(|s| s.response_time() > Duration::from_millis(100));
+    let slow = run.repetitions[0].samples.iter().filter(|s| s.response_time() > Duration::from_millis(100));
     assert!(slow.count() > 200, "the stalls have the shape");
-    assert_eq!(diagnose::run(&run.visits), []);
+    assert_eq!(diagnose::run(&run.repetitions), []);
 }

@@ -1,6 +1,6 @@
 //! Engines and link against each other in virtual time: no sockets, no clock, no waiting (test level T2).
 //!
-//! `model` visits a cell as a lab does, with our client engine, our server engine and `h2lab_link` as they are, and with
+//! `model` measures a cell as a lab does, with our client engine, our server engine and `h2lab_link` as they are, and with
 //! a model of TCP (`tcp`) between them where a lab has the kernel's. The outcome is a `CellRecord`, so that statistics,
 //! rules and reports take it like any other. TCP's model is honest but small; its page says what it leaves out. Figures
 //! from here are the model's: they are compared with measured ones in `claim`, and never mixed with them.
@@ -17,13 +17,14 @@
 //! setup.application = &at_once(10 << 20);               // server: a closure from (time, path) to an `Answer`
 //! setup.reader = Bandwidth::from_bits_per_second(8_000_000); // user: takes bodies at its own pace
 //! for cell in scenario.plan() {
-//!     let visit = model::visit(&cell, &setup);          // visit.record, visit.servers
+//!     let repetition = model::repetition(&cell, &setup);          // repetition.record, repetition.servers
 //! }
 //! ```
 //!
 //! The link is the cell's: delay, jitter, loss, bandwidth, queue, per direction. What goes wrong on purpose is a list of
-//! `Disturbance`s. Assert on `visit.record` (samples, frames of the Tap, connections, ledger) and on `visit.servers`,
-//! the counters of the server's engines, which know its stalls. `flow_control` is the example to start from.
+//! `Disturbance`s. Assert on `repetition.record` (samples, frames of the Tap, connections, packet log) and on
+//! `repetition.servers`, the counters of the server's engines, which know its stalls. `flow_control` is the example to start
+//! from.
 //!
 //! It stands in `tests/` and not in a layer of the crate: it needs no door that a user of the crate does not have, and
 //! nothing that ships may depend on it.

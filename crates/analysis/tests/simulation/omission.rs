@@ -8,7 +8,7 @@ use h2lab_model::record::Sample;
 use h2lab_model::scenario::{Axis, Scenario};
 use h2lab_model::workload::Protocol;
 
-use crate::model::{Answer, Setup, visit};
+use crate::model::{Answer, Setup, repetition};
 use crate::trial;
 
 const CONNECTIONS: u32 = 10;
@@ -41,7 +41,7 @@ fn scenario() -> Scenario {
 /// The times of all requests in ascending order.
 fn times(scenario: &Scenario, of: impl Fn(&Sample) -> Duration) -> Vec<Duration> {
     let setup = Setup { application: &sleeping_once, ..Setup::new() };
-    let record = visit(&trial::cell(scenario), &setup).record;
+    let record = repetition(&trial::cell(scenario), &setup).record;
     assert!(record.samples.iter().all(|sample| sample.outcome.is_success()));
     let mut times: Vec<Duration> = record.samples.iter().map(of).collect();
     times.sort_unstable();

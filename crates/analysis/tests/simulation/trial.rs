@@ -12,10 +12,10 @@ pub fn scenario() -> Scenario {
     Scenario::from_toml(include_str!("../../../../scenarios/compare.toml")).expect("the shipped scenario")
 }
 
-/// The same with one protocol, one number of connections and one share of loss, visited once.
+/// The same with one protocol, one number of connections and one share of loss, measured once.
 pub fn one(protocol: Protocol, connections: u32, loss: f64) -> Scenario {
     let mut scenario = scenario();
-    scenario.visits = 1;
+    scenario.repetitions = 1;
     scenario.matrix.protocols = Axis::one(protocol);
     scenario.matrix.connections = Axis::one(connections.into());
     scenario.link.loss = Axis::one(Ratio::new(loss).expect("a share"));
@@ -25,11 +25,11 @@ pub fn one(protocol: Protocol, connections: u32, loss: f64) -> Scenario {
 /// The only cell of a scenario that has one.
 pub fn cell(scenario: &Scenario) -> Cell {
     let mut plan = scenario.plan();
-    assert_eq!(plan.len(), 1, "the scenario has more than one visit");
+    assert_eq!(plan.len(), 1, "the scenario has more than one repetition");
     plan.remove(0)
 }
 
-/// A run of a scenario before its first visit.
+/// A run of a scenario before its first repetition.
 pub fn not_begun(scenario: &Scenario) -> RunRecord {
     RunRecord {
         schema: SCHEMA_VERSION,
@@ -39,14 +39,14 @@ pub fn not_begun(scenario: &Scenario) -> RunRecord {
         seed: scenario.seed.values()[0],
         machine: "virtual time".to_owned(),
         scenario: scenario.clone(),
-        visits: Vec::new(),
+        repetitions: Vec::new(),
         interrupted: false,
         resumed: Vec::new(),
     }
 }
 
-/// All visits of a scenario, in the order of its plan.
+/// All repetitions of a scenario, in the order of its plan.
 pub fn run(scenario: &Scenario, setup: &Setup<'_>) -> RunRecord {
-    let visits = scenario.plan().iter().map(|cell| model::visit(cell, setup).record).collect();
-    RunRecord { visits, ..not_begun(scenario) }
+    let repetitions = scenario.plan().iter().map(|cell| model::repetition(cell, setup).record).collect();
+    RunRecord { repetitions, ..not_begun(scenario) }
 }

@@ -12,7 +12,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameKind};
 
-use crate::model::{self, Deed, Disturbance, Setup, Side, Visit, at_once};
+use crate::model::{self, Deed, Disturbance, Repetition, Setup, Side, at_once};
 use crate::trial;
 
 /// What every window begins with: RFC 9113's own.
@@ -75,25 +75,25 @@ impl Path {
 }
 
 /// Fetches so many bandwidth-delay products of bytes, once.
-fn fetch(path: Path, setup: &Setup<'_>, products: u64) -> Visit {
+fn fetch(path: Path, setup: &Setup<'_>, products: u64) -> Repetition {
     let bytes = products * path.product();
     let application = at_once(bytes);
-    let visit = model::visit(&path.cell(), &Setup { application: &application, ..setup.clone() });
-    let first = visit.record.samples.first().expect("a request");
+    let repetition = model::repetition(&path.cell(), &Setup { application: &application, ..setup.clone() });
+    let first = repetition.record.samples.first().expect("a request");
     assert!(first.outcome.is_success() && first.body_bytes == bytes, "{first:?}");
-    visit
+    repetition
 }
 
 /// Round trips from the first byte of the response to `until`.
-fn trips(path: Path, visit: &Visit, until: Time) -> f64 {
-    until.since(visit.record.samples[0].first_byte_at).as_secs_f64() / path.rtt.as_secs_f64()
+fn trips(path: Path, repetition: &Repetition, until: Time) -> f64 {
+    until.since(repetition.record.samples[0].first_byte_at).as_secs_f64() / path.rtt.as_secs_f64()
 }
 
 /// The credit that the peer had by what the client had sent and received, frame by frame: of the connection or of
 /// stream 1.
-fn credit(visit: &Visit, stream: StreamId) -> impl Iterator<Item = (Time, u64)> {
+fn credit(repetition: &Repetition, stream: StreamId) -> impl Iterator<Item = (Time, u64)> {
     let mut window = i64::from(INITIAL);
-    visit.record.frames.iter().filter_map(move |frame| {
+    repetition.record.frames.iter().filter_map(move |frame| {
         match (frame.kind, frame.direction) {
             (FrameKind::WINDOW_UPDATE, Direction::Up) if frame.stream == stream => {
                 window += i64::from(frame.value);
@@ -106,26 +106,26 @@ fn credit(visit: &Visit, stream: StreamId) -> impl Iterator<Item = (Time, u64)> 
 }
 
 /// The largest credit at any time within `times`, of the connection or of the stream.
-fn largest(visit: &Visit, times: impl Fn(Time) -> bool) -> u64 {
+fn largest(repetition: &Repetition, times: impl Fn(Time) -> bool) -> u64 {
     let both = [StreamId::CONNECTION, StreamId(1)];
-    let windows = both.into_iter().flat_map(|stream| credit(visit, stream));
+    let windows = both.into_iter().flat_map(|stream| credit(repetition, stream));
     windows.filter(|(at, _)| times(*at)).map(|(_, window)| window).max().expect("frames at that time")
 }
 
-fn pings(visit: &Visit) -> u64 {
-    visit.servers[0].frames_received[usize::from(FrameKind::PING.0)]
+fn pings(repetition: &Repetition) -> u64 {
+    repetition.servers[0].frames_received[usize::from(FrameKind::PING.0)]
 }
 
 /// No stall after so many round trips, and no window above 4 products.
 fn keeps_its_promise(path: Path, setup: &Setup<'_>, most: f64) {
-    let visit = fetch(path, setup, 24);
-    let stalled = trips(path, &visit, visit.stalled_until[0]);
+    let repetition = fetch(path, setup, 24);
+    let stalled = trips(path, &repetition, repetition.stalled_until[0]);
     assert!(stalled > 0.0, "the initial window is too small on {path:?}");
     assert!(stalled < most, "stalled {stalled} round trips after the first byte on {path:?}");
-    let window = largest(&visit, |_| true);
+    let window = largest(&repetition, |_| true);
     let products = window as f64 / path.product() as f64;
     assert!((2.0..4.0).contains(&products), "a window of {products} products on {path:?}");
-    assert!((1..=16).contains(&pings(&visit)), "{} PINGs on {path:?}", pings(&visit));
+    assert!((1..=16).contains(&pings(&repetition)), "{} PINGs on {path:?}", pings(&repetition));
 }
 
 /// 100, 400 and 1000 Mbit/s at each round trip: products of 0.3 to 31 MB.
@@ -158,21 +158,21 @@ fn on_a_connection_that_has_just_begun_the_window_is_four_round_trips_behind_tcp
 #[test]
 fn the_same_transfers_with_fixed_windows_stall_to_their_end() {
     for path in [Path::new(25, 100), Path::new(250, 20)] {
-        let visit = fetch(path, &path.setup(None), 24);
-        let counters = &visit.servers[0];
-        let whole = visit.record.samples[0].service_time();
+        let repetition = fetch(path, &path.setup(None), 24);
+        let counters = &repetition.servers[0];
+        let whole = repetition.record.samples[0].service_time();
         assert!(counters.stalled_stream_window > whole / 2, "{counters:?} in {whole:?}");
-        assert!(trips(path, &visit, visit.stalled_until[0]) > 24.0);
-        assert!(largest(&visit, |_| true) <= u64::from(INITIAL));
-        assert_eq!(pings(&visit), 0);
+        assert!(trips(path, &repetition, repetition.stalled_until[0]) > 24.0);
+        assert!(largest(&repetition, |_| true) <= u64::from(INITIAL));
+        assert_eq!(pings(&repetition), 0);
     }
 }
 
 #[test]
 fn body_that_a_lost_packet_held_up_is_not_taken_for_a_faster_path() {
     let path = Path { loss: 0.01, ..Path::new(25, 100) };
-    let visit = fetch(path, &path.setup(AMPLE), 40);
-    let products = largest(&visit, |_| true) as f64 / path.product() as f64;
+    let repetition = fetch(path, &path.setup(AMPLE), 40);
+    let products = largest(&repetition, |_| true) as f64 / path.product() as f64;
     assert!((0.5..4.0).contains(&products), "a window of {products} products");
 }
 
@@ -199,9 +199,10 @@ fn a_window_shrinks_when_memory_is_short_and_grows_again_when_it_is_not() {
             deed: Deed::WindowLimit(Side::Client, bytes),
         })
         .into();
-    let visit = fetch(path, &setup, 60);
-    let begun = visit.record.samples[0].sent_at;
-    let between = |from: Duration, to: Duration| largest(&visit, |at| begun + from < at && at < begun + to);
+    let repetition = fetch(path, &setup, 60);
+    let begun = repetition.record.samples[0].sent_at;
+    let between =
+        |from: Duration, to: Duration| largest(&repetition, |at| begun + from < at && at < begun + to);
     assert!(between(path.rtt * 15, short) > 2 * path.product());
     // What was out when memory ran short takes its time to be used.
     assert!(between(short + 4 * path.rtt, ample) <= u64::from(limit));

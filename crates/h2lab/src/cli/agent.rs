@@ -26,7 +26,7 @@ pub struct AgentArgs {
 
 /// Works until the input ends.
 pub fn main(args: &AgentArgs) -> Result<Exit> {
-    debug_assert!(args.stdio, "clap requires it: there is no other carrier yet");
+    debug_assert!(args.stdio, "clap requires it: there is no other agent transport yet");
     resources::raise_open_files();
     stdio::work(h2lab_analysis::fleet::pair_figures).context("cannot work")?;
     Ok(Exit::Done)

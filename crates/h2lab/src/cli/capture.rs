@@ -7,7 +7,7 @@ use h2lab_model::scenario::Capture;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Packets")]
 pub struct CaptureArgs {
-    /// Write each visit's packets for Wireshark, with the secrets of TLS inside: RUN-FOLDER/pcap/*.pcapng
+    /// Write each repetition's packets for Wireshark, with the secrets of TLS inside: RUN-FOLDER/pcap/*.pcapng
     ///
     /// Every packet is there as it entered the link and as it left it (interfaces `uplink in`, `uplink out`, `downlink in`,
     /// `downlink out`); why one was dropped stands in its comment. `frame.interface_id in {0,3}` shows what the client saw,
@@ -18,8 +18,9 @@ pub struct CaptureArgs {
     pub snaplen: SnaplenArgs,
     /// Say what each slow request waited for: a lost segment, of its own or of another stream, a window, the server …
     ///
-    /// Slow are those above the 95th percentile of their visit. It is told from the link's packets when a visit has ended;
-    /// each request then carries its number in a field `x-h2lab-id` (some 15 bytes), so that it is known behind a proxy.
+    /// Slow are those above the 95th percentile of their repetition. It is distinguished from the link's packets when a
+    /// repetition has ended; each request then carries its number in a field `x-h2lab-id` (some 15 bytes), so that it is known
+    /// behind a proxy.
     #[arg(long)]
     pub causes: bool,
 }

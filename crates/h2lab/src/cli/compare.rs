@@ -35,7 +35,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 #[command(after_long_help = help::after(
     &[
         ("h2lab compare", "the main job, with the defaults"),
-        ("h2lab compare --loss 0%,1%,3% -c 1,16 -z 10s", "more losses, longer visits"),
+        ("h2lab compare --loss 0%,1%,3% -c 1,16 -z 10s", "more losses, longer repetitions"),
         ("h2lab compare --origin nginx --congestion cubic,bbr", "Debian's nginx behind the link"),
         ("h2lab compare https://service.example/", "a live server, in each protocol that it speaks"),
         ("h2lab compare http://service:8080/ http://proxy:8080/", "direct beside through the proxy"),
@@ -111,7 +111,7 @@ mod tests {
     fn the_embedded_scenario_is_the_one_that_the_design_names() {
         let scenario = Scenario::from_toml(SCENARIO).unwrap();
         let plan = scenario.plan();
-        assert_eq!(plan.len(), 16, "two losses, four ways to connect, two visits");
+        assert_eq!(plan.len(), 16, "two losses, four ways to connect, two repetitions");
         let seconds =
             h2lab_model::scenario::Estimate::new(&plan).left(std::time::Duration::ZERO).as_secs_f64();
         assert!((50.0..72.0).contains(&seconds), "about a minute, not {seconds} s");

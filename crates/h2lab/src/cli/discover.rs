@@ -223,15 +223,15 @@ mod tests {
 
     #[test]
     fn a_protocol_must_fit_a_url_and_a_url_a_protocol() {
-        let told = |wanted: &str, urls: &[&str]| {
+        let reported = |wanted: &str, urls: &[&str]| {
             let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
             fitting(&urls, Some(&wanted.parse().unwrap())).err().map(|error| error.to_string())
         };
-        assert_eq!(told("h1s,h2", &["https://a/"]), None);
-        assert_eq!(told("h1,h2", &["http://a/", "https://a/"]), None);
-        let astray = told("h1,h2", &["https://a/"]);
+        assert_eq!(reported("h1s,h2", &["https://a/"]), None);
+        assert_eq!(reported("h1,h2", &["http://a/", "https://a/"]), None);
+        let astray = reported("h1,h2", &["https://a/"]);
         assert_eq!(astray, Some(format!("h1 fits no URL here: {SCHEMES}")));
-        let left_out = told("h1", &["http://a/", "https://b/"]);
+        let left_out = reported("h1", &["http://a/", "https://b/"]);
         assert_eq!(left_out, Some(format!("nothing of h1 fits https://b/: {SCHEMES}")));
     }
 
@@ -241,8 +241,8 @@ mod tests {
             let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
             let version = |is_tls| Some(Axis::one(if is_tls { Protocol::H1s } else { Protocol::H1 }));
             let named = |_: bool| Some("h1,h1".parse::<Axis<Protocol>>().unwrap());
-            let told = |wanted: Option<Axis<Protocol>>| wanted.unwrap().to_string();
-            (told(wanted(&urls, version)), told(wanted(&urls, named)))
+            let reported = |wanted: Option<Axis<Protocol>>| wanted.unwrap().to_string();
+            (reported(wanted(&urls, version)), reported(wanted(&urls, named)))
         };
         let twice = || "h1,h1".to_owned(); // an A/A run stays one
         assert_eq!(of(&["http://a/"]), ("h1".to_owned(), twice()));

@@ -14,7 +14,7 @@ use h2lab_lab::topology::doctor::{Check, Examination, Status};
 
 /// Try each step that a run needs, and say what is missing and what to do
 ///
-/// Every step is done for real: namespaces, devices, routes, the packet ring, each server. What fails is told with its
+/// Every step is done for real: namespaces, devices, routes, the packet ring, each server. What fails is reported with its
 /// consequence, what works without it, and the line that enables it. Exits with 4 if `h2lab compare` without a URL cannot
 /// work for this user.
 #[derive(Debug, Args)]
@@ -40,39 +40,39 @@ pub struct DoctorDocument {
     /// Whether `compare` without a URL works for the user who asked.
     lab_works: bool,
     /// What its labs stand on: `root`, `user-namespace`, `reflector` (`CAP_NET_ADMIN` and nothing else); null if on nothing.
-    rung: Option<String>,
+    isolation_level: Option<String>,
 }
 
 /// Tries everything and tells. Exits with 4 if this user can have no emulated link.
 pub fn main(args: &DoctorArgs) -> Result<Exit> {
     let examination = doctor::examine()?;
     let own = examination.root.as_ref().or(examination.user.as_ref());
-    let rung = own.and_then(|checks| doctor::rung(checks));
-    let lab_works = rung.is_some();
+    let isolation_level = own.and_then(|checks| doctor::isolation_level(checks));
+    let lab_works = isolation_level.is_some();
     let document = DoctorDocument {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         examination,
         servers: sut::available(),
         lab_works,
-        rung: rung.map(|rung| rung.name().to_owned()),
+        isolation_level: isolation_level.map(|isolation_level| isolation_level.name().to_owned()),
     };
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &document)?;
         writeln!(out)?;
     } else {
-        tell(&mut out, &document)?;
+        write_out(&mut out, &document)?;
     }
     Ok(if lab_works { Exit::Done } else { Exit::Environment })
 }
 
-fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
+fn write_out(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     let Examination { root, user } = &document.examination;
     if let Some(checks) = root {
-        tell_checks(out, "As root", checks)?;
+        write_checks(out, "As root", checks)?;
     }
     if let Some(checks) = user {
-        tell_checks(
+        write_checks(
             out,
             if root.is_some() { "As an unprivileged user (nobody)" } else { "As this user" },
             checks,
@@ -87,8 +87,11 @@ fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     }
     writeln!(out)?;
     if document.lab_works {
-        let rung = document.rung.as_deref().unwrap_or_default();
-        writeln!(out, "This user can have an emulated link (rung: {rung}): try `h2lab compare`.")?;
+        let isolation_level = document.isolation_level.as_deref().unwrap_or_default();
+        writeln!(
+            out,
+            "This user can have an emulated link (isolation level: {isolation_level}): try `h2lab compare`."
+        )?;
     } else {
         writeln!(
             out,
@@ -98,7 +101,7 @@ fn tell(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     Ok(())
 }
 
-fn tell_checks(out: &mut impl Write, title: &str, checks: &[Check]) -> Result<()> {
+fn write_checks(out: &mut impl Write, title: &str, checks: &[Check]) -> Result<()> {
     writeln!(out, "{title}")?;
     for check in checks {
         match &check.status {

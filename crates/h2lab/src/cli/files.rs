@@ -68,7 +68,7 @@ impl Format {
         Ok(())
     }
 
-    /// Refuses several runs where they could not be told apart.
+    /// Refuses several runs where they could not be distinguished.
     fn check_runs(self, path: &Path, runs: usize) -> Result<()> {
         if runs > 1 && matches!(self, Self::Percentiles | Self::Parquet) {
             let why = "it holds one run; write one file for each";
@@ -143,8 +143,11 @@ pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
 
 /// Every sample of a run, warm-up included: the table `samples.parquet` of a run folder, by itself.
 fn samples(path: &Path, run: &RunRecord) -> Result<()> {
-    let visits = run.visits.iter().enumerate();
-    table::write_all(path, visits.map(|(number, visit)| (number as u64, visit.samples.as_slice())))
+    let repetitions = run.repetitions.iter().enumerate();
+    table::write_all(
+        path,
+        repetitions.map(|(number, repetition)| (number as u64, repetition.samples.as_slice())),
+    )
 }
 
 /// What a file of single requests does not hold, in words.
@@ -152,8 +155,10 @@ fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
     let cells = || reports.iter().flat_map(|report| &report.analysis.cells);
     let sampled = cells().filter(|cell| cell.level != Level::Full).count();
     let level = cells().map(|cell| cell.level).max().filter(|level| *level != Level::Full)?;
-    let visits = reports.iter().flat_map(|report| &report.run.visits);
-    let kept: usize = visits.map(|visit| visit.samples.iter().filter(|sample| sample.measured).count()).sum();
+    let repetitions = reports.iter().flat_map(|report| &report.run.repetitions);
+    let kept: usize = repetitions
+        .map(|repetition| repetition.samples.iter().filter(|sample| sample.measured).count())
+        .sum();
     let all: u64 = cells().map(|cell| cell.requests.sent).sum();
     let what = match level {
         Level::Hist => "no single request was kept (--record hist)",
@@ -197,12 +202,13 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_written_is_refused_with_what_to_do_and_nothing_is_made() {
         let folder = tempfile::tempdir().unwrap();
-        let told = |name: &str| check_place(&folder.path().join(name)).err().map(|error| error.to_string());
-        assert_eq!(told("x.html"), None);
+        let reported =
+            |name: &str| check_place(&folder.path().join(name)).err().map(|error| error.to_string());
+        assert_eq!(reported("x.html"), None);
         assert!(!folder.path().join("x.html").exists());
         std::fs::create_dir(folder.path().join("y.html")).unwrap();
-        assert!(told("y.html").unwrap().contains("that is a folder"));
-        let missing = told("none/x.html").unwrap();
+        assert!(reported("y.html").unwrap().contains("that is a folder"));
+        let missing = reported("none/x.html").unwrap();
         assert!(missing.contains("there is no folder") && missing.contains("mkdir -p"), "{missing}");
         assert!(check_place(Path::new("x.html")).is_ok(), "in the folder where we are");
     }

@@ -118,7 +118,7 @@ fn in_flags(error: &ScenarioError) -> Usage {
     let command = super::command();
     // It has a flag for every key that any of them fills.
     let compare = command.find_subcommand("compare").expect("there is such a subcommand");
-    Usage(error.told(|key| flag(compare, key)))
+    Usage(error.rendered(|key| flag(compare, key)))
 }
 
 /// The flag of `command` that fills a scenario's `key`, which is clap's word for it.
@@ -142,12 +142,12 @@ pub fn only_cell(scenario: &Scenario) -> Result<Cell, Usage> {
 }
 
 /// Takes back the claim of `file` if flags have made something else of it: it would be told beside figures that it is not
-/// about. Longer or more visits and other seeds measure the same, and so
+/// about. Longer or more repetitions and other seeds measure the same, and so
 /// does a run whose packets are kept.
 pub fn keep_claim(scenario: &mut Scenario, file: &Scenario) {
     let mut same = file.clone();
-    (same.visits, same.seed, same.work.measure, same.capture) =
-        (scenario.visits, scenario.seed.clone(), scenario.work.measure.clone(), scenario.capture);
+    (same.repetitions, same.seed, same.work.measure, same.capture) =
+        (scenario.repetitions, scenario.seed.clone(), scenario.work.measure.clone(), scenario.capture);
     if same != *scenario {
         scenario.claim = Scenario::default().claim;
     }
@@ -160,7 +160,7 @@ mod tests {
     fn every_key_that_an_error_can_name_leads_to_a_flag() {
         let command = super::super::command();
         let compare = command.find_subcommand("compare").unwrap();
-        let keys = "visits rate concurrency measure warmup drain timeout method headers body-bytes delay jitter queue bandwidth \
+        let keys = "repetitions rate concurrency measure warmup drain timeout method headers body-bytes delay jitter queue bandwidth \
                     connections max-requests-per-connection limited protocols h2c-mode dial-policy ramp arrival snaplen \
                     reconnect-every cancel-after connect-timeout jitter-order loss-per loss queue-discipline reorder blackout \
                     steps uplink.delay downlink.queue sysctl.client sysctl.server stream-window max-frame-size";
@@ -182,7 +182,7 @@ mod tests {
     fn a_claim_is_kept_while_the_same_is_measured() {
         let file = Scenario::from_toml("claim = 'It is slow.'").unwrap();
         let mut scenario = file.clone();
-        (scenario.visits, scenario.seed) = (9, "1,2".parse().unwrap());
+        (scenario.repetitions, scenario.seed) = (9, "1,2".parse().unwrap());
         keep_claim(&mut scenario, &file);
         assert_eq!(scenario.claim, "It is slow.");
         scenario.link.loss = "5%".parse().unwrap();
@@ -194,7 +194,7 @@ mod tests {
     fn an_error_says_the_flag_and_not_the_key() {
         let mut scenario = Scenario::default();
         scenario.work.measure = "10ms".parse().unwrap();
-        let told = check(&scenario).unwrap_err().to_string();
-        assert_eq!(told, "-z/--duration = 10ms is out of range: 100ms to 24h");
+        let reported = check(&scenario).unwrap_err().to_string();
+        assert_eq!(reported, "-z/--duration = 10ms is out of range: 100ms to 24h");
     }
 }

@@ -1,4 +1,4 @@
-//! The flags of the emulated link, and how one direction is told from the other.
+//! The flags of the emulated link, and how one direction is distinguished from the other.
 
 use std::str::FromStr;
 use std::time::Duration;

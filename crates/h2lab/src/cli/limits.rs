@@ -8,12 +8,12 @@ use h2lab_wire::limits::Rate;
 pub const HELP: &str = "What a client may do before it is cut off; repeatable. A GOAWAY and a line on stderr tell which \
     limit it was. The names, with their defaults: resets=1000/33 (at once/per second), stream-errors=1024, \
     continuations=8, field-list-factor=4, empty-data=100, small-data=25600, noise=100, settings=100/10, \
-    unread-answers=1000, unread-output=1M, dribbles=1000, stall=30s, head=10s, body-period=10s, body-rate=240, \
+    unread-answers=1000, unread-output=1M, small-data-frames=1000, stall=30s, head=10s, body-period=10s, body-rate=240, \
     idle=75s; a time may be off";
 
 /// The names and the form of their values.
 const KNOWN: &str = "resets=N/PER_SECOND, stream-errors=N, continuations=N, field-list-factor=N, empty-data=N, \
-    small-data=SIZE, noise=N, settings=N/PER_SECOND, unread-answers=N, unread-output=SIZE, dribbles=N, \
+    small-data=SIZE, noise=N, settings=N/PER_SECOND, unread-answers=N, unread-output=SIZE, small-data-frames=N, \
     stall=TIME, head=TIME, body-period=TIME, body-rate=N, idle=TIME";
 
 /// One `--limit`, checked.
@@ -47,7 +47,7 @@ impl LimitArg {
             "settings" => limits.settings = rate(value)?,
             "unread-answers" => limits.unread_answers = number(value)?,
             "unread-output" => limits.unread_output = size(value)? as usize,
-            "dribbles" => limits.dribbles = number(value)?,
+            "small-data-frames" | "dribbles" => limits.small_data_frames = number(value)?,
             "stall" => limits.stall = time(value)?,
             "head" => limits.head = time(value)?,
             "body-period" => limits.body_period = time(value)?,

@@ -103,7 +103,7 @@ pub struct LinkDocument {
     client_seconds: f64,
     /// What the link did.
     summary: LinkSummary,
-    /// Delivered packets that only the totals have, because there were more than the ledger holds.
+    /// Delivered packets that only the totals have, because there were more than the packet log holds.
     unrecorded: u64,
     /// Doubts.
     warnings: Vec<String>,
@@ -149,7 +149,7 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         serde_json::to_writer_pretty(&mut out, &document(args.seed, link, done))?;
         writeln!(out)?;
     } else {
-        tell(&mut std::io::stderr().lock(), args.seed, &link, &sysctls, &done)?;
+        write_out(&mut std::io::stderr().lock(), args.seed, &link, &sysctls, &done)?;
     }
     Ok(code)
 }
@@ -254,7 +254,7 @@ fn warnings(done: &Done) -> Vec<String> {
 }
 
 /// The summary for people.
-fn tell(out: &mut impl Write, seed: u64, link: &LinkSpec, sysctls: &Sysctls, done: &Done) -> Result<()> {
+fn write_out(out: &mut impl Write, seed: u64, link: &LinkSpec, sysctls: &Sysctls, done: &Done) -> Result<()> {
     let summary = &done.link.summary;
     let congestion = if done.congestion.client == done.congestion.server {
         done.congestion.client.clone()
@@ -263,7 +263,7 @@ fn tell(out: &mut impl Write, seed: u64, link: &LinkSpec, sysctls: &Sysctls, don
     };
     let scheduling = if summary.realtime { "real time" } else { "no real time: `h2lab doctor` says why" };
     writeln!(out, "\nlink      {congestion}; seed {seed}; {} ({scheduling})", summary.mechanism)?;
-    for sysctl in sysctls.told() {
+    for sysctl in sysctls.rendered() {
         writeln!(out, "sysctl    {sysctl}")?;
     }
     for (name, way, totals) in

@@ -81,13 +81,13 @@ enum Command {
     Origin(Box<origin::OriginArgs>),
     Doctor(doctor::DoctorArgs),
     Gen(gen_docs::GenArgs),
-    /// (internal) one visit inside namespaces
+    /// (internal) one repetition inside namespaces
     #[command(name = "__lab", hide = true)]
     Lab,
     /// (internal) whether this kernel takes the sysctls of a plan
     #[command(name = "__sysctls", hide = true)]
     Sysctls,
-    /// (internal) the generator of one visit
+    /// (internal) the generator of one repetition
     #[command(name = "__load", hide = true)]
     Generator,
     /// (internal) bytes over TCP to whoever connects

@@ -23,7 +23,8 @@ use h2lab_roles::origin::{GoAway, OriginConfig, OriginError};
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///
 /// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped: what was asked until
-/// then is still answered, and a last line tells what it has served. With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+/// then is still answered, and a last line says what it has served. With SSLKEYLOGFILE set, the secrets of TLS connections go to
+/// that file, for Wireshark.
 ///
 /// A CONNECT that names a protocol (RFC 8441, such as websocket) on /echo or /anything gets back what it sends.
 ///
@@ -88,17 +89,17 @@ enum GoAwayArg {
 }
 
 /// Tells the operator of a client that was cut off, ten times a second at most: the log is no target either.
-fn tell_exceeded(exceeded: &Exceeded, held: usize) {
+fn report_exceeded(exceeded: &Exceeded, held: usize) {
     const MOST: u32 = 10;
     thread_local! {
-        static TOLD: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };
+        static REPORTED: Cell<(Option<Instant>, u32)> = const { Cell::new((None, 0)) };
     }
-    let (since, told) = match TOLD.get() {
-        (Some(since), told) if since.elapsed() < Duration::from_secs(1) => (since, told),
+    let (since, reported) = match REPORTED.get() {
+        (Some(since), reported) if since.elapsed() < Duration::from_secs(1) => (since, reported),
         _ => (Instant::now(), 0),
     };
-    TOLD.set((Some(since), told + 1));
-    if told < MOST {
+    REPORTED.set((Some(since), reported + 1));
+    if reported < MOST {
         eprintln!("cut off: {exceeded}; {held} bytes were held for it");
     }
 }
@@ -127,25 +128,25 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     for limit in &args.limits {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }
-    config.on_exceeded = Some(tell_exceeded);
+    config.on_exceeded = Some(report_exceeded);
     serve(&config)
 }
 
-/// Serves as `config` says until a signal ends it: tells where it listens, and at the end what it has served.
+/// Serves as `config` says until a signal ends it: says where it listens, and at the end what it has served.
 pub fn serve(config: &OriginConfig) -> Result<Exit> {
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
-    let mut told = Ok(());
+    let mut reported = Ok(());
     let served = origin::run(config, &stop, &mut |sockets| {
         let mut out = std::io::stdout().lock();
-        told = sockets
+        reported = sockets
             .iter()
             .try_for_each(|socket| writeln!(out, "listening {socket}"))
             .and_then(|()| out.flush());
     });
     match served {
         Ok(served) => {
-            told.context("cannot print where it listens")?;
+            reported.context("cannot print where it listens")?;
             // Whoever reads no more after the first lines is not told; a server that has done its work has not failed.
             let _ = writeln!(std::io::stdout(), "{served}");
             Ok(Exit::Done)

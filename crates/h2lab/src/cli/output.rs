@@ -74,7 +74,7 @@ pub struct Concluded<'a> {
     run: &'a RunRecord,
     analysis: Analysis,
     findings: Vec<Finding>,
-    /// What slow requests waited for, of each visit where that was asked.
+    /// What slow requests waited for, of each repetition where that was asked.
     causes: Vec<Explained>,
     /// Where the run folder is, if it is kept.
     folder: Option<&'a Path>,
@@ -88,7 +88,7 @@ impl<'a> Concluded<'a> {
         Self {
             run,
             analysis: stats::analyse(run),
-            findings: diagnose::run(&run.visits),
+            findings: diagnose::run(&run.repetitions),
             causes: folder.map_or_else(Vec::new, causes),
             folder,
             folder_name: folder.map(|folder| folder.display().to_string()),
@@ -138,7 +138,7 @@ impl<'a> Concluded<'a> {
 }
 
 /// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk.
-pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
+pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
     let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
     let text = if output.json { files::json(&reports)? } else { h2lab_report::text(&reports, style()) };
     print(&text)?;
@@ -146,7 +146,7 @@ pub fn tell(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
 }
 
 /// The same of a load: one cell, told in full; on stderr if something else has stdout.
-pub fn tell_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
+pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
     let report = run.report();
     let json = || -> Result<String> {
         Ok(serde_json::to_string_pretty(&h2lab_report::load_document(&report))? + "\n")

@@ -1,4 +1,4 @@
-//! Shows how a run goes: a bar on a terminal, a line per visit when piped. Everything goes to stderr.
+//! Shows how a run goes: a bar on a terminal, a line per repetition when piped. Everything goes to stderr.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::run::execute::Observer;
 use crate::run::messages::{Failure, Progress};
 use h2lab_net::clock::Clock;
 
-/// A progress bar over all visits, or a line for each where there is no terminal.
+/// A progress bar over all repetitions, or a line for each where there is no terminal.
 #[derive(Debug)]
 pub struct Bar {
     shown: ProgressBar,
-    /// Whether each visit has a line.
+    /// Whether each repetition has a line.
     has_lines: bool,
     label: String,
-    /// The running visit's place in the plan, of how many, and when its first try began.
+    /// The running repetition's place in the plan, of how many, and when its first try began.
     running: (usize, usize),
     began: Time,
     clock: Clock,
@@ -27,7 +27,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar for the visits of `plan` that `run` has not. A quiet one tells only what is wrong with them.
+    /// A bar for the repetitions of `plan` that `run` has not. A quiet one tells only what is wrong with them.
     pub fn new(plan: &[Cell], run: &RunRecord, is_quiet: bool) -> Self {
         let estimate = estimate(plan, run);
         let bar = ProgressBar::new(millis(estimate.left(Duration::ZERO)));
@@ -65,7 +65,7 @@ impl Bar {
     }
 }
 
-/// How long the visits of `plan` take that `run` has not.
+/// How long the repetitions of `plan` take that `run` has not.
 pub fn estimate(plan: &[Cell], run: &RunRecord) -> Estimate {
     let mut estimate = Estimate::new(plan);
     let made = plan.iter().enumerate().filter(|(_, cell)| run.has(cell));
@@ -94,7 +94,7 @@ pub fn describe(cell: &Cell) -> String {
     match &cell.link {
         None => format!("{} {}", cell.parties(), cell.label()),
         Some(link) => {
-            let sysctls: Vec<String> = cell.sysctls.told().collect();
+            let sysctls: Vec<String> = cell.sysctls.rendered().collect();
             let sysctls = match sysctls.as_slice() {
                 [] => String::new(),
                 [one] => format!(", {one}"),
@@ -123,7 +123,11 @@ impl Observer for Bar {
     fn ended(&mut self, record: &CellRecord, doubts: &[String]) {
         if !doubts.is_empty() {
             self.shown.suspend(|| {
-                eprintln!("note: the visit to {} is invalid: {}", describe(&record.cell), doubts.join("; "));
+                eprintln!(
+                    "note: the repetition of {} is invalid: {}",
+                    describe(&record.cell),
+                    doubts.join("; ")
+                );
             });
         }
     }
@@ -149,9 +153,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_as_exactly_as_they_are_known() {
-        let told = |seconds| about(Duration::from_secs(seconds));
-        assert_eq!([told(0), told(99), told(100), told(5_940)], ["0 s", "99 s", "2 min", "99 min"]);
-        assert_eq!([told(6_000), told(86_400)], ["1.7 h", "24.0 h"]);
+    fn times_are_reported_as_exactly_as_they_are_known() {
+        let reported = |seconds| about(Duration::from_secs(seconds));
+        assert_eq!(
+            [reported(0), reported(99), reported(100), reported(5_940)],
+            ["0 s", "99 s", "2 min", "99 min"]
+        );
+        assert_eq!([reported(6_000), reported(86_400)], ["1.7 h", "24.0 h"]);
     }
 }

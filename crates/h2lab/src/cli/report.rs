@@ -41,15 +41,15 @@ pub fn main(args: &ReportArgs) -> Result<Exit> {
     let paths = args.runs.iter().map(|named| history::find(named)).collect::<Result<Vec<_>>>()?;
     for path in &paths {
         let run = store::read(path).map_err(|error| Usage(format!("{error:#}")))?;
-        if run.visits.is_empty() {
-            return Err(Usage(format!("{} holds no visit", path.display())).into());
+        if run.repetitions.is_empty() {
+            return Err(Usage(format!("{} holds no repetition", path.display())).into());
         }
-        let cells: Vec<_> = run.visits.iter().map(|visit| visit.cell.clone()).collect();
+        let cells: Vec<_> = run.repetitions.iter().map(|repetition| repetition.cell.clone()).collect();
         args.output.check_names(&cells)?;
         runs.push(run);
     }
     let concluded: Vec<Concluded<'_>> =
         runs.iter().zip(&paths).map(|(run, path)| Concluded::new(run, Some(path.as_path()))).collect();
-    output::tell(&concluded, &args.output)?;
+    output::write_out(&concluded, &args.output)?;
     output::judge(&concluded, &args.output)
 }

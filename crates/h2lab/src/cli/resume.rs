@@ -11,19 +11,19 @@ use super::exit::Usage;
 use crate::run::store::{self, RunFolder};
 use crate::run::{folder, history};
 
-/// Where the visits of a run go.
+/// Where the repetitions of a run go.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FolderArgs {
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the unfinished run of this folder (or `latest`): its finished visits stay, the others are made
+    /// Go on with the unfinished run of this folder (or `latest`): its finished repetitions stay, the others are made
     ///
     /// What is measured must be what was: without a scenario it is the folder's. Values of header fields and bodies, which
     /// a folder does not keep, must be given again. `h2lab runs` shows what to type.
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
-    /// No progress: neither what is about to happen nor how far it is, only what is wrong with a visit
+    /// No progress: neither what is about to happen nor how far it is, only what is wrong with a repetition
     #[arg(long)]
     pub quiet: bool,
 }
@@ -39,13 +39,13 @@ impl FolderArgs {
 #[derive(Debug)]
 pub struct Unfinished {
     path: PathBuf,
-    /// As `run.json` has it, without the visits' bulk.
+    /// As `run.json` has it, without the repetitions' bulk.
     stored: RunRecord,
 }
 
 impl Unfinished {
-    /// Finds it. Refuses a run that is complete, and one that this program or machine cannot go on with: visits of two
-    /// kernels or two versions are not visits of one cell.
+    /// Finds it. Refuses a run that is complete, and one that this program or machine cannot go on with: repetitions of two
+    /// kernels or two versions are not repetitions of one cell.
     fn find(named: &Path) -> Result<Self> {
         let path = history::find(named)?;
         let stored = store::read_heads(&path)?;
@@ -60,7 +60,7 @@ impl Unfinished {
         for (what, then, now) in present {
             if *then != now {
                 return refuse(format!(
-                    "{what} was {then}, is {now}: its visits could not be pooled; run it anew"
+                    "{what} was {then}, is {now}: its repetitions could not be pooled; run it anew"
                 ));
             }
         }
@@ -101,28 +101,31 @@ impl Unfinished {
             return refuse(format!("this is not the run that was begun: {}", differences.join("; ")));
         }
         let is_planned = |cell: &Cell| plan.iter().any(|planned| planned.without_secrets() == *cell);
-        match self.stored.visits.iter().find(|visit| !is_planned(&visit.cell)) {
-            Some(stray) => refuse(format!("its visit to `{}` is none of the plan's", stray.cell.label())),
+        match self.stored.repetitions.iter().find(|measured| !is_planned(&measured.cell)) {
+            Some(stray) => {
+                refuse(format!("its repetition of `{}` is none of the plan's", stray.cell.label()))
+            }
             None => Ok(()),
         }
     }
 
-    /// Takes the folder over, and gives back the run with its whole visits.
+    /// Takes the folder over, and gives back the run with its whole repetitions.
     pub fn resume(self, scenario: Scenario, plan: &[Cell], now: String) -> Result<(RunFolder, RunRecord)> {
         let store::Reopened { mut folder, mut run, discarded } = store::reopen(&self.path)?;
-        for visit in discarded {
-            eprintln!("note: measured again, because it cannot be read: {visit}");
+        for measured in discarded {
+            eprintln!("note: measured again, because it cannot be read: {measured}");
         }
         folder.resume(now.clone())?;
         run.resumed.push(now);
         run.interrupted = false;
         run.scenario = scenario;
-        for visit in &mut run.visits {
+        for measured in &mut run.repetitions {
             // As it is made, with what is not kept.
-            let is_same =
-                |cell: &&Cell| (cell.index, cell.repetition) == (visit.cell.index, visit.cell.repetition);
+            let is_same = |cell: &&Cell| {
+                (cell.index, cell.repetition) == (measured.cell.index, measured.cell.repetition)
+            };
             if let Some(cell) = plan.iter().find(is_same) {
-                visit.cell = cell.clone();
+                measured.cell = cell.clone();
             }
         }
         Ok((folder, run))

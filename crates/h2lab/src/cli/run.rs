@@ -40,7 +40,7 @@ use h2lab_lab::sut;
 #[command(after_long_help = help::after(
     &[
         ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
-        ("h2lab run scenarios/compare.toml --quick", "a look: one visit of 1 s to each cell"),
+        ("h2lab run scenarios/compare.toml --quick", "a look: one repetition of 1 s to each cell"),
         ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "what the file says of a quick look"),
         ("h2lab run scenarios/early-push.toml -o early-push.html", "timelines instead of load: who announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "go on with a run that was interrupted"),
@@ -208,21 +208,21 @@ fn open(
     plan: &[Cell],
 ) -> Result<(RunFolder, RunRecord)> {
     let now = std::time::SystemTime::now();
-    let told = humantime::format_rfc3339_seconds(now).to_string();
+    let reported = humantime::format_rfc3339_seconds(now).to_string();
     if let Some(unfinished) = unfinished {
-        return unfinished.resume(scenario, plan, told);
+        return unfinished.resume(scenario, plan, reported);
     }
     let seed = scenario.seed.values()[0];
     let path = folder::choose(out, now, seed)?;
     let run = RunRecord {
         schema: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: told,
+        started: reported,
         command,
         seed,
         machine: folder::machine(),
         scenario,
-        visits: Vec::new(),
+        repetitions: Vec::new(),
         interrupted: false,
         resumed: Vec::new(),
     };
@@ -256,15 +256,15 @@ fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
     }
 }
 
-/// Stores and tells what was measured, and ends as the run has ended.
+/// Stores and says what was measured, and ends as the run has ended.
 fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
-    if executed.run.visits.is_empty() {
+    if executed.run.repetitions.is_empty() {
         eprintln!("nothing was measured");
         return Ok(Exit::Interrupted);
     }
     let concluded = [Concluded::new(&executed.run, Some(&executed.folder))];
     let stored = concluded[0].store();
-    output::tell(&concluded, output)?;
+    output::write_out(&concluded, output)?;
     match executed.failure.map_or(stored, Err) {
         Err(failure) => Err(failure),
         // Half a run opens and shuts no gate.
@@ -283,10 +283,10 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
 fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
     let points = plan.iter().map(|cell| cell.index).max().map_or(0, |index| index + 1);
     let estimate = estimate(plan, run);
-    let visits = match estimate.open() {
-        open if open == plan.len() => format!("{open} visits"),
-        open => format!("{open} of {} visits to be made", plan.len()),
+    let repetitions = match estimate.open() {
+        open if open == plan.len() => format!("{open} repetitions"),
+        open => format!("{open} of {} repetitions to be made", plan.len()),
     };
     let time = about(estimate.left(Duration::ZERO));
-    eprintln!("{points} cells, {visits}, about {time}; run folder {}", path.display());
+    eprintln!("{points} cells, {repetitions}, about {time}; run folder {}", path.display());
 }

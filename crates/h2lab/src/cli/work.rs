@@ -30,12 +30,12 @@ pub struct WorkArgs {
     /// How open-loop requests are spread
     #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
     pub arrival: Option<ArrivalArg>,
-    /// Measured time of one visit to a cell
+    /// Measured time of one repetition of a cell
     #[arg(short = 'z', long = "duration", value_name = "LIST", value_parser = axis::<Duration>)]
     pub measure: Option<Axis<Duration>>,
-    /// Visits to each cell, pooled; more visits and longer ones buy precision
+    /// Repetitions of each cell, pooled; more repetitions and longer ones buy precision
     #[arg(long, value_name = "N")]
-    pub visits: Option<u32>,
+    pub repetitions: Option<u32>,
     /// Time before measuring in which requests are sent but not counted
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
@@ -48,8 +48,8 @@ pub struct WorkArgs {
     /// Seeds of everything random
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
     pub seed: Option<Axis<u64>>,
-    /// A look: what the scenario's [quick] table says, else one visit of 1 s to each cell
-    #[arg(long, conflicts_with_all = ["visits", "measure"])]
+    /// A look: what the scenario's [quick] table says, else one repetition of 1 s to each cell
+    #[arg(long, conflicts_with_all = ["repetitions", "measure"])]
     pub quick: bool,
 }
 
@@ -100,7 +100,7 @@ impl WorkArgs {
         }
         replace(&mut matrix.connections, self.connections.as_ref());
         replace(&mut matrix.streams, self.streams.as_ref());
-        replace(&mut scenario.visits, self.visits.as_ref());
+        replace(&mut scenario.repetitions, self.repetitions.as_ref());
         replace(&mut scenario.seed, self.seed.as_ref());
     }
 }
@@ -110,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quick_look_is_the_files_own_or_one_short_visit() {
-        let own = Scenario::from_toml("visits = 9\n[quick]\nvisits = 2").unwrap();
+    fn a_quick_look_is_the_files_own_or_one_short_repetition() {
+        let own = Scenario::from_toml("repetitions = 9\n[quick]\nrepetitions = 2").unwrap();
         let quick = |file: &Scenario| WorkArgs { quick: true, ..WorkArgs::default() }.chosen(file).unwrap();
-        assert_eq!((quick(&own).visits, quick(&Scenario::default()).visits), (2, 1));
+        assert_eq!((quick(&own).repetitions, quick(&Scenario::default()).repetitions), (2, 1));
         assert_eq!(WorkArgs::default().chosen(&own).unwrap().quick, None, "a run has no such table");
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let mut scenario = Scenario::default();
         scenario.work.rate = "100,200".parse().unwrap();
         WorkArgs { concurrency: Some(8), ..WorkArgs::default() }.apply(&mut scenario);
-        scenario.visits = 1;
+        scenario.repetitions = 1;
         assert_eq!(scenario.plan().len(), 2, "one h1 cell and one h2c cell");
         scenario.validate().unwrap();
     }

@@ -1,4 +1,4 @@
-//! The generator of a visit whose work is bulk: data for a time, over HTTP or over TCP alone.
+//! The generator of a repetition whose work is bulk: data for a time, over HTTP or over TCP alone.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,10 +8,10 @@ use anyhow::Result;
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::bulk as core_bulk;
 use h2lab_model::bulk::{BulkRecord, PartRecord, TransferOutcome, TransferRecord};
-use h2lab_model::record::{BulkVisit, GeneratorSummary, Offered, Outcome, Sample};
+use h2lab_model::record::{BulkRepetition, GeneratorSummary, Offered, Outcome, Sample};
 use h2lab_model::workload::{H2cMode, Protocol};
 
-use super::messages::{Failure, FailureKind, Progress, VisitHead, Writer};
+use super::messages::{Failure, FailureKind, Progress, RepetitionHead, Writer};
 use super::spec::GeneratorSpec;
 use h2lab_net::clock::Clock;
 use h2lab_net::resources;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a generator has to tell.
 struct Moved {
-    head: VisitHead,
+    head: RepetitionHead,
     samples: Vec<Sample>,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Res
         _ => over_http(spec, writer)?,
     };
     moved.head.generator.stolen_ns = resources::stolen_ns().saturating_sub(stolen_before);
-    writer.visit(&moved.head, &moved.samples, &[], &[])
+    writer.repetition(&moved.head, &moved.samples, &[], &[])
 }
 
 /// The congestion control of our sockets: behind an emulated link the routes of the namespace set TCP's.
@@ -80,7 +80,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     let began = job.clock.now();
     let got = bulk::run(&job, &mut |now| {
         let (asked, _) = now.work.count();
-        tell(writer, now.now.since(now.meter.began()), asked);
+        notify(writer, now.now.since(now.meter.began()), asked);
     })
     .map_err(|error| failure(spec, &error))?;
     let config = config(&job, cell.protocol.is_tls());
@@ -95,7 +95,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     });
     let record = got.record;
     let samples = samples(spec, &record);
-    let bulk = BulkVisit {
+    let bulk = BulkRepetition {
         meter: record.meter,
         frames: record.frames,
         io: record.io,
@@ -106,7 +106,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     let wall = job.clock.now().since(began);
     let mut warnings = failures(&record.transfers);
     warnings.extend(record.warnings);
-    let head = VisitHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
+    let head = RepetitionHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
     Ok(Moved { head, samples })
 }
 
@@ -129,12 +129,12 @@ fn over_tcp<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Mo
         clock: Clock::new(spec.clock_origin_ns),
     };
     let began = job.clock.now();
-    let got = raw::fetch(&job, &mut |elapsed| tell(writer, elapsed, u64::from(cell.connections))).map_err(
+    let got = raw::fetch(&job, &mut |elapsed| notify(writer, elapsed, u64::from(cell.connections))).map_err(
         |error| Failure { kind: FailureKind::Unreachable, message: format!("{}: {error}", spec.address) },
     )?;
     let samples =
         got.parts.iter().map(|part| sample(spec, part, Outcome::Unfinished, got.meter.began())).collect();
-    let bulk = BulkVisit {
+    let bulk = BulkRepetition {
         meter: got.meter,
         frames: core_bulk::FrameFigures::default(),
         io: got.io,
@@ -143,24 +143,29 @@ fn over_tcp<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Mo
         send_buffer: None,
     };
     let head =
-        VisitHead { connections: got.connections, ..head(bulk, got.cpu, job.clock.now().since(began)) };
+        RepetitionHead { connections: got.connections, ..head(bulk, got.cpu, job.clock.now().since(began)) };
     Ok(Moved { head, samples })
 }
 
-/// Tells how it goes; fails only when the parent is gone, and then we are being killed.
-fn tell<W: Write>(writer: &mut Writer<W>, elapsed: Duration, sent: u64) {
+/// Reports how it goes; fails only when the parent is gone, and then we are being killed.
+fn notify<W: Write>(writer: &mut Writer<W>, elapsed: Duration, sent: u64) {
     let _ = writer.progress(&Progress { elapsed_s: elapsed.as_secs_f64(), sent, ..Progress::default() });
 }
 
 /// All but the connections.
-fn head(bulk: BulkVisit, cpu: Duration, wall: Duration) -> VisitHead {
+fn head(bulk: BulkRepetition, cpu: Duration, wall: Duration) -> RepetitionHead {
     let generator = GeneratorSummary {
         cpu_ns: nanos(cpu),
         wall_ns: nanos(wall),
         threads: 1,
         ..GeneratorSummary::default()
     };
-    VisitHead { started_at: bulk.meter.began(), generator, bulk: Some(bulk), ..VisitHead::default() }
+    RepetitionHead {
+        started_at: bulk.meter.began(),
+        generator,
+        bulk: Some(bulk),
+        ..RepetitionHead::default()
+    }
 }
 
 /// Each response, in the order in which they were asked for.

@@ -1,4 +1,4 @@
-//! The packets of a visit, bytes and all: kept while the link carries, and used when it has ended, never before.
+//! The packets of a repetition, bytes and all: kept while the link carries, and used when it has ended, never before.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use h2lab_wire::trace::Direction;
 use super::keys::KeyLog;
 use super::messages::{Failure, FailureKind};
 use super::pcap::{self, Snapshot};
-use h2lab_lab::topology::{Intake, Spool, Spooled};
+use h2lab_lab::topology::{CaptureBuffer, Intake, Spooled};
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch;
 
@@ -25,7 +25,7 @@ use h2lab_net::scratch;
 #[derive(Debug)]
 pub struct Capture {
     folder: PathBuf,
-    spool: Spool,
+    capture_buffer: CaptureBuffer,
     keys: KeyLog,
     epoch_ns: u64,
 }
@@ -36,10 +36,10 @@ impl Capture {
     pub fn start(folder: &Path, keys: KeyLog, clock: Clock) -> Result<(Self, Intake)> {
         let cannot = |error: io::Error| refused("keep packets in", folder, &error);
         keys.make().map_err(cannot)?;
-        let (spool, intake) = Spool::start(folder).map_err(cannot)?;
+        let (capture_buffer, intake) = CaptureBuffer::start(folder).map_err(cannot)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(nanos).unwrap_or_default();
         let epoch_ns = now.saturating_sub(clock.now().as_nanos());
-        Ok((Self { folder: folder.to_owned(), spool, keys, epoch_ns }, intake))
+        Ok((Self { folder: folder.to_owned(), capture_buffer, keys, epoch_ns }, intake))
     }
 
     /// Where programs are to write the secrets of TLS.
@@ -49,7 +49,7 @@ impl Capture {
 
     /// Ends it, once pump and programs have ended.
     pub fn finish(self) -> Result<Captured> {
-        let packets = self.spool.finish();
+        let packets = self.capture_buffer.finish();
         let packets = packets.map_err(|error| refused("keep packets in", &self.folder, &error))?;
         Ok(Captured { packets, secrets: self.keys.lines()?, epoch_ns: self.epoch_ns })
     }
@@ -81,11 +81,11 @@ pub struct Captured {
 impl Captured {
     /// Writes the file for Wireshark, which only this user can read: it has the secrets of TLS. It is whole or not there; a
     /// disk that does not take it is a [`Failure`] of this machine.
-    pub fn store(&self, path: &Path, ledger: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
+    pub fn store(&self, path: &Path, packet_log: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
         let cannot = |error: io::Error| refused("write", path, &error);
         let folder = path.parent().with_context(|| format!("{} is no file", path.display()))?;
         let (partial, file) = scratch::private(folder, "capture").map_err(cannot)?;
-        let written = self.write(file, path, ledger, snaplen);
+        let written = self.write(file, path, packet_log, snaplen);
         if written.is_err() {
             // A full disk is the likely reason; what is there of the file is of no use.
             let _ = fs::remove_file(&partial);
@@ -99,11 +99,11 @@ impl Captured {
         &self,
         file: File,
         path: &Path,
-        ledger: &[PacketRecord],
+        packet_log: &[PacketRecord],
         snaplen: Option<u32>,
     ) -> Result<()> {
         let Self { packets, secrets, epoch_ns } = self;
-        let snapshot = Snapshot { packets, ledger, secrets, epoch_ns: *epoch_ns, snaplen };
+        let snapshot = Snapshot { packets, packet_log, secrets, epoch_ns: *epoch_ns, snaplen };
         pcap::write(BufWriter::new(file), &snapshot).map_err(|error| match error.downcast::<io::Error>() {
             // What was kept and makes no sense is a defect of ours.
             Ok(error) if error.kind() != io::ErrorKind::InvalidData => refused("write", path, &error).into(),
@@ -112,14 +112,15 @@ impl Captured {
         })
     }
 
-    /// What the slow requests of a visit waited for. Its record has the ledger as it was at the end, which had no room for
+    /// What the slow requests of a repetition waited for. Its record has the packet log as it was at the end, which had no room
+    /// for
     /// `unrecorded` packets.
-    pub fn explain(&self, visit: &CellRecord, unrecorded: u64) -> Result<Waits> {
+    pub fn explain(&self, repetition: &CellRecord, unrecorded: u64) -> Result<Waits> {
         let mut capture = waits::Capture::new(&String::from_utf8_lossy(&self.secrets));
         capture.miss(unrecorded);
         // Their record is by direction and index; a copy that the link made has that of its original, and comes behind it.
         let mut records: BTreeMap<(Direction, u64), Vec<&PacketRecord>> = BTreeMap::new();
-        for record in &visit.packets {
+        for record in &repetition.packets {
             records.entry((record.direction, record.index)).or_default().push(record);
         }
         let mut bytes = Vec::new();
@@ -135,8 +136,8 @@ impl Captured {
                 }
             }
         }
-        let ids: Vec<u64> = visit.samples.iter().map(|sample| sample.number.into()).collect();
-        Ok(capture.explain(visit, &ids))
+        let ids: Vec<u64> = repetition.samples.iter().map(|sample| sample.number.into()).collect();
+        Ok(capture.explain(repetition, &ids))
     }
 
     /// What is to be known before it is read: packets that were not kept, and TLS without secrets.

@@ -93,7 +93,7 @@ impl Running {
                 Ok(Ok(message)) => incoming.take(message)?,
                 Ok(Err(error)) => return Err(error),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(self.obituary().into()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.exit_reason().into()),
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(Ended::Stopped);
@@ -110,7 +110,7 @@ impl Running {
     }
 
     /// Why the pipe ended before the result.
-    fn obituary(&mut self) -> Failure {
+    fn exit_reason(&mut self) -> Failure {
         let message = match self.child.wait() {
             Ok(status) => {
                 format!("the measuring child ended without a result ({status}); its last words are above")

@@ -19,8 +19,8 @@ use super::messages::{Failure, FailureKind};
 use super::placement::Placement;
 use h2lab_lab::topology;
 use h2lab_lab::topology::{
-    Addressing, Congestion, Entered, LinkResult, Namespaces, Pump, PumpOptions, Rung, Side, TopologySpec,
-    keep_network_rights, name_ends, present_sysctls,
+    Addressing, Congestion, Entered, IsolationLevel, LinkResult, Namespaces, Pump, PumpOptions, Side,
+    TopologySpec, keep_network_rights, name_ends, present_sysctls,
 };
 use h2lab_net::clock::Clock;
 
@@ -104,7 +104,7 @@ impl Commands {
         let keys = self.captured_beside.as_deref().map(KeyLog::choose).transpose()?;
         let entered =
             topology::enter_removing(keys.as_ref().and_then(KeyLog::ours)).map_err(Failure::from)?;
-        if entered.rung == Rung::User {
+        if entered.isolation_level == IsolationLevel::User {
             keep_network_rights().context("cannot keep the network's rights for the commands")?;
         }
         let topology = TopologySpec {
@@ -189,7 +189,7 @@ fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>
 
 /// Lets the ends' names resolve; why they do not, if so.
 fn nameless(entered: &Entered, addressing: Addressing) -> Option<String> {
-    if entered.rung == Rung::Reflector {
+    if entered.isolation_level == IsolationLevel::Reflector {
         return Some("without a mount namespace there is no hosts file of their own".to_owned());
     }
     name_ends(addressing).err().map(|error| format!("cannot mount a hosts file: {error}"))
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_are_told_from_connections() {
+    fn listeners_are_distinguished_from_connections() {
         let line = |state| format!("   0: 0200090A:01BB 00000000:0000 {state} 00000000:00000000 00:00000000");
         assert!(is_listener(&line("0A"), false), "LISTEN");
         assert!(!is_listener(&line("01"), false), "ESTABLISHED");

@@ -1,4 +1,4 @@
-//! The plan executor: one child per visit, everything on disk after each. Whatever ends a run early, what was measured
+//! The plan executor: one child per repetition, everything on disk after each. Whatever ends a run early, what was measured
 //! until then is kept and told.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
 use super::store::{self, RunFolder};
 use h2lab_net::clock::Clock;
 
-/// How often an invalid visit is tried again.
+/// How often an invalid repetition is tried again.
 pub const MAX_ATTEMPTS: u32 = 3;
 
 /// A live server, resolved.
@@ -55,22 +55,22 @@ pub struct Setting<'a> {
 
 /// Is told how the run goes; the command line shows it.
 pub trait Observer {
-    /// A visit begins: number `k` of `n`.
+    /// A repetition begins: number `k` of `n`.
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32);
-    /// The visit goes on.
+    /// The repetition goes on.
     fn progress(&mut self, progress: &Progress);
-    /// The visit ended; `doubts` says why it is invalid, if it is.
+    /// The repetition ended; `doubts` says why it is invalid, if it is.
     fn ended(&mut self, record: &CellRecord, doubts: &[String]);
-    /// The visit is made, the k-th of the plan, after as many tries as it took.
+    /// The repetition is made, the k-th of the plan, after as many tries as it took.
     fn finished(&mut self, k: usize, record: &CellRecord);
-    /// The visit could not be made: the server does not speak the cell's protocol.
+    /// The repetition could not be made: the server does not speak the cell's protocol.
     fn failed(&mut self, cell: &Cell, failure: &Failure);
 }
 
 /// How a run ended.
 #[derive(Debug)]
 pub struct Executed {
-    /// All that was measured, and the cells that could not be; of visits tried again only the last try.
+    /// All that was measured, and the cells that could not be; of repetitions tried again only the last try.
     pub run: RunRecord,
     /// Where the run folder is.
     pub folder: PathBuf,
@@ -78,8 +78,9 @@ pub struct Executed {
     pub failure: Option<anyhow::Error>,
 }
 
-/// Makes the visits of `plan` that `run` has not, in order, and adds them to `folder`. A failed request never fails a run, and what fails a run in its middle is told in
-/// [`Executed::failure`], beside what was measured before. Fails if nothing could be measured.
+/// Makes the repetitions of `plan` that `run` has not, in order, and adds them to `folder`. A failed request never fails a run,
+/// and what fails a run in its middle is described in [`Executed::failure`], beside what was measured before. Fails if nothing
+/// could be measured.
 pub fn execute(
     mut run: RunRecord,
     plan: &[Cell],
@@ -88,10 +89,10 @@ pub fn execute(
     observer: &mut dyn Observer,
 ) -> Result<Executed> {
     let path = folder.path().to_owned();
-    let ended = visit_all(&mut run, plan, &mut folder, setting, observer);
+    let ended = measure_all(&mut run, plan, &mut folder, setting, observer);
     run.interrupted |= ended.is_err();
     let finished = folder.finish(run.interrupted);
-    let is_measured = run.visits.iter().any(|visit| visit.unsupported.is_none());
+    let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
     let failure = match ended {
         Err(error) if is_measured => {
             Some(error.context(format!("what was measured before is kept in {}", path.display())))
@@ -110,8 +111,8 @@ pub fn execute(
     }
 }
 
-/// Makes the visits and adds them to run and folder, until the end, a failure, or the user's word.
-fn visit_all(
+/// Makes the repetitions and adds them to run and folder, until the end, a failure, or the user's word.
+fn measure_all(
     run: &mut RunRecord,
     plan: &[Cell],
     folder: &mut RunFolder,
@@ -124,15 +125,16 @@ fn visit_all(
             continue;
         }
         let mut doubtful = None;
-        let visited = visit(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer, &mut doubtful);
+        let measured_repetition =
+            repetition(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer, &mut doubtful);
         // If the try that was to replace it came to nothing, a doubtful one is told rather than lost, as what it is.
-        if let (Err(_) | Ok(None), Some(doubtful)) = (&visited, doubtful) {
+        if let (Err(_) | Ok(None), Some(doubtful)) = (&measured_repetition, doubtful) {
             keep(run, folder, doubtful)?;
         }
-        match visited {
-            Ok(Some(visited)) => {
-                observer.finished(k, &visited.record);
-                keep(run, folder, visited)?;
+        match measured_repetition {
+            Ok(Some(measured_repetition)) => {
+                observer.finished(k, &measured_repetition.record);
+                keep(run, folder, measured_repetition)?;
             }
             Ok(None) => {
                 run.interrupted = true;
@@ -140,25 +142,25 @@ fn visit_all(
             }
             Err(error) => {
                 let record = unsupported(cell, error, observer)?;
-                keep(run, folder, Visited { record, waits: None })?;
+                keep(run, folder, Measured { record, waits: None })?;
             }
         }
     }
     Ok(())
 }
 
-/// A visit that was made.
+/// A repetition that was made.
 #[derive(Debug)]
-struct Visited {
+struct Measured {
     record: CellRecord,
     /// What its slow requests waited for, if that was asked.
     waits: Option<Waits>,
 }
 
-/// Adds a visit to the run and to its folder. What its slow requests waited for is read there again by whoever tells it.
-fn keep(run: &mut RunRecord, folder: &mut RunFolder, visited: Visited) -> Result<()> {
-    let kept = folder.add_explained(&visited.record, visited.waits.as_ref());
-    run.visits.push(visited.record);
+/// Adds a repetition of the run and to its folder. What its slow requests waited for is read there again by whoever tells it.
+fn keep(run: &mut RunRecord, folder: &mut RunFolder, measured_repetition: Measured) -> Result<()> {
+    let kept = folder.add_explained(&measured_repetition.record, measured_repetition.waits.as_ref());
+    run.repetitions.push(measured_repetition.record);
     kept.map_err(|error| unkept(folder.path(), &error).into())
 }
 
@@ -172,9 +174,9 @@ fn unsupported(cell: &Cell, error: anyhow::Error, observer: &mut dyn Observer) -
     Ok(CellRecord::unsupported(cell.clone(), failure.message))
 }
 
-/// Why nothing was measured although nothing failed; `None` if the user ended the run before its first visit.
+/// Why nothing was measured although nothing failed; `None` if the user ended the run before its first repetition.
 fn unspoken(run: &RunRecord) -> Option<Failure> {
-    let message = run.visits.iter().find_map(|visit| visit.unsupported.clone())?;
+    let message = run.repetitions.iter().find_map(|repetition| repetition.unsupported.clone())?;
     Some(Failure { kind: FailureKind::Unsupported, message })
 }
 
@@ -184,17 +186,17 @@ fn unkept(path: &Path, error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Environment, message }
 }
 
-/// One visit, tried again while its measurement is invalid. `None` if stopped. `doubtful` is left with the last try whose
+/// One repetition, tried again while its measurement is invalid. `None` if stopped. `doubtful` is left with the last try whose
 /// measurement was invalid.
-fn visit(
+fn repetition(
     cell: &Cell,
     (k, n): (usize, usize),
     clock_origin_ns: u64,
     folder: &RunFolder,
     setting: &Setting<'_>,
     observer: &mut dyn Observer,
-    doubtful: &mut Option<Visited>,
-) -> Result<Option<Visited>> {
+    doubtful: &mut Option<Measured>,
+) -> Result<Option<Measured>> {
     let mut attempt = 0;
     loop {
         observer.begins(k, n, cell, attempt);
@@ -209,13 +211,13 @@ fn visit(
         observer.ended(&record, &doubts);
         attempt += 1;
         if doubts.is_empty() || attempt == MAX_ATTEMPTS || setting.stop.load(Ordering::Relaxed) {
-            return Ok(Some(Visited { record, waits }));
+            return Ok(Some(Measured { record, waits }));
         }
-        *doubtful = Some(Visited { record, waits });
+        *doubtful = Some(Measured { record, waits });
     }
 }
 
-/// Starts the child that makes the visit: a lab, or the generator alone over a real network.
+/// Starts the child that makes the repetition: a lab, or the generator alone over a real network.
 fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Setting<'_>) -> Result<Running> {
     match &cell.target {
         Target::Url { url } => {

@@ -7,20 +7,20 @@ use h2lab_model::record::Environment;
 use h2lab_model::workload::Arrival;
 
 use super::bulk;
-use super::messages::{Failure, Progress, VisitHead, Writer};
+use super::messages::{Failure, Progress, RepetitionHead, Writer};
 use super::spec::{GeneratorSpec, read_task};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::Priority;
 use h2lab_roles::load;
 use h2lab_roles::load::{Finished, LoadError};
 
-/// Makes one visit's load, tells its record, and keeps the connections open until the parent closes our input.
+/// Makes one repetition's load, tells its record, and keeps the connections open until the parent closes our input.
 pub fn main() -> Result<()> {
     let mut input = BufReader::new(std::io::stdin());
     let spec: GeneratorSpec = read_task(&mut input)?;
     let mut writer = Writer::new(std::io::stdout());
     if let Some(cpu) = spec.cpu {
-        // Placement is a wish: without it the visit is noisier, and its lateness says so.
+        // Placement is a wish: without it the repetition is noisier, and its lateness says so.
         let _ = sched::set_affinity(cpu);
     }
     let priority = prioritise(&spec.cell.work.arrival);
@@ -67,7 +67,7 @@ fn run<W: Write>(
         let _ = writer.progress(&progress);
     })?;
     let result = &finished.result;
-    let head = VisitHead {
+    let head = RepetitionHead {
         started_at: result.started_at,
         connections: result.connections.clone(),
         generator: result.generator,
@@ -76,9 +76,9 @@ fn run<W: Write>(
             placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
             ..Environment::default()
         },
-        ..VisitHead::default()
+        ..RepetitionHead::default()
     };
-    writer.visit(&head, &result.samples, &result.frames, &result.tcp)?;
+    writer.repetition(&head, &result.samples, &result.frames, &result.tcp)?;
     Ok(Some(finished))
 }
 

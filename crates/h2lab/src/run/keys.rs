@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_whole_line_is_told_once_and_our_file_is_gone_with_the_value() {
+    fn each_whole_line_is_reported_once_and_our_file_is_gone_with_the_value() {
         let folder = tempfile::tempdir().unwrap();
         let keys = KeyLog::below(folder.path()).unwrap();
         assert!(!keys.path().exists(), "not before it is made");

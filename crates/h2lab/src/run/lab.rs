@@ -1,4 +1,4 @@
-//! The lab's process: `h2lab __lab`. Namespaces, link, server and generator of one visit; all of it ends with it.
+//! The lab's process: `h2lab __lab`. Namespaces, link, server and generator of one repetition; all of it ends with it.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
@@ -37,7 +37,7 @@ pub fn main() -> Result<()> {
     let mut writer = Writer::new(std::io::stdout());
     let result = match topology::enter() {
         Err(error) => Err(Failure::from(error).into()),
-        Ok(entered) => Visit { spec, entered }.make(&mut writer),
+        Ok(entered) => Repetition { spec, entered }.make(&mut writer),
     };
     result.or_else(|error| writer.failed(&failure(error)))
 }
@@ -52,14 +52,14 @@ pub(super) fn failure(error: anyhow::Error) -> Failure {
 /// The folder, among those of the servers, of what stands beside the client.
 const CLIENT: &str = "client";
 
-/// One visit.
+/// One repetition.
 #[derive(Debug)]
-struct Visit {
+struct Repetition {
     spec: LabSpec,
     entered: Entered,
 }
 
-impl Visit {
+impl Repetition {
     fn make<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
         let spec = TopologySpec {
             congestion: self.spec.cell.congestion.clone(),
@@ -91,8 +91,8 @@ impl Visit {
         let began = Began { at: clock.now(), cpu: [Some(&server), sidecar.as_ref()].map(cpu) };
 
         let front = sidecar.as_ref().unwrap_or(&server);
-        let station = Station { namespaces: &namespaces, side: Side::Client, keys };
-        let mut generator = self.start_generator(&station, front, &server, placement)?;
+        let lab_side = LabSide { namespaces: &namespaces, side: Side::Client, keys };
+        let mut generator = self.start_generator(&lab_side, front, &server, placement)?;
         let never = AtomicBool::new(false);
         let ended = generator.receive(&never, &mut |progress| {
             // Fails only when the parent is gone, and then we are being killed.
@@ -129,7 +129,7 @@ impl Visit {
             packets.clear();
         }
         let summary = link.map(|link| link.summary);
-        self.tell(writer, *incoming, &namespaces, placement, server_summary, (summary, &packets))
+        self.notify(writer, *incoming, &namespaces, placement, server_summary, (summary, &packets))
     }
 
     /// Where the server is: over the loopback device it is beside the client.
@@ -151,7 +151,7 @@ impl Visit {
             captured.store(path, packets, cell.capture.snaplen)?;
         }
         if cell.capture.causes {
-            let explain = |visit: &CellRecord| captured.explain(visit, unrecorded);
+            let explain = |repetition: &CellRecord| captured.explain(repetition, unrecorded);
             incoming.waits = Some(incoming.as_record(cell, packets, explain)?);
         }
         incoming.warn(captured.doubts(cell.protocol.is_tls() && cell.capture.pcap));
@@ -181,7 +181,7 @@ impl Visit {
             bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
             early: None,
         };
-        let place = Station { namespaces, side: self.server_side(), keys };
+        let place = LabSide { namespaces, side: self.server_side(), keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
     }
 
@@ -219,7 +219,7 @@ impl Visit {
             bulk: None,
             early: None,
         };
-        let place = Station { namespaces, side: Side::Client, keys };
+        let place = LabSide { namespaces, side: Side::Client, keys };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;
         Ok(Some(started))
     }
@@ -227,14 +227,14 @@ impl Visit {
     /// The generator, which talks to `front` and asks for what is at `server`.
     fn start_generator(
         &self,
-        station: &Station<'_>,
+        lab_side: &LabSide<'_>,
         front: &StartedSut,
         server: &StartedSut,
         placement: Placement,
     ) -> Result<Running> {
         let cell = self.spec.cell.as_generated();
         let spec = GeneratorSpec {
-            address: station.namespaces.dialled(endpoint(front, cell.protocol)?),
+            address: lab_side.namespaces.dialled(endpoint(front, cell.protocol)?),
             // A client does not know of its sidecar.
             authority: endpoint(server, self.spec.cell.protocol)?.to_string(),
             cell,
@@ -243,12 +243,12 @@ impl Visit {
             clock_origin_ns: self.spec.clock_origin_ns,
             cpu: placement.generator,
         };
-        let mut command = station.command(Path::new("/proc/self/exe"));
+        let mut command = lab_side.command(Path::new("/proc/self/exe"));
         command.arg(LOAD);
         Running::start(command, &spec)
     }
 
-    fn tell<W: Write>(
+    fn notify<W: Write>(
         &self,
         writer: &mut Writer<W>,
         incoming: Incoming,
@@ -268,7 +268,7 @@ impl Visit {
             placement: [placement.describe(), std::mem::take(&mut head.environment.placement)].concat(),
             root: self.entered.is_root(),
         };
-        writer.visit(&head, &incoming.samples, &incoming.frames, &incoming.tcp)?;
+        writer.repetition(&head, &incoming.samples, &incoming.frames, &incoming.tcp)?;
         writer.packets(packets)?;
         incoming.waits.iter().try_for_each(|waits| writer.waits(waits))?;
         writer.done()
@@ -276,14 +276,14 @@ impl Visit {
 }
 
 /// A side of the lab, as the programs know it that run there.
-struct Station<'a> {
+struct LabSide<'a> {
     namespaces: &'a Namespaces,
     side: Side,
     /// Where they are to write the secrets of TLS.
     keys: Option<&'a KeyLog>,
 }
 
-impl Place for Station<'_> {
+impl Place for LabSide<'_> {
     fn command(&self, program: &Path) -> Command {
         let mut command = self.namespaces.command(self.side, program);
         if let Some(keys) = self.keys {
@@ -332,16 +332,16 @@ fn endpoint(server: &StartedSut, protocol: Protocol) -> Result<SocketAddr, Failu
     })
 }
 
-/// What it costs that the ledger had no room for so many packets, if any.
+/// What it costs that the packet log had no room for so many packets, if any.
 fn lacking(unrecorded: u64) -> Option<String> {
     (unrecorded > 0).then(|| {
         format!(
-            "the link's ledger had no room for {unrecorded} packets that were delivered: it is not whole, and connections that only they tell of are not counted"
+            "the link's packet log had no room for {unrecorded} packets that were delivered: it is not whole, and connections that only they tell of are not counted"
         )
     })
 }
 
-/// TCP connections over the link, as far as the ledger has packets of them: all that had room in it, see [`lacking`].
+/// TCP connections over the link, as far as the packet log has packets of them: all that had room in it, see [`lacking`].
 fn hop(packets: &[PacketRecord]) -> u32 {
     let ports = packets.iter().map(|packet| (packet.client_port, packet.server_port));
     ports.filter(|(client, _)| *client != 0).collect::<BTreeSet<_>>().len() as u32
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_visit_warns_of_what_its_ledger_had_no_room_for() {
+    fn a_repetition_warns_of_what_its_packet_log_had_no_room_for() {
         assert_eq!(lacking(0), None);
         assert!(lacking(1).unwrap().contains("no room for 1 packets"));
     }

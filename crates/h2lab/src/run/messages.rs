@@ -1,6 +1,6 @@
 //! What a child (lab, generator) tells its parent over its standard output: framed messages, JSON or postcard.
 //!
-//! Heads are JSON, because a cell holds tagged enumerations; bulk is postcard in chunks, because a visit may have a
+//! Heads are JSON, because a cell holds tagged enumerations; bulk is postcard in chunks, because a repetition may have a
 //! million samples. A child that dies shows as the end of the pipe before [`Message::Done`].
 
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use h2lab_analysis::diagnose::waits::Waits;
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
-use h2lab_model::record::{BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
+use h2lab_model::record::{BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
 use h2lab_model::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary};
 use h2lab_wire::trace::FrameEvent;
 use serde::de::DeserializeOwned;
@@ -19,7 +19,7 @@ use h2lab_lab::sut::SutError;
 use h2lab_lab::topology::TopologyError;
 use h2lab_roles::load::LoadError;
 
-/// How a visit goes, a few times per second.
+/// How a repetition goes, a few times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Seconds since the first request was due.
@@ -94,9 +94,9 @@ impl From<TopologyError> for Failure {
     }
 }
 
-/// All of a visit but its cell and its bulk.
+/// All of a repetition but its cell and its bulk.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct VisitHead {
+pub struct RepetitionHead {
     /// When the first request was due.
     pub started_at: Time,
     /// Every connection.
@@ -110,8 +110,8 @@ pub struct VisitHead {
     /// How the client's sidecar did.
     pub sidecar: Option<SidecarSummary>,
     /// What moved, if the work is bulk.
-    pub bulk: Option<BulkVisit>,
-    /// What the visit was made under.
+    pub bulk: Option<BulkRepetition>,
+    /// What the repetition was made under.
     pub environment: Environment,
     /// Doubts, in sentences.
     pub warnings: Vec<String>,
@@ -123,16 +123,16 @@ pub enum Message {
     /// How it goes.
     Progress(Progress),
     /// The result, without bulk.
-    Head(Box<VisitHead>),
+    Head(Box<RepetitionHead>),
     /// More samples.
     Samples(Vec<Sample>),
     /// More frames.
     Frames(Vec<FrameEvent>),
     /// More ticks of `TCP_INFO`.
     Tcp(Vec<TcpTick>),
-    /// More packets of the ledger.
+    /// More packets of the packet log.
     Packets(Vec<PacketRecord>),
-    /// What slow requests waited for; more than one message adds stories.
+    /// What slow requests waited for; more than one message adds latency breakdowns.
     Waits(Box<Waits>),
     /// It could not be done. Nothing follows.
     Failed(Failure),
@@ -143,8 +143,8 @@ pub enum Message {
 /// Items per bulk message: about 1 MiB.
 const CHUNK: usize = 16_384;
 
-/// Stories per message: they are JSON, since their causes are tagged enumerations, and have a few hundred bytes each.
-const STORIES: usize = 4_096;
+/// Latency breakdowns per message: they are JSON, since their causes are tagged enumerations, and have a few hundred bytes each.
+const MAX_BREAKDOWNS: usize = 4_096;
 
 /// The longest message that a parent accepts.
 const MAX_MESSAGE: u32 = 64 << 20;
@@ -192,20 +192,20 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Tells how it goes.
+    /// Reports how it goes.
     pub fn progress(&mut self, progress: &Progress) -> Result<()> {
         self.json(kind::PROGRESS, progress)
     }
 
-    /// Tells that it could not be done.
+    /// Reports that it could not be done.
     pub fn failed(&mut self, failure: &Failure) -> Result<()> {
         self.json(kind::FAILED, failure)
     }
 
-    /// Tells a whole visit but its ledger of packets and [`Message::Done`].
-    pub fn visit(
+    /// Tells a whole repetition but its packet log and [`Message::Done`].
+    pub fn repetition(
         &mut self,
-        head: &VisitHead,
+        head: &RepetitionHead,
         samples: &[Sample],
         frames: &[FrameEvent],
         tcp: &[TcpTick],
@@ -216,22 +216,22 @@ impl<W: Write> Writer<W> {
         self.bulk(kind::TCP, tcp)
     }
 
-    /// Tells the ledger.
+    /// Tells the packet log.
     pub fn packets(&mut self, packets: &[PacketRecord]) -> Result<()> {
         self.bulk(kind::PACKETS, packets)
     }
 
-    /// Tells what slow requests waited for.
+    /// Reports what slow requests waited for.
     pub fn waits(&mut self, waits: &Waits) -> Result<()> {
-        let mut chunks = waits.stories.chunks(STORIES);
-        let first = Waits { stories: chunks.next().unwrap_or_default().to_vec(), ..waits.clone() };
+        let mut chunks = waits.breakdowns.chunks(MAX_BREAKDOWNS);
+        let first = Waits { breakdowns: chunks.next().unwrap_or_default().to_vec(), ..waits.clone() };
         self.json(kind::WAITS, &first)?;
         chunks.try_for_each(|more| {
-            self.json(kind::WAITS, &Waits { stories: more.to_vec(), ..Waits::default() })
+            self.json(kind::WAITS, &Waits { breakdowns: more.to_vec(), ..Waits::default() })
         })
     }
 
-    /// Tells that all was told.
+    /// Reports that all was told.
     pub fn done(&mut self) -> Result<()> {
         self.frame(kind::DONE, &[])
     }
@@ -270,11 +270,11 @@ fn postcard<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
     postcard::from_bytes(payload).context("the child's message is not what this version of h2lab sends")
 }
 
-/// A visit as it comes in.
+/// A repetition as it comes in.
 #[derive(Debug, Default)]
 pub struct Incoming {
     /// The head, once it has come.
-    pub head: Option<Box<VisitHead>>,
+    pub head: Option<Box<RepetitionHead>>,
     /// Samples so far.
     pub samples: Vec<Sample>,
     /// Frames so far.
@@ -298,7 +298,7 @@ impl Incoming {
             Message::Packets(more) => self.packets.extend(more),
             Message::Waits(more) => match &mut self.waits {
                 None => self.waits = Some(*more),
-                Some(waits) => waits.stories.extend(more.stories),
+                Some(waits) => waits.breakdowns.extend(more.breakdowns),
             },
             Message::Failed(failure) => return Err(failure),
             Message::Progress(_) | Message::Done => {}
@@ -313,7 +313,8 @@ impl Incoming {
         }
     }
 
-    /// Lets `look` see the visit as a record that has this ledger. Nothing is copied: a visit can have a million requests.
+    /// Lets `look` see the repetition as a record that has this packet log. Nothing is copied: a repetition can have a million
+    /// requests.
     pub fn as_record<T>(
         &mut self,
         cell: &h2lab_model::scenario::Cell,
@@ -353,7 +354,7 @@ impl Incoming {
         }
     }
 
-    /// The whole record of a visit to `cell`, and what its slow requests waited for.
+    /// The whole record of a repetition of `cell`, and what its slow requests waited for.
     pub fn finish(
         self,
         cell: h2lab_model::scenario::Cell,
@@ -385,18 +386,18 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_analysis::diagnose::waits::{Kind, Story};
+    use h2lab_analysis::diagnose::waits::{Kind, LatencyBreakdown};
 
     use super::*;
 
     #[test]
-    fn a_visit_survives_the_pipe() {
+    fn a_repetition_survives_the_pipe() {
         let samples = vec![Sample::due(Time::from_millis(3), true); CHUNK + 1];
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
-        let head = VisitHead { started_at: Time::from_millis(1), ..VisitHead::default() };
+        let head = RepetitionHead { started_at: Time::from_millis(1), ..RepetitionHead::default() };
         writer.progress(&Progress { sent: 3, ..Progress::default() }).unwrap();
-        writer.visit(&head, &samples, &[], &[]).unwrap();
+        writer.repetition(&head, &samples, &[], &[]).unwrap();
         writer.done().unwrap();
 
         let mut input = bytes.as_slice();
@@ -412,8 +413,8 @@ mod tests {
     }
 
     #[test]
-    fn stories_survive_the_pipe_however_many_they_are() {
-        let story = Story {
+    fn latency_breakdowns_survive_the_pipe_however_many_they_are() {
+        let breakdown = LatencyBreakdown {
             sample: 0,
             scheduled_at: Time::ZERO,
             completed_at: Time::from_millis(3),
@@ -421,8 +422,10 @@ mod tests {
             intervals: vec![],
             dominant: Kind::Unknown,
         };
-        let stories = (0..=STORIES as u32).map(|sample| Story { sample, ..story.clone() }).collect();
-        let waits = Waits { slower_than_ns: 7, stories, ..Waits::default() };
+        let breakdowns = (0..=MAX_BREAKDOWNS as u32)
+            .map(|sample| LatencyBreakdown { sample, ..breakdown.clone() })
+            .collect();
+        let waits = Waits { slower_than_ns: 7, breakdowns, ..Waits::default() };
         let mut bytes = Vec::new();
         Writer::new(&mut bytes).waits(&waits).unwrap();
         let (mut input, mut incoming) = (bytes.as_slice(), Incoming::default());

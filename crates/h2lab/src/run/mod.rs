@@ -1,6 +1,6 @@
-//! Executes a plan, visit by visit, in child processes, and keeps what was measured.
+//! Executes a plan, repetition by repetition, in child processes, and keeps what was measured.
 //!
-//! Read [`execute`] first: the parent. [`lab`] is the child that makes a visit behind the emulated link, [`generator`]
+//! Read [`execute`] first: the parent. [`lab`] is the child that makes a repetition behind the emulated link, [`generator`]
 //! its child that makes the load. [`commands`] runs programs of the user's in a lab instead.
 
 mod bulk;

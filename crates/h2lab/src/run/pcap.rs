@@ -1,4 +1,4 @@
-//! Packets and ledger joined to a file for Wireshark: what each end of the link sent, what the other got, and why some did
+//! Packets and packet log joined to a file for Wireshark: what each end of the link sent, what the other got, and why some did
 //! not come.
 
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Result;
 use h2lab_link::pcapng;
 use h2lab_link::pcapng::Seen;
-use h2lab_link::{Frame, write_packet};
+use h2lab_link::{IpPacket, write_packet};
 use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 
@@ -32,7 +32,7 @@ pub(super) struct Snapshot<'a> {
     /// Every frame that entered.
     pub packets: &'a Spooled,
     /// What became of each packet.
-    pub ledger: &'a [PacketRecord],
+    pub packet_log: &'a [PacketRecord],
     /// Lines of a key log.
     pub secrets: &'a [u8],
     /// When the run's clock began, in nanoseconds since 1970.
@@ -43,13 +43,13 @@ pub(super) struct Snapshot<'a> {
 
 /// A packet at a place, in the order of time.
 #[derive(Debug, Clone, Copy)]
-struct Sight {
+struct PacketEvent {
     at_ns: u64,
     interface: u32,
     /// Its frame.
     frame: usize,
     segment: u32,
-    /// Where the ledger has it; `None` if that was full.
+    /// Where the packet log has it; `None` if that was full.
     record: Option<u32>,
 }
 
@@ -62,24 +62,24 @@ pub(super) fn write(mut out: impl Write, all: &Snapshot<'_>) -> Result<()> {
     }
     let frames = all.packets.frames();
     // Super-packets have many segments, and those of one pass a place one after the other.
-    let mut at_hand: [Option<(usize, Frame)>; INTERFACES.len()] = Default::default();
+    let mut at_hand: [Option<(usize, IpPacket)>; INTERFACES.len()] = Default::default();
     let mut bytes = Vec::new();
-    for sight in sights(frames, all.ledger) {
-        let slot = &mut at_hand[sight.interface as usize];
+    for event in packet_events(frames, all.packet_log) {
+        let slot = &mut at_hand[event.interface as usize];
         let frame = match slot {
-            Some((frame, bytes)) if *frame == sight.frame => bytes,
-            _ => &mut slot.insert((sight.frame, all.packets.frame(&frames[sight.frame])?)).1,
+            Some((frame, bytes)) if *frame == event.frame => bytes,
+            _ => &mut slot.insert((event.frame, all.packets.frame(&frames[event.frame])?)).1,
         };
         bytes.clear();
-        let record = sight.record.map(|place| &all.ledger[place as usize]);
-        let flipped = record.filter(|_| !sight.is_entry()).and_then(|record| record.marks.corrupt);
-        write_packet(frame.segment(sight.segment), flipped, &mut bytes);
-        let comment = comment(record, sight.is_entry());
+        let record = event.record.map(|place| &all.packet_log[place as usize]);
+        let flipped = record.filter(|_| !event.is_entry()).and_then(|record| record.marks.corrupt);
+        write_packet(frame.segment(event.segment), flipped, &mut bytes);
+        let comment = comment(record, event.is_entry());
         let length = bytes.len() as u32;
         bytes.truncate(all.snaplen.unwrap_or(length) as usize);
         let seen = Seen {
-            interface: sight.interface,
-            at_nanos: all.epoch_ns + sight.at_ns,
+            interface: event.interface,
+            at_nanos: all.epoch_ns + event.at_ns,
             bytes: &bytes,
             length,
             comment: comment.as_deref(),
@@ -95,15 +95,15 @@ pub(super) fn write(mut out: impl Write, all: &Snapshot<'_>) -> Result<()> {
 }
 
 /// Every packet at every place where it was, in the order of time.
-fn sights(frames: &[Kept], ledger: &[PacketRecord]) -> Vec<Sight> {
+fn packet_events(frames: &[Kept], packet_log: &[PacketRecord]) -> Vec<PacketEvent> {
     let key = |place: u32| {
-        let record = &ledger[place as usize];
+        let record = &packet_log[place as usize];
         (record.direction == Direction::Down, record.index)
     };
-    let mut places: Vec<u32> = (0..ledger.len() as u32).collect();
+    let mut places: Vec<u32> = (0..packet_log.len() as u32).collect();
     // Stable: a copy stays behind its original, which has the same index.
     places.sort_by_key(|place| key(*place));
-    let mut sights = Vec::with_capacity(2 * ledger.len());
+    let mut packet_events = Vec::with_capacity(2 * packet_log.len());
     for (frame, kept) in frames.iter().enumerate() {
         let entered = kept.entered;
         let entry = 2 * u32::from(entered.direction == Direction::Down);
@@ -112,22 +112,22 @@ fn sights(frames: &[Kept], ledger: &[PacketRecord]) -> Vec<Sight> {
             let from = places.partition_point(|place| key(*place) < wanted);
             let mine = || places[from..].iter().copied().take_while(|place| key(*place) == wanted);
             let at_ns = entered.at.as_nanos();
-            let first = Sight { at_ns, interface: entry, frame, segment, record: mine().next() };
-            sights.push(first);
-            let delivered = mine().filter(|place| ledger[*place as usize].fate == PacketFate::Delivered);
-            sights.extend(delivered.map(|place| Sight {
-                at_ns: ledger[place as usize].out_at.as_nanos(),
+            let first = PacketEvent { at_ns, interface: entry, frame, segment, record: mine().next() };
+            packet_events.push(first);
+            let delivered = mine().filter(|place| packet_log[*place as usize].fate == PacketFate::Delivered);
+            packet_events.extend(delivered.map(|place| PacketEvent {
+                at_ns: packet_log[place as usize].out_at.as_nanos(),
                 interface: entry + 1,
                 record: Some(place),
                 ..first
             }));
         }
     }
-    sights.sort_by_key(|sight| sight.at_ns);
-    sights
+    packet_events.sort_by_key(|event| event.at_ns);
+    packet_events
 }
 
-impl Sight {
+impl PacketEvent {
     const fn is_entry(&self) -> bool {
         self.interface.is_multiple_of(2)
     }
@@ -136,10 +136,10 @@ impl Sight {
 /// What Wireshark could not know of a packet, before or behind the link.
 fn comment(record: Option<&PacketRecord>, is_entry: bool) -> Option<String> {
     let Some(record) = record else {
-        return Some("the ledger was full: nobody knows whether it was delivered".to_owned());
+        return Some("the packet log was full: nobody knows whether it was delivered".to_owned());
     };
     let marks = record.marks;
-    let told = match record.fate {
+    let rendered = match record.fate {
         PacketFate::InFlight => "still inside when the link ended".to_owned(),
         fate if fate.is_drop() => format!("dropped: {}", fate.name()),
         _ if is_entry => return None,
@@ -156,7 +156,7 @@ fn comment(record: Option<&PacketRecord>, is_entry: bool) -> Option<String> {
             words.join(", ")
         }
     };
-    Some(format!("{told}; packet {} of the {}", record.index, way(record.direction)))
+    Some(format!("{rendered}; packet {} of the {}", record.index, way(record.direction)))
 }
 
 const fn way(direction: Direction) -> &'static str {
@@ -194,12 +194,12 @@ mod tests {
         let marks = Marks { is_copy: true, is_reordered: false, corrupt: Some(3) };
         let changed = PacketRecord { marks, ..RECORD };
         assert_eq!(comment(Some(&changed), true), None, "it entered as it was");
-        let told = comment(Some(&changed), false).unwrap();
+        let rendered = comment(Some(&changed), false).unwrap();
         assert_eq!(
-            told,
+            rendered,
             "corrupt: bit 3 of its payload was flipped, a copy that the link made; packet 7 of the downlink"
         );
         assert_eq!(comment(Some(&RECORD), false), None);
-        assert!(comment(None, true).unwrap().contains("ledger was full"));
+        assert!(comment(None, true).unwrap().contains("packet log was full"));
     }
 }

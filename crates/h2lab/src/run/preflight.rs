@@ -15,7 +15,7 @@ use h2lab_lab::topology;
 use h2lab_lab::topology::{present_sysctls, try_sysctls};
 
 /// Tries what the cells of `plan` set, in a child and in namespaces that are gone afterwards. Most plans set nothing, and
-/// nothing is started. `stop` ends the child; the run then ends at its first visit.
+/// nothing is started. `stop` ends the child; the run then ends at its first repetition.
 pub fn sysctls(plan: &[Cell], stop: &AtomicBool) -> Result<()> {
     let mut wanted: Vec<&Sysctls> = Vec::new();
     for sysctls in plan.iter().map(|cell| &cell.sysctls).filter(|sysctls| !sysctls.is_empty()) {

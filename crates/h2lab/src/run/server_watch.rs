@@ -19,7 +19,7 @@ use h2lab_net::sock_diag::SockDiag;
 /// How often the server's sockets are read. Its retransmissions come in steps of at least a round trip or 200 ms.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// A thread that reads the server's sockets while a visit runs.
+/// A thread that reads the server's sockets while a repetition runs.
 #[derive(Debug)]
 pub struct ServerWatch {
     stop: Arc<AtomicBool>,

@@ -48,7 +48,7 @@ impl TlsTrust {
 /// The work of a generator: `h2lab __load`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorSpec {
-    /// The visit.
+    /// The repetition.
     pub cell: Cell,
     /// Where to connect to.
     pub address: SocketAddr,
@@ -86,10 +86,10 @@ impl GeneratorSpec {
     }
 }
 
-/// The work of a lab: `h2lab __lab`. One visit to a cell behind the emulated link.
+/// The work of a lab: `h2lab __lab`. One repetition of a cell behind the emulated link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabSpec {
-    /// The visit.
+    /// The repetition.
     pub cell: Cell,
     /// Origin of all times, on the monotonic clock.
     pub clock_origin_ns: u64,
@@ -97,6 +97,6 @@ pub struct LabSpec {
     pub logs: PathBuf,
     /// Where files go that are only needed while it lasts.
     pub scratch: PathBuf,
-    /// The file of the visit's packets, if there is to be one.
+    /// The file of the repetition's packets, if there is to be one.
     pub pcap: Option<PathBuf>,
 }

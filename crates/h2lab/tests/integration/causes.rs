@@ -30,12 +30,12 @@ fn dropped(folder: &Path, more: &[&str]) -> (Value, PacketRecord) {
         "-z=2s",
         // Proxies need a while until their connection is as wide as it needs to be.
         "--warmup=1500ms",
-        "--visits=1",
+        "--repetitions=1",
     ];
     let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
     done.assert_measured();
-    let visits = store::read(&folder.join("run")).expect("the run folder is whole").visits;
-    let packets = visits[0].packets.iter();
+    let repetitions = store::read(&folder.join("run")).expect("the run folder is whole").repetitions;
+    let packets = repetitions[0].packets.iter();
     let scripted: Vec<&PacketRecord> = packets.filter(|packet| packet.fate == PacketFate::Scripted).collect();
     assert_eq!(scripted.len(), 1, "{}", done.transcript());
     (done.json()["cells"][0].clone(), *scripted[0])
@@ -50,8 +50,8 @@ fn names(interval: &Value, packet: &PacketRecord) -> bool {
 /// Fails unless the slowest request waited most for the dropped packet, and no request for another one.
 #[track_caller]
 fn assert_named(cell: &Value, packet: &PacketRecord) {
-    let slowest = cell["causes"]["slowest"].as_array().expect("there are stories");
-    let waits = |story: &Value| story["intervals"].as_array().expect("a list").clone();
+    let slowest = cell["causes"]["slowest"].as_array().expect("there are latency breakdowns");
+    let waits = |breakdown: &Value| breakdown["intervals"].as_array().expect("a list").clone();
     let longest = waits(&slowest[0])
         .into_iter()
         .max_by(|a, b| a["ms"].as_f64().unwrap().total_cmp(&b["ms"].as_f64().unwrap()))
@@ -62,22 +62,22 @@ fn assert_named(cell: &Value, packet: &PacketRecord) {
     for interval in slowest.iter().flat_map(waits).filter(|interval| !interval["drop"].is_null()) {
         assert!(names(&interval, packet), "no other packet was lost: {interval:#}");
     }
-    // The parts of a story are all of its time.
-    for story in slowest {
-        let sum: f64 = waits(story).iter().map(|interval| interval["ms"].as_f64().unwrap()).sum();
-        assert!((sum - story["response_ms"].as_f64().unwrap()).abs() < 0.1, "{story:#}");
+    // The parts of a latency breakdown are all of its time.
+    for breakdown in slowest {
+        let sum: f64 = waits(breakdown).iter().map(|interval| interval["ms"].as_f64().unwrap()).sum();
+        assert!((sum - breakdown["response_ms"].as_f64().unwrap()).abs() < 0.1, "{breakdown:#}");
     }
 }
 
 #[test]
-fn the_dropped_packet_is_named_and_the_run_folder_keeps_the_stories() {
+fn the_dropped_packet_is_named_and_the_run_folder_keeps_the_latency_breakdowns() {
     let folder = folder();
     let (cell, packet) = dropped(folder.path(), &[]);
     assert_named(&cell, &packet);
     let run = folder.path().join("run");
     let kept = store::read_waits(&run).expect("they are kept");
     assert_eq!((kept.len(), kept[0].cell, kept[0].repetition), (1, 0, 0));
-    assert_eq!(cell["causes"]["requests"], kept[0].waits.stories.len());
+    assert_eq!(cell["causes"]["requests"], kept[0].waits.breakdowns.len());
     assert!(run.join("waits.parquet").exists());
     let again = run_program(&binary(), folder.path(), &["report", "run", "--json"]);
     assert_eq!(again.json()["cells"][0]["causes"], cell["causes"], "from the folder alone");
@@ -109,7 +109,7 @@ fn numbered(folder: &Path, more: &[&str]) -> (Value, bool) {
         "--loss=0%",
         "-q=200",
         "-z=500ms",
-        "--visits=1",
+        "--repetitions=1",
     ];
     let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
     let captures = fs::read_dir(folder.join("run/pcap")).expect("there are captures");
@@ -120,7 +120,7 @@ fn numbered(folder: &Path, more: &[&str]) -> (Value, bool) {
 }
 
 #[test]
-fn only_a_run_that_is_asked_has_stories_and_numbers_on_its_requests() {
+fn only_a_run_that_is_asked_has_latency_breakdowns_and_numbers_on_its_requests() {
     let [asked, other] = [folder(), folder()];
     let (cell, has_numbers) = numbered(asked.path(), &["--causes"]);
     assert!(has_numbers && !cell["causes"].is_null(), "{cell:#}");

@@ -15,7 +15,7 @@ use crate::support::{folder, h2lab, need};
 struct Graded(Value);
 
 impl Graded {
-    /// Runs all acts with `command`.
+    /// Runs all test cases with `command`.
     #[track_caller]
     fn new(command: &str, more: &[&str]) -> Self {
         let arguments = ["probe", "client", "--json", "--patience", "1500ms", "--run", command];
@@ -63,11 +63,11 @@ fn curl_opens_large_windows_replays_what_was_refused_and_has_no_limit_of_its_own
 #[test]
 fn curl_in_clear_by_prior_knowledge_and_over_http_1_1() {
     let Some(curl) = need("curl") else { return };
-    let acts = ["--act", "interim"];
+    let cases = ["--case", "interim"];
     let clear = format!("{} -q -s --http2-prior-knowledge {{url}}", curl.display());
-    Graded::new(&clear, &acts).assert("pass", &["CLNT101", "CLNT103", "CLNT109"]);
+    Graded::new(&clear, &cases).assert("pass", &["CLNT101", "CLNT103", "CLNT109"]);
     let old = format!("{} -q -s {{url}}", curl.display());
-    let graded = Graded::new(&old, &acts);
+    let graded = Graded::new(&old, &cases);
     graded.assert("unsupported", &["CLNT101"]);
     // What cannot be graded is not played.
     assert_eq!(graded.0["spent"]["requests"], 1, "{:#}", graded.0);
@@ -80,7 +80,7 @@ fn curl_uploads_through_small_windows() {
     let file = folder.path().join("body");
     fs::write(&file, vec![b'.'; 200_000]).expect("a temporary file");
     let command = format!("{} -q -s --cacert {{ca}} -T {} {{url}}", curl.display(), file.display());
-    let graded = Graded::new(&command, &["--tls", "--act", "small-windows"]);
+    let graded = Graded::new(&command, &["--tls", "--case", "small-windows"]);
     graded.assert("pass", &["CLNT119"]);
 }
 
@@ -91,7 +91,7 @@ fn a_daemon_that_the_command_leaves_behind_does_not_live_on() {
     let seconds = 1_000_000 + std::process::id();
     let command =
         format!("setsid sleep {seconds} & {} -q -s --http2-prior-knowledge {{url}}", curl.display());
-    Graded::new(&command, &["--act", "plain"]).assert("pass", &["CLNT101"]);
+    Graded::new(&command, &["--case", "plain"]).assert("pass", &["CLNT101"]);
     let words = format!("sleep\0{seconds}\0");
     let lives = fs::read_dir("/proc")
         .expect("Linux")
@@ -131,11 +131,11 @@ fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
     assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "go");
     // That its callers dial all at once is a race among them, which a quick server lets the first of them win now and then.
     let together =
-        Graded::new(&format!("{command} together"), &["--act", "plain,stream-quota,graceful-goaway"]);
+        Graded::new(&format!("{command} together"), &["--case", "plain,stream-quota,graceful-goaway"]);
     together.assert("fail", &["CLNT105"]);
     // Many at a time begin on a new connection while its SETTINGS come, and some of them go out behind the acknowledgement.
     let command = format!("{} {{url}} 3", client.display());
-    Graded::new(&command, &["--act", "plain,one-stream"]).assert("pass", &["CLNT111"]);
+    Graded::new(&command, &["--case", "plain,one-stream"]).assert("pass", &["CLNT111"]);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_client_that_asks_by_ping_whether_a_silent_server_lives_is_seen_to() {
     let Some(node) = need("node") else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/client_node.js");
     let command = format!("{} {script} {{url}} 3 100", node.display());
-    let graded = Graded::new(&command, &["--act", "black-out"]);
+    let graded = Graded::new(&command, &["--case", "black-out"]);
     graded.assert("pass", &["CLNT116"]);
     // It asks, and does nothing about it that nobody answers.
     graded.assert("fail", &["CLNT115"]);
@@ -177,7 +177,7 @@ fn mistakes_are_named() {
     const USAGE: i32 = 2;
     for (arguments, words) in [
         (&["--run", "curl"][..], "{url}"),
-        (&["--run", "curl {url}", "--act", "nap"], "stream-quota"),
+        (&["--run", "curl {url}", "--case", "nap"], "stream-quota"),
         (&[], "--run"),
         (&["--run", "curl --cacert {ca} {url}"], "--tls"),
         (&["--run", "curl {url}", "-n", "3"], "{urls}"),
@@ -187,7 +187,7 @@ fn mistakes_are_named() {
         assert!(finished.stderr.contains(words), "{}", finished.transcript());
     }
     // A command that is not there is a client that makes no request.
-    let graded = Graded::new("no-such-client {url}", &["--act", "plain"]);
+    let graded = Graded::new("no-such-client {url}", &["--case", "plain"]);
     graded.assert("undecided", &["CLNT101"]);
     let summary = graded.check("CLNT101")["summary"].as_str().unwrap();
     assert!(summary.contains("exit code 127") && summary.contains("not found"), "{summary}");

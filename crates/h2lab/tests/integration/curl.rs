@@ -60,10 +60,10 @@ impl<'a> Curl<'a> {
             Protocol::H3 => ("https", "3", "--http3-only"),
             Protocol::Tcp => unreachable!("curl speaks HTTP"),
         };
-        let told = "%{http_version} %{http_code} %{num_connects}\\n";
+        let report = "%{http_version} %{http_code} %{num_connects}\\n";
         let heads = self.folder.join("heads");
         let mut arguments: Vec<String> =
-            ["-sS", "-k", "-q", "--noproxy", "*", "--max-time", "60", flag, "-w", told, "-D"]
+            ["-sS", "-k", "-q", "--noproxy", "*", "--max-time", "60", flag, "-w", report, "-D"]
                 .map(str::to_owned)
                 .into();
         arguments.push(heads.display().to_string());

@@ -40,7 +40,7 @@ fn record(arguments: &[&str]) -> CellRecord {
     let finished = run_program(&binary(), folder.path(), &arguments);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     let mut run = store::read(&folder.path().join("run")).expect("the run can be read");
-    run.visits.pop().expect("one visit")
+    run.repetitions.pop().expect("one repetition")
 }
 
 fn number(value: &Value) -> f64 {

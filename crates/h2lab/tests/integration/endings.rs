@@ -19,9 +19,9 @@ const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
 const CANNOT: i32 = 4;
 
-/// Requests on one connection after which something happens to the first visit: fewer than a visit sends, more than the
+/// Requests on one connection after which something happens to the first repetition: fewer than a repetition sends, more than the
 /// search for protocols does.
-const IN_THE_FIRST_VISIT: usize = 10;
+const IN_THE_FIRST_REPETITION: usize = 10;
 
 /// A server that speaks HTTP/1.1 only.
 struct Http1 {
@@ -64,15 +64,15 @@ impl Http1 {
         format!("http://{}/", self.address)
     }
 
-    /// Measures it with one visit of a second to each cell, into `out`.
+    /// Measures it with one repetition of a second to each cell, into `out`.
     fn compare(&self, out: &Path, more: &[&str]) -> Finished {
         let (url, out) = (self.url(), format!("--out={}", out.display()));
-        h2lab(&[&["compare", &url, &out, "--json", "-z=1s", "--visits=1"], more].concat())
+        h2lab(&[&["compare", &url, &out, "--json", "-z=1s", "--repetitions=1"], more].concat())
     }
 }
 
 /// Answers each request of a connection, and tells its head.
-fn serve(stream: TcpStream, told: &mut dyn FnMut(String)) -> std::io::Result<()> {
+fn serve(stream: TcpStream, report: &mut dyn FnMut(String)) -> std::io::Result<()> {
     let mut out = stream.try_clone()?;
     let mut lines = BufReader::new(stream).lines();
     loop {
@@ -87,7 +87,7 @@ fn serve(stream: TcpStream, told: &mut dyn FnMut(String)) -> std::io::Result<()>
             }
         }
         out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")?;
-        told(head);
+        report(head);
     }
 }
 
@@ -107,13 +107,13 @@ fn error(finished: &Finished) -> &str {
 
 #[test]
 fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_told() {
-    let server = Http1::start(|answered| answered == IN_THE_FIRST_VISIT);
+    let server = Http1::start(|answered| answered == IN_THE_FIRST_REPETITION);
     let folder = folder();
     let out = folder.path().join("run");
     let finished = server.compare(&out, &["--proto=h1,h1"]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     let document = finished.json();
-    assert_eq!(states(&document).len(), 1, "the second visit was not made\n{}", finished.transcript());
+    assert_eq!(states(&document).len(), 1, "the second repetition was not made\n{}", finished.transcript());
     assert!(
         document["cells"][0]["requests"]["succeeded"].as_u64().unwrap() > 20,
         "{}",
@@ -133,7 +133,7 @@ fn a_folder_that_cannot_be_written_ends_the_run_after_what_was_measured_is_told(
     let parts = out.join("visits");
     // As full as a disk can be: the next table finds no place.
     let server = Http1::start(move |answered| {
-        if answered == IN_THE_FIRST_VISIT {
+        if answered == IN_THE_FIRST_REPETITION {
             fs::remove_dir_all(&parts).expect("the run has begun");
         }
         false
@@ -155,7 +155,7 @@ fn a_wanted_protocol_that_the_server_does_not_speak_is_a_cell_of_its_own() {
     finished.assert_measured();
     assert_eq!(states(&document)[1], ("h2c × 1", "unsupported"), "{}", finished.transcript());
     let reason = document["cells"][1]["reasons"][0].as_str().unwrap();
-    assert!(!reason.is_empty() && document["cells"][1]["visits"] == 0, "{reason}");
+    assert!(!reason.is_empty() && document["cells"][1]["repetitions"] == 0, "{reason}");
     assert_eq!(document["verdicts"][0]["verdict"], "unsupported");
     let text = h2lab(&["report", out.to_str().unwrap()]).stdout;
     let beginning: String = reason.chars().take(20).collect();

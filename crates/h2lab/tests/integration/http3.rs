@@ -166,7 +166,7 @@ fn assert_error(finished: &Finished, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn whoever_does_not_speak_http_3_is_told_from_the_others() {
+fn whoever_does_not_speak_http_3_is_distinguished_from_the_others() {
     // HTTP/1.1 and HTTP/2 are there, over TCP on the port of the same number.
     let over_tcp = Origin::start(&[]);
     let url = format!("https://{}/", over_tcp.tls);
@@ -178,10 +178,10 @@ fn whoever_does_not_speak_http_3_is_told_from_the_others() {
     let finished = h2lab(&["trace", "-k", "--proto=h3", "--json", "--timeout=300ms", &url]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     assert!(finished.stderr.contains("no answer over UDP within 300ms"), "{}", finished.transcript());
-    // A comparison tells which of the protocols are not there.
+    // A comparison says which of the protocols are not there.
     let url = format!("https://{}/", over_tcp.tls);
     let finished =
-        h2lab(&["compare", "-k", "--json", "--proto=h1s,h3", "-q=50", "-z=300ms", "--visits=1", &url]);
+        h2lab(&["compare", "-k", "--json", "--proto=h1s,h3", "-q=50", "-z=300ms", "--repetitions=1", &url]);
     let cells = finished.json()["cells"].as_array().expect("cells").clone();
     let states: Vec<_> = cells.iter().map(|cell| (&cell["protocol"], &cell["state"])).collect();
     assert!(states.contains(&(&"h3".into(), &"unsupported".into())), "{states:?}");
@@ -254,7 +254,7 @@ fn a_trace_spells_frames_and_streams_as_wireshark_does() {
 
 #[test]
 fn clients_over_tls_are_told_of_http_3_and_others_are_not() {
-    let told = |origin: &Origin, protocol| {
+    let report = |origin: &Origin, protocol| {
         let folder = folder();
         let curl = Curl::new(folder.path(), protocol, origin.address(protocol))?;
         let line = format!("alt-svc: h3=\":{}\"\r\n", origin.tls.port());
@@ -262,9 +262,9 @@ fn clients_over_tls_are_told_of_http_3_and_others_are_not() {
     };
     let (with, without) = (origin(&[]).0, Origin::start(&[]));
     for protocol in Protocol::OVER_TCP {
-        let Some(is_told) = told(&with, protocol) else { return };
-        assert_eq!(is_told, protocol.is_tls(), "{protocol}");
-        assert_eq!(told(&without, protocol), Some(false), "{protocol}");
+        let Some(is_reported) = report(&with, protocol) else { return };
+        assert_eq!(is_reported, protocol.is_tls(), "{protocol}");
+        assert_eq!(report(&without, protocol), Some(false), "{protocol}");
     }
 }
 
@@ -351,7 +351,7 @@ fn quic_goes_over_the_emulated_link_and_recovers_what_it_loses() {
         "-c=1",
         "-q=200",
         "-z=1s",
-        "--visits=1",
+        "--repetitions=1",
     ]);
     let document = finished.json();
     let cells: Vec<&Value> = document["cells"].as_array().expect("cells").iter().collect();
@@ -396,7 +396,7 @@ fn caddy_speaks_http_3_behind_the_link() {
         "-c=2",
         "-q=100",
         "-z=500ms",
-        "--visits=1",
+        "--repetitions=1",
     ]);
     let document = finished.json();
     let cell = &document["cells"][0];

@@ -53,7 +53,7 @@ impl Proxy {
             "--out=run",
             "-z=1s",
             "--warmup=0s",
-            "--visits=1",
+            "--repetitions=1",
             "--drain=5s",
             &concurrency,
         ];
@@ -125,8 +125,8 @@ fn limited(proxy: &Proxy, most: u64, cell: &Value) {
         assert!(opened - used <= 1, "a dial serves all that wait: {cell:#}");
     }
     let finding = finding(cell).unwrap_or_else(|| panic!("CONN101 is silent: {cell:#}"));
-    let told = finding["evidence"][0]["value"].as_f64().expect("a number");
-    assert!((LIMIT as f64..=most as f64).contains(&told), "{finding:#}");
+    let report = finding["evidence"][0]["value"].as_f64().expect("a number");
+    assert!((LIMIT as f64..=most as f64).contains(&report), "{finding:#}");
     let settings: Vec<&str> =
         finding["fixes"].as_array().unwrap().iter().filter_map(|fix| fix["setting"].as_str()).collect();
     assert!(settings.iter().any(|setting| setting.contains(proxy.setting)), "{finding:#}");

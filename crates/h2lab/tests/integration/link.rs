@@ -16,8 +16,8 @@ use crate::support::{DEADLINE, Finished, as_nobody, binary, folder, h2lab, need,
 /// A link that any ping sees: RTT 20 ms.
 const DELAY: &str = "--delay=10ms";
 
-/// The cells of a column of the ledger, with the direction and index of each packet.
-fn ledger(text: &str, column: &str) -> Vec<(String, String, String)> {
+/// The cells of a column of the packet log, with the direction and index of each packet.
+fn packet_log(text: &str, column: &str) -> Vec<(String, String, String)> {
     let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<String>>());
     let head = lines.next().expect("a head");
     let place = |name: &str| head.iter().position(|other| other == name).expect("the column is there");
@@ -137,8 +137,8 @@ fn the_same_seed_drops_the_same_packets_and_another_others() {
         let arguments = ["link", "--loss=10%", "--packets=p.csv", "--seed", seed, "--client", client];
         let done = run_program(&binary(), folder.path(), &arguments);
         assert_eq!(done.code, Some(0), "{}", done.transcript());
-        let text = fs::read_to_string(folder.path().join("p.csv")).expect("the ledger is written");
-        let fates = ledger(&text, "fate").into_iter().filter(|(.., fate)| fate == "lost");
+        let text = fs::read_to_string(folder.path().join("p.csv")).expect("the packet log is written");
+        let fates = packet_log(&text, "fate").into_iter().filter(|(.., fate)| fate == "lost");
         fates
             .map(|(direction, index, _)| (direction, index))
             .filter(|(direction, _)| direction == "up")

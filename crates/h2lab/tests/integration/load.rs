@@ -111,8 +111,8 @@ fn https_is_asked_in_http2_and_a_server_without_it_in_http1() {
 #[test]
 fn congestion_control_is_that_of_the_flag_and_one_that_the_kernel_has_not_is_exit_code_4() {
     let origin = Origin::start();
-    let told = load(&["-n1", "--congestion=reno", &origin.clear]);
-    assert_eq!(told["tcp"]["client"]["congestion_control"], "reno");
+    let receiver = load(&["-n1", "--congestion=reno", &origin.clear]);
+    assert_eq!(receiver["tcp"]["client"]["congestion_control"], "reno");
     let finished = attempt(&["-n1", "--congestion=none-such", &origin.clear]);
     assert_error(&finished, 4, &["--congestion none-such", "reno"]);
 }
@@ -174,11 +174,11 @@ fn requests_carry_what_the_flags_say() {
     assert!(!document["command"].to_string().contains("secret"), "{}", document["command"]);
 }
 
-/// A server that answers one request with 200 and tells what it was.
+/// A server that answers one request with 200 and says what it was.
 fn recorder() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = Vec::new();
@@ -189,10 +189,10 @@ fn recorder() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<String>) {
             request.extend_from_slice(&buffer[..n]);
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
-        tell.send(String::from_utf8(request).unwrap()).unwrap();
+        sender.send(String::from_utf8(request).unwrap()).unwrap();
         let _ = stream.read(&mut [0; 16]); // until the client closes
     });
-    (address, told)
+    (address, receiver)
 }
 
 #[test]
@@ -369,11 +369,11 @@ fn a_kept_load_can_be_reported_again_with_the_same_figures_and_without_its_secre
         ["load", "--json", "-n", "60", "-H", "X-Key: hidden", "--out", "run", &origin.clear, &origin.clear];
     let finished = run_program(&binary(), folder.path(), &arguments);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
-    let told = finished.json();
-    assert_eq!(told["run_folder"], "run");
+    let receiver = finished.json();
+    assert_eq!(receiver["run_folder"], "run");
     let again = run_program(&binary(), folder.path(), &["report", "--json", "run"]).json();
     for field in ["requests", "latency_us", "throughput_rps", "protocol", "duration_s"] {
-        assert_eq!(again["cells"][0][field], told[field], "{field}");
+        assert_eq!(again["cells"][0][field], receiver[field], "{field}");
     }
     let head = std::fs::read_to_string(folder.path().join("run/run.json")).unwrap();
     assert!(!head.contains("hidden"), "values of header fields are not kept");
@@ -382,10 +382,14 @@ fn a_kept_load_can_be_reported_again_with_the_same_figures_and_without_its_secre
 #[test]
 fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     let origin = Origin::start();
-    let told = h2lab(&["load", "--no-store", "-q", "50", "-z", "2500ms", &origin.clear]);
-    let lines = told.stderr.lines().filter(|line| line.contains("answered")).count();
-    assert!((1..=3).contains(&lines), "about one a second\n{}", told.transcript());
-    assert!(!told.stderr.contains('\x1b') && !told.stdout.contains('\x1b'), "{}", told.transcript());
+    let receiver = h2lab(&["load", "--no-store", "-q", "50", "-z", "2500ms", &origin.clear]);
+    let lines = receiver.stderr.lines().filter(|line| line.contains("answered")).count();
+    assert!((1..=3).contains(&lines), "about one a second\n{}", receiver.transcript());
+    assert!(
+        !receiver.stderr.contains('\x1b') && !receiver.stdout.contains('\x1b'),
+        "{}",
+        receiver.transcript()
+    );
     let quiet = h2lab(&["load", "--no-store", "--quiet", "-n", "5", &origin.clear]);
     assert_eq!(quiet.stderr, "", "{}", quiet.transcript());
 }
@@ -408,7 +412,7 @@ fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending(
     assert!(percentile("response", "p90") > 50_000.0, "{document:#}");
     assert!(percentile("service", "max") > 50_000.0, "the ten that were under way: {document:#}");
     let samples =
-        store::read(&folder.path().join("run")).expect("the run can be read").visits.remove(0).samples;
+        store::read(&folder.path().join("run")).expect("the run can be read").repetitions.remove(0).samples;
     let most_at_a_time = |from: fn(&Sample) -> Time| {
         let turns = samples.iter().flat_map(|sample| [(from(sample), 1), (sample.completed_at, -1)]);
         let mut turns: Vec<(Time, i32)> = turns.collect();

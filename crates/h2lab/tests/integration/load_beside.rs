@@ -54,13 +54,13 @@ fn start(folder: &Path, url: &str, more: &[&str]) -> Child {
         .expect("the binary is there")
 }
 
-/// Asks until `told` is content with the answer, and returns that.
+/// Asks until `report` is content with the answer, and returns that.
 #[track_caller]
-fn until<T>(mut ask: impl FnMut() -> T, told: impl Fn(&T) -> bool) -> T {
+fn until<T>(mut ask: impl FnMut() -> T, report: impl Fn(&T) -> bool) -> T {
     let end = Instant::now() + DEADLINE;
     loop {
         let answer = ask();
-        if told(&answer) {
+        if report(&answer) {
             return answer;
         }
         assert!(Instant::now() < end, "it never comes to that");
@@ -123,8 +123,8 @@ fn ended(metrics: &BTreeMap<String, f64>, outcome: &str, status: u16) -> f64 {
 fn prometheus_reads_what_the_load_has_done_so_far_and_the_summary_ends_where_it_was() {
     let (folder, (url, release)) = (folder(), withholding());
     let mut process = start(folder.path(), &url, &["--prometheus=0", "--quiet"]);
-    let mut told = BufReader::new(process.stderr.take().expect("it is piped")).lines();
-    let line = told.next().expect("a line").expect("text");
+    let mut report = BufReader::new(process.stderr.take().expect("it is piped")).lines();
+    let line = report.next().expect("a line").expect("text");
     let address = line.strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
     let address = address.unwrap_or_else(|| panic!("{line}"));
     let total =

@@ -14,13 +14,13 @@ const REQUESTS: u64 = 400;
 /// The forms of `-o`.
 const ENDINGS: [&str; 8] = ["csv", "json", "html", "md", "parquet", "hgrm", "hlog", "vegeta.csv"];
 
-/// A load that was told in every form, one in four requests of which is answered 503.
-struct Told {
+/// A load that was described in every form, one in four requests of which is answered 503.
+struct Reports {
     folder: tempfile::TempDir,
     document: Value,
 }
 
-impl Told {
+impl Reports {
     fn load(more: &[&str]) -> Self {
         let (origin, folder) = (Origin::start(&[]), folder());
         let files = ENDINGS.map(|ending| format!("-o=run.{ending}"));
@@ -71,45 +71,45 @@ fn query(folder: &Path, sql: &str) -> Option<Vec<String>> {
 #[test]
 fn vegeta_reads_the_requests_in_its_columns_and_counts_the_same() {
     let Some(vegeta) = need("vegeta") else { return };
-    let told = Told::load(&[]);
+    let reported = Reports::load(&[]);
     let report = |arguments: &[&str]| -> Value {
-        let finished = run_program(&vegeta, told.folder.path(), arguments);
+        let finished = run_program(&vegeta, reported.folder.path(), arguments);
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
         finished.json()
     };
     let all = report(&["report", "--type=json", "run.vegeta.csv"]);
     assert_eq!(
         (&all["requests"], &all["status_codes"]),
-        (&REQUESTS.into(), &told.document["status"]),
+        (&REQUESTS.into(), &reported.document["status"]),
         "{all}"
     );
-    let succeeded = told.number("/requests/succeeded") / REQUESTS as f64;
+    let succeeded = reported.number("/requests/succeeded") / REQUESTS as f64;
     assert_near("success", all["success"].as_f64().expect("a share"), succeeded, 1e-9);
     // Their percentiles are of failures too, ours of successes: those of its two ends are known of both.
-    assert_near("max", all["latencies"]["max"].as_f64().expect("ns"), told.response_ns("max"), 1e-3);
-    let from = told.folder.path().join("run.vegeta.csv");
+    assert_near("max", all["latencies"]["max"].as_f64().expect("ns"), reported.response_ns("max"), 1e-3);
+    let from = reported.folder.path().join("run.vegeta.csv");
     let rows = std::fs::read_to_string(&from).expect("it is there");
     let succeeded: Vec<&str> = rows.lines().filter(|row| row.split(',').nth(1) == Some("200")).collect();
-    std::fs::write(told.folder.path().join("200.csv"), succeeded.join("\n") + "\n").expect("room");
+    std::fs::write(reported.folder.path().join("200.csv"), succeeded.join("\n") + "\n").expect("room");
     let latencies = &report(&["report", "--type=json", "200.csv"])["latencies"];
     let theirs = |name: &str| latencies[name].as_f64().expect("ns");
-    assert_near("mean", theirs("mean"), told.response_ns("mean"), 1e-3);
-    assert_near("max", theirs("max"), told.response_ns("max"), 1e-3);
+    assert_near("mean", theirs("mean"), reported.response_ns("mean"), 1e-3);
+    assert_near("max", theirs("max"), reported.response_ns("max"), 1e-3);
     // Its percentiles are estimates of a t-digest, which in so few results are off by a few ranks.
     for (name, low, high) in [("50th", "min", "p90"), ("95th", "p90", "p99"), ("99th", "p95", "max")] {
-        let (low, high) = (told.response_ns(low), told.response_ns(high));
+        let (low, high) = (reported.response_ns(low), reported.response_ns(high));
         assert!((low..=high).contains(&theirs(name)), "{name}: {} in {low}..{high}", theirs(name));
     }
 }
 
 #[test]
 fn duckdb_reads_the_requests_as_parquet_and_as_a_table_and_finds_the_same_figures() {
-    let told = Told::load(&[]);
-    let of = |sql: &str| query(told.folder.path(), sql);
+    let reported = Reports::load(&[]);
+    let of = |sql: &str| query(reported.folder.path(), sql);
     let Some(counted) = of("SELECT status, count(*) FROM 'run.parquet' GROUP BY 1 ORDER BY 1") else {
         return;
     };
-    let status = |name: &str| told.number(&format!("/status/{name}"));
+    let status = |name: &str| reported.number(&format!("/status/{name}"));
     assert_eq!(counted, [format!("200,{}", status("200")), format!("503,{}", status("503"))]);
     let response = "completed_at_ns - scheduled_at_ns";
     let sql = format!(
@@ -120,18 +120,19 @@ fn duckdb_reads_the_requests_as_parquet_and_as_a_table_and_finds_the_same_figure
     let values: Vec<f64> = rows[0].split(',').map(|value| value.parse().expect("a number")).collect();
     // `--json` has tenths of microseconds.
     for (value, name) in values.iter().zip(["min", "p50", "p99", "max"]) {
-        assert!((value - told.response_ns(name)).abs() <= 100.0, "{name}: {rows:?}");
+        assert!((value - reported.response_ns(name)).abs() <= 100.0, "{name}: {rows:?}");
     }
-    assert_near("n", values[4], told.number("/latency_us/response/n"), 0.0);
+    assert_near("n", values[4], reported.number("/latency_us/response/n"), 0.0);
     let cells = of("SELECT sent, succeeded, failed, n, protocol, round(p50_us - 0.0, 1) FROM 'run.csv'")
         .expect("it is there");
     let [sent, succeeded, failed] =
-        ["sent", "succeeded", "failed"].map(|name| told.number(&format!("/requests/{name}")));
-    let p50 = told.number("/latency_us/response/p50");
+        ["sent", "succeeded", "failed"].map(|name| reported.number(&format!("/requests/{name}")));
+    let p50 = reported.number("/latency_us/response/p50");
     let expected: Vec<String> = [sent, succeeded, failed, succeeded].iter().map(f64::to_string).collect();
     assert!(cells[0].starts_with(&(expected.join(",") + ",h1,")), "{cells:?}");
-    let told_p50: f64 = cells[0].rsplit(',').next().and_then(|value| value.parse().ok()).expect("a number");
-    assert_near("p50_us", told_p50, p50, 1e-3);
+    let reported_p50: f64 =
+        cells[0].rsplit(',').next().and_then(|value| value.parse().ok()).expect("a number");
+    assert_near("p50_us", reported_p50, p50, 1e-3);
 }
 
 /// Of a percentile distribution in `HdrHistogram`'s text: the lines of figures, and how many results it says to have.
@@ -162,24 +163,24 @@ impl Distribution {
 
 #[test]
 fn the_histograms_hold_every_success_and_its_percentiles() {
-    let told = Told::load(&[]);
-    let succeeded = told.number("/requests/succeeded");
-    let log = told.text("hlog");
+    let reported = Reports::load(&[]);
+    let succeeded = reported.number("/requests/succeeded");
+    let log = reported.text("hlog");
     let interval = |tag: &str| {
         let line =
             log.lines().find(|line| line.starts_with(&format!("Tag=h1.{tag},"))).expect("it has a line");
         line.rsplit(',').next().expect("the histogram is last").to_owned()
     };
-    let plotted = Distribution::parse(&told.text("hgrm"));
+    let plotted = Distribution::parse(&reported.text("hgrm"));
     assert_near("results of .hgrm", plotted.total, succeeded, 0.0);
-    assert_near("p100 of .hgrm, ms", plotted.at(1.0) * 1e6, told.response_ns("max"), 2e-3);
+    assert_near("p100 of .hgrm, ms", plotted.at(1.0) * 1e6, reported.response_ns("max"), 2e-3);
     let Some(reader) = need("dump_hdrh") else { return };
     for kind in ["response", "service", "ttfb"] {
-        let finished = run_program(&reader, told.folder.path(), &[interval(kind)]);
+        let finished = run_program(&reader, reported.folder.path(), &[interval(kind)]);
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
         let decoded = Distribution::parse(&finished.stdout);
         assert_near(kind, decoded.total, succeeded, 0.0);
-        let ns = |name: &str| told.number(&format!("/latency_us/{kind}/{name}")) * 1e3;
+        let ns = |name: &str| reported.number(&format!("/latency_us/{kind}/{name}")) * 1e3;
         assert_near("max", decoded.at(1.0), ns("max"), 2e-3);
         // Its rows stand where it likes: the nearest one below and the nearest one above are around ours.
         for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
@@ -193,31 +194,31 @@ fn the_histograms_hold_every_success_and_its_percentiles() {
 
 #[test]
 fn reports_for_people_and_scripts_hold_the_figures_of_json() {
-    let told = Told::load(&[]);
-    let written: Value = serde_json::from_str(&told.text("json")).expect("JSON");
-    assert_eq!(written, told.document, "the file is what stdout has");
-    let failed = told.document["requests"]["failed"].to_string();
-    let row = told.text("md").lines().find(|line| line.starts_with("| h1 |")).map(str::to_owned);
+    let reported = Reports::load(&[]);
+    let written: Value = serde_json::from_str(&reported.text("json")).expect("JSON");
+    assert_eq!(written, reported.document, "the file is what stdout has");
+    let failed = reported.document["requests"]["failed"].to_string();
+    let row = reported.text("md").lines().find(|line| line.starts_with("| h1 |")).map(str::to_owned);
     let row = row.expect("a row of the cell");
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-    // A machine that was too busy is told in the place of the figures, here and in the document alike.
-    match told.document["state"].as_str().expect("a word") {
+    // A machine that was too busy is described in the place of the figures, here and in the document alike.
+    match reported.document["state"].as_str().expect("a word") {
         "ok" => {
-            let p50 = told.response_ns("p50") / 1e6;
+            let p50 = reported.response_ns("p50") / 1e6;
             assert_near("p50 of .md", cells[4].parse().expect("ms"), p50, 0.01);
         }
         state => assert_eq!(cells[4], state),
     }
     assert_eq!(
         (cells[8], cells[9]),
-        (told.document["requests"]["succeeded"].to_string().as_str(), failed.as_str())
+        (reported.document["requests"]["succeeded"].to_string().as_str(), failed.as_str())
     );
     for (ending, words) in
         [("md", "- recorded: full"), ("html", "full: every request"), ("json", "\"record\": \"full\"")]
     {
-        assert!(told.text(ending).contains(words), "{ending}: {words}");
+        assert!(reported.text(ending).contains(words), "{ending}: {words}");
     }
-    let page = told.text("html");
+    let page = reported.text("html");
     assert!(page.contains(&failed) && page.contains("</html>"));
 }
 
@@ -225,18 +226,18 @@ fn reports_for_people_and_scripts_hold_the_figures_of_json() {
 #[test]
 fn what_was_not_kept_one_by_one_is_counted_all_the_same_and_said_to_be_missing() {
     for (level, share) in [("tail", 0.5), ("hist", 0.0)] {
-        let told = Told::load(&["--record", level]);
+        let reported = Reports::load(&["--record", level]);
         assert_eq!(
-            (&told.document["record"], &told.document["requests"]["sent"]),
+            (&reported.document["record"], &reported.document["requests"]["sent"]),
             (&level.into(), &REQUESTS.into())
         );
         let status: u64 =
-            ["200", "503"].iter().map(|code| told.document["status"][code].as_u64().unwrap_or(0)).sum();
+            ["200", "503"].iter().map(|code| reported.document["status"][code].as_u64().unwrap_or(0)).sum();
         assert_eq!(status, REQUESTS);
-        let kept = told.text("vegeta.csv").lines().count() as f64;
+        let kept = reported.text("vegeta.csv").lines().count() as f64;
         assert!(kept <= REQUESTS as f64 * share && (share == 0.0 || kept > 0.0), "{level}: {kept}");
-        assert!(told.text("md").contains(&format!("- recorded: {level}")), "{}", told.text("md"));
-        assert!(told.text("html").contains(&format!("{level}: every request is counted")));
+        assert!(reported.text("md").contains(&format!("- recorded: {level}")), "{}", reported.text("md"));
+        assert!(reported.text("html").contains(&format!("{level}: every request is counted")));
     }
 }
 

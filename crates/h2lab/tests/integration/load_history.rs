@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) {
 fn runs_lists_what_was_kept_in_the_order_in_which_it_began_with_its_figures() {
     let (origin, folder) = (Origin::start(&[]), folder());
     let url = format!("http://{}/", origin.clear);
-    let told: Vec<Value> = ["7", "8"]
+    let report: Vec<Value> = ["7", "8"]
         .map(|seed| {
             let arguments =
                 ["load", "--json", "--quiet", "-n=60", "-c=2", "--seed", seed, "-u=me:secret", &url];
@@ -51,16 +51,16 @@ fn runs_lists_what_was_kept_in_the_order_in_which_it_began_with_its_figures() {
     let listed = run(folder.path(), 0, &["runs", "--json"]).json();
     let runs = listed["runs"].as_array().expect("a list");
     assert_eq!(runs.len(), 2, "{listed:#}");
-    for (listed, told) in runs.iter().zip(&told) {
-        assert_eq!(listed["folder"], told["run_folder"], "the newest is last: next to the prompt");
-        let (cell, p50) = (&listed["cells"][0], &told["latency_us"]["response"]["p50"]);
-        assert_eq!((&cell["protocol"], &cell["failed"]), (&told["protocol"], &0.into()));
+    for (listed, report) in runs.iter().zip(&report) {
+        assert_eq!(listed["folder"], report["run_folder"], "the newest is last: next to the prompt");
+        let (cell, p50) = (&listed["cells"][0], &report["latency_us"]["response"]["p50"]);
+        assert_eq!((&cell["protocol"], &cell["failed"]), (&report["protocol"], &0.into()));
         assert!((cell["p50_us"].as_f64().unwrap() - p50.as_f64().unwrap()).abs() < 0.1, "{cell} {p50}");
-        let [kept, said] = [cell, told].map(|of| of["throughput_rps"].as_f64().expect("a number"));
+        let [kept, said] = [cell, report].map(|of| of["throughput_rps"].as_f64().expect("a number"));
         assert!((kept - said).abs() < 0.01, "{kept} {said}");
     }
     let text = run(folder.path(), 0, &["runs"]).stdout;
-    let newest = told[1]["run_folder"].as_str().expect("it was kept");
+    let newest = report[1]["run_folder"].as_str().expect("it was kept");
     assert!(text.lines().rev().take(4).any(|line| line.contains(newest)), "{text}");
     assert!(!text.contains("secret"), "{text}");
 }
@@ -80,8 +80,12 @@ fn a_damaged_or_empty_folder_is_named_and_hides_no_other() {
     assert_eq!(listed["runs"].as_array().map(Vec::len), Some(1), "{listed:#}");
     let errors = listed["unreadable"].to_string();
     assert!(errors.contains("all/cut/run.json is damaged") && errors.contains("all/empty"), "{errors}");
-    let told = run(folder.path(), 0, &["runs", "--dir=all"]);
-    assert!(told.stdout.contains("all/good") && told.stderr.contains("all/cut"), "{}", told.transcript());
+    let report = run(folder.path(), 0, &["runs", "--dir=all"]);
+    assert!(
+        report.stdout.contains("all/good") && report.stderr.contains("all/cut"),
+        "{}",
+        report.transcript()
+    );
     std::fs::create_dir(folder.path().join("nothing")).expect("room");
     assert!(run(folder.path(), 0, &["runs", "--dir=nothing"]).stdout.contains("No run was kept"));
     let missing = run(folder.path(), 2, &["runs", "--dir=missing"]);
@@ -102,11 +106,11 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
         let document = run(folder.path(), 0, &["report", "--json", first, second]).json();
         document["comparisons"][0]["cells"][0].clone()
     };
-    let told = |first: &str, second: &str| run(folder.path(), 0, &["report", first, second]).stdout;
+    let report = |first: &str, second: &str| run(folder.path(), 0, &["report", first, second]).stdout;
     let (same, slower) = (compared("a", "again"), compared("a", "slow"));
-    let text = told("a", "slow");
+    let text = report("a", "slow");
     assert!(text.contains("the two runs differ in") && text.contains("/delay/200"), "{text}");
-    assert!(told("a", "again").contains("again against a"));
+    assert!(report("a", "again").contains("again against a"));
     if measured != [true, true] {
         // Too busy: then nothing may be claimed, however large the difference is.
         assert_eq!((&slower["real"], &slower["median_verdict"]), (&false.into(), &"invalid".into()));

@@ -21,21 +21,21 @@ fn number(value: &Value) -> u64 {
 fn recorder() -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let tell = tell.clone();
+            let sender = sender.clone();
             std::thread::spawn(move || {
                 let mut buffer = [0; 4096];
                 // Requests are small and come one at a time: each read is one.
                 while let Ok(n @ 1..) = stream.read(&mut buffer) {
-                    let _ = tell.send(String::from_utf8_lossy(&buffer[..n]).into_owned()); // nobody may listen any more
+                    let _ = sender.send(String::from_utf8_lossy(&buffer[..n]).into_owned()); // nobody may listen any more
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"); // or be gone
                 }
             });
         }
     });
-    (address, told)
+    (address, receiver)
 }
 
 /// Five standard deviations of a binomial distribution: one run in a million is outside by chance.

@@ -67,7 +67,7 @@ mod leftovers;
 /// The built-in server, met by clients that are not ours.
 mod origin;
 
-/// `h2lab probe`: limits, readiness, attacks, the gate before them.
+/// `h2lab probe`: limits, readiness, attacks, the target authorization before them.
 mod probe;
 
 /// The same run as root, as a user without any privilege, and where nothing is allowed.

@@ -1,4 +1,4 @@
-//! Packets captured at the link: tshark opens the file decrypted, and it has every packet that the ledger has.
+//! Packets captured at the link: tshark opens the file decrypted, and it has every packet that the packet log has.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,8 +78,8 @@ fn what_curl_and_a_server_said_is_read_and_a_dropped_packet_is_only_where_it_ent
         ("downlink in", "down", "packets_in"),
         ("downlink out", "down", "delivered"),
     ] {
-        let told = document["summary"][way][key].as_u64();
-        assert_eq!(counted.get(name).copied(), told, "{name}: {counted:?}\n{}", done.transcript());
+        let report = document["summary"][way][key].as_u64();
+        assert_eq!(counted.get(name).copied(), report, "{name}: {counted:?}\n{}", done.transcript());
     }
     assert_eq!(statuses(&tshark, &file), [["200"]], "in clear");
 
@@ -106,7 +106,7 @@ fn what_curl_and_a_server_said_is_read_and_a_dropped_packet_is_only_where_it_ent
     assert_eq!(left, ["link.pcapng"], "nothing else is left");
 }
 
-/// A short run of h2 over TLS with `more` arguments: its captures, and its visits.
+/// A short run of h2 over TLS with `more` arguments: its captures, and its repetitions.
 #[track_caller]
 fn captured(folder: &Path, more: &[&str]) -> (Vec<PathBuf>, Vec<CellRecord>) {
     let run = folder.join("run");
@@ -119,28 +119,32 @@ fn captured(folder: &Path, more: &[&str]) -> (Vec<PathBuf>, Vec<CellRecord>) {
         "--delay=5ms",
         "-q=100",
         "-z=500ms",
-        "--visits=1",
+        "--repetitions=1",
     ];
     let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
     done.assert_measured();
     let entries = run.join("pcap").read_dir().expect("there are captures");
     let files = entries.map(|entry| entry.unwrap().path()).collect();
-    let visits = store::read(&run).expect("the run folder is whole").visits;
-    assert!(visits.iter().all(|visit| visit.warnings.is_empty()), "{:?}", visits[0].warnings);
-    (files, visits)
+    let repetitions = store::read(&run).expect("the run folder is whole").repetitions;
+    assert!(
+        repetitions.iter().all(|repetition| repetition.warnings.is_empty()),
+        "{:?}",
+        repetitions[0].warnings
+    );
+    (files, repetitions)
 }
 
-/// Fails unless the file is decrypted and has each packet of the ledger wherever it was.
+/// Fails unless the file is decrypted and has each packet of the packet log wherever it was.
 #[track_caller]
-fn assert_whole(tshark: &Path, file: &Path, visit: &CellRecord) {
+fn assert_whole(tshark: &Path, file: &Path, repetition: &CellRecord) {
     let counted = interfaces(tshark, file);
     for (direction, way) in [(Direction::Up, "uplink"), (Direction::Down, "downlink")] {
-        let mine = || visit.packets.iter().filter(|packet| packet.direction == direction);
+        let mine = || repetition.packets.iter().filter(|packet| packet.direction == direction);
         let delivered = mine().filter(|packet| packet.fate == PacketFate::Delivered).count() as u64;
         assert_eq!(counted[&format!("{way} in")], mine().count() as u64);
         assert_eq!(counted[&format!("{way} out")], delivered);
     }
-    let answered = visit.samples.iter().filter(|sample| sample.status == 200).count();
+    let answered = repetition.samples.iter().filter(|sample| sample.status == 200).count();
     let seen = table(
         tshark,
         file,
@@ -151,13 +155,13 @@ fn assert_whole(tshark: &Path, file: &Path, visit: &CellRecord) {
 }
 
 #[test]
-fn a_run_has_a_file_of_each_visit() {
+fn a_run_has_a_file_of_each_repetition() {
     let Some(tshark) = need("tshark") else { return };
     let folder = folder();
-    let (files, visits) = captured(folder.path(), &["-c=2"]);
-    assert_eq!((files.len(), visits.len()), (1, 1));
+    let (files, repetitions) = captured(folder.path(), &["-c=2"]);
+    assert_eq!((files.len(), repetitions.len()), (1, 1));
     assert!(files[0].ends_with("run/pcap/0000-h2-2.pcapng"), "{files:?}");
-    assert_whole(&tshark, &files[0], &visits[0]);
+    assert_whole(&tshark, &files[0], &repetitions[0]);
 }
 
 #[test]
@@ -167,8 +171,8 @@ fn tls_between_two_proxies_is_decrypted() {
         let folder = folder();
         // Only envoy can be told to hold two connections.
         let more = ["--topology=two-sidecars", "--sidecar", proxy, "-c=1"];
-        let (files, visits) = captured(folder.path(), &more);
-        assert_whole(&tshark, &files[0], &visits[0]);
+        let (files, repetitions) = captured(folder.path(), &more);
+        assert_whole(&tshark, &files[0], &repetitions[0]);
         assert_no_secrets(&folder.path().join("run/logs"));
     }
 }

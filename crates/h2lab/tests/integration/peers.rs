@@ -115,7 +115,7 @@ impl Peer {
         fs::write(documents.path().join("file"), vec![b'f'; FILE]).expect("a temporary file");
         let until = Instant::now() + DEADLINE;
         while Instant::now() < until {
-            // They do not tell which port they took for 0, so they are given one that was free a moment ago.
+            // They do not say which port they took for 0, so they are given one that was free a moment ago.
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
             let address = free.expect("a free port");
             let mut child = Child::spawn(make(documents.path(), address), None).expect("the server starts");

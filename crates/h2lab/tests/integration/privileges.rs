@@ -73,18 +73,19 @@ fn with_nothing_but_net_admin_the_link_loses_and_delays_all_the_same() {
 }
 
 #[test]
-fn the_doctor_names_the_rung() {
+fn the_doctor_names_the_isolation_level() {
     if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
-        let rung = |finished: Finished| (finished.code, finished.json()["rung"].clone());
-        let here = rung(crate::support::h2lab(&["doctor", "--json"]));
+        let isolation_level =
+            |finished: Finished| (finished.code, finished.json()["isolation_level"].clone());
+        let here = isolation_level(crate::support::h2lab(&["doctor", "--json"]));
         assert_eq!(here, (Some(0), if is_root() { "root" } else { "user-namespace" }.into()));
-        assert_eq!(rung(as_nobody(&["doctor", "--json"])).1, "user-namespace");
+        assert_eq!(isolation_level(as_nobody(&["doctor", "--json"])).1, "user-namespace");
         assert_eq!(
-            rung(without_namespaces(",+net_admin", &["doctor", "--json"])),
+            isolation_level(without_namespaces(",+net_admin", &["doctor", "--json"])),
             (Some(0), "reflector".into())
         );
         assert_eq!(
-            rung(without_namespaces("", &["doctor", "--json"])),
+            isolation_level(without_namespaces("", &["doctor", "--json"])),
             (Some(CANNOT), serde_json::Value::Null)
         );
     }

@@ -107,10 +107,10 @@ fn nginx_quota_and_sizes_are_measured_exactly() {
         let quota = checks(&found, "LIMT101").into_iter().find(|check| check["verdict"] == "fail");
         let quota = quota.unwrap_or_else(|| panic!("{found:#}"));
         assert_eq!(quota["fix"][0]["product"], "nginx", "what answered comes first: {quota:#}");
-        let exhibits = quota["evidence"][0]["exhibits"].as_array().expect("frames");
+        let items = quota["evidence"][0]["items"].as_array().expect("frames");
         assert!(
-            exhibits.iter().any(|one| one["seen"].as_str().is_some_and(|seen| seen.starts_with("GOAWAY[0]"))),
-            "{exhibits:#?}"
+            items.iter().any(|one| one["seen"].as_str().is_some_and(|seen| seen.starts_with("GOAWAY[0]"))),
+            "{items:#?}"
         );
         assert_verdict(&found, "LIMT102", "fail"); // abrupt
         assert_verdict(&found, "LIMT103", "pass");
@@ -199,7 +199,7 @@ fn a_response_that_streams_over_both_versions_is_the_same() {
 }
 
 #[test]
-fn a_graceful_goodbye_is_told_from_an_abrupt_one() {
+fn a_graceful_goodbye_is_distinguished_from_an_abrupt_one() {
     for (goaway, verdict) in [("graceful", "pass"), ("abrupt", "fail")] {
         let origin = Origin::start(&["--max-requests-per-connection", "20", "--goaway", goaway]);
         let found = probe(&["--json", &format!("http://{}/", origin.clear)]).json();
@@ -267,9 +267,9 @@ fn what_is_told_to_have_been_sent_is_what_arrives() {
     let origin = Origin::start(&[]);
     let (address, counted) = relay(origin.clear);
     let found = probe(&["--json", &format!("http://{address}/")]).json();
-    let told = found["spent"]["bytes"].as_u64().expect("a number");
+    let report = found["spent"]["bytes"].as_u64().expect("a number");
     let seen = counted.load(Ordering::Relaxed);
-    assert!(seen <= told && told <= 1 << 20, "{seen} bytes arrived, and {told} are told");
+    assert!(seen <= report && report <= 1 << 20, "{seen} bytes arrived, and {report} are told");
     assert!(found["spent"]["received"].as_u64().is_some_and(|n| n > 0), "{}", found["spent"]);
 }
 
@@ -302,9 +302,9 @@ fn ctrl_c_leaves_a_report_of_what_was_checked() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is ours");
     let output = child.wait_with_output().expect("it ends");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(130), "{told}");
-    assert!(told.contains("PROT101") && told.contains("interrupted"), "{told}");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(130), "{report}");
+    assert!(report.contains("PROT101") && report.contains("interrupted"), "{report}");
 }
 
 #[test]

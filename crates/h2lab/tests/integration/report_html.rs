@@ -128,7 +128,7 @@ fn with_script(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_slow_request_tells_its_story_by_click_by_keyboard_and_by_address() {
+fn a_slow_request_tells_its_latency_breakdown_by_click_by_keyboard_and_by_address() {
     let Some(chromium) = need("chromium") else { return };
     let folder = folder();
     let arguments = [
@@ -140,33 +140,33 @@ fn a_slow_request_tells_its_story_by_click_by_keyboard_and_by_address() {
         "--loss=3%",
         "-q=100",
         "-z=1s",
-        "--visits=1",
+        "--repetitions=1",
     ];
     let finished = run_program(&crate::support::binary(), folder.path(), &arguments);
     finished.assert_measured();
     let report = folder.path().join("run/report.html");
-    // What the panel of an open story begins with.
-    let told = |seen: &Seen| -> Option<String> {
+    // What the panel of an open latency breakdown begins with.
+    let reported = |seen: &Seen| -> Option<String> {
         assert!(seen.console.is_empty() && seen.requests.is_empty(), "{:?}", seen.console);
         let heading = seen.document.split("<h4>").nth(1)?.split("</h4>").next()?;
         Some(heading.to_owned())
     };
-    assert_eq!(told(&open(&chromium, &report)), None, "nothing is open until it is asked for");
+    assert_eq!(reported(&open(&chromium, &report)), None, "nothing is open until it is asked for");
     let click =
         "document.querySelectorAll('.mark')[1].dispatchEvent(new MouseEvent('click', {bubbles: true}));";
-    let clicked = told(&open(&chromium, &with_script(&report, "click.html", click))).expect("it is open");
+    let clicked = reported(&open(&chromium, &with_script(&report, "click.html", click))).expect("it is open");
     assert!(clicked.starts_with("slow request: "), "{clicked}");
     let arrow = "const first = document.querySelector('.mark[tabindex=\"0\"]'); first.focus();
                  first.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));";
     let by_key = open(&chromium, &with_script(&report, "arrow.html", arrow));
-    assert_eq!(told(&by_key).as_ref(), Some(&clicked), "the second mark by another way");
-    let address = report.with_file_name("report.html#story-1");
-    assert_eq!(told(&open(&chromium, &address)), Some(clicked));
+    assert_eq!(reported(&by_key).as_ref(), Some(&clicked), "the second mark by another way");
+    let address = report.with_file_name("report.html#breakdown-1");
+    assert_eq!(reported(&open(&chromium, &address)), Some(clicked));
     let escape = format!(
         "{click} document.querySelectorAll('.mark')[1].dispatchEvent(new KeyboardEvent('keydown', {{key: 'Escape', bubbles: true}}));"
     );
     let closed = open(&chromium, &with_script(&report, "escape.html", &escape));
-    let panel = closed.document.split("class=\"story\"").nth(1).and_then(|rest| rest.split('>').next());
+    let panel = closed.document.split("class=\"breakdown\"").nth(1).and_then(|rest| rest.split('>').next());
     assert!(panel.is_some_and(|tag| tag.contains("hidden")), "{panel:?}");
 }
 

@@ -1,4 +1,4 @@
-//! A run that was killed or interrupted, gone on with: every visit once, nothing lost, nothing else measured.
+//! A run that was killed or interrupted, gone on with: every repetition once, nothing lost, nothing else measured.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::leftovers::Watched;
 use crate::support::{DEADLINE, Finished, folder, h2lab};
 
-/// A run of four visits, in the order h1 h2c h2c h1, each of more than two seconds.
-const FOUR_VISITS: [&str; 7] =
-    ["compare", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--visits=2"];
+/// A run of four repetitions, in the order h1 h2c h2c h1, each of more than two seconds.
+const FOUR_REPETITIONS: [&str; 7] =
+    ["compare", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--repetitions=2"];
 
-/// How far into a visit it is killed: within its warm-up or its measured time.
+/// How far into a repetition it is killed: within its warm-up or its measured time.
 const INTO: Duration = Duration::from_millis(700);
 
 /// `run.json`; `None` while there is none.
@@ -23,23 +23,26 @@ fn head(out: &Path) -> Option<Value> {
     serde_json::from_str(&fs::read_to_string(out.join("run.json")).ok()?).ok()
 }
 
-/// Cell and repetition of every visit that is stored, in the order of the file.
+/// Cell and repetition of every repetition that is stored, in the order of the file.
 fn stored(out: &Path) -> Vec<(u64, u64)> {
     let head = head(out).unwrap_or_default();
-    let visits = head["visits"].as_array().cloned().unwrap_or_default();
-    let number = |visit: &Value, key: &str| visit["cell"][key].as_u64().expect("a number");
-    visits.iter().map(|visit| (number(visit, "index"), number(visit, "repetition"))).collect()
+    let repetitions = head["repetitions"].as_array().cloned().unwrap_or_default();
+    let number = |repetition: &Value, key: &str| repetition["cell"][key].as_u64().expect("a number");
+    repetitions
+        .iter()
+        .map(|repetition| (number(repetition, "index"), number(repetition, "repetition")))
+        .collect()
 }
 
-/// Runs `arguments` into `out` and ends it by `signal` in the middle of its second visit; nothing of it is left but the
+/// Runs `arguments` into `out` and ends it by `signal` in the middle of its second repetition; nothing of it is left but the
 /// folder.
 #[track_caller]
-fn ended_in_its_second_visit(arguments: &[&str], out: &Path, signal: Signal) {
+fn ended_in_its_second_repetition(arguments: &[&str], out: &Path, signal: Signal) {
     let out_flag = format!("--out={}", out.display());
     let mut run = Watched::start(&[arguments, &[&out_flag]].concat());
     let until = Instant::now() + DEADLINE;
     while stored(out).is_empty() {
-        assert!(Instant::now() < until, "no visit was stored within {DEADLINE:?}");
+        assert!(Instant::now() < until, "no repetition was stored within {DEADLINE:?}");
         run.look_for(Duration::from_millis(10));
     }
     run.look_for(INTO);
@@ -62,7 +65,7 @@ fn assert_complete(done: &Finished, out: &Path) {
     assert_eq!(head["interrupted"], Value::Bool(false));
     assert!(!out.join("visits").exists(), "the parts are joined");
     let made = stored(out);
-    assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), made.len(), "each visit once: {made:?}");
+    assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), made.len(), "each repetition once: {made:?}");
 }
 
 #[track_caller]
@@ -72,10 +75,10 @@ fn assert_refused(done: &Finished, words: &str) {
 }
 
 #[test]
-fn a_killed_run_is_gone_on_with_and_has_every_visit_once() {
+fn a_killed_run_is_gone_on_with_and_has_every_repetition_once() {
     let parent = folder();
     let out = parent.path().join("killed");
-    ended_in_its_second_visit(&FOUR_VISITS, &out, Signal::KILL);
+    ended_in_its_second_repetition(&FOUR_REPETITIONS, &out, Signal::KILL);
 
     let listed = h2lab(&["runs", "--json", "--dir", parent.path().to_str().expect("UTF-8")]).json();
     assert_eq!(listed["runs"][0]["missing"], 3);
@@ -89,34 +92,43 @@ fn a_killed_run_is_gone_on_with_and_has_every_visit_once() {
 
     let done = resume(&out, &["run", "--json"]);
     assert_complete(&done, &out);
-    assert!(done.stderr.contains("3 of 4 visits to be made"), "{}", done.transcript());
-    assert_eq!(done.stderr.matches(" left\n").count(), 3, "a line per visit made\n{}", done.transcript());
+    assert!(done.stderr.contains("3 of 4 repetitions to be made"), "{}", done.transcript());
+    assert_eq!(
+        done.stderr.matches(" left\n").count(),
+        3,
+        "a line per repetition made\n{}",
+        done.transcript()
+    );
     let document = done.json();
     assert_eq!(document["resumed"].as_array().map(Vec::len), Some(1));
-    assert!(document["cells"].as_array().expect("cells").iter().all(|cell| cell["visits"] == 2));
+    assert!(document["cells"].as_array().expect("cells").iter().all(|cell| cell["repetitions"] == 2));
 
     let uninterrupted = parent.path().join("whole");
     let out_flag = format!("--out={}", uninterrupted.display());
-    let whole = h2lab(&[&FOUR_VISITS[..], &[&out_flag, "--quiet"]].concat());
+    let whole = h2lab(&[&FOUR_REPETITIONS[..], &[&out_flag, "--quiet"]].concat());
     assert_complete(&whole, &uninterrupted);
-    assert!(!whole.stderr.contains(" left") && !whole.stderr.contains("4 visits"), "{}", whole.transcript());
-    assert_eq!(stored(&out), stored(&uninterrupted), "the same visits, in the same order");
+    assert!(
+        !whole.stderr.contains(" left") && !whole.stderr.contains("4 repetitions"),
+        "{}",
+        whole.transcript()
+    );
+    assert_eq!(stored(&out), stored(&uninterrupted), "the same repetitions, in the same order");
 
     assert_refused(&resume(&out, &["run"]), "this run is complete");
 }
 
 #[test]
-fn an_interrupted_run_with_a_torn_visit_measures_that_one_again() {
+fn an_interrupted_run_with_a_torn_repetition_measures_that_one_again() {
     let parent = folder();
     let out = parent.path().join("torn");
-    ended_in_its_second_visit(&FOUR_VISITS, &out, Signal::KILL);
+    ended_in_its_second_repetition(&FOUR_REPETITIONS, &out, Signal::KILL);
     let part = out.join("visits/0000.samples.parquet");
     let whole = fs::read(&part).expect("it is stored");
     fs::write(&part, &whole[..whole.len() / 2]).expect("it is ours");
     let done = resume(&out, &["compare", "--json"]);
     assert_complete(&done, &out);
     assert!(
-        done.stderr.contains("measured again, because it cannot be read: visit 0"),
+        done.stderr.contains("measured again, because it cannot be read: repetition 0"),
         "{}",
         done.transcript()
     );
@@ -128,7 +140,7 @@ fn ctrl_c_says_what_to_type_and_secrets_are_given_again() {
     let parent = folder();
     let out = parent.path().join("secret");
     let secrets = ["-H=x-secret: a", "-d=hello"];
-    ended_in_its_second_visit(&[&FOUR_VISITS[..], &secrets].concat(), &out, Signal::INT);
+    ended_in_its_second_repetition(&[&FOUR_REPETITIONS[..], &secrets].concat(), &out, Signal::INT);
     assert!(out.join("samples.parquet").exists(), "an orderly end joins what there is");
     assert_refused(&resume(&out, &["run"]), "give again -H 'x-secret: …' -d …");
     assert_refused(&resume(&out, &["run", secrets[0], "-d=longer"]), "work.body-bytes was 5, is 6");

@@ -130,7 +130,7 @@ fn a_server_that_never_answers_runs_into_the_timeout_of_every_request() {
 }
 
 #[test]
-fn a_body_that_dribbles_beyond_the_timeout_is_cut_off_by_us() {
+fn a_body_that_trickles_beyond_the_timeout_is_cut_off_by_us() {
     let errors = meet("--timeout=500ms", |stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")?;
         // Until the client is gone.
@@ -213,7 +213,7 @@ fn huge_bodies_arrive_whole() {
         let finished = run_program(&binary(), folder.path(), &arguments);
         let run =
             store::read(&folder.path().join("run")).unwrap_or_else(|_| panic!("{}", finished.transcript()));
-        let bytes: Vec<u64> = run.visits[0].samples.iter().map(|sample| sample.body_bytes).collect();
+        let bytes: Vec<u64> = run.repetitions[0].samples.iter().map(|sample| sample.body_bytes).collect();
         assert_eq!(bytes, [48 << 20; 4], "{protocol}");
     }
 }
@@ -264,15 +264,15 @@ fn sigterm_keeps_and_prints_what_was_measured() {
         .spawn()
         .expect("the binary starts");
     let mut progress = BufReader::new(process.stderr.take().expect("it is piped")).lines();
-    let told = progress.find(|line| line.as_ref().is_ok_and(|line| line.contains("answered")));
-    assert!(told.is_some(), "it has measured something");
+    let report = progress.find(|line| line.as_ref().is_ok_and(|line| line.contains("answered")));
+    assert!(report.is_some(), "it has measured something");
     kill_process(Pid::from_child(&process), Signal::TERM).expect("it runs");
     progress.for_each(drop);
     let output: Finished = process.wait_with_output().expect("it ends").into();
     assert_eq!(output.code, Some(130), "{}", output.transcript());
     assert!(output.stdout.contains("succeeded"), "{}", output.transcript());
     let run = store::read(&folder.path().join("run")).expect("it was kept");
-    assert!(run.interrupted && !run.visits[0].samples.is_empty());
+    assert!(run.interrupted && !run.repetitions[0].samples.is_empty());
 }
 
 #[test]
@@ -305,14 +305,17 @@ fn many_streams_are_held_open_at_once_in_little_memory() {
         ["load", "--quiet", "--out=run", "--proto=h2c", "-m100", "-c", &connections, "-n", &requests, &url];
     let finished = run_program(&binary(), folder.path(), &arguments);
     let run = store::read(&folder.path().join("run")).unwrap_or_else(|_| panic!("{}", finished.transcript()));
-    let visit = &run.visits[0];
-    assert_eq!(visit.samples.iter().filter(|sample| sample.outcome.is_success()).count() as u64, IN_FLIGHT);
-    assert!(visit.connections.iter().all(|connection| connection.requests == 100));
-    assert_eq!(visit.connections.len() as u64, CONNECTIONS);
-    let first_answer = visit.samples.iter().map(|sample| sample.completed_at).min();
-    let waited = visit.samples.iter().filter(|sample| Some(sample.sent_at) < first_answer).count();
+    let repetition = &run.repetitions[0];
+    assert_eq!(
+        repetition.samples.iter().filter(|sample| sample.outcome.is_success()).count() as u64,
+        IN_FLIGHT
+    );
+    assert!(repetition.connections.iter().all(|connection| connection.requests == 100));
+    assert_eq!(repetition.connections.len() as u64, CONNECTIONS);
+    let first_answer = repetition.samples.iter().map(|sample| sample.completed_at).min();
+    let waited = repetition.samples.iter().filter(|sample| Some(sample.sent_at) < first_answer).count();
     println!("{waited} of {IN_FLIGHT} were open when the first was answered");
-    let memory = visit.generator.memory;
+    let memory = repetition.generator.memory;
     println!("{memory:?}");
     let connection = (memory.connected - memory.before) / CONNECTIONS;
     let request = (memory.peak - memory.connected) / IN_FLIGHT;

@@ -153,7 +153,7 @@ fn what_http_2_must_not_say_does_not_reach_the_backend_of_real_proxies() {
 }
 
 #[test]
-fn a_fixture_that_fails_makes_the_exit_code_1_and_is_told_with_its_fix() {
+fn a_fixture_that_fails_makes_the_exit_code_1_and_is_reported_with_its_fix() {
     let Some(_) = need("haproxy") else { return };
     let arguments =
         ["probe", "smuggling", "--fixture", "haproxy-default", "--upgrade-only", "--fail-on", "high"];

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::support::{binary, folder, need, run_program, workspace};
 
-/// RTT 10 ms without loss and with 3 %: the direct way, and the sidecars of three programs, each visit of 600 ms.
+/// RTT 10 ms without loss and with 3 %: the direct way, and the sidecars of three programs, each repetition of 600 ms.
 const SMALL: &str = r#"
 [quick]
-visits = 1
+repetitions = 1
 work.measure = "600ms"
 work.warmup = "200ms"
 work.drain = "400ms"
@@ -78,7 +78,7 @@ fn assert_study(study: &Value, cells: &[Value]) {
         study[list].as_array().unwrap().iter().map(name).collect()
     };
     assert_eq!(names("conditions"), ["RTT 10ms, 0% loss", "RTT 10ms, 3% loss"]);
-    let ways = [
+    let configurations = [
         "direct, h1",
         "direct, h2c × 1",
         "nginx-proxy sidecar, h1",
@@ -88,7 +88,7 @@ fn assert_study(study: &Value, cells: &[Value]) {
         "two envoys, h1",
         "two envoys, h2c × 2",
     ];
-    assert_eq!(names("ways"), ways);
+    assert_eq!(names("configurations"), configurations);
     assert_eq!(study["conditions"][1]["predicted_connections"], 1, "300 requests/s are few");
     let needed = study["needed"].as_array().unwrap();
     assert_eq!(needed.len(), 4 * 2, "four parties, two conditions");
@@ -109,7 +109,11 @@ fn assert_study(study: &Value, cells: &[Value]) {
     let of_haproxys = cells.iter().filter(is_clean).filter(|cell| cell["sidecar"]["name"] == "haproxy");
     assert!(is_said || !of_haproxys.clone().all(|cell| is_sound(&cell)), "{haproxy:#?}");
     if is_said {
-        assert_eq!(haproxy[0]["held"].as_f64(), cell["hop_connections"].as_f64(), "one visit: {haproxy:#?}");
+        assert_eq!(
+            haproxy[0]["held"].as_f64(),
+            cell["hop_connections"].as_f64(),
+            "one repetition: {haproxy:#?}"
+        );
         assert!(haproxy[0]["held"].as_f64() >= Some(1.0), "{haproxy:#?}");
     }
     let is_null = |key: &&str| haproxy[0][*key].is_null();
@@ -119,9 +123,12 @@ fn assert_study(study: &Value, cells: &[Value]) {
         let direct = of("origin", condition);
         assert!(direct.len() == 1 && direct[0]["held"].is_null(), "{direct:#?}");
     }
-    let ways = study["ways"].as_array().unwrap();
+    let configurations = study["configurations"].as_array().unwrap();
     for one in needed {
-        assert!(ways.iter().any(|way| way["parties"] == one["parties"]), "{one:#} is of no way");
+        assert!(
+            configurations.iter().any(|configuration| configuration["parties"] == one["parties"]),
+            "{one:#} is of no way"
+        );
         // HAProxy decides by itself; Envoy was told its number, although there was one only.
         let has = |key: &str| !one[key].is_null();
         match one["parties"].as_str().unwrap() {

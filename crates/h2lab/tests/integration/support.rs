@@ -121,9 +121,9 @@ fn sleeps(pid: i32) -> Option<u64> {
     fs::read_dir(format!("/proc/{pid}/task")).ok()?.map(|thread| of_thread(&thread.ok()?.path())).sum()
 }
 
-/// Arguments of the shortest real measurement: two cells on a clean link, one visit of a second each.
+/// Arguments of the shortest real measurement: two cells on a clean link, one repetition of a second each.
 pub const SHORT_COMPARE: [&str; 8] =
-    ["compare", "--json", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--visits=1"];
+    ["compare", "--json", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--repetitions=1"];
 
 /// A row of `tests/needs.toml`.
 #[derive(Debug, Deserialize)]

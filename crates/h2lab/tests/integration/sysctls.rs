@@ -47,7 +47,7 @@ fn a_table_of_a_scenario_is_an_axis_that_is_told_and_read_back() {
     let place = folder();
     let file = place.path().join("idle.toml");
     let text = format!(
-        "visits = 1\n[work]\nmeasure = '1s'\nrate = 200\n[matrix]\nprotocols = 'h1'\n\
+        "repetitions = 1\n[work]\nmeasure = '1s'\nrate = 200\n[matrix]\nprotocols = 'h1'\n\
          [sysctl.server]\n\"{IDLE}\" = [\"1\", \"0\"]\n"
     );
     fs::write(&file, text).expect("the folder is ours");
@@ -63,13 +63,13 @@ fn a_table_of_a_scenario_is_an_axis_that_is_told_and_read_back() {
     let run: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(out.join("run.json")).expect("stored")).expect("JSON");
     for (place, value) in ["1", "0"].iter().enumerate() {
-        let visit = &run["visits"][place];
-        assert_eq!(visit["cell"]["sysctls"]["server"][IDLE], *value);
-        let read_back = visit["environment"]["sysctls"].as_array().expect("a list");
+        let repetition = &run["repetitions"][place];
+        assert_eq!(repetition["cell"]["sysctls"]["server"][IDLE], *value);
+        let read_back = repetition["environment"]["sysctls"].as_array().expect("a list");
         assert!(read_back.contains(&serde_json::json!([format!("server {IDLE}"), value])), "{read_back:?}");
         assert!(done.stdout.contains(&format!("server {IDLE}={value}")), "{}", done.transcript());
         let cells = fs::read_to_string(&csv).expect("written");
         assert!(cells.contains(&format!(",server {IDLE}={value},")), "{cells}");
     }
-    assert!(run["visits"][0]["environment"]["sysctls"].to_string().contains("tcp_no_metrics_save"));
+    assert!(run["repetitions"][0]["environment"]["sysctls"].to_string().contains("tcp_no_metrics_save"));
 }

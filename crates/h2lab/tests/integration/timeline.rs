@@ -183,8 +183,8 @@ fn along(chain: &str, more: &[&str]) -> Option<Value> {
 #[track_caller]
 fn assert_verdicts(document: &Value, early_hints: &str, push: &str) {
     let hop = &document["hops"][0];
-    let told = (&hop["early_hints"]["verdict"], &hop["push"]["verdict"]);
-    assert_eq!(told, (&early_hints.into(), &push.into()), "{:#}", document["hops"]);
+    let report = (&hop["early_hints"]["verdict"], &hop["push"]["verdict"]);
+    assert_eq!(report, (&early_hints.into(), &push.into()), "{:#}", document["hops"]);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn nginx_takes_a_103_from_behind_for_the_response_and_is_found_broken() {
 }
 
 #[test]
-fn proxies_that_forward_a_103_at_once_are_told_from_those_that_swallow_it() {
+fn proxies_that_forward_a_103_at_once_are_distinguished_from_those_that_swallow_it() {
     for (chain, more, early_hints, push) in [
         ("haproxy", &[][..], "forwarded", "refused"),
         ("caddy", &[], "forwarded", "refused"),
@@ -366,10 +366,10 @@ fn apache_sends_103_with_its_promises_where_it_is_told() {
 #[test]
 fn what_a_study_has_no_use_for_is_refused() {
     let scenario = workspace().join("scenarios/early-push.toml");
-    for (words, told) in [
+    for (words, report) in [
         (&["-X", "POST"][..], "-X/--request is about load"),
         (&["-H", "a: b"], "-H/--header is about load"),
-        (&["--visits", "3"], "--visits is about load"),
+        (&["--repetitions", "3"], "--repetitions is about load"),
         (&["--reconnect-every", "3"], "--reconnect-every is about load"),
         (&["--keep-alive", "1s"], "--keep-alive is about load"),
         (&["--delay", "1ms"], "--delay is about load"),
@@ -378,12 +378,12 @@ fn what_a_study_has_no_use_for_is_refused() {
     ] {
         let finished = h2lab(&[&["run", scenario.to_str().unwrap()], words].concat());
         assert_eq!(finished.code, Some(2), "{}", finished.transcript());
-        assert!(finished.stderr.contains(told), "{told}: {}", finished.transcript());
+        assert!(finished.stderr.contains(report), "{report}: {}", finished.transcript());
     }
 }
 
 #[test]
-fn a_study_tells_which_server_it_could_not_ask_and_goes_on() {
+fn a_study_says_which_server_it_could_not_ask_and_goes_on() {
     if need("haproxy").is_none() {
         return;
     }
@@ -440,7 +440,7 @@ fn a_server_that_does_not_start_costs_the_others_none_of_their_rows() {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_what_to_do() {
-    for (words, told) in [
+    for (words, report) in [
         (&["timeline"][..], "<URL>"),
         (&["timeline", "--hops", "ngnix"], "`ngnix`"),
         (&["timeline", "--hops", "origin,nginx"], "comes last"),
@@ -453,7 +453,7 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
     ] {
         let finished = h2lab(words);
         assert_eq!(finished.code, Some(2), "{}", finished.transcript());
-        assert!(finished.stderr.contains(told), "{}", finished.transcript());
+        assert!(finished.stderr.contains(report), "{}", finished.transcript());
     }
     let nobody = h2lab(&["timeline", "http://127.0.0.1:1/"]);
     assert_eq!(nobody.code, Some(3), "{}", nobody.transcript());

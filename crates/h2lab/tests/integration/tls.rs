@@ -62,7 +62,7 @@ impl Files {
         let mut arguments = vec![
             "compare".to_owned(),
             "--json".to_owned(),
-            "--visits=1".to_owned(),
+            "--repetitions=1".to_owned(),
             "-z=200ms".to_owned(),
             self.flag("--cacert", "ca.pem"),
         ];
@@ -158,15 +158,22 @@ fn later_connections_of_a_run_resume_unless_told_otherwise() {
         for (more, wanted) in [(&[][..], true), (&["--no-tls-resumption"][..], false)] {
             let folder = folder();
             let (out, url) = (folder.path().join("run"), format!("https://{}/", origin.tls));
-            let mut arguments =
-                vec!["compare", "-k", "--visits=1", "-z=300ms", "-q=200", "--out", out.to_str().unwrap()];
+            let mut arguments = vec![
+                "compare",
+                "-k",
+                "--repetitions=1",
+                "-z=300ms",
+                "-q=200",
+                "--out",
+                out.to_str().unwrap(),
+            ];
             let proto = format!("--proto={protocol}");
             arguments.extend([&proto, &url].map(String::as_str));
             arguments.extend(more);
             let finished = h2lab(&arguments);
             finished.assert_measured();
             let run = store::read(&out).expect("a run folder");
-            let resumed: Vec<_> = run.visits[0].connections.iter().map(|one| one.tls_resumed).collect();
+            let resumed: Vec<_> = run.repetitions[0].connections.iter().map(|one| one.tls_resumed).collect();
             assert!(resumed.len() > 2, "{resumed:?}");
             assert_eq!(resumed[0], Some(false), "the first has nothing to resume");
             assert_eq!(resumed.contains(&Some(true)), wanted, "{protocol} {more:?}: {resumed:?}");

@@ -8,7 +8,7 @@ use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need};
 
 /// Requests of a look at a clean link. At 200/s and a round trip of 40 ms eight are in flight at a time.
 const LOOK: [&str; 7] =
-    ["compare", "--json", "--loss=0%", "--delay=20ms", "-q=200", "-z=400ms", "--visits=1"];
+    ["compare", "--json", "--loss=0%", "--delay=20ms", "-q=200", "-z=400ms", "--repetitions=1"];
 
 /// The cells of a look with `more` arguments, by label.
 #[track_caller]
@@ -144,8 +144,8 @@ fn what_a_sidecar_cannot_is_unsupported_with_the_reason_and_the_rest_is_measured
         assert_answered(&cells[0]);
         assert_answered(&cells[1]);
         assert_eq!(cells[2]["state"], "unsupported");
-        let told = cells[2]["reasons"][0].as_str().unwrap_or_default();
-        assert!(told.contains(reason), "{told}");
+        let report = cells[2]["reasons"][0].as_str().unwrap_or_default();
+        assert!(report.contains(reason), "{report}");
     }
 }
 
@@ -164,8 +164,8 @@ fn a_server_that_is_absent_is_unsupported_with_the_line_that_installs_it_unless_
     let cells = cells(&on_a_bare_machine(&["--origin=origin,envoy", "--proto=h1"]));
     assert_answered(&cells[0]);
     assert_eq!(cells[1]["state"], "unsupported");
-    let told = cells[1]["reasons"][0].as_str().unwrap_or_default();
-    assert!(told.contains(line), "{told}");
+    let report = cells[1]["reasons"][0].as_str().unwrap_or_default();
+    assert!(report.contains(line), "{report}");
 
     let alone = on_a_bare_machine(&["--topology=sidecar", "--sidecar=envoy", "--proto=h1"]);
     assert_eq!(alone.code, Some(4), "{}", alone.transcript());

@@ -23,13 +23,13 @@ use serde_json::Value;
 use crate::support::{DEADLINE, Finished, binary, folder, need};
 
 /// A frame as both have it: type, flags, stream, length.
-type Frame = (u8, u8, u32, u32);
+type SeenFrame = (u8, u8, u32, u32);
 
 /// What may cross when all requests are answered.
 const CONTROL: [FrameKind; 3] = [FrameKind::SETTINGS, FrameKind::WINDOW_UPDATE, FrameKind::GOAWAY];
 
 /// The frames of each connection, by our port, in each direction in their order.
-type Conversations = BTreeMap<u16, [Vec<Frame>; 2]>;
+type Conversations = BTreeMap<u16, [Vec<SeenFrame>; 2]>;
 
 const fn side(direction: Direction) -> usize {
     match direction {
@@ -142,7 +142,7 @@ fn flow(row: &[String], server: SocketAddr) -> (u16, Direction) {
 }
 
 /// The frames of a packet, from its columns.
-fn frames(columns: &[&str]) -> Vec<Frame> {
+fn frames(columns: &[&str]) -> Vec<SeenFrame> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).expect("a number"),
         None => text.parse().expect("a number"),
@@ -159,10 +159,10 @@ fn frames(columns: &[&str]) -> Vec<Frame> {
 }
 
 /// What the Tap recorded.
-fn recorded(visit: &CellRecord) -> Conversations {
+fn recorded(repetition: &CellRecord) -> Conversations {
     let mut recorded = Conversations::new();
-    for frame in &visit.frames {
-        let port = visit.connections[frame.connection as usize].local_port;
+    for frame in &repetition.frames {
+        let port = repetition.connections[frame.connection as usize].local_port;
         let frames = &mut recorded.entry(port).or_default()[side(frame.direction)];
         frames.push((frame.kind.0, frame.flags, frame.stream.0, frame.length));
     }
@@ -178,12 +178,14 @@ fn compare(
 ) -> CellRecord {
     let scheme = if protocol.is_tls() { "https" } else { "http" };
     let mut command = capture.inside(&binary());
-    command.args(["compare", "-k", "--visits=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500"]).args(more);
+    command
+        .args(["compare", "-k", "--repetitions=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500"])
+        .args(more);
     command.arg(format!("--proto={protocol}")).arg("--out").arg(out);
     command.arg(format!("{scheme}://{server}{path}")).env("SSLKEYLOGFILE", keys);
     let finished: Finished = command.output().expect("nsenter starts").into();
     finished.assert_measured();
-    store::read(out).expect("a run folder").visits.swap_remove(0)
+    store::read(out).expect("a run folder").repetitions.swap_remove(0)
 }
 
 /// Uploads of 40 kB that are echoed, with a field too long for one HEADERS; the server ends connections by
@@ -202,13 +204,14 @@ fn agree_on(protocol: Protocol) {
     fs::write(&keys, "").expect("a temporary file");
     let long = format!("-H=X-Long: {}", "~".repeat(17_000));
     let uploads = ["-X=POST", "--body-bytes=40k", &long];
-    let visit = compare(&capture, (server, protocol, "/echo"), (&keys, &out), &uploads);
+    let repetition = compare(&capture, (server, protocol, "/echo"), (&keys, &out), &uploads);
     let seen = capture.decode(server, protocol, &keys);
 
-    assert!(visit.connections.len() > 2, "{} connections", visit.connections.len());
-    let resumed = visit.connections.iter().filter(|connection| connection.tls_resumed == Some(true)).count();
+    assert!(repetition.connections.len() > 2, "{} connections", repetition.connections.len());
+    let resumed =
+        repetition.connections.iter().filter(|connection| connection.tls_resumed == Some(true)).count();
     assert_eq!(resumed > 0, protocol.is_tls(), "secrets of resumed sessions are logged too");
-    let [up, down] = agreed(&visit, seen);
+    let [up, down] = agreed(&repetition, seen);
     for kind in [FrameKind::HEADERS, FrameKind::DATA, FrameKind::SETTINGS, FrameKind::CONTINUATION] {
         assert!(up[usize::from(kind.0)] > 0, "{protocol}: no {kind} went up: {up:?}");
     }
@@ -218,14 +221,14 @@ fn agree_on(protocol: Protocol) {
 }
 
 /// Fails unless tshark has `seen` what was recorded; how many frames of each kind that was in each direction.
-fn agreed(visit: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
+fn agreed(repetition: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
     // The record of a connection that is open at the end of its cell is closed before we take our leave, and the server
     // may still be acknowledging SETTINGS on one that was just made.
     let is_open = |connection: &&ConnectionRecord| connection.closed == CloseReason::Cell;
-    let open: Vec<u16> = visit.connections.iter().filter(is_open).map(|one| one.local_port).collect();
+    let open: Vec<u16> = repetition.connections.iter().filter(is_open).map(|one| one.local_port).collect();
     let (mut kinds, mut late) = ([[0; 10]; 2], 0);
-    for (port, ours) in recorded(visit) {
-        let may_follow = |frame: Frame| open.contains(&port) && CONTROL.contains(&FrameKind(frame.0));
+    for (port, ours) in recorded(repetition) {
+        let may_follow = |frame: SeenFrame| open.contains(&port) && CONTROL.contains(&FrameKind(frame.0));
         let mut theirs = seen.remove(&port).unwrap_or_else(|| panic!("tshark knows no connection of {port}"));
         for (k, (ours, theirs)) in ours.iter().zip(&mut theirs).enumerate() {
             let rest = theirs.split_off(ours.len().min(theirs.len()));
@@ -277,18 +280,18 @@ fn agree_on_trailers(protocol: Protocol) {
     let server = NGHTTPD.parse().expect("an address");
     let (keys, out) = (folder.path().join("keys"), folder.path().join("run"));
     fs::write(&keys, "").expect("a temporary file");
-    let visit = compare(&capture, (server, protocol, "/file"), (&keys, &out), &[]);
-    assert!(visit.samples.len() > 50, "{} requests", visit.samples.len());
+    let repetition = compare(&capture, (server, protocol, "/file"), (&keys, &out), &[]);
+    assert!(repetition.samples.len() > 50, "{} requests", repetition.samples.len());
     let seen = capture.decode(server, protocol, &keys);
     // What is compared below has them: two HEADERS on a stream, of which the second one ends it.
-    let trailers = |frames: &[Frame]| {
-        let ending = |frame: &&Frame| (frame.0, frame.1 & flag::END_STREAM) == (FrameKind::HEADERS.0, 1);
+    let trailers = |frames: &[SeenFrame]| {
+        let ending = |frame: &&SeenFrame| (frame.0, frame.1 & flag::END_STREAM) == (FrameKind::HEADERS.0, 1);
         frames.iter().filter(ending).count()
     };
-    let came: usize = recorded(&visit).values().map(|[_, down]| trailers(down)).sum();
-    assert_eq!(came, visit.samples.len(), "{protocol}: trailers behind every body");
-    let [up, down] = agreed(&visit, seen).map(|kinds| kinds[usize::from(FrameKind::HEADERS.0)] as usize);
-    assert_eq!((up, down), (visit.samples.len(), 2 * visit.samples.len()), "{protocol}");
+    let came: usize = recorded(&repetition).values().map(|[_, down]| trailers(down)).sum();
+    assert_eq!(came, repetition.samples.len(), "{protocol}: trailers behind every body");
+    let [up, down] = agreed(&repetition, seen).map(|kinds| kinds[usize::from(FrameKind::HEADERS.0)] as usize);
+    assert_eq!((up, down), (repetition.samples.len(), 2 * repetition.samples.len()), "{protocol}");
 }
 
 #[test]

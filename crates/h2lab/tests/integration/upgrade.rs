@@ -15,8 +15,8 @@ fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
     let program = need("curl")?;
     let folder = folder();
     let common = ["-sS", "-q", "--noproxy", "*", "--max-time", "60", "-o", "body"];
-    let told = ["-w", "%{http_version} %{http_code}"];
-    let finished = run_program(&program, folder.path(), &[&common[..], &told, arguments].concat());
+    let report = ["-w", "%{http_version} %{http_code}"];
+    let finished = run_program(&program, folder.path(), &[&common[..], &report, arguments].concat());
     assert_eq!(finished.code, Some(0), "{arguments:?}: {}", finished.transcript());
     let (version, status) = finished.stdout.split_once(' ').expect("two words");
     let body = fs::read(folder.path().join("body")).unwrap_or_default();
@@ -26,7 +26,16 @@ fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
 /// A short live measurement of `path` at `address` over h2c that begins by upgrade.
 fn measure(address: SocketAddr, path: &str) -> Finished {
     let url = format!("http://{address}{path}");
-    h2lab(&["compare", "--json", "--proto=h2c", "--h2c-mode=upgrade", "-q=200", "-z=1s", "--visits=1", &url])
+    h2lab(&[
+        "compare",
+        "--json",
+        "--proto=h2c",
+        "--h2c-mode=upgrade",
+        "-q=200",
+        "-z=1s",
+        "--repetitions=1",
+        &url,
+    ])
 }
 
 #[test]
@@ -132,7 +141,7 @@ fn our_client_behind_the_emulated_link_upgrades_too() {
         "--loss=0%",
         "-q=200",
         "-z=1s",
-        "--visits=1",
+        "--repetitions=1",
     ]);
     finished.assert_measured();
     let cell = &finished.json()["cells"][0];

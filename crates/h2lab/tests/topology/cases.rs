@@ -216,8 +216,8 @@ fn each_side_has_its_own_sysctls_and_other_programs_see_them() {
     let namespaces = lab(&TopologySpec { sysctls, ..TopologySpec::default() });
     assert_eq!(shown_to_cat(&namespaces, Side::Server, NAME), "0");
     assert_eq!(shown_to_cat(&namespaces, Side::Client, NAME), "1", "the kernel's default");
-    let told: Vec<&String> = namespaces.sysctls().iter().map(|(name, _)| name).collect();
-    assert!(told.contains(&&format!("server {NAME}")) && !told.contains(&&format!("client {NAME}")));
+    let report: Vec<&String> = namespaces.sysctls().iter().map(|(name, _)| name).collect();
+    assert!(report.contains(&&format!("server {NAME}")) && !report.contains(&&format!("client {NAME}")));
 }
 
 /// After what time without an acknowledgement the kernel sends again, in microseconds (`tcpi_rto`).

@@ -21,11 +21,11 @@ use h2lab_link::LinkSpec;
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
-    FleetJob, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Stage, Trust, Waits,
+    FleetJob, FleetPlan, FleetTimeouts, PairRecord, PairState, Pairing, Server, ServerPlace, Stage, Trust,
 };
 use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_net::process::run;
-use h2lab_roles::fleet::{Way, drive};
+use h2lab_roles::fleet::{TransportKind, drive};
 use h2lab_transfer::Sizes;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,9 +39,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A network namespace that is no end of the link.
 #[derive(Clone)]
-struct Home(Arc<OwnedFd>);
+struct Netns(Arc<OwnedFd>);
 
-impl Home {
+impl Netns {
     fn new() -> Self {
         let made = std::thread::spawn(|| {
             // SAFETY: no flag here separates file descriptors.
@@ -79,23 +79,23 @@ fn ip(mut command: Command, words: &str) {
     assert!(status.success(), "ip {words}: {said}");
 }
 
-/// Connects `home` with the server's end of the link: it has 10.9.`n`.1, the other end 10.9.`n`.2.
-fn connect(namespaces: &Namespaces, home: &Home, n: u8) {
+/// Connects `netns` with the server's end of the link: it has 10.9.`n`.1, the other end 10.9.`n`.2.
+fn connect(namespaces: &Namespaces, netns: &Netns, n: u8) {
     let at_server = || namespaces.command(Side::Server, "ip");
-    ip(at_server(), &format!("link add to-{n} type veth peer name eth0 netns {}", home.path()));
+    ip(at_server(), &format!("link add to-{n} type veth peer name eth0 netns {}", netns.path()));
     ip(at_server(), &format!("addr add 10.9.{n}.2/24 dev to-{n}"));
     ip(at_server(), &format!("link set to-{n} up"));
-    ip(home.command("ip"), &format!("addr add 10.9.{n}.1/24 dev eth0"));
-    ip(home.command("ip"), "link set eth0 up");
-    ip(home.command("ip"), &format!("route add default via 10.9.{n}.2"));
+    ip(netns.command("ip"), &format!("addr add 10.9.{n}.1/24 dev eth0"));
+    ip(netns.command("ip"), "link set eth0 up");
+    ip(netns.command("ip"), &format!("route add default via 10.9.{n}.2"));
     ip(namespaces.command(Side::Client, "ip"), &format!("route add 10.9.{n}.0/24 via 10.9.0.2"));
 }
 
 /// `command`, which leads to `sh`, as an agent that has written its number to `file` before.
-fn agent(mut command: Command, file: &Path) -> Way {
+fn agent(mut command: Command, file: &Path) -> TransportKind {
     let program = std::env::current_exe().unwrap();
     command.args(["-c", "echo $$ > \"$0\"; exec \"$1\""]).arg(file).arg(program).env(AGENT, "1");
-    Way::Command(command)
+    TransportKind::Command(command)
 }
 
 fn job() -> FleetJob {
@@ -112,7 +112,7 @@ fn job() -> FleetJob {
         clients: vec!["A".to_owned(), "B".to_owned()],
         servers: vec![server("C", "10.9.0.2"), server("D", "10.9.2.1")],
         concurrency: wish.concurrency,
-        plan: Plan::make(&wish).unwrap(),
+        plan: FleetPlan::make(&wish).unwrap(),
         protocol: Protocol::H2c,
         sizes: Sizes::Fixed(1 << 40),
         duration: Duration::from_secs(3),
@@ -122,7 +122,7 @@ fn job() -> FleetJob {
         congestion: None,
         trust: Trust::default(),
         seed: 1,
-        waits: Waits { setup: Duration::from_secs(60), grace: Duration::from_secs(4) },
+        waits: FleetTimeouts { setup: Duration::from_secs(60), grace: Duration::from_secs(4) },
     }
 }
 
@@ -131,7 +131,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     if !rustix::process::geteuid().is_root() {
         keep_network_rights().unwrap();
     }
-    let (b, d) = (Home::new(), Home::new());
+    let (b, d) = (Netns::new(), Netns::new());
     connect(&namespaces, &b, 1);
     connect(&namespaces, &d, 2);
     namespaces.within(Side::Server, || fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap().unwrap();
@@ -148,12 +148,12 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     let job = job();
     let latest = job.duration + job.waits.grace;
     let (mut waited, mut is_killed) = (Duration::ZERO, false);
-    let record = drive(job, ways, &AtomicBool::new(false), &mut |conductor, _| {
-        if let Stage::Running { start, until, .. } = conductor.stage() {
+    let record = drive(job, ways, &AtomicBool::new(false), &mut |coordinator, _| {
+        if let Stage::Running { start, until, .. } = coordinator.stage() {
             waited = until.since(start);
         }
         // In the middle: all four are under way.
-        if !is_killed && (0..4).all(|pair| conductor.bytes_of(pair) > 0) {
+        if !is_killed && (0..4).all(|pair| coordinator.bytes_of(pair) > 0) {
             let pid = fs::read_to_string(file("B")).unwrap().trim().parse().unwrap();
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
             is_killed = true;
@@ -161,7 +161,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     })
     .unwrap();
     assert!(is_killed, "{record:#?}");
-    // That it ends then, whoever is silent, is shown in virtual time: `conductor::tests`.
+    // That it ends then, whoever is silent, is shown in virtual time: `coordinator::tests`.
     assert_eq!(waited, latest);
 
     let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();

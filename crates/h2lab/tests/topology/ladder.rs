@@ -1,4 +1,4 @@
-//! The rung below namespaces: `CAP_NET_ADMIN` in the network namespace that one is in, and nothing else.
+//! The isolation level below namespaces: `CAP_NET_ADMIN` in the network namespace that one is in, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use h2lab_lab::topology::doctor::{examine, rung};
-use h2lab_lab::topology::{Mechanism, Namespaces, Rung, Side, TopologyError, TopologySpec, enter};
+use h2lab_lab::topology::doctor::{examine, isolation_level};
+use h2lab_lab::topology::{IsolationLevel, Mechanism, Namespaces, Side, TopologyError, TopologySpec, enter};
 use h2lab_link::LinkSpec;
 use h2lab_model::scenario::Sysctls;
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,7 +33,7 @@ fn on_such_a_machine(mark: &str) {
 /// The lab that is possible here.
 fn reflected(spec: &TopologySpec) -> Result<Namespaces, TopologyError> {
     let entered = enter().unwrap();
-    assert_eq!(entered.rung, Rung::Reflector);
+    assert_eq!(entered.isolation_level, IsolationLevel::Reflector);
     assert!(entered.refusal.as_deref().is_some_and(|why| why.contains("namespace")), "{entered:?}");
     let (mechanism, instead_of) = (entered.mechanism(), entered.refusal);
     Namespaces::create(&TopologySpec { mechanism, instead_of, ..spec.clone() })
@@ -83,7 +83,7 @@ pub fn with_nothing_but_net_admin_both_ends_share_a_namespace() {
         Ok(_) => {
             let examination = examine().unwrap();
             let checks = examination.root.or(examination.user).unwrap();
-            assert_eq!(rung(&checks), Some(Rung::Reflector), "{checks:?}");
+            assert_eq!(isolation_level(&checks), Some(IsolationLevel::Reflector), "{checks:?}");
         }
     }
 }
@@ -108,7 +108,7 @@ pub fn killing_a_reflected_lab_leaves_nothing_behind() {
             let mut line = String::new();
             BufReader::new(lab.stdout.take().unwrap()).read_line(&mut line).unwrap();
             assert_eq!(line.trim(), "ready");
-            // The process that was started, the keeper, the lab, two shells, and what they started so far.
+            // The process that was started, the subreaper, the lab, two shells, and what they started so far.
             assert!(marked(&mark).len() >= 5 && has_devices(), "{:?}", marked(&mark));
             kill_process(Pid::from_child(&lab), Signal::KILL).unwrap();
             lab.wait().unwrap();

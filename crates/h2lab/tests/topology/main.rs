@@ -166,12 +166,12 @@ fn run_one(program: &Path, work: Work) -> bool {
     let by = work.mechanism.map_or(String::new(), |mechanism| format!(", {}", mechanism.name()));
     let seconds = start.elapsed().as_secs_f64();
     println!("test {} ({}{by}) ... {verdict} ({seconds:.1} s)", work.case.name, work.user.name());
-    let told = String::from_utf8_lossy(&output.stdout);
+    let report = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        println!("{told}{}", String::from_utf8_lossy(&output.stderr));
+        println!("{report}{}", String::from_utf8_lossy(&output.stderr));
     }
     // `cargo xtask verify` shows them.
-    told.lines().filter(|line| line.starts_with("figure: ")).for_each(|figure| println!("{figure}"));
+    report.lines().filter(|line| line.starts_with("figure: ")).for_each(|figure| println!("{figure}"));
     output.status.success()
 }
 

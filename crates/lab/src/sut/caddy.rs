@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_kept_outside_of_its_folder_and_tls_upstream_is_told_apart() {
+    fn nothing_is_kept_outside_of_its_folder_and_tls_upstream_is_distinguished() {
         for (protocol, version, is_tls) in [
             (Protocol::H1, "1.1", false),
             (Protocol::H1s, "1.1", true),

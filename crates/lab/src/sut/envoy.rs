@@ -68,8 +68,8 @@ impl Sut for Envoy {
         .map(str::to_owned)
         .into();
         if let Some(path) = &options.key_log {
-            tell_secrets(&mut config, path);
-            // They are written as logs of requests are: the default of 10 s would lose those of a short visit.
+            pass_secrets(&mut config, path);
+            // They are written as logs of requests are: the default of 10 s would lose those of a short repetition.
             arguments.extend(["--file-flush-interval-msec", "50"].map(str::to_owned));
         }
         let check = ["--mode", "validate", "-c", CONFIG].map(str::to_owned).into();
@@ -107,15 +107,15 @@ impl Sut for Envoy {
 }
 
 /// Has every TLS connection write its secrets to this file, those of clients and those of the upstream.
-fn tell_secrets(config: &mut Value, path: &Path) {
+fn pass_secrets(config: &mut Value, path: &Path) {
     match config {
         Value::Object(fields) => {
             if let Some(context) = fields.get_mut("common_tls_context") {
                 context["key_log"] = json!({ "path": path });
             }
-            fields.values_mut().for_each(|value| tell_secrets(value, path));
+            fields.values_mut().for_each(|value| pass_secrets(value, path));
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| tell_secrets(value, path)),
+        Value::Array(values) => values.iter_mut().for_each(|value| pass_secrets(value, path)),
         _ => {}
     }
 }
@@ -290,14 +290,14 @@ mod tests {
             let options = &cluster["typed_extension_protocol_options"]["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
                 ["explicit_http_config"];
             assert!(options[version].is_object(), "{protocol}: {options}");
-            let told =
+            let reported =
                 &cluster["transport_socket"]["typed_config"]["common_tls_context"]["alpn_protocols"][0];
-            assert_eq!(told.as_str(), alpn, "{protocol}");
+            assert_eq!(reported.as_str(), alpn, "{protocol}");
         }
     }
 
     #[test]
-    fn secrets_are_told_at_both_sides_if_they_are_wanted() {
+    fn secrets_are_reported_at_both_sides_if_they_are_wanted() {
         let options = StartOptions {
             ip: "10.9.0.2".parse().unwrap(),
             logs: PathBuf::from("logs"),
@@ -309,9 +309,9 @@ mod tests {
         };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
-        let told = |options| Envoy.launch(site, options).unwrap().files[0].1.matches("/y/keys").count();
-        assert_eq!(told(&options), 2);
-        assert_eq!(told(&StartOptions { key_log: None, ..options.clone() }), 0);
+        let reported = |options| Envoy.launch(site, options).unwrap().files[0].1.matches("/y/keys").count();
+        assert_eq!(reported(&options), 2);
+        assert_eq!(reported(&StartOptions { key_log: None, ..options.clone() }), 0);
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn early(options: &StartOptions) -> String {
 /// of a key log, once on each connection, when its first request has ended. Those of its own connections to an upstream it does not tell before 3.0.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptions) -> String {
     let early = early(options);
-    let (keep, tell) = if options.key_log.is_some() {
+    let (keep, log_secrets) = if options.key_log.is_some() {
         let line = |(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[ssl_fc_{fetch}]");
         let lines = SECRETS.map(line).join("\\n");
         (
@@ -163,7 +163,7 @@ frontend clear
     bind {clear}
     default_backend upstream
 frontend tls
-    bind {tls} ssl crt {SCRATCH}/server.pem alpn h2,http/1.1{tell}
+    bind {tls} ssl crt {SCRATCH}/server.pem alpn h2,http/1.1{log_secrets}
     default_backend upstream
 backend upstream
 {early}    server upstream {address}{server}
@@ -207,12 +207,12 @@ mod tests {
         let options = StartOptions::behind(std::path::Path::new("x"));
         let silent = configuration(&endpoints, upstream, &options);
         assert!(!silent.contains("keylog") && !silent.contains("log-format"), "{silent}");
-        let telling =
+        let rendered =
             configuration(&endpoints, upstream, &StartOptions { key_log: Some("keys".into()), ..options });
-        assert!(telling.contains(
+        assert!(rendered.contains(
             "SERVER_TRAFFIC_SECRET_0 %[ssl_fc_client_random,hex] %[ssl_fc_server_traffic_secret_0]\""
         ));
-        assert_eq!(telling.matches("\\n").count(), 3, "{telling}");
+        assert_eq!(rendered.matches("\\n").count(), 3, "{rendered}");
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Ports {
     /// The ports in a network namespace of our own, where nobody else listens: captures and people know them.
     pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
 
-    /// Whatever the kernel chooses: for a server that tells where it listens.
+    /// Whatever the kernel chooses: for a server that says where it listens.
     const ANY: Self = Self { h1: 0, h2c: 0, tls: 0 };
 
     /// The ports for a server at `ip` of `place`: reserved ones where others may listen, too. Keep the reservations until it
@@ -664,7 +664,7 @@ mod tests {
         for sut in ALL.into_iter().filter(|sut| sut.is_proxy()) {
             let sidecar = Sidecar { name: sut.name().to_owned(), warm_pool: 1, max_connections: 1 };
             let launch = testing::launched_with(sut, Protocol::H2c, 2, None);
-            assert_eq!(launch.is_ok(), sidecar.can_be_told(), "{}: {:?}", sut.name(), launch.err());
+            assert_eq!(launch.is_ok(), sidecar.can_be_configured(), "{}: {:?}", sut.name(), launch.err());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Making the network of a visit, and reading back from a connection over it that it is as asked.
+//! Making the network of a repetition, and reading back from a connection over it that it is as asked.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};

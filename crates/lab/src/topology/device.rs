@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use super::address::Addressing;
 use super::congestion;
 use super::error::{During, TopologyError};
-use super::home::Home;
 use super::netlink::{Netlink, Route, VethEnd};
+use super::netns_handle::NetnsHandle;
 use super::port::Plug;
 use super::side::Side;
 use super::spec::Mechanism;
@@ -43,26 +43,26 @@ const fn device_name(side: Side, mechanism: Mechanism) -> &'static str {
     }
 }
 
-/// Makes the device of `side` in `home` and connects it to the calling thread's namespace, which is the link's.
+/// Makes the device of `side` in `netns` and connects it to the calling thread's namespace, which is the link's.
 pub(super) fn plug_in(
     side: Side,
     mechanism: Mechanism,
     link: &Netlink,
-    home: &Home,
+    netns: &NetnsHandle,
 ) -> Result<Plug, TopologyError> {
     let name = device_name(side, mechanism);
-    match (mechanism, home.namespace()) {
+    match (mechanism, netns.namespace()) {
         (Mechanism::PacketRing, Some(namespace)) => {
             let here = VethEnd { name: side.name(), mac: side.port_mac() };
             let there = VethEnd { name, mac: side.mac() };
             link.create_veth(&here, &there, namespace.as_fd(), MTU, DEVICE_QUEUE)?;
-            let device = home.within(|| Netlink::open().during(Step::Veth)?.index_of(name))??;
+            let device = netns.within(|| Netlink::open().during(Step::Veth)?.index_of(name))??;
             let namespace = namespace.try_clone().during(Step::Veth)?;
             Ok(Plug::Veth(Pair { port: link.index_of(side.name())?, namespace, device }))
         }
         // Packet rings need a namespace for each end: in one, a frame for an address of ours is never sent.
         _ => {
-            let device = home.within(|| tun::create(name))??;
+            let device = netns.within(|| tun::create(name))??;
             Ok(Plug::Tun { device, reflects: mechanism == Mechanism::Reflector })
         }
     }

@@ -9,20 +9,20 @@ use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_th
 use serde::{Deserialize, Serialize};
 
 use super::address::Addressing;
+use super::capability_check::{Refusal, in_child};
 use super::device::{self, Device};
-use super::enter::{Rung, enter_network_namespace, enter_user_namespace};
+use super::enter::{IsolationLevel, enter_network_namespace, enter_user_namespace};
 use super::error::{During, TopologyError};
-use super::home::{Home, new_namespace, within};
 use super::namespaces::Namespaces;
 use super::netlink::Netlink;
-use super::outside::die_with_parent;
+use super::netns_handle::{NetnsHandle, new_namespace, within};
 use super::sched;
 use super::side::Side;
 use super::spec::{Mechanism, TopologySpec};
 use super::step::Step;
+use super::supervisor::die_with_parent;
 use super::sys::{Forked, exit_now, fork, threads, unshare, wait_for};
 use super::sysctl::{self, Sysctl};
-use super::trial::{Refusal, in_child};
 
 /// Steps of only one of the two ways to move packets: veth pairs with packet rings, or TUN devices.
 const WAYS: [Step; 5] = [Step::Veth, Step::Offload, Step::Neighbour, Step::PacketRing, Step::Tun];
@@ -81,7 +81,7 @@ impl Check {
 
     /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls
     /// can be done without; one of the two ways to move packets is enough, which the step `connection` proves; and the
-    /// reflector is what is left without the others, see [`rung`].
+    /// reflector is what is left without the others, see [`isolation_level`].
     pub fn is_required(&self) -> bool {
         let is_of_one_way = WAYS.iter().any(|step| step.id() == self.id);
         let is_extra = [Step::Realtime, Step::Reflector].iter().any(|step| step.id() == self.id);
@@ -99,14 +99,14 @@ pub struct Examination {
 }
 
 /// What runs stand on where these are the answers; `None`: there can be no emulated link.
-pub fn rung(checks: &[Check]) -> Option<Rung> {
+pub fn isolation_level(checks: &[Check]) -> Option<IsolationLevel> {
     let find = |step: Step| checks.iter().find(|check| check.id == step.id());
     if checks.iter().all(|check| check.is_fine() || !check.is_required()) {
         let needs_none =
             find(Step::UserNamespace).is_some_and(|check| matches!(check.status, Status::NotNeeded { .. }));
-        return Some(if needs_none { Rung::Root } else { Rung::User });
+        return Some(if needs_none { IsolationLevel::Root } else { IsolationLevel::User });
     }
-    find(Step::Reflector).filter(|check| check.status == Status::Ok).map(|_| Rung::Reflector)
+    find(Step::Reflector).filter(|check| check.status == Status::Ok).map(|_| IsolationLevel::Reflector)
 }
 
 /// Performs each step in a process of its own, which ends with all that it made. Call it before the first thread starts.
@@ -124,7 +124,7 @@ pub fn examine() -> Result<Examination, TopologyError> {
 }
 
 /// A step of the list, with how it is tried.
-struct Trial {
+struct CapabilityCheck {
     id: String,
     what: String,
     step: Step,
@@ -141,8 +141,8 @@ const NO_RING: &str = "packets are moved by TUN devices instead, if `tun` works:
 const NO_TUN: &str = "nothing is missed as long as `packet-ring` works: TUN devices are only the fallback";
 
 /// All steps, in the order in which a run does them.
-fn trials() -> Vec<Trial> {
-    let needed = |step: Step, run: fn() -> Result<(), TopologyError>| Trial {
+fn capability_checks() -> Vec<CapabilityCheck> {
+    let needed = |step: Step, run: fn() -> Result<(), TopologyError>| CapabilityCheck {
         id: step.id().to_owned(),
         what: step.what().to_owned(),
         step,
@@ -150,12 +150,12 @@ fn trials() -> Vec<Trial> {
         still_works: URLS,
         run: Box::new(run),
     };
-    let of_ring = |step: Step, run: fn() -> Result<(), TopologyError>| Trial {
+    let of_ring = |step: Step, run: fn() -> Result<(), TopologyError>| CapabilityCheck {
         consequence: NO_RING.to_owned(),
         still_works: "the emulated link, if `tun` works",
         ..needed(step, run)
     };
-    let mut trials = vec![
+    let mut capability_checks = vec![
         needed(Step::UserNamespace, enter_user_namespace),
         needed(Step::NetworkNamespace, || enter_network_namespace().map(drop)),
         needed(Step::MountNamespace, || isolated(UnshareFlags::NEWNS, Step::MountNamespace)),
@@ -166,7 +166,7 @@ fn trials() -> Vec<Trial> {
         of_ring(Step::Offload, || on_device(&[Mechanism::PacketRing], Device::limit_offload)),
         of_ring(Step::Neighbour, || on_device(&[Mechanism::PacketRing], add_neighbour)),
         of_ring(Step::PacketRing, try_ring),
-        Trial {
+        CapabilityCheck {
             consequence: NO_TUN.to_owned(),
             still_works: ALL,
             ..needed(Step::Tun, || on_device(&[Mechanism::Tun], Device::set_up))
@@ -175,7 +175,7 @@ fn trials() -> Vec<Trial> {
         needed(Step::Route, || on_device(&EITHER, |device| add_route(device, None))),
         needed(Step::Connection, try_connection),
     ];
-    trials.extend(CONGESTIONS.map(|name| Trial {
+    capability_checks.extend(CONGESTIONS.map(|name| CapabilityCheck {
         id: format!("congestion-{name}"),
         what: format!("add a route with congestion control `{name}`"),
         step: Step::Route,
@@ -183,25 +183,26 @@ fn trials() -> Vec<Trial> {
         still_works: "the other congestion controls",
         run: Box::new(move || on_device(&EITHER, |device| add_route(device, Some(name)))),
     }));
-    trials.push(Trial {
+    capability_checks.push(CapabilityCheck {
         id: Step::Realtime.id().to_owned(),
         what: Step::Realtime.what().to_owned(),
         step: Step::Realtime,
-        consequence: "on a busy machine packets leave the link late; visits with too late ones are repeated"
-            .to_owned(),
+        consequence:
+            "on a busy machine packets leave the link late; repetitions with too late ones are repeated"
+                .to_owned(),
         still_works: ALL,
         run: Box::new(|| sched::make_realtime().during(Step::Realtime)),
     });
-    trials
+    capability_checks
 }
 
 /// Tries all steps as this user or as another.
 fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
     let is_root = user.is_none() && geteuid().is_root();
     let mut checks = Vec::new();
-    for trial in trials() {
-        let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (trial.run)()))?;
-        checks.push(trial.judge(outcome));
+    for capability_check in capability_checks() {
+        let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (capability_check.run)()))?;
+        checks.push(capability_check.judge(outcome));
     }
     let reflector = examine_reflector(&checks, user)?;
     checks.push(reflector);
@@ -214,11 +215,11 @@ fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
     Ok(checks)
 }
 
-/// Whether both ends can be in this network namespace. Only asked where they cannot have their own: the trial makes devices
-/// beside the machine's.
+/// Whether both ends can be in this network namespace. Only asked where they cannot have their own: the capability check makes
+/// devices beside the machine's.
 fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check, TopologyError> {
     let step = Step::Reflector;
-    let trial = Trial {
+    let capability_check = CapabilityCheck {
         id: step.id().to_owned(),
         what: step.what().to_owned(),
         step,
@@ -226,12 +227,12 @@ fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check, Topol
         still_works: URLS,
         run: Box::new(try_reflector),
     };
-    if rung(others).is_some() {
+    if isolation_level(others).is_some() {
         let reason = "both ends have namespaces of their own".to_owned();
-        return Ok(Check { status: Status::NotNeeded { reason }, ..trial.judge(None) });
+        return Ok(Check { status: Status::NotNeeded { reason }, ..capability_check.judge(None) });
     }
-    let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (trial.run)()))?;
-    Ok(trial.judge(outcome))
+    let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (capability_check.run)()))?;
+    Ok(capability_check.judge(outcome))
 }
 
 /// Whether root is refused a network namespace of its own, as in most containers.
@@ -240,7 +241,7 @@ fn needs_user_namespace() -> Result<bool, TopologyError> {
     Ok(in_child(&direct)?.is_some())
 }
 
-impl Trial {
+impl CapabilityCheck {
     fn judge(self, refusal: Option<Refusal>) -> Check {
         let (status, remedy) = match refusal {
             None => (Status::Ok, None),
@@ -335,15 +336,15 @@ fn on_device(
     work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send,
 ) -> Result<(), TopologyError> {
     enter_network_namespace()?;
-    let home = Home::new()?;
+    let netns = NetnsHandle::new()?;
     let link = Netlink::open().during(Step::NetworkNamespace)?;
-    let plug_in = |mechanism| Ok((mechanism, device::plug_in(Side::Client, mechanism, &link, &home)?));
+    let plug_in = |mechanism| Ok((mechanism, device::plug_in(Side::Client, mechanism, &link, &netns)?));
     let mut plugs = mechanisms.iter().copied().map(plug_in);
-    let first = plugs.next().expect("a trial names at least one mechanism");
+    let first = plugs.next().expect("a capability check names at least one mechanism");
     // `_plug` holds a TUN device.
     let (mechanism, _plug) = first.or_else(|error| plugs.find_map(Result::ok).ok_or(error))?;
     let open = || Device::open(Side::Client, mechanism, Addressing::V4);
-    home.within(|| open().and_then(|device| work(&device)))?
+    netns.within(|| open().and_then(|device| work(&device)))?
 }
 
 fn add_neighbour(device: &Device) -> Result<(), TopologyError> {

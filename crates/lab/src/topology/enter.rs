@@ -9,17 +9,17 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
+use super::capability_check::in_child;
 use super::error::{During, TopologyError};
-use super::keeper;
-use super::outside::{Leash, become_first_process};
 use super::spec::Mechanism;
 use super::step::Step;
+use super::subreaper;
+use super::supervisor::{TerminationPolicy, become_first_process};
 use super::sys::{threads, unshare};
-use super::trial::in_child;
 
-/// What a run stands on: the rungs of a ladder, the best first.
+/// What a run stands on: the isolation levels, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum IsolationLevel {
     /// Root's own rights: namespaces without a user namespace.
     Root,
     /// A user namespace, in which a plain user has what it takes.
@@ -28,7 +28,7 @@ pub enum Rung {
     Reflector,
 }
 
-impl Rung {
+impl IsolationLevel {
     /// The name in documents.
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Rung {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entered {
     /// What the run stands on.
-    pub rung: Rung,
+    pub isolation_level: IsolationLevel,
     /// Why it is not a better one; `None` unless only the reflector was left.
     pub refusal: Option<String>,
     /// Whether `/proc` shows our own PID namespace. Without (some containers mask `/proc` and forbid a new one) it shows
@@ -54,12 +54,12 @@ pub struct Entered {
 impl Entered {
     /// Whether the run has root's rights on the machine.
     pub fn is_root(&self) -> bool {
-        self.rung == Rung::Root
+        self.isolation_level == IsolationLevel::Root
     }
 
     /// What [`super::TopologySpec::mechanism`] has to be; `None` leaves the choice.
     pub fn mechanism(&self) -> Option<Mechanism> {
-        (self.rung == Rung::Reflector).then_some(Mechanism::Reflector)
+        (self.isolation_level == IsolationLevel::Reflector).then_some(Mechanism::Reflector)
     }
 }
 
@@ -75,7 +75,7 @@ impl Entered {
 /// inside that it has no handler for.) Call it before the first thread starts.
 ///
 /// Where namespaces are refused but `CAP_NET_ADMIN` is ours, the process stays in those that it is in, ready for a
-/// reflector; what then takes the PID namespace's place is told in `keeper.rs`.
+/// reflector; what then takes the PID namespace's place is described in `subreaper.rs`.
 pub fn enter() -> Result<Entered, TopologyError> {
     enter_removing(None)
 }
@@ -88,13 +88,17 @@ pub fn enter_removing(file: Option<&Path>) -> Result<Entered, TopologyError> {
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
     }
     if let Some(refusal) = only_the_reflector()? {
-        keeper::become_kept_process(file)?;
-        return Ok(Entered { rung: Rung::Reflector, refusal: Some(refusal), has_own_proc: false });
+        subreaper::become_subreaped_process(file)?;
+        return Ok(Entered {
+            isolation_level: IsolationLevel::Reflector,
+            refusal: Some(refusal),
+            has_own_proc: false,
+        });
     }
-    let rung = if enter_namespaces()? { Rung::Root } else { Rung::User };
-    let above = become_first_process(&Leash::Kill, file)?;
+    let isolation_level = if enter_namespaces()? { IsolationLevel::Root } else { IsolationLevel::User };
+    let above = become_first_process(&TerminationPolicy::Kill, file)?;
     drop(above);
-    Ok(Entered { rung, refusal: None, has_own_proc: mount_proc().is_ok() })
+    Ok(Entered { isolation_level, refusal: None, has_own_proc: mount_proc().is_ok() })
 }
 
 /// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.

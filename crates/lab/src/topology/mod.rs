@@ -1,27 +1,28 @@
 //! The machine's half of the emulated link: namespaces, devices, the packet pump, and what this machine allows.
 //!
-//! One mechanism serves root and plain user: [`Mechanism`]. Which privileges a machine grants is its [`Rung`]. A process calls [`enter`] before it starts threads, makes [`Namespaces`]
-//! around itself, starts programs in them with [`Namespaces::command`], and carries the packets between them with a
-//! [`Pump`]. What happens to a packet is decided by [`h2lab_link`]; here it is only carried out.
+//! One mechanism serves root and plain user: [`Mechanism`]. Which privileges a machine grants is its [`IsolationLevel`]. A
+//! process calls [`enter`] before it starts threads, makes [`Namespaces`] around itself, starts programs in them with
+//! [`Namespaces::command`], and carries the packets between them with a [`Pump`]. What happens to a packet is decided by
+//! [`h2lab_link`]; here it is only carried out.
 //!
 //! `sch_netem` was rejected: it is not in every kernel, draws from a generator that cannot be seeded, does not say what it
 //! dropped, and needs a root of its own. TUN devices were rejected as the main way: `/dev/net/tun` is root's on some
 //! machines, and they do not say when a packet came.
 
 mod address;
+mod capability_check;
+mod capture_buffer;
 mod congestion;
 mod create;
 mod device;
 pub mod doctor;
 mod enter;
 mod error;
-mod guests;
-mod home;
-mod keeper;
-mod ledger;
 mod namespaces;
 mod netlink;
-mod outside;
+mod netns_handle;
+mod packet_batch;
+mod packet_log;
 mod port;
 mod pump;
 mod received;
@@ -31,26 +32,26 @@ pub mod sched;
 mod side;
 mod spec;
 mod spin;
-mod spool;
 mod step;
+mod subreaper;
+mod supervisor;
 mod sys;
 mod sysctl;
-mod train;
-mod trial;
 mod tun;
+mod user_commands;
 mod veth;
 mod vnet;
 
 pub use address::Addressing;
+pub use capture_buffer::{CaptureBuffer, Intake, Kept, Spooled};
 pub use congestion::{Congestion, available as available_congestion};
 pub use device::MTU;
-pub use enter::{Entered, Rung, enter, enter_removing};
+pub use enter::{Entered, IsolationLevel, enter, enter_removing};
 pub use error::TopologyError;
-pub use guests::{keep_network_rights, name_ends};
 pub use namespaces::Namespaces;
 pub use pump::{LinkResult, Pump, PumpOptions};
 pub use side::Side;
 pub use spec::{Mechanism, TopologySpec};
-pub use spool::{Intake, Kept, Spool, Spooled};
 pub use step::Step;
 pub use sysctl::{present as present_sysctls, try_all as try_sysctls};
+pub use user_commands::{keep_network_rights, name_ends};

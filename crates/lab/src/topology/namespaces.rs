@@ -1,4 +1,4 @@
-//! The network of one visit: a client, a server, and the link between them, each in a network namespace of its own.
+//! The network of one repetition: a client, a server, and the link between them, each in a network namespace of its own.
 //!
 //! ```text
 //!   client namespace        link namespace (the lab's own)        server namespace
@@ -22,8 +22,8 @@ use super::address::Addressing;
 use super::congestion::Congestion;
 use super::device::{self, Device};
 use super::error::{During, TopologyError};
-use super::home::Home;
 use super::netlink::{Drops, Netlink};
+use super::netns_handle::NetnsHandle;
 use super::port::Plug;
 use super::side::Side;
 use super::spec::{Mechanism, TopologySpec};
@@ -32,8 +32,8 @@ use super::sysctl::{self, Sysctl};
 
 /// One end.
 #[derive(Debug)]
-struct Station {
-    home: Home,
+struct LinkEnd {
+    netns: NetnsHandle,
     /// What the link's port to it is opened on.
     plug: Plug,
 }
@@ -66,8 +66,8 @@ impl DropCounters {
 /// The three namespaces. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub struct Namespaces {
-    client: Station,
-    server: Station,
+    client: LinkEnd,
+    server: LinkEnd,
     counters: Arc<DropCounters>,
     sysctls: Vec<(String, String)>,
     mechanism: Mechanism,
@@ -121,9 +121,9 @@ impl Namespaces {
             device::try_ring(&link)?;
         }
         let (mut sysctls, mut counters) = (Vec::new(), Vec::new());
-        let mut station =
-            |side| Station::create(side, (mechanism, addressing), &link, spec, &mut sysctls, &mut counters);
-        let (client, server) = (station(Side::Client)?, station(Side::Server)?);
+        let mut end_of =
+            |side| LinkEnd::create(side, (mechanism, addressing), &link, spec, &mut sysctls, &mut counters);
+        let (client, server) = (end_of(Side::Client)?, end_of(Side::Server)?);
         Ok(Self {
             client,
             server,
@@ -138,7 +138,7 @@ impl Namespaces {
 
     /// A command whose process runs on `side`. It dies with the calling thread, see `PR_SET_PDEATHSIG`.
     pub fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let home = self.station(side).home.clone();
+        let netns = self.end_of(side).netns.clone();
         let parent = rustix::process::getpid();
         let mut command = Command::new(program);
         let before_exec = move || {
@@ -146,7 +146,7 @@ impl Namespaces {
             if getppid() != Some(parent) {
                 return Err(io::Error::from_raw_os_error(libc::ECHILD));
             }
-            home.move_in()
+            netns.move_in()
         };
         // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
         unsafe { command.pre_exec(before_exec) };
@@ -155,7 +155,7 @@ impl Namespaces {
 
     /// Runs `work` in a thread on `side`. Sockets that it opens stay on that side wherever they are used later.
     pub fn within<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
-        self.station(side).home.within(work)
+        self.end_of(side).netns.within(work)
     }
 
     /// Sysctls that were set, as read back: `client net.ipv4.tcp_rmem` and the value.
@@ -196,10 +196,10 @@ impl Namespaces {
 
     /// What the link's port to `side` is opened on.
     pub(super) fn plug(&self, side: Side) -> &Plug {
-        &self.station(side).plug
+        &self.end_of(side).plug
     }
 
-    fn station(&self, side: Side) -> &Station {
+    fn end_of(&self, side: Side) -> &LinkEnd {
         match side {
             Side::Client => &self.client,
             Side::Server => &self.server,
@@ -207,7 +207,7 @@ impl Namespaces {
     }
 }
 
-impl Station {
+impl LinkEnd {
     /// Makes one end and connects it to the link's namespace.
     fn create(
         side: Side,
@@ -217,19 +217,19 @@ impl Station {
         sysctls: &mut Vec<(String, String)>,
         counters: &mut Vec<DropCounter>,
     ) -> Result<Self, TopologyError> {
-        let home = if mechanism == Mechanism::Reflector {
+        let netns = if mechanism == Mechanism::Reflector {
             Sysctl::refuse_any(spec)?;
-            Home::HERE
+            NetnsHandle::HERE
         } else {
-            let home = Home::new()?;
+            let netns = NetnsHandle::new()?;
             // Before there is a device: IPv6 would otherwise announce itself on it.
             let wanted = Sysctl::of_spec(side, spec);
             let settle = || sysctl::switch_ipv6(spec.ipv6).and_then(|()| sysctl::apply(side, &wanted));
-            sysctls.extend(home.within(settle)??);
-            home
+            sysctls.extend(netns.within(settle)??);
+            netns
         };
-        let plug = device::plug_in(side, mechanism, link, &home)?;
-        let device = home.within(|| -> Result<Device, TopologyError> {
+        let plug = device::plug_in(side, mechanism, link, &netns)?;
+        let device = netns.within(|| -> Result<Device, TopologyError> {
             let device = Device::open(side, mechanism, addressing)?;
             device.configure(spec.congestion.as_deref())?;
             Ok(device)
@@ -247,6 +247,6 @@ impl Station {
             counted = |drops| drops.received;
         }
         counters.push(DropCounter { netlink: Arc::new(device.netlink), device: device.index, counted });
-        Ok(Self { home, plug })
+        Ok(Self { netns, plug })
     }
 }

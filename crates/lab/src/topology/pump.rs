@@ -7,29 +7,29 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, nanos};
-use h2lab_link::{Admission, Flows, Frame, LinkSpec, Pipe};
+use h2lab_link::{Admission, Flows, IpPacket, LinkSpec, Pipe};
 use h2lab_model::record::{LinkSummary, PacketRecord};
 use h2lab_wire::trace::Direction;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt::socket_error;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::capture_buffer::{Entered, Intake};
 use super::error::{During, TopologyError};
-use super::ledger::{CAPACITY, Lateness, Ledger, record_of};
 use super::namespaces::{DropCounters, Namespaces};
+use super::packet_batch::{Held, PacketBatch, PumpRecords};
+use super::packet_log::{CAPACITY, Lateness, PacketLog, record_of};
 use super::port::Port;
 use super::received::Received;
 use super::sched::{self, Priority};
 use super::side::Side;
 use super::spec::Mechanism;
 use super::spin::{Budget, REST};
-use super::spool::{Entered, Intake};
 use super::step::Step;
-use super::train::{Books, Held, Train};
 use super::vnet;
-use h2lab_net::alarm::Alarm;
+use h2lab_net::precise_wakeup::PreciseWakeup;
 
-/// Packets of the wire taken from a port before packets that are due get their turn, and trains of packets sent before others
+/// Packets of the wire taken from a port before packets that are due get their turn, and batches of packets sent before others
 /// come in.
 const BATCH: u32 = 64;
 
@@ -39,7 +39,7 @@ const ONE_LATE_IN: u32 = 4;
 /// The pump never spins for longer while it waits for a packet to be due.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
-/// How a pump runs. The default is what a measured visit wants.
+/// How a pump runs. The default is what a measured repetition wants.
 #[derive(Debug)]
 pub struct PumpOptions {
     /// Origin of [`Time`], in nanoseconds of `CLOCK_MONOTONIC`.
@@ -49,7 +49,7 @@ pub struct PumpOptions {
     /// Ordinary packets that each port's ring holds. 4096 are 27 ms of 150,000 packets per second, and take 48 MiB with
     /// the ring for super-packets beside it.
     pub packets: u32,
-    /// Where the bytes of all packets go, see [`super::Spool`]; `None` keeps none.
+    /// Where the bytes of all packets go, see [`super::CaptureBuffer`]; `None` keeps none.
     pub intake: Option<Intake>,
 }
 
@@ -66,7 +66,7 @@ pub struct LinkResult {
     pub summary: LinkSummary,
     /// Every packet, in the order in which they entered.
     pub packets: Vec<PacketRecord>,
-    /// Delivered packets that are only in the totals, because the ledger was full; drops are never left out.
+    /// Delivered packets that are only in the totals, because the packet log was full; drops are never left out.
     pub unrecorded: u64,
     /// How the scheduler treated the pump.
     pub priority: Priority,
@@ -104,19 +104,19 @@ impl Pump {
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), wake });
         let engine = Engine {
             ports: [open(Side::Client)?, open(Side::Server)?],
-            ways: [Way::new(Direction::Up, up), Way::new(Direction::Down, down)],
+            directions: [LinkDirection::new(Direction::Up, up), LinkDirection::new(Direction::Down, down)],
             flows: Flows::of(link),
-            books: Books {
-                ledger: Ledger::new(CAPACITY),
+            records: PumpRecords {
+                packet_log: PacketLog::new(CAPACITY),
                 lateness: Lateness::new(),
                 intake: options.intake,
                 spare: Vec::new(),
                 refused: 0,
             },
             clock,
-            alarm: Alarm::new(ONE_LATE_IN, LONGEST_SPIN),
+            precise_wakeup: PreciseWakeup::new(ONE_LATE_IN, LONGEST_SPIN),
             budget: Budget::new(clock.now(), 0),
-            train: Train::default(),
+            batch: PacketBatch::default(),
             stop: Arc::clone(&stop),
         };
         let builder = std::thread::Builder::new().name("link-pump".to_owned());
@@ -193,43 +193,49 @@ impl Clock {
 }
 
 /// One direction of the link.
-struct Way {
+struct LinkDirection {
     direction: Direction,
     pipe: Pipe<Held>,
     /// When the last frame came in: none is earlier.
     last_at: Time,
 }
 
-impl Way {
+impl LinkDirection {
     fn new(direction: Direction, pipe: Pipe<Held>) -> Self {
         Self { direction, pipe, last_at: Time::ZERO }
     }
 
     /// Takes a frame in that came at `at`; how many packets of the wire it was.
     ///
-    /// It is cut before it meets the loss model, bandwidth, queue and ledger: each of its packets meets them as if it had
+    /// It is cut before it meets the loss model, bandwidth, queue and packet log: each of its packets meets them as if it had
     /// come alone.
-    fn enter(&mut self, received: &Received<'_>, at: Time, flows: &mut Flows, books: &mut Books) -> u32 {
+    fn enter(
+        &mut self,
+        received: &Received<'_>,
+        at: Time,
+        flows: &mut Flows,
+        records: &mut PumpRecords,
+    ) -> u32 {
         if is_announcement(received.bytes) {
             return 1;
         }
-        let mut bytes = books.spare.pop().unwrap_or_default();
+        let mut bytes = records.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(received.bytes);
-        let read = |offload| Some((offload, Frame::read(bytes, offload).ok()?));
+        let read = |offload| Some((offload, IpPacket::read(bytes, offload).ok()?));
         let Some((offload, frame)) = received.offload.and_then(read) else {
-            books.refused += 1;
+            records.refused += 1;
             return 1;
         };
         self.last_at = at.max(self.last_at);
         let (at, segments, frame) = (self.last_at, frame.segments(), Arc::new(frame));
-        if let Some(intake) = &mut books.intake {
+        if let Some(intake) = &mut records.intake {
             let index = self.pipe.totals().packets_in;
             let entered = Entered { at, direction: self.direction, index, segments, offload };
             intake.keep(entered, received.bytes);
         }
         for index in 0..segments {
-            self.enter_one(&frame, index, at, flows, &mut books.ledger);
+            self.enter_one(&frame, index, at, flows, &mut records.packet_log);
         }
         segments
     }
@@ -237,28 +243,28 @@ impl Way {
     /// Takes one packet of the wire in, and writes down what became of it and of its copy.
     fn enter_one(
         &mut self,
-        frame: &Arc<Frame>,
+        frame: &Arc<IpPacket>,
         index: u32,
         at: Time,
         flows: &mut Flows,
-        ledger: &mut Ledger,
+        packet_log: &mut PacketLog,
     ) {
         let packet = frame.segment(index).packet();
         let blank = record_of(&packet, at, self.direction);
         match self.pipe.admit(at, &packet, flows.number(&packet)) {
             Admission::Dropped { index, cause } => {
                 let record = PacketRecord { index, ..blank };
-                let entry = ledger.enter(record);
-                ledger.drop(entry, record, cause.into());
+                let entry = packet_log.enter(record);
+                packet_log.drop(entry, record, cause.into());
             }
             Admission::Passes { original, copy } => {
                 for passage in std::iter::once(original).chain(copy) {
                     let record = PacketRecord { index: passage.index, marks: passage.marks, ..blank };
-                    let entry = ledger.enter(record);
+                    let entry = packet_log.enter(record);
                     let held =
                         Held { frame: Arc::clone(frame), index, entry, corrupt: passage.marks.corrupt };
                     if let Err(cause) = self.pipe.enqueue(passage, held) {
-                        ledger.drop(entry, record, cause.into());
+                        packet_log.drop(entry, record, cause.into());
                     }
                 }
             }
@@ -266,11 +272,11 @@ impl Way {
     }
 
     /// Writes down what the queue has dropped at its head since this was last asked.
-    fn write_down_drops(&mut self, ledger: &mut Ledger) {
+    fn write_down_drops(&mut self, packet_log: &mut PacketLog) {
         while let Some((passage, cause, held)) = self.pipe.poll_dropped() {
             let blank = record_of(&held.segment().packet(), passage.at, self.direction);
             let record = PacketRecord { index: passage.index, marks: passage.marks, ..blank };
-            ledger.drop(held.entry, record, cause.into());
+            packet_log.drop(held.entry, record, cause.into());
         }
     }
 }
@@ -281,16 +287,16 @@ fn is_announcement(packet: &[u8]) -> bool {
     vnet::is_v6(packet) && packet.get(24) == Some(&0xff)
 }
 
-/// The state of the pump's thread. What comes in by `ports[n]` takes `ways[n]` and goes out by the other port.
+/// The state of the pump's thread. What comes in by `ports[n]` takes `directions[n]` and goes out by the other port.
 struct Engine {
     ports: [Port; 2],
-    ways: [Way; 2],
+    directions: [LinkDirection; 2],
     flows: Flows,
-    books: Books,
+    records: PumpRecords,
     clock: Clock,
-    alarm: Alarm,
+    precise_wakeup: PreciseWakeup,
     budget: Budget,
-    train: Train,
+    batch: PacketBatch,
     stop: Arc<Stop>,
 }
 
@@ -303,9 +309,9 @@ impl Engine {
         let priority = sched::prefer();
         while !self.stop.asked.load(Ordering::Acquire) {
             let mut may_have_more = false;
-            for way in 0..self.ways.len() {
-                may_have_more |= self.take_in(way);
-                may_have_more |= self.let_out(way);
+            for n in 0..self.directions.len() {
+                may_have_more |= self.take_in(n);
+                may_have_more |= self.let_out(n);
             }
             if self.is_overworked() {
                 self.rest();
@@ -318,7 +324,7 @@ impl Engine {
 
     /// Takes frames in; whether there may be more.
     fn take_in(&mut self, n: usize) -> bool {
-        let Self { ports, ways, flows, books, clock, .. } = self;
+        let Self { ports, directions, flows, records, clock, .. } = self;
         if !ports[n].is_ready() {
             return false;
         }
@@ -329,7 +335,7 @@ impl Engine {
                 // When it came, not when we woke. A real-time clock that was just set must not lead into the future.
                 let came = |stamp: u64| Time::from_nanos(stamp.saturating_sub(offset)).min(now);
                 let at = received.stamp_nanos.map_or_else(|| clock.now(), came);
-                ways[n].enter(&received, at, flows, books)
+                directions[n].enter(&received, at, flows, records)
             });
             match taken {
                 Some(more) => packets += more,
@@ -345,14 +351,14 @@ impl Engine {
     /// Only packets that are due already are merged: none waits for another. What a receiver sees is what a network card
     /// with GRO would have made of the same packets.
     fn let_out(&mut self, n: usize) -> bool {
-        let Self { ports, ways, books, clock, train, .. } = self;
+        let Self { ports, directions, records, clock, batch, .. } = self;
         let mut now = clock.now();
         let (mut until, mut trains) = (now, 0);
         let mut carried = None;
-        while let Some((due, held)) = carried.take().or_else(|| ways[n].pipe.poll(until)) {
-            carried = train.couple(due, held);
-            if carried.is_some() || ways[n].pipe.next_at() > until {
-                train.leave(&ports[1 - n], now, books);
+        while let Some((due, held)) = carried.take().or_else(|| directions[n].pipe.poll(until)) {
+            carried = batch.append(due, held);
+            if carried.is_some() || directions[n].pipe.next_at() > until {
+                batch.leave(&ports[1 - n], now, records);
                 now = clock.now();
                 trains += 1;
                 // What has come due meanwhile goes along, but not for ever.
@@ -361,13 +367,13 @@ impl Engine {
                 }
             }
         }
-        ways[n].write_down_drops(&mut books.ledger);
-        ways[n].pipe.next_at() <= now
+        directions[n].write_down_drops(&mut records.packet_log);
+        directions[n].pipe.next_at() <= now
     }
 
     /// Waits until a frame comes, one is due, or the pump is to stop; or rests, if it has taken too much of its CPU.
     fn wait(&mut self) {
-        let next = self.ways.iter().map(|way| way.pipe.next_at()).min().unwrap_or(Time::NEVER);
+        let next = self.directions.iter().map(|n| n.pipe.next_at()).min().unwrap_or(Time::NEVER);
         let now = self.clock.now();
         self.settle(now);
         let spin = self.budget.for_waiting();
@@ -376,12 +382,12 @@ impl Engine {
             self.rest();
             return;
         }
-        let wake_at = next - self.alarm.margin().min(spin);
+        let wake_at = next - self.precise_wakeup.margin().min(spin);
         if wake_at > now {
             if self.sleep(next.happened().then(|| wake_at.since(now)), true) {
                 return;
             }
-            self.alarm.rang(self.clock.now().since(wake_at));
+            self.precise_wakeup.woke(self.clock.now().since(wake_at));
         }
         while self.clock.now() < next && !self.ports.iter().any(Port::is_ready) {
             std::hint::spin_loop();
@@ -430,22 +436,22 @@ impl Engine {
     }
 
     fn finish(self, started: Time, priority: Priority) -> LinkResult {
-        let Self { ports, ways, books, clock, .. } = self;
-        // A socket that cannot say how much it dropped has dropped: the visit is then invalid rather than trusted.
+        let Self { ports, directions, records, clock, .. } = self;
+        // A socket that cannot say how much it dropped has dropped: the repetition is then invalid rather than trusted.
         let ring_drops: u64 = ports.iter().map(|port| port.take_drops().unwrap_or(1)).sum();
         let summary = LinkSummary {
-            up: ways[0].pipe.totals(),
-            down: ways[1].pipe.totals(),
-            late_p50_ns: books.lateness.quantile(0.5),
-            late_p99_ns: books.lateness.quantile(0.99),
-            late_max_ns: books.lateness.quantile(1.0),
+            up: directions[0].pipe.totals(),
+            down: directions[1].pipe.totals(),
+            late_p50_ns: records.lateness.quantile(0.5),
+            late_p99_ns: records.lateness.quantile(0.99),
+            late_max_ns: records.lateness.quantile(1.0),
             cpu_ns: read_clock(ClockId::ThreadCPUTime),
             wall_ns: nanos(clock.now().since(started)),
-            device_drops: ring_drops + books.refused,
+            device_drops: ring_drops + records.refused,
             realtime: priority == Priority::Realtime,
             ..LinkSummary::default()
         };
-        let (packets, unrecorded) = books.ledger.finish();
+        let (packets, unrecorded) = records.packet_log.finish();
         LinkResult { summary, packets, unrecorded, priority, cpu: None }
     }
 }

@@ -9,7 +9,7 @@ use h2lab_model::scenario::sysctl::words;
 use rustix::process::getegid;
 
 use super::error::TopologyError;
-use super::home::{new_namespace, within};
+use super::netns_handle::{new_namespace, within};
 use super::side::Side;
 use super::spec::TopologySpec;
 use super::step::Step;

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use h2lab_link::Offload;
 
 use super::error::{During, TopologyError};
-use super::home::within;
+use super::netns_handle::within;
 use super::received::Received;
 use super::ring::{ETHERNET, OVERHEAD, Ring, Shape, packet_socket};
 use super::side::Side;

@@ -78,7 +78,7 @@ impl Chain {
         }
     }
 
-    /// Begins a model that is clocked by time as if it had been at work for ever: else short visits, and the first packets
+    /// Begins a model that is clocked by time as if it had been at work for ever: else short repetitions, and the first packets
     /// of each connection, would be hit less than the share says.
     fn begin(&mut self, start: Time) {
         let (LossModel::GilbertElliottByTime { share, burst: bad }

@@ -17,7 +17,7 @@ pub struct Loss {
     model: LossModel,
     per: LossPer,
     seed: u64,
-    /// What is not told apart by flows.
+    /// What is not distinguished by flows.
     shared: Chain,
     /// The chain of flow n at n - 1, from its first packet on.
     flows: Vec<Option<Chain>>,

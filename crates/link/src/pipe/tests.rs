@@ -295,7 +295,7 @@ fn a_pump_that_sleeps_until_next_at_is_never_late() {
 }
 
 #[test]
-fn what_codel_drops_is_told_with_the_index_that_it_had() {
+fn what_codel_drops_is_reported_with_the_index_that_it_had() {
     let impairment = Impairment {
         bandwidth: "12mbit".parse().ok(),
         queue_discipline: QueueDiscipline::CODEL,

@@ -10,7 +10,7 @@ use h2lab_base::units::Bandwidth;
 /// One connection in the direction of its data. What could not be seen is `None`, which is another thing than 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Figures {
+pub struct ConnectionFigures {
     /// The connection's index.
     pub connection: u32,
     /// Whether this end sends the data (`put`) rather than receives it (`get`).
@@ -85,7 +85,7 @@ pub struct ReceiverFigures {
     pub cpu: Option<Duration>,
 }
 
-impl Figures {
+impl ConnectionFigures {
     /// Bits of data per second; 0 if there was no time.
     pub fn rate(&self) -> f64 {
         bits_per_second(self.bytes, self.wall).unwrap_or(0.0)

@@ -1,25 +1,25 @@
 //! Bulk transfers as records: what was asked for, what came, what both ends counted, and which limit was found.
 //!
-//! A role counts with a [`Meter`] and leaves a [`BulkRecord`]; what a report says follows from that record alone.
+//! A role counts with a [`ByteMeter`] and leaves a [`BulkRecord`]; what a report says follows from that record alone.
 
 mod binding;
 pub mod figures;
-mod further;
+mod overflow;
 pub mod record;
+mod repetition;
 mod tally;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transfer;
-mod visit;
 
 pub use binding::{Binding, BindingKind, Certainty};
-pub use figures::{Figures, ReceiverFigures, SenderFigures};
-pub use further::{Further, Share};
+pub use figures::{ConnectionFigures, ReceiverFigures, SenderFigures};
+pub use overflow::{Overflow, Share};
 pub use record::{Asked, BulkRecord};
+pub use repetition::duration;
 pub use tally::Tally;
 pub use transfer::{
     DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
 };
-pub use visit::duration;
 
-pub use crate::record::{FrameFigures, IoFigures, Meter, Spread, meter as rate};
+pub use crate::record::{ByteMeter, FrameFigures, IoFigures, Spread, meter as rate};

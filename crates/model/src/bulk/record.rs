@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Figures, Further, TransferDirection, TransferOutcome, TransferRecord};
-use crate::record::{ConnectionRecord, FrameFigures, IoFigures, Meter};
+use super::{ConnectionFigures, Overflow, TransferDirection, TransferOutcome, TransferRecord};
+use crate::record::{ByteMeter, ConnectionRecord, FrameFigures, IoFigures};
 use crate::workload::{EngineSettings, H2cMode, Protocol};
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
@@ -67,13 +67,13 @@ pub struct BulkRecord {
     pub transfers: Vec<TransferRecord>,
     /// The sum of those that are not listed.
     #[serde(default)]
-    pub further: Further,
+    pub overflow: Overflow,
     /// Each connection, by index.
     pub connections: Vec<ConnectionRecord>,
     /// What is known of each connection that carried data.
-    pub figures: Vec<Figures>,
+    pub figures: Vec<ConnectionFigures>,
     /// Bytes of all files over time.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// Frames of all connections.
     pub frames: FrameFigures,
     /// What this end asked of its kernel.
@@ -91,12 +91,12 @@ pub struct BulkRecord {
 impl BulkRecord {
     /// Whether files were to be moved for a time, in which not a byte of one was.
     pub fn is_in_vain(&self) -> bool {
-        let bytes = self.further.bytes + self.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
+        let bytes = self.overflow.bytes + self.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
         let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
         self.asked.duration.is_some()
             && bytes == 0
             && self.transfers.iter().all(is_cut)
-            && self.further.files == 0
+            && self.overflow.files == 0
     }
 
     /// How long nothing had moved when the time of files that are moved over and over was over, if that was long.
@@ -120,10 +120,10 @@ impl BulkRecord {
             direction,
             asked: Asked::default(),
             transfers: Vec::new(),
-            further: Further::default(),
+            overflow: Overflow::default(),
             connections: Vec::new(),
             figures: Vec::new(),
-            meter: Meter::new(now),
+            meter: ByteMeter::new(now),
             frames: FrameFigures::default(),
             io: IoFigures::default(),
             cpu: Duration::ZERO,

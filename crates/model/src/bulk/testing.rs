@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    Asked, BulkRecord, DigestRecord, Figures, FrameFigures, IoFigures, Meter, PartRecord, ReceiverFigures,
-    SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
+    Asked, BulkRecord, ByteMeter, ConnectionFigures, DigestRecord, FrameFigures, IoFigures, PartRecord,
+    ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
 };
-use crate::record::testing::{Model, cell, visit};
-use crate::record::{BulkVisit, CellRecord, Fault, Offered, Sample};
+use crate::record::testing::{Model, cell, one_repetition};
+use crate::record::{BulkRepetition, CellRecord, Fault, Offered, Sample};
 use crate::workload::{Arrival, EngineSettings, Phases, Protocol};
 use h2lab_base::counters::{TcpLimits, TcpSummary};
 use h2lab_base::units::{Bandwidth, Time};
@@ -18,9 +18,9 @@ use h2lab_wire::StreamId;
 pub const PART: u64 = 16 << 20;
 
 /// The sender's end of a connection over 250 ms whose send buffer of 4 MiB is in the way: 134 Mbit/s for a minute.
-pub fn small_buffer() -> Figures {
+pub fn small_buffer() -> ConnectionFigures {
     let wall = Duration::from_secs(60);
-    Figures {
+    ConnectionFigures {
         connection: 0,
         we_send: false,
         wall,
@@ -55,9 +55,10 @@ pub fn small_buffer() -> Figures {
     }
 }
 
-/// A visit to a cell of bulk work over 250 ms of 1 Gbit/s, with a send buffer of 4 MiB that is in the way nine tenths of the time:
+/// A repetition of a cell of bulk work over 250 ms of 1 Gbit/s, with a send buffer of 4 MiB that is in the way nine tenths of the
+/// time:
 /// 1 s of warm-up at 10 Mbit/s, and 2 s at `rate`, one response on one connection.
-pub fn bulk_visit(protocol: Protocol, rate: f64) -> CellRecord {
+pub fn bulk_repetition(protocol: Protocol, rate: f64) -> CellRecord {
     let mut cell = cell(0, 0, protocol, 1, 0.0);
     let work = &mut cell.work;
     (work.method, work.path, work.bulk) = ("GET".to_owned(), "/bytes/1000G".to_owned(), true);
@@ -65,14 +66,14 @@ pub fn bulk_visit(protocol: Protocol, rate: f64) -> CellRecord {
     let (warmup, measure) = (Duration::from_secs(1), Duration::from_secs(2));
     work.phases = Phases { warmup, measure, drain: Duration::ZERO };
     let link = cell.link.as_mut().expect("it has one");
-    for way in [&mut link.uplink, &mut link.downlink] {
-        way.delay = Duration::from_millis(125);
-        way.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
+    for impairment in [&mut link.uplink, &mut link.downlink] {
+        impairment.delay = Duration::from_millis(125);
+        impairment.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
     }
     (cell.streams, cell.max_connections) = (1, 1);
-    let mut record = visit(&cell, 0, &Model::CLEAN);
+    let mut record = one_repetition(&cell, 0, &Model::CLEAN);
     let began = Time::from_millis(1000);
-    let mut meter = Meter::new(began);
+    let mut meter = ByteMeter::new(began);
     for tick in 0..30_u64 {
         let rate = if tick < 10 { 10e6 } else { rate };
         meter.add(began + Duration::from_millis(100 * tick + 50), (rate / 80.0) as u64);
@@ -98,7 +99,7 @@ pub fn bulk_visit(protocol: Protocol, rate: f64) -> CellRecord {
         ..Sample::due(began, true)
     }];
     let is_framed = protocol.is_multiplexed();
-    record.bulk = Some(BulkVisit {
+    record.bulk = Some(BulkRepetition {
         frames: FrameFigures {
             data: if is_framed { meter.total().div_ceil(16_384) } else { 0 },
             data_bytes: if is_framed { meter.total() } else { 0 },
@@ -179,21 +180,25 @@ pub fn record() -> BulkRecord {
             TransferOutcome::Partial { why: "the time was over".to_owned() },
         ),
     ];
-    record.meter = Meter::new(began);
+    record.meter = ByteMeter::new(began);
     for part in record.transfers.iter().flat_map(|transfer| &transfer.parts) {
         // Evenly, by sixteenths, the last with the end.
         let step = part.ended_at.since(part.first_byte_at) / 16;
         (0..16).for_each(|n| record.meter.add(part.ended_at - step * n, part.bytes / 16));
     }
-    let of =
-        |connection, bytes| Figures { connection, bytes, wall: Duration::from_secs(5), ..small_buffer() };
+    let of = |connection, bytes| ConnectionFigures {
+        connection,
+        bytes,
+        wall: Duration::from_secs(5),
+        ..small_buffer()
+    };
     record.figures = vec![of(0, PART * 5 / 2), of(1, PART * 5 / 4)];
     for figures in &mut record.figures {
         figures.sender.tcp_sndbuf_limited = Some(Duration::from_secs(4));
         figures.sender.tcp_busy = Some(Duration::from_secs(5));
         figures.sender.retransmits = Some(7);
     }
-    record.connections = visit(&cell(0, 0, Protocol::H2c, 2, 0.0), 0, &Model::CLEAN).connections;
+    record.connections = one_repetition(&cell(0, 0, Protocol::H2c, 2, 0.0), 0, &Model::CLEAN).connections;
     record.asked = Asked {
         connections: 2,
         streams: 2,

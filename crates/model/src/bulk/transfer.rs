@@ -66,7 +66,8 @@ pub enum DigestVerdict {
     /// The other end told one, and it is another: the bytes are not those that were sent.
     Differs,
     /// The other end told none: ours is only for the user to compare.
-    Untold,
+    #[serde(alias = "untold")]
+    Undeclared,
     /// It was not made, since none was wanted or not all of the file arrived.
     #[default]
     None,
@@ -74,13 +75,15 @@ pub enum DigestVerdict {
 
 impl DigestVerdict {
     /// Of what the other end told and what we made.
-    pub fn of(told: Option<&Checksum>, computed: Option<&Checksum>) -> Self {
-        match (told, computed) {
+    pub fn of(declared: Option<&Checksum>, computed: Option<&Checksum>) -> Self {
+        match (declared, computed) {
             (_, None) => Self::None,
-            (None, Some(_)) => Self::Untold,
+            (None, Some(_)) => Self::Undeclared,
             // Sums of two algorithms say nothing about each other.
-            (Some(told), Some(computed)) if told.algorithm() != computed.algorithm() => Self::Untold,
-            (Some(told), Some(computed)) if told == computed => Self::Matches,
+            (Some(declared), Some(computed)) if declared.algorithm() != computed.algorithm() => {
+                Self::Undeclared
+            }
+            (Some(declared), Some(computed)) if declared == computed => Self::Matches,
             (Some(_), Some(_)) => Self::Differs,
         }
     }
@@ -90,7 +93,7 @@ impl DigestVerdict {
         match self {
             Self::Matches => "matches",
             Self::Differs => "differs",
-            Self::Untold => "untold",
+            Self::Undeclared => "undeclared",
             Self::None => "none",
         }
     }
@@ -102,7 +105,8 @@ pub struct DigestRecord {
     /// What was asked for.
     pub asked: Algorithm,
     /// What the other end told.
-    pub told: Option<Checksum>,
+    #[serde(alias = "told")]
+    pub declared: Option<Checksum>,
     /// What we made of the bytes that are here, or that we sent.
     pub computed: Option<Checksum>,
     /// What follows.
@@ -111,9 +115,9 @@ pub struct DigestRecord {
 
 impl DigestRecord {
     /// Of what was asked for, what the other end told and what we made.
-    pub fn new(asked: Algorithm, told: Option<Checksum>, computed: Option<Checksum>) -> Self {
-        let verdict = DigestVerdict::of(told.as_ref(), computed.as_ref());
-        Self { asked, told, computed, verdict }
+    pub fn new(asked: Algorithm, declared: Option<Checksum>, computed: Option<Checksum>) -> Self {
+        let verdict = DigestVerdict::of(declared.as_ref(), computed.as_ref());
+        Self { asked, declared, computed, verdict }
     }
 }
 
@@ -193,11 +197,11 @@ mod tests {
         let (one, other) = (Checksum::crc32c(1), Checksum::crc32c(2));
         assert_eq!(DigestVerdict::of(Some(&one), Some(&one.clone())), DigestVerdict::Matches);
         assert_eq!(DigestVerdict::of(Some(&one), Some(&other)), DigestVerdict::Differs);
-        assert_eq!(DigestVerdict::of(None, Some(&one)), DigestVerdict::Untold);
+        assert_eq!(DigestVerdict::of(None, Some(&one)), DigestVerdict::Undeclared);
         assert_eq!(DigestVerdict::of(Some(&one), None), DigestVerdict::None);
         let mut sha = Digest::new(Algorithm::Sha256);
         sha.update(b"x");
-        assert_eq!(DigestVerdict::of(Some(&one), sha.checksum().as_ref()), DigestVerdict::Untold);
+        assert_eq!(DigestVerdict::of(Some(&one), sha.checksum().as_ref()), DigestVerdict::Undeclared);
     }
 
     #[test]

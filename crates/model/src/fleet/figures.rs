@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bulk::rate::cpu_per_gb;
-use crate::bulk::{Binding, FrameFigures, Meter, Spread, TransferOutcome};
+use crate::bulk::{Binding, ByteMeter, FrameFigures, Spread, TransferOutcome};
 
 /// More is no figure: an exabyte, or 36 years in nanoseconds.
 const MOST: u128 = 1 << 60;
@@ -28,7 +28,7 @@ pub struct PairFigures {
     /// How its files ended, in the order in which each way was first met.
     pub endings: Vec<Ending>,
     /// Bytes over time.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// Rates of its streams, each over its own time.
     pub per_stream: Option<Spread>,
     /// Streams that ended before all of theirs had come.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{FetchTask, Plan, ServeTask, Trust};
+use super::{FetchTask, FleetPlan, ServeTask, Trust};
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::random::Counter;
 use h2lab_transfer::Sizes;
@@ -36,7 +36,7 @@ pub enum ServerPlace {
 
 /// How long is waited for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
+pub struct FleetTimeouts {
     /// For all agents to be there, and again for all clients to know the plan.
     pub setup: Duration,
     /// After the end of the transfers, for their results. After half of it agents are told to stop.
@@ -53,7 +53,7 @@ pub struct FleetJob {
     /// Transfers at a time of each client, from which the plan was made.
     pub concurrency: u32,
     /// Who fetches from whom.
-    pub plan: Plan,
+    pub plan: FleetPlan,
     /// What is spoken.
     pub protocol: Protocol,
     /// How much is asked for at a time.
@@ -73,7 +73,7 @@ pub struct FleetJob {
     /// The seed of what is random.
     pub seed: u64,
     /// How long is waited.
-    pub waits: Waits,
+    pub waits: FleetTimeouts,
 }
 
 impl FleetJob {

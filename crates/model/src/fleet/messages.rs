@@ -1,5 +1,5 @@
-//! What a driver and its agents tell each other: plain values, the same over every carrier, as one line of JSON where they
-//! have to be bytes.
+//! What a driver and its agents tell each other: plain values, the same over every agent transport, as one line of JSON where
+//! they have to be bytes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{PairFigures, ServerFigures};
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 
-/// Version of the messages. It stands in each of them, since a carrier need not have sessions; another one is refused.
+/// Version of the messages. It stands in each of them, since an agent transport need not have sessions; another one is refused.
 pub const AGENT_VERSION: u32 = 3;
 
 /// The longest line that is taken for a message, in bytes: four times a result whose transfer was metered for an hour.
@@ -29,7 +29,7 @@ pub enum ToAgent {
     /// Serve bytes of memory from now on. It answers [`FromAgent::Serving`].
     Serve(ServeTask),
     /// This is what you will fetch. It answers [`FromAgent::Planned`], and begins nothing.
-    Plan(Vec<FetchTask>),
+    FleetPlan(Vec<FetchTask>),
     /// Begin all of it at this moment of your own clock, or at once if that is over.
     StartAt {
         /// The moment.
@@ -212,7 +212,7 @@ mod tests {
         for message in [
             ToAgent::Ping { number: 7 },
             ToAgent::Serve(serve),
-            ToAgent::Plan(vec![task.clone(), task]),
+            ToAgent::FleetPlan(vec![task.clone(), task]),
             ToAgent::StartAt { at: Time::from_nanos(u64::MAX - 1) },
             ToAgent::Stop,
         ] {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_none_is_told_with_its_beginning() {
+    fn a_line_that_is_none_is_reported_with_its_beginning() {
         for line in ["bash: h2lab: command not found", "", "{}", r#"{"agent":2,"message":"dance"}"#, "[2]"] {
             let error = decode::<ToAgent>(line).unwrap_err();
             assert!(matches!(error, MessageError::NoMessage { .. }), "{error}");

@@ -65,14 +65,14 @@ pub struct Pair {
 
 impl Pair {
     /// Transfers at a time.
-    pub const fn lanes(&self) -> u32 {
+    pub const fn workers(&self) -> u32 {
         self.connections.saturating_mul(self.streams)
     }
 }
 
 /// Who fetches from whom, and with how much at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Plan {
+pub struct FleetPlan {
     /// Client by client, server by server; whoever has nothing to do is not in it.
     pub pairs: Vec<Pair>,
 }
@@ -96,79 +96,79 @@ pub struct Wish {
 
 /// Why there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
+pub enum FleetPlanError {
     /// Nobody is there.
     #[error("a drive needs a client and a server")]
     Nobody,
     /// Nothing is to be done.
     #[error("a client fetches at least one thing at a time")]
-    NoLanes,
+    NoWorkers,
     /// Connections that would have to carry different numbers of streams.
     #[error(
-        "{lanes} transfers at a time of a client and one server cannot be dealt evenly to {connections} connections; change the \
+        "{workers} transfers at a time of a client and one server cannot be dealt evenly to {connections} connections; change the \
          concurrency or the connections"
     )]
     Uneven {
         /// Transfers at a time.
-        lanes: u32,
+        workers: u32,
         /// Connections that were asked for.
         connections: u32,
     },
 }
 
-impl Plan {
+impl FleetPlan {
     /// The purpose under which servers are drawn from a run's seed.
     pub const PURPOSE: &'static str = "fleet pairs";
 
     /// The plan of a wish; the same one for the same wish.
-    pub fn make(wish: &Wish) -> Result<Self, PlanError> {
+    pub fn make(wish: &Wish) -> Result<Self, FleetPlanError> {
         if wish.clients == 0 || wish.servers == 0 {
-            return Err(PlanError::Nobody);
+            return Err(FleetPlanError::Nobody);
         }
         if wish.concurrency == 0 {
-            return Err(PlanError::NoLanes);
+            return Err(FleetPlanError::NoWorkers);
         }
         let random = Counter::new(wish.seed, Self::PURPOSE);
         let mut pairs = Vec::new();
         for client in 0..wish.clients {
-            let lanes = lanes_of(wish, client, &random);
-            for (server, lanes) in (0..).zip(lanes).filter(|(_, lanes)| *lanes > 0) {
-                pairs.push(pair(client, server, lanes, wish.connections)?);
+            let workers = workers_of(wish, client, &random);
+            for (server, workers) in (0..).zip(workers).filter(|(_, workers)| *workers > 0) {
+                pairs.push(pair(client, server, workers, wish.connections)?);
             }
         }
         Ok(Self { pairs })
     }
 
-    /// The places in [`Plan::pairs`] of what a client fetches.
+    /// The places in [`FleetPlan::pairs`] of what a client fetches.
     pub fn of_client(&self, client: u32) -> impl Iterator<Item = usize> + '_ {
         (0..).zip(&self.pairs).filter(move |(_, pair)| pair.client == client).map(|(place, _)| place)
     }
 }
 
 /// How many transfers a client has at a time with each server.
-fn lanes_of(wish: &Wish, client: u32, random: &Counter) -> Vec<u32> {
-    let mut lanes = vec![0; wish.servers as usize];
+fn workers_of(wish: &Wish, client: u32, random: &Counter) -> Vec<u32> {
+    let mut workers = vec![0; wish.servers as usize];
     let servers = u64::from(wish.servers);
-    for lane in 0..wish.concurrency {
-        let n = u64::from(client) * u64::from(wish.concurrency) + u64::from(lane);
+    for worker in 0..wish.concurrency {
+        let n = u64::from(client) * u64::from(wish.concurrency) + u64::from(worker);
         let server = match wish.pairing {
             // One hand after the other, from client to client: what does not come out even goes to another server each time.
             Pairing::All => n % servers,
             Pairing::One => u64::from(client) % servers,
             Pairing::Random => ((u128::from(random.at(n)) * u128::from(servers)) >> 64) as u64,
         };
-        lanes[server as usize] += 1;
+        workers[server as usize] += 1;
     }
-    lanes
+    workers
 }
 
-fn pair(client: u32, server: u32, lanes: u32, connections: Option<u32>) -> Result<Pair, PlanError> {
+fn pair(client: u32, server: u32, workers: u32, connections: Option<u32>) -> Result<Pair, FleetPlanError> {
     // A connection without a stream would be one too many.
-    let connections = connections.map_or(lanes, |connections| connections.clamp(1, lanes));
-    if !lanes.is_multiple_of(connections) {
-        return Err(PlanError::Uneven { lanes, connections });
+    let connections = connections.map_or(workers, |connections| connections.clamp(1, workers));
+    if !workers.is_multiple_of(connections) {
+        return Err(FleetPlanError::Uneven { workers, connections });
     }
-    Ok(Pair { client, server, connections, streams: lanes / connections })
+    Ok(Pair { client, server, connections, streams: workers / connections })
 }
 
 #[cfg(test)]
@@ -180,52 +180,52 @@ mod tests {
     const WISH: Wish =
         Wish { clients: 2, servers: 2, concurrency: 8, connections: None, pairing: Pairing::All, seed: 1 };
 
-    fn told(wish: &Wish) -> Vec<(u32, u32, u32, u32)> {
-        let plan = Plan::make(wish).unwrap();
+    fn reported(wish: &Wish) -> Vec<(u32, u32, u32, u32)> {
+        let plan = FleetPlan::make(wish).unwrap();
         plan.pairs.iter().map(|pair| (pair.client, pair.server, pair.connections, pair.streams)).collect()
     }
 
     #[test]
     fn each_client_fetches_from_each_server_evenly() {
-        assert_eq!(told(&WISH), [(0, 0, 4, 1), (0, 1, 4, 1), (1, 0, 4, 1), (1, 1, 4, 1)]);
+        assert_eq!(reported(&WISH), [(0, 0, 4, 1), (0, 1, 4, 1), (1, 0, 4, 1), (1, 1, 4, 1)]);
         let http2 = Wish { connections: Some(1), ..WISH };
-        assert_eq!(told(&http2), [(0, 0, 1, 4), (0, 1, 1, 4), (1, 0, 1, 4), (1, 1, 1, 4)]);
+        assert_eq!(reported(&http2), [(0, 0, 1, 4), (0, 1, 1, 4), (1, 0, 1, 4), (1, 1, 1, 4)]);
         let two = Wish { connections: Some(2), clients: 1, ..WISH };
-        assert_eq!(told(&two), [(0, 0, 2, 2), (0, 1, 2, 2)]);
+        assert_eq!(reported(&two), [(0, 0, 2, 2), (0, 1, 2, 2)]);
     }
 
     #[test]
     fn what_does_not_come_out_even_goes_to_another_server_each_time() {
         let odd = Wish { concurrency: 3, ..WISH };
-        assert_eq!(told(&odd), [(0, 0, 2, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 2, 1)]);
+        assert_eq!(reported(&odd), [(0, 0, 2, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 2, 1)]);
         let fewer_than_servers = Wish { concurrency: 1, servers: 3, ..WISH };
-        assert_eq!(told(&fewer_than_servers), [(0, 0, 1, 1), (1, 1, 1, 1)]);
+        assert_eq!(reported(&fewer_than_servers), [(0, 0, 1, 1), (1, 1, 1, 1)]);
     }
 
     #[test]
     fn one_server_each_is_dealt_in_turn() {
         let wish = Wish { pairing: Pairing::One, clients: 3, ..WISH };
-        assert_eq!(told(&wish), [(0, 0, 8, 1), (1, 1, 8, 1), (2, 0, 8, 1)]);
+        assert_eq!(reported(&wish), [(0, 0, 8, 1), (1, 1, 8, 1), (2, 0, 8, 1)]);
     }
 
     #[test]
     fn the_seed_decides_what_is_random_and_nothing_else() {
         let random =
-            |seed| told(&Wish { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..WISH });
+            |seed| reported(&Wish { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..WISH });
         assert_eq!(random(7), random(7));
         assert_ne!(random(7), random(8));
-        assert_eq!(told(&WISH), told(&Wish { seed: 2, ..WISH }));
+        assert_eq!(reported(&WISH), reported(&Wish { seed: 2, ..WISH }));
     }
 
     #[test]
     fn streams_that_cannot_be_dealt_evenly_are_refused_rather_than_dropped() {
         let uneven = Wish { concurrency: 3, servers: 1, connections: Some(2), ..WISH };
-        assert_eq!(Plan::make(&uneven), Err(PlanError::Uneven { lanes: 3, connections: 2 }));
+        assert_eq!(FleetPlan::make(&uneven), Err(FleetPlanError::Uneven { workers: 3, connections: 2 }));
         let more_than_streams = Wish { concurrency: 3, servers: 1, clients: 1, connections: Some(9), ..WISH };
-        assert_eq!(told(&more_than_streams), [(0, 0, 3, 1)]);
-        assert_eq!(Plan::make(&Wish { clients: 0, ..WISH }), Err(PlanError::Nobody));
-        assert_eq!(Plan::make(&Wish { servers: 0, ..WISH }), Err(PlanError::Nobody));
-        assert_eq!(Plan::make(&Wish { concurrency: 0, ..WISH }), Err(PlanError::NoLanes));
+        assert_eq!(reported(&more_than_streams), [(0, 0, 3, 1)]);
+        assert_eq!(FleetPlan::make(&Wish { clients: 0, ..WISH }), Err(FleetPlanError::Nobody));
+        assert_eq!(FleetPlan::make(&Wish { servers: 0, ..WISH }), Err(FleetPlanError::Nobody));
+        assert_eq!(FleetPlan::make(&Wish { concurrency: 0, ..WISH }), Err(FleetPlanError::NoWorkers));
     }
 
     #[test]
@@ -242,15 +242,15 @@ mod tests {
             clients in 1_u32..9, servers in 1_u32..9, concurrency in 1_u32..40, which in 0_usize..3, seed in any::<u64>(),
         ) {
             let pairing = Pairing::EACH[which];
-            let plan = Plan::make(&Wish { clients, servers, concurrency, connections: None, pairing, seed }).unwrap();
+            let plan = FleetPlan::make(&Wish { clients, servers, concurrency, connections: None, pairing, seed }).unwrap();
             for client in 0..clients {
-                let lanes: u32 = plan.of_client(client).map(|place| plan.pairs[place].lanes()).sum();
-                prop_assert_eq!(lanes, concurrency);
+                let workers: u32 = plan.of_client(client).map(|place| plan.pairs[place].workers()).sum();
+                prop_assert_eq!(workers, concurrency);
             }
-            let of_server = |server| plan.pairs.iter().filter(|pair| pair.server == server).map(Pair::lanes).sum::<u32>();
-            let lanes: Vec<u32> = (0..servers).map(of_server).collect();
+            let of_server = |server| plan.pairs.iter().filter(|pair| pair.server == server).map(Pair::workers).sum::<u32>();
+            let workers: Vec<u32> = (0..servers).map(of_server).collect();
             if pairing == Pairing::All {
-                prop_assert!(lanes.iter().max().unwrap() - lanes.iter().min().unwrap() <= 1);
+                prop_assert!(workers.iter().max().unwrap() - workers.iter().min().unwrap() <= 1);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ClockOffset, Pair, PairFigures, ServerFigures};
-use crate::bulk::Meter;
+use crate::bulk::ByteMeter;
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
@@ -34,7 +34,7 @@ pub struct AgentRecord {
 #[serde(rename_all = "kebab-case")]
 pub enum PairEnd {
     /// Its client told what came of it.
-    Told(Box<PairFigures>),
+    Reported(Box<PairFigures>),
     /// Its client could fetch nothing at all.
     Failed {
         /// Why.
@@ -55,7 +55,7 @@ pub struct PairRecord {
     /// How it ended.
     pub end: PairEnd,
     /// Bytes over time. Of a lost pair what its client had told until then.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// How long after the common start it was begun, by its client's own clock; `None` if that is not known.
     pub late: Option<Duration>,
 }

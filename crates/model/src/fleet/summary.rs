@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
 use crate::bulk::record::SILENCE;
-use crate::bulk::{FrameFigures, Meter, Spread, Tally, TransferOutcome};
+use crate::bulk::{ByteMeter, FrameFigures, Spread, Tally, TransferOutcome};
 
 /// What became of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -70,16 +70,16 @@ impl PairRecord {
         match &self.end {
             PairEnd::Lost { .. } => PairState::Lost,
             PairEnd::Failed { .. } => PairState::Failed,
-            PairEnd::Told(figures) if figures.interrupted => PairState::Partial,
-            PairEnd::Told(figures) if figures.is_failed() => PairState::Failed,
-            PairEnd::Told(_) => PairState::Complete,
+            PairEnd::Reported(figures) if figures.interrupted => PairState::Partial,
+            PairEnd::Reported(figures) if figures.is_failed() => PairState::Failed,
+            PairEnd::Reported(_) => PairState::Complete,
         }
     }
 
     /// Bytes that are known to have come.
     pub fn bytes(&self) -> u64 {
         match &self.end {
-            PairEnd::Told(figures) => figures.bytes(),
+            PairEnd::Reported(figures) => figures.bytes(),
             PairEnd::Failed { .. } | PairEnd::Lost { .. } => self.meter.total(),
         }
     }
@@ -91,14 +91,14 @@ impl PairRecord {
 
     /// CPU seconds of its client per GB that came; `None` if nobody told, or nothing came.
     pub fn cpu_per_gb(&self) -> Option<f64> {
-        let PairEnd::Told(figures) = &self.end else { return None };
+        let PairEnd::Reported(figures) = &self.end else { return None };
         cpu_per_gb(figures.cpu, figures.bytes())
     }
 
     /// How its files ended; nobody knows that of a pair that is lost.
     pub fn files(&self) -> Tally {
         let mut tally = Tally::default();
-        if let PairEnd::Told(figures) = &self.end {
+        if let PairEnd::Reported(figures) = &self.end {
             for ending in &figures.endings {
                 *match ending.outcome {
                     TransferOutcome::Complete => &mut tally.complete,
@@ -130,7 +130,7 @@ pub struct FleetSummary {
     /// were lost are among them.
     pub per_pair: Option<Spread>,
     /// Bytes of all pairs over time.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// Frames of all pairs.
     pub frames: FrameFigures,
     /// CPU seconds of clients per GB, of all pairs that told; `None` if nothing came of these.
@@ -146,16 +146,16 @@ impl FleetSummary {
     pub fn of(record: &FleetRecord) -> Self {
         let (mut pairs, mut files, mut frames) =
             (PairTally::default(), Tally::default(), FrameFigures::default());
-        let (mut cpu, mut told_bytes) = (Duration::ZERO, 0);
+        let (mut cpu, mut reported_bytes) = (Duration::ZERO, 0);
         for pair in &record.pairs {
             pairs.count(pair.state());
             let of_pair = pair.files();
             files.complete += of_pair.complete;
             files.partial += of_pair.partial;
             files.failed += of_pair.failed;
-            if let PairEnd::Told(figures) = &pair.end {
+            if let PairEnd::Reported(figures) = &pair.end {
                 frames.add(&figures.frames);
-                (cpu, told_bytes) = (cpu + figures.cpu, told_bytes + figures.bytes());
+                (cpu, reported_bytes) = (cpu + figures.cpu, reported_bytes + figures.bytes());
             }
         }
         let lost = |pair: &&PairRecord| pair.state() == PairState::Lost;
@@ -172,7 +172,7 @@ impl FleetSummary {
             per_pair: Spread::of(record.pairs.iter().map(PairRecord::rate)),
             meter,
             frames,
-            cpu_per_gb: cpu_per_gb(cpu, told_bytes),
+            cpu_per_gb: cpu_per_gb(cpu, reported_bytes),
             latest_start: record.pairs.iter().filter_map(|pair| pair.late).max(),
             clock_uncertainty: record
                 .pairs
@@ -207,7 +207,7 @@ impl FleetSummary {
             Some(format!("{} has h2lab {version}, the driver {}", agent.name, record.version))
         });
         let silent = record.pairs.iter().filter_map(|pair| {
-            let PairEnd::Told(figures) = &pair.end else { return None };
+            let PairEnd::Reported(figures) = &pair.end else { return None };
             let cut = record.asked.duration.saturating_sub(figures.meter.elapsed());
             (pair.state() == PairState::Complete && cut >= SILENCE).then(|| {
                 let [client, server] = [
@@ -218,26 +218,27 @@ impl FleetSummary {
                 format!("{client} from {server}: nothing came in the last {cut:.1?} before the end")
             })
         });
-        let untold = record.servers.iter().filter(|server| record.start_at.happened() && server.is_untold());
-        let untold = untold.map(|server| {
+        let undeclared =
+            record.servers.iter().filter(|server| record.start_at.happened() && server.is_unreported());
+        let undeclared = undeclared.map(|server| {
             format!("{} did not tell what it spent: its CPU time and retransmits are not known", server.name)
         });
-        late.into_iter().chain(unsure).chain(silent).chain(others).chain(untold).collect()
+        late.into_iter().chain(unsure).chain(silent).chain(others).chain(undeclared).collect()
     }
 }
 
 impl AgentRecord {
     /// Whether it is a server that could have told what it spent, and did not. Of one that was lost that is told already; one that
     /// ran before has no agent, and no version.
-    fn is_untold(&self) -> bool {
+    fn is_unreported(&self) -> bool {
         self.url.is_some() && self.version.is_some() && self.lost.is_none() && self.served.is_none()
     }
 }
 
 /// The bytes of all pairs on one meter, which begins with the first request of those that brought any.
-fn all_bytes(pairs: &[PairRecord]) -> Meter {
+fn all_bytes(pairs: &[PairRecord]) -> ByteMeter {
     let with_bytes = || pairs.iter().map(|pair| &pair.meter).filter(|meter| meter.total() > 0);
-    let mut all = Meter::new(with_bytes().map(Meter::began).min().unwrap_or_default());
+    let mut all = ByteMeter::new(with_bytes().map(ByteMeter::began).min().unwrap_or_default());
     with_bytes().for_each(|meter| all.add_all(meter, |time| time));
     all
 }
@@ -256,7 +257,7 @@ mod tests {
         for (n, pair) in (0..).zip(&mut record.pairs) {
             let figures = testing::figures(1000 * n, 125_000_000, 1);
             pair.meter = figures.meter.clone();
-            pair.end = PairEnd::Told(Box::new(figures));
+            pair.end = PairEnd::Reported(Box::new(figures));
         }
         let summary = FleetSummary::of(&record);
         assert_eq!((summary.bytes, summary.elapsed), (250_000_000, Duration::from_secs(2)));
@@ -293,12 +294,12 @@ mod tests {
         let trip = RoundTrip { sent: Time::ZERO, theirs: Time::ZERO, received: Time::from_millis(300) };
         record.clients[0].offset = ClockOffset::of(&[trip]);
         record.servers[1].version = Some("0.0.1".to_owned());
-        let told = doubts(&record);
+        let reported = doubts(&record);
         assert!(
-            told[1].contains("±150.0ms") && told[2].starts_with("ssh:lyon-2 has h2lab 0.0.1"),
-            "{told:?}"
+            reported[1].contains("±150.0ms") && reported[2].starts_with("ssh:lyon-2 has h2lab 0.0.1"),
+            "{reported:?}"
         );
-        assert_eq!(told.len(), 3);
+        assert_eq!(reported.len(), 3);
     }
 
     #[test]
@@ -307,14 +308,14 @@ mod tests {
         record.pairs.truncate(1);
         let figures = testing::figures(0, 125_000_000, 1);
         let hung = figures.meter.elapsed() + SILENCE;
-        (record.pairs[0].end, record.asked.duration) = (PairEnd::Told(Box::new(figures.clone())), hung);
+        (record.pairs[0].end, record.asked.duration) = (PairEnd::Reported(Box::new(figures.clone())), hung);
         let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
         assert!(doubts(&record)[0].contains("nothing came in the last 3.0s"), "{:?}", doubts(&record));
         record.asked.duration -= Duration::from_millis(1);
-        assert!(!doubts(&record).iter().any(|told| told.contains("nothing came")));
+        assert!(!doubts(&record).iter().any(|reported| reported.contains("nothing came")));
         let mut nothing = figures;
         nothing.endings.iter_mut().for_each(|ending| ending.bytes = 0);
-        record.pairs[0].end = PairEnd::Told(Box::new(nothing));
+        record.pairs[0].end = PairEnd::Reported(Box::new(nothing));
         assert_eq!(record.pairs[0].state(), PairState::Failed);
     }
 
@@ -354,7 +355,7 @@ mod tests {
     fn an_interrupted_pair_is_partial_and_a_cut_one_is_not() {
         let mut pair = testing::record().pairs.remove(0);
         assert_eq!(pair.state(), PairState::Complete, "its last files were cut when the time was over");
-        if let PairEnd::Told(figures) = &mut pair.end {
+        if let PairEnd::Reported(figures) = &mut pair.end {
             figures.interrupted = true;
         }
         assert_eq!(pair.state(), PairState::Partial);
@@ -365,7 +366,7 @@ mod tests {
         let mut record = testing::record();
         for pair in &mut record.pairs {
             pair.end = PairEnd::Failed { why: "refused".to_owned() };
-            pair.meter = Meter::new(Time::ZERO);
+            pair.meter = ByteMeter::new(Time::ZERO);
         }
         let summary = FleetSummary::of(&record);
         assert_eq!((summary.bytes, summary.aggregate, summary.pairs.failed), (0, None, 4));

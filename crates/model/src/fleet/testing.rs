@@ -1,15 +1,15 @@
-//! A fleet as records have it, for tests of the conductor, summaries and reports.
+//! A fleet as records have it, for tests of the coordinator, summaries and reports.
 
 use std::time::Duration;
 
 use super::plan::Wish;
 use super::record::FleetAsked;
 use super::{
-    AgentRecord, ClockOffset, Ending, FetchTask, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord,
-    Pairing, Plan, RoundTrip, Server, ServerFigures, ServerPlace, Trust, Waits,
+    AgentRecord, ClockOffset, Ending, FetchTask, FleetJob, FleetPlan, FleetRecord, FleetTimeouts, PairEnd,
+    PairFigures, PairRecord, Pairing, RoundTrip, Server, ServerFigures, ServerPlace, Trust,
 };
 use crate::bulk::record::RECORD_VERSION;
-use crate::bulk::{FrameFigures, Meter, Spread, TransferOutcome};
+use crate::bulk::{ByteMeter, FrameFigures, Spread, TransferOutcome};
 use crate::record::Fault;
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
@@ -29,7 +29,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
             })
             .collect(),
         concurrency: wish.concurrency,
-        plan: Plan::make(&wish).unwrap(),
+        plan: FleetPlan::make(&wish).unwrap(),
         protocol: Protocol::H1,
         sizes: Sizes::Fixed(1 << 30),
         duration: Duration::from_secs(10),
@@ -39,7 +39,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
         congestion: None,
         trust: Trust::default(),
         seed: 1,
-        waits: Waits { setup: Duration::from_secs(30), grace: Duration::from_secs(4) },
+        waits: FleetTimeouts { setup: Duration::from_secs(30), grace: Duration::from_secs(4) },
     }
 }
 
@@ -62,7 +62,7 @@ pub fn fetch_task(pair: u32) -> FetchTask {
 
 /// A pair that was begun at `began_ms` and carried so many bytes in so many seconds, evenly; its last file was cut.
 pub fn figures(began_ms: u64, bytes: u64, seconds: u64) -> PairFigures {
-    let mut meter = Meter::new(Time::from_millis(began_ms));
+    let mut meter = ByteMeter::new(Time::from_millis(began_ms));
     for n in 1..=10 {
         meter.add(Time::from_millis(began_ms + 100 * n * seconds), bytes / 10);
     }
@@ -123,25 +123,25 @@ fn agent(name: &str, url: Option<&str>) -> AgentRecord {
 /// second client dies in the middle, after its other pair was refused.
 pub fn record() -> FleetRecord {
     let plan = job(2, 2).plan;
-    let told = figures(1000, 1_250_000_000, 10);
+    let reported = figures(1000, 1_250_000_000, 10);
     let mut broken = figures(1010, 125_000_000, 2);
     broken.endings[1].outcome = TransferOutcome::Failed {
         why: "the server has gone: connection refused".to_owned(),
         fault: Fault::Sut,
     };
-    let mut until_then = Meter::new(Time::from_millis(1005));
+    let mut until_then = ByteMeter::new(Time::from_millis(1005));
     until_then.add(Time::from_millis(4000), 62_500_000);
     let row = |n: usize, end, meter, late| PairRecord { pair: plan.pairs[n], end, meter, late };
     let late = |us| Some(Duration::from_micros(us));
     let lost = "its agent ended: killed by signal 9".to_owned();
     let pairs = vec![
-        row(0, PairEnd::Told(Box::new(told.clone())), told.meter, late(80)),
-        row(1, PairEnd::Told(Box::new(broken.clone())), broken.meter, late(120)),
+        row(0, PairEnd::Reported(Box::new(reported.clone())), reported.meter, late(80)),
+        row(1, PairEnd::Reported(Box::new(broken.clone())), broken.meter, late(120)),
         row(2, PairEnd::Lost { why: format!("ssh:kek-2: {lost}") }, until_then, None),
         row(
             3,
             PairEnd::Failed { why: "10.0.0.2:8080: connection refused".to_owned() },
-            Meter::new(Time::ZERO),
+            ByteMeter::new(Time::ZERO),
             late(90),
         ),
     ];

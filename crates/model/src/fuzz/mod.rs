@@ -55,7 +55,7 @@ fn scenario(data: &[u8]) {
     assert_eq!(read, scenario, "{written}");
     // The plan is a product: a file of that many values may ask for more cells than there is memory, and means it.
     let values = text.bytes().filter(|byte| *byte == b',').count();
-    if values <= 24 && scenario.visits <= 3 {
+    if values <= 24 && scenario.repetitions <= 3 {
         scenario.plan();
     }
 }

@@ -4,9 +4,9 @@
 use super::{Mutator, TARGETS, target};
 
 /// Tells the input that made a target panic.
-struct Telling<'a>(&'a [u8]);
+struct Reporting<'a>(&'a [u8]);
 
-impl Drop for Telling<'_> {
+impl Drop for Reporting<'_> {
     #[allow(clippy::print_stderr, reason = "whoever mends the bug needs the input")]
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -19,7 +19,7 @@ impl Drop for Telling<'_> {
 fn run(name: &str, inputs: usize) {
     let target = target(name);
     let run = |input: &[u8]| {
-        let _telling = Telling(input);
+        let _reporting = Reporting(input);
         (target.run)(input);
     };
     let seeds = (target.seeds)();

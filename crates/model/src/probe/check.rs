@@ -44,7 +44,7 @@ impl fmt::Display for Verdict {
 
 /// A frame, or bytes, that crossed a connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Exhibit {
+pub struct EvidenceItem {
     /// Which way: `up` from the client to the server.
     pub direction: Direction,
     /// Milliseconds since the connection was dialled.
@@ -59,7 +59,8 @@ pub struct Evidence {
     /// What was done or seen, in a sentence.
     pub what: String,
     /// The frames or bytes that show it, in their order; the middle of a long exchange is left out.
-    pub exhibits: Vec<Exhibit>,
+    #[serde(alias = "exhibits")]
+    pub items: Vec<EvidenceItem>,
 }
 
 /// What was concluded of one question.
@@ -118,8 +119,8 @@ impl Check {
 
     /// The same with a further piece of evidence.
     #[must_use]
-    pub fn with(mut self, what: impl Into<String>, exhibits: Vec<Exhibit>) -> Self {
-        self.evidence.push(Evidence { what: what.into(), exhibits });
+    pub fn with(mut self, what: impl Into<String>, items: Vec<EvidenceItem>) -> Self {
+        self.evidence.push(Evidence { what: what.into(), items });
         self
     }
 

@@ -16,7 +16,7 @@ pub mod server;
 pub mod smuggling;
 
 pub use budget::{Allowance, Budget, Exhausted, Spent};
-pub use check::{Check, Evidence, Exhibit, Verdict, is_product};
+pub use check::{Check, Evidence, EvidenceItem, Verdict, is_product};
 pub use checklist::checklist;
 pub use meta::{CheckMeta, Group, HEADINGS, Severity};
 pub use pages::{CHECKS, explain, id};

@@ -1,8 +1,8 @@
-//! What a visit to a cell of bulk work leaves besides its requests: bytes over time, frames, what was in force.
+//! What a repetition of a cell of bulk work leaves besides its requests: bytes over time, frames, what was in force.
 
 use serde::{Deserialize, Serialize};
 
-use super::{FrameFigures, Meter};
+use super::{ByteMeter, FrameFigures};
 
 /// What this end asked of its kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -21,9 +21,9 @@ pub struct IoFigures {
 }
 
 impl IoFigures {
-    /// Adds what was asked in another visit.
+    /// Adds what was asked in another repetition.
     pub fn add(&mut self, other: &Self) {
-        // All visits of a cell are over QUIC, or none is.
+        // All repetitions of a cell are over QUIC, or none is.
         let add = |one: Option<u64>, other: Option<u64>| match (one, other) {
             (Some(one), Some(other)) => Some(one + other),
             (one, other) => one.or(other),
@@ -36,13 +36,14 @@ impl IoFigures {
     }
 }
 
-/// What moved in a visit whose work is bulk. Each response is a [`super::Sample`] of the visit, one that was cut off when the
-/// time was over unfinished; each connection is a [`super::ConnectionRecord`]. Its frames are counted here instead of kept: at
+/// What moved in a repetition whose work is bulk. Each response is a [`super::Sample`] of the repetition, one that was cut off
+/// when the time was over unfinished; each connection is a [`super::ConnectionRecord`]. Its frames are counted here instead of
+/// kept: at
 /// 10 Gbit/s there are a hundred thousand of them in a second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BulkVisit {
+pub struct BulkRepetition {
     /// Bytes of data over time, from the first request on.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// Frames of the data and the credit for it; all zero where there are none.
     #[serde(default)]
     pub frames: FrameFigures,

@@ -73,7 +73,7 @@ pub struct GoAwayRecord {
 pub struct ConnectionRecord {
     /// Its index in the cell.
     pub index: u32,
-    /// Our port: with the server's it names the flow in the link's ledger.
+    /// Our port: with the server's it names the flow in the link's packet log.
     pub local_port: u16,
     /// The server's port.
     pub remote_port: u16,

@@ -54,7 +54,7 @@ pub struct Histogram {
 impl Histogram {
     /// A histogram of these durations.
     pub fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
-        let mut meter = Meter::default();
+        let mut meter = DurationMeter::default();
         durations.into_iter().for_each(|duration| meter.record(nanos(duration)));
         meter.take()
     }
@@ -143,10 +143,10 @@ impl Histogram {
     }
 }
 
-/// Counts durations quickly; [`Meter::take`] makes a [`Histogram`] of them. It grows with the largest duration, to 220 KiB
-/// for a minute, and keeps its space.
+/// Counts durations quickly; [`DurationMeter::take`] makes a [`Histogram`] of them. It grows with the largest duration, to 220
+/// KiB for a minute, and keeps its space.
 #[derive(Debug)]
-pub struct Meter {
+pub struct DurationMeter {
     counts: Vec<u32>,
     n: u64,
     sum_ns: u128,
@@ -155,13 +155,13 @@ pub struct Meter {
     max_ns: u64,
 }
 
-impl Default for Meter {
+impl Default for DurationMeter {
     fn default() -> Self {
         Self { counts: Vec::new(), n: 0, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
     }
 }
 
-impl Meter {
+impl DurationMeter {
     /// Counts a duration, in nanoseconds. More than 2³² of them in one bucket between two takes are not counted apart.
     #[inline]
     pub fn record(&mut self, ns: u64) {
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_meter_begins_anew_when_it_is_taken() {
-        let mut meter = Meter::default();
+        let mut meter = DurationMeter::default();
         meter.record(5_000);
         assert_eq!(meter.take().n(), 1);
         assert_eq!(meter.take(), Histogram::default());

@@ -1,4 +1,4 @@
-//! What the emulated link did: the ledger of packets.
+//! What the emulated link did: the packet log.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ impl From<DropCause> for PacketFate {
     }
 }
 
-/// One packet of the ledger, in the order in which packets entered their direction.
+/// One packet of the packet log, in the order in which packets entered their direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketRecord {
     /// When it entered the link.
@@ -104,7 +104,7 @@ impl PacketRecord {
     }
 }
 
-/// What the link did in one visit, and how late it was itself.
+/// What the link did in one repetition, and how late it was itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LinkSummary {
     /// Client to server.

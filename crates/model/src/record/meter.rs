@@ -10,7 +10,7 @@ use h2lab_base::units::{Time, nanos};
 /// lies between is all wall-clock time, waiting included, so that the sum over many streams is what the wire carried.
 /// (A mean of per-stream rates, each over its own time, can be ten times off either way.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meter {
+pub struct ByteMeter {
     began: Time,
     ended: Time,
     #[serde(rename = "interval_ns", with = "interval_ns")]
@@ -33,7 +33,7 @@ mod interval_ns {
     }
 }
 
-impl Meter {
+impl ByteMeter {
     /// The interval of a new meter.
     pub const INTERVAL: Duration = Duration::from_millis(100);
     /// The most intervals that are kept: an hour of 100 ms. Then two become one, and the interval twice as long.
@@ -146,7 +146,7 @@ impl Meter {
         (!length.is_zero()).then(|| counted.sum::<f64>() * 8.0 / length.as_secs_f64())
     }
 
-    /// As [`Meter::over_last`], before `now`, while bytes are still coming.
+    /// As [`ByteMeter::over_last`], before `now`, while bytes are still coming.
     pub fn recent(&self, now: Time, window: Duration) -> Option<f64> {
         self.until(now, window)
     }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_aggregate_is_all_bytes_from_the_first_request_to_the_last_byte() {
-        let mut meter = Meter::new(ms(1000));
+        let mut meter = ByteMeter::new(ms(1000));
         assert_eq!(meter.aggregate(), None);
         // Half a second until the first byte counts as any other.
         meter.add(ms(1500), 100_000);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn streams_side_by_side_give_their_sum_and_not_their_mean() {
         // Ten streams share 1 Gbit/s one after the other: each has the whole of it while it lasts.
-        let mut meter = Meter::new(ms(0));
+        let mut meter = ByteMeter::new(ms(0));
         for stream in 0..10 {
             meter.add(ms(100 * stream + 100), 12_500_000);
         }
@@ -264,20 +264,20 @@ mod tests {
 
     #[test]
     fn meters_of_several_clocks_add_up_on_one() {
-        let (mut ours, mut theirs) = (Meter::new(ms(1000)), Meter::new(ms(20)));
+        let (mut ours, mut theirs) = (ByteMeter::new(ms(1000)), ByteMeter::new(ms(20)));
         ours.add(ms(1950), 1);
         theirs.add(ms(120), 2);
         theirs.add(ms(950), 4);
         ours.add_all(&theirs, |time| time + Duration::from_secs(1));
         assert_eq!((ours.total(), ours.ended()), (7, ms(1950)));
         assert_eq!(ours.intervals()[9], 5, "the last byte of both came at 1950");
-        ours.add_all(&Meter::new(ms(5000)), |time| time);
+        ours.add_all(&ByteMeter::new(ms(5000)), |time| time);
         assert_eq!(ours.ended(), ms(1950), "who carried nothing adds no time");
     }
 
     #[test]
     fn what_did_not_come_is_taken_back_from_the_end() {
-        let mut meter = Meter::new(ms(0));
+        let mut meter = ByteMeter::new(ms(0));
         (0..3).for_each(|tick| meter.add(ms(100 * tick), 10));
         meter.take_back(15);
         assert_eq!((meter.intervals(), meter.total(), meter.ended()), (&[10, 5, 0][..], 15, ms(200)));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_last_seconds_are_those_before_the_last_byte() {
-        let mut meter = Meter::new(ms(0));
+        let mut meter = ByteMeter::new(ms(0));
         for tick in 0..600 {
             // 100 Mbit/s for half a minute, then 1 Gbit/s for as long, in the middle of each interval.
             meter.add(ms(100 * tick + 50), if tick < 300 { 1_250_000 } else { 12_500_000 });
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_time_in_which_nothing_came_counts_as_any_other() {
-        let mut meter = Meter::new(ms(500));
+        let mut meter = ByteMeter::new(ms(500));
         for tick in 0..20 {
             meter.add(ms(500 + 100 * tick), if tick < 10 { 1_250_000 } else { 12_500_000 });
         }
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn time_left_follows_the_recent_speed() {
-        let mut meter = Meter::new(ms(0));
+        let mut meter = ByteMeter::new(ms(0));
         (0..100).for_each(|tick| meter.add(ms(100 * tick), 100_000));
         assert_eq!(meter.time_left(ms(10_000), 10_000_000), Some(Duration::from_secs(10)));
         assert_eq!(meter.time_left(ms(60_000), 1), None);
@@ -327,14 +327,14 @@ mod tests {
 
     #[test]
     fn a_long_transfer_takes_bounded_memory_and_loses_nothing() {
-        let mut meter = Meter::new(ms(0));
-        let ticks = Meter::MOST as u64 * 3;
+        let mut meter = ByteMeter::new(ms(0));
+        let ticks = ByteMeter::MOST as u64 * 3;
         (0..ticks).for_each(|tick| meter.add(ms(100 * tick), 1));
-        assert!(meter.intervals().len() <= Meter::MOST);
-        assert_eq!((meter.total(), meter.interval()), (ticks, Meter::INTERVAL * 4));
+        assert!(meter.intervals().len() <= ByteMeter::MOST);
+        assert_eq!((meter.total(), meter.interval()), (ticks, ByteMeter::INTERVAL * 4));
         assert!(meter.intervals()[..1000].iter().all(|&bytes| bytes == 4));
         meter.add(Time::from_nanos(u64::MAX - 1), 1);
-        assert!(meter.intervals().len() <= Meter::MOST && meter.total() == ticks + 1);
+        assert!(meter.intervals().len() <= ByteMeter::MOST && meter.total() == ticks + 1);
     }
 
     #[test]
@@ -359,13 +359,13 @@ mod tests {
             began in 0_u64..1_000_000,
             bytes in prop::collection::vec((0_u64..100_000_000, 0_u64..1000), 0..100),
         ) {
-            let mut meter = Meter::with_interval(ms(began), Duration::from_millis(7));
+            let mut meter = ByteMeter::with_interval(ms(began), Duration::from_millis(7));
             for &(at, n) in &bytes {
                 meter.add(ms(at), n);
             }
             prop_assert_eq!(meter.total(), bytes.iter().map(|(_, n)| n).sum::<u64>());
             let text = serde_json::to_string(&meter).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Meter>(&text).unwrap(), meter);
+            prop_assert_eq!(serde_json::from_str::<ByteMeter>(&text).unwrap(), meter);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All that crosses from a run to a report. No number in a report that cannot be recomputed from here.
 //!
-//! A [`CellRecord`] is one visit to one cell of the plan: what each request, connection, frame and packet did.
+//! A [`CellRecord`] is one repetition of one cell of the plan: what each request, connection, frame and packet did.
 //! Where requests are too many to keep each, tallies count them. The shell
 //! stores it (`run.json` and Parquet files in the run folder) and reads it back; [`h2lab_analysis::stats`] and
 //! [`h2lab_analysis::diagnose`] see nothing else.
@@ -19,13 +19,13 @@ pub mod tally;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use bulk::{BulkVisit, IoFigures, Offered};
+pub use bulk::{BulkRepetition, IoFigures, Offered};
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord};
 pub use data_frames::FrameFigures;
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
-pub use meter::{Meter, Spread};
+pub use meter::{ByteMeter, Spread};
 pub use outcome::{Fault, Outcome};
 pub use run::{
     CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary,

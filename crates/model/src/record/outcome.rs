@@ -33,10 +33,10 @@ pub enum Outcome {
     Succeeded = 0,
     /// A complete response with another status.
     Status = 1,
-    /// Not finished at the end of the drain; booked with the age that it had reached.
+    /// Not finished at the end of the drain; recorded with the age that it had reached.
     Unfinished = 2,
     /// Not answered within `--timeout`, so that we cancelled it, for a reason that may lie on our side: it was not sent
-    /// completely, its answer had begun, or what a link lost cannot be told from what a server never said.
+    /// completely, its answer had begun, or what a link lost cannot be distinguished from what a server never said.
     Timeout = 3,
     /// No connection could be made for it.
     Connect = 4,
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_timeout_is_one_kind_whosever_fault_it_was() {
-        let told = |outcome: Outcome| (outcome.kind(), outcome.fault());
-        assert_eq!(told(Outcome::Timeout), (Outcome::Timeout, Some(Fault::Client)));
-        assert_eq!(told(Outcome::Unanswered), (Outcome::Timeout, Some(Fault::Sut)));
-        assert_eq!(told(Outcome::Cancelled), (Outcome::Cancelled, Some(Fault::Client)));
+        let rendered = |outcome: Outcome| (outcome.kind(), outcome.fault());
+        assert_eq!(rendered(Outcome::Timeout), (Outcome::Timeout, Some(Fault::Client)));
+        assert_eq!(rendered(Outcome::Unanswered), (Outcome::Timeout, Some(Fault::Sut)));
+        assert_eq!(rendered(Outcome::Cancelled), (Outcome::Cancelled, Some(Fault::Client)));
     }
 }

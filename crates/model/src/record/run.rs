@@ -1,8 +1,8 @@
-//! One visit to a cell, and a whole run.
+//! One repetition of a cell, and a whole run.
 
 use serde::{Deserialize, Serialize};
 
-use super::{BulkVisit, ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally};
+use super::{BulkRepetition, ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally};
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
@@ -74,12 +74,12 @@ pub struct ServerSummary {
 pub struct SidecarSummary {
     /// Its process.
     pub process: ServerSummary,
-    /// TCP connections over the link from its start to the end of the visit: what it took to carry the requests, whether it
+    /// TCP connections over the link from its start to the end of the repetition: what it took to carry the requests, whether it
     /// was told how many or not.
     pub connections: u32,
 }
 
-/// What a visit was made under, read back from the kernel rather than assumed.
+/// What a repetition was made under, read back from the kernel rather than assumed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Environment {
     /// Congestion control of the client's namespace, read back from a socket.
@@ -94,7 +94,7 @@ pub struct Environment {
     pub root: bool,
 }
 
-/// One visit to one cell.
+/// One repetition of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellRecord {
     /// The cell.
@@ -114,9 +114,9 @@ pub struct CellRecord {
     pub frames: Vec<FrameEvent>,
     /// `TCP_INFO` over time.
     pub tcp: Vec<TcpTick>,
-    /// The ledger of packets; empty over a real network.
+    /// The packet log; empty over a real network.
     pub packets: Vec<PacketRecord>,
-    /// Totals of the ledger; `None` over a real network.
+    /// Totals of the packet log; `None` over a real network.
     pub link: Option<LinkSummary>,
     /// How the generator did.
     pub generator: GeneratorSummary,
@@ -126,7 +126,7 @@ pub struct CellRecord {
     pub sidecar: Option<SidecarSummary>,
     /// What moved, where the work is bulk; else `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bulk: Option<BulkVisit>,
+    pub bulk: Option<BulkRepetition>,
     /// What it was made under.
     pub environment: Environment,
     /// Doubts that arose while measuring, in sentences.
@@ -136,12 +136,12 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
-    /// The record of a cell whose target does not speak its protocol. It stands for all visits to the cell.
+    /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.
     pub fn unsupported(cell: Cell, why: String) -> Self {
         Self { unsupported: Some(why), ..Self::empty(cell) }
     }
 
-    /// A visit of which nothing is recorded.
+    /// A repetition of which nothing is recorded.
     pub fn empty(cell: Cell) -> Self {
         Self {
             cell,
@@ -165,7 +165,7 @@ impl CellRecord {
     }
 }
 
-/// A whole run, as `run.json` has it; the visits' bulk is in the Parquet files.
+/// A whole run, as `run.json` has it; the repetitions' bulk is in the Parquet files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// [`SCHEMA_VERSION`].
@@ -182,22 +182,23 @@ pub struct RunRecord {
     pub machine: String,
     /// What was asked.
     pub scenario: Scenario,
-    /// The visits that were made, in order.
-    pub visits: Vec<CellRecord>,
+    /// The repetitions that were made, in order.
+    pub repetitions: Vec<CellRecord>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
-    /// When it was gone on with after an interruption, UTC, RFC 3339. Times of visits count from the last of these before
+    /// When it was gone on with after an interruption, UTC, RFC 3339. Times of repetitions count from the last of these before
     /// them.
     #[serde(default)]
     pub resumed: Vec<String>,
 }
 
 impl RunRecord {
-    /// Whether `cell`, of the run's plan, needs no visit: it has one, or cannot have one.
+    /// Whether `cell`, of the run's plan, needs no repetition: it has one, or cannot have one.
     pub fn has(&self, cell: &Cell) -> bool {
-        self.visits.iter().any(|visit| {
-            let is_same_visit = visit.unsupported.is_some() || visit.cell.repetition == cell.repetition;
-            visit.cell.index == cell.index && is_same_visit
+        self.repetitions.iter().any(|measured| {
+            let is_same_repetition =
+                measured.unsupported.is_some() || measured.cell.repetition == cell.repetition;
+            measured.cell.index == cell.index && is_same_repetition
         })
     }
 }

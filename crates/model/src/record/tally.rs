@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::histogram::{Histogram, Meter};
+use super::histogram::{DurationMeter, Histogram};
 use super::{Outcome, Sample};
 use crate::workload::Phases;
 use h2lab_base::units::{Time, nanos};
@@ -186,10 +186,10 @@ pub struct Tallier {
 struct Live {
     class: Class,
     counts: Counts,
-    response: Meter,
-    service: Meter,
-    ttfb: Meter,
-    lateness: Meter,
+    response: DurationMeter,
+    service: DurationMeter,
+    ttfb: DurationMeter,
+    lateness: DurationMeter,
 }
 
 impl Tallier {
@@ -284,10 +284,10 @@ impl Tallier {
         self.live.push(Live {
             class,
             counts: Counts::default(),
-            response: Meter::default(),
-            service: Meter::default(),
-            ttfb: Meter::default(),
-            lateness: Meter::default(),
+            response: DurationMeter::default(),
+            service: DurationMeter::default(),
+            ttfb: DurationMeter::default(),
+            lateness: DurationMeter::default(),
         });
         self.live.len() - 1
     }

@@ -1,4 +1,4 @@
-//! Synthetic visits for tests of statistics, rules and reports: what runs look like, from a small model and a seed.
+//! Synthetic repetitions for tests of statistics, rules and reports: what runs look like, from a small model and a seed.
 //!
 //! The model has what makes latencies hard to compare: heavy-tailed stalls (retransmission timeouts that double),
 //! shared by all requests of a connection, and a backlog that drains only as fast as the connection's window allows.
@@ -19,7 +19,7 @@ use h2lab_link::{Impairment, LinkSpec, LossModel};
 use h2lab_wire::trace::Direction;
 use h2lab_wire::{Counters, StreamId};
 
-/// How latencies of a synthetic visit come about.
+/// How latencies of a synthetic repetition come about.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     /// Round-trip time: what an undisturbed request takes.
@@ -36,9 +36,9 @@ pub struct Model {
     pub pace: f64,
     /// Every response time is multiplied by this: a real difference.
     pub factor: f64,
-    /// The standard deviation, as a share, of a factor that all requests of one visit have in common.
-    pub visit_spread: f64,
-    /// Whether to write the ledger of packets, which takes 64 bytes each.
+    /// The standard deviation, as a share, of a factor that all requests of one repetition have in common.
+    pub repetition_spread: f64,
+    /// Whether to write the packet log, which takes 64 bytes each.
     pub packets: bool,
 }
 
@@ -52,7 +52,7 @@ impl Model {
         again: 0.0,
         pace: 20_000.0,
         factor: 1.0,
-        visit_spread: 0.0,
+        repetition_spread: 0.0,
         packets: false,
     };
     /// RTT 25 ms, 3 % of the packets lost in either direction, CUBIC, one request at a time on a connection: after the
@@ -119,7 +119,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
 
 /// One connection of the model.
 #[derive(Clone, Copy)]
-struct Lane {
+struct ModelConnection {
     /// Until when nothing comes through.
     blocked_until: Time,
     /// When its last response was complete.
@@ -128,19 +128,23 @@ struct Lane {
     stalls: u32,
 }
 
-const IDLE: Lane = Lane { blocked_until: Time::ZERO, last: Time::ZERO, requests: 0, stalls: 0 };
+const IDLE: ModelConnection =
+    ModelConnection { blocked_until: Time::ZERO, last: Time::ZERO, requests: 0, stalls: 0 };
 
-/// One visit to `cell`, with the seed of its repetition.
-pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
+/// One repetition of `cell`, with the seed of its repetition.
+pub fn one_repetition(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
     let mut cell = cell.clone();
     cell.repetition = repetition;
     cell.seed = h2lab_base::random::derive(cell.seed + u64::from(repetition), &cell.label());
     let started_at = Time::from_millis(10);
-    let mut lanes = vec![IDLE; cell.connections as usize];
-    let (samples, packets) = simulate(&cell, model, started_at, &mut lanes);
-    let link = cell.link.is_some().then(|| link_summary(&samples, &lanes, &packets));
-    let connections =
-        lanes.iter().enumerate().map(|(index, lane)| connection(&cell, index as u32, *lane)).collect();
+    let mut connections = vec![IDLE; cell.connections as usize];
+    let (samples, packets) = simulate(&cell, model, started_at, &mut connections);
+    let link = cell.link.is_some().then(|| link_summary(&samples, &connections, &packets));
+    let connections = connections
+        .iter()
+        .enumerate()
+        .map(|(index, carried)| connection(&cell, index as u32, *carried))
+        .collect();
     let wall = cell.work.phases.cut(Time::ZERO).as_nanos();
     CellRecord {
         attempt: 0,
@@ -174,16 +178,16 @@ pub fn visit(cell: &Cell, repetition: u32, model: &Model) -> CellRecord {
     }
 }
 
-/// Draws all requests of a visit.
+/// Draws all requests of a repetition.
 fn simulate(
     cell: &Cell,
     model: &Model,
     started_at: Time,
-    lanes: &mut Vec<Lane>,
+    connections: &mut Vec<ModelConnection>,
 ) -> (Vec<Sample>, Vec<PacketRecord>) {
     let mut random = Counter::new(cell.seed, "model");
     let normal = (0..12).map(|_| random.next_f64()).sum::<f64>() - 6.0; // sum of 12 uniforms: variance 1
-    let factor = model.factor * (normal * model.visit_spread).exp();
+    let factor = model.factor * (normal * model.repetition_spread).exp();
     let phases = cell.work.phases;
     let (from, until, cut) =
         (phases.measure_from(started_at), phases.measure_until(started_at), phases.cut(started_at));
@@ -191,35 +195,35 @@ fn simulate(
     let (mut samples, mut packets) = (Vec::new(), Vec::new());
     while schedule.next_at() < until {
         let due = schedule.advance();
-        let index = pick(cell, lanes, due);
-        let lane = &mut lanes[index];
+        let index = pick(cell, connections, due);
+        let carried = &mut connections[index];
         let stall = draw_stall(model, &mut random);
         if model.packets {
-            ledger(&mut packets, due, index, stall);
+            packet_log(&mut packets, due, index, stall);
         }
         let noise = model.jitter.mul_f64(-(1.0 - random.next_f64()).ln());
-        let unqueued = due.max(lane.blocked_until) + (model.rtt + noise + stall).mul_f64(factor);
-        let paced = lane.last + Duration::from_secs_f64(1.0 / model.pace);
+        let unqueued = due.max(carried.blocked_until) + (model.rtt + noise + stall).mul_f64(factor);
+        let paced = carried.last + Duration::from_secs_f64(1.0 / model.pace);
         let done = if cell.protocol.is_multiplexed() { unqueued.max(paced) } else { unqueued };
         if !stall.is_zero() {
-            lane.blocked_until = due + stall;
-            lane.stalls += 1;
+            carried.blocked_until = due + stall;
+            carried.stalls += 1;
         }
-        lane.last = done;
-        lane.requests += 1;
-        samples.push(sample(index, lane.requests, due, done, cut, due >= from));
+        carried.last = done;
+        carried.requests += 1;
+        samples.push(sample(index, carried.requests, due, done, cut, due >= from));
     }
     (samples, packets)
 }
 
 /// The connection of the next request: in turn if multiplexed, else an idle one, else a new one.
-fn pick(cell: &Cell, lanes: &mut Vec<Lane>, due: Time) -> usize {
+fn pick(cell: &Cell, connections: &mut Vec<ModelConnection>, due: Time) -> usize {
     if cell.protocol.is_multiplexed() {
-        return (0..lanes.len()).min_by_key(|&i| lanes[i].requests).expect("a connection");
+        return (0..connections.len()).min_by_key(|&i| connections[i].requests).expect("a connection");
     }
-    lanes.iter().position(|lane| lane.last <= due).unwrap_or_else(|| {
-        lanes.push(IDLE);
-        lanes.len() - 1
+    connections.iter().position(|carried| carried.last <= due).unwrap_or_else(|| {
+        connections.push(IDLE);
+        connections.len() - 1
     })
 }
 
@@ -256,7 +260,7 @@ fn sample(connection: usize, nth: u32, due: Time, done: Time, cut: Time, measure
 }
 
 /// Two data segments up and one down per request; a stall is a packet lost, up and down in turn.
-fn ledger(packets: &mut Vec<PacketRecord>, due: Time, connection: usize, stall: Duration) {
+fn packet_log(packets: &mut Vec<PacketRecord>, due: Time, connection: usize, stall: Duration) {
     for (direction, payload) in [(Direction::Up, 1448), (Direction::Up, 320), (Direction::Down, 1200)] {
         let index = packets.len() as u64;
         let lost = !stall.is_zero() && payload == if index.is_multiple_of(2) { 320 } else { 1200 };
@@ -276,8 +280,12 @@ fn ledger(packets: &mut Vec<PacketRecord>, due: Time, connection: usize, stall: 
     }
 }
 
-fn link_summary(samples: &[Sample], lanes: &[Lane], packets: &[PacketRecord]) -> LinkSummary {
-    let stalls: u64 = lanes.iter().map(|lane| u64::from(lane.stalls)).sum();
+fn link_summary(
+    samples: &[Sample],
+    connections: &[ModelConnection],
+    packets: &[PacketRecord],
+) -> LinkSummary {
+    let stalls: u64 = connections.iter().map(|carried| u64::from(carried.stalls)).sum();
     let lost = |direction| {
         let hits = packets.iter().filter(|p| p.fate == PacketFate::Lost && p.direction == direction);
         if packets.is_empty() { stalls / 2 } else { hits.count() as u64 }
@@ -307,25 +315,25 @@ fn link_summary(samples: &[Sample], lanes: &[Lane], packets: &[PacketRecord]) ->
     }
 }
 
-/// The record of a connection that carried `lane`.
-fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
+/// The record of a connection that carried `carried`.
+fn connection(cell: &Cell, index: u32, carried: ModelConnection) -> ConnectionRecord {
     let tcp = |retransmits| TcpSummary {
         retransmits,
         rtt_us: 25_300,
         min_rtt_us: 25_000,
         cwnd: 12,
-        segments_out: lane.requests * 2,
-        segments_in: lane.requests,
+        segments_out: carried.requests * 2,
+        segments_in: carried.requests,
         congestion_control: "cubic".to_owned(),
         ..TcpSummary::default()
     };
-    let mut counters = Counters { requests: u64::from(lane.requests), ..Counters::default() };
-    counters.frames_sent[0] = u64::from(lane.requests);
-    counters.frames_sent[1] = u64::from(lane.requests);
+    let mut counters = Counters { requests: u64::from(carried.requests), ..Counters::default() };
+    counters.frames_sent[0] = u64::from(carried.requests);
+    counters.frames_sent[1] = u64::from(carried.requests);
     counters.frames_received = counters.frames_sent;
-    counters.headers_plain = u64::from(lane.requests) * 744;
+    counters.headers_plain = u64::from(carried.requests) * 744;
     counters.headers_sent = if cell.protocol.is_multiplexed() {
-        600 + u64::from(lane.requests) * 24
+        600 + u64::from(carried.requests) * 24
     } else {
         counters.headers_plain
     };
@@ -342,21 +350,21 @@ fn connection(cell: &Cell, index: u32, lane: Lane) -> ConnectionRecord {
         closed: CloseReason::Cell,
         goaways: Vec::new(),
         resets_received: Vec::new(),
-        highest_stream: StreamId::of_request(lane.requests.saturating_sub(1)),
-        requests: lane.requests,
-        bytes_sent: counters.headers_sent + u64::from(lane.requests) * 1024,
-        bytes_received: counters.headers_received + u64::from(lane.requests) * 1024,
+        highest_stream: StreamId::of_request(carried.requests.saturating_sub(1)),
+        requests: carried.requests,
+        bytes_sent: counters.headers_sent + u64::from(carried.requests) * 1024,
+        bytes_received: counters.headers_received + u64::from(carried.requests) * 1024,
         counters,
         server_software: Some("h2lab".to_owned()),
-        tcp_client: Some(tcp(lane.stalls / 2)),
-        tcp_server: Some(tcp(lane.stalls - lane.stalls / 2)),
+        tcp_client: Some(tcp(carried.stalls / 2)),
+        tcp_server: Some(tcp(carried.stalls - carried.stalls / 2)),
         quic_client: None,
         http: HttpRecord::default(),
     }
 }
 
-/// A run with these visits.
-pub fn run(visits: Vec<CellRecord>) -> RunRecord {
+/// A run with these repetitions.
+pub fn run(repetitions: Vec<CellRecord>) -> RunRecord {
     RunRecord {
         schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
@@ -365,17 +373,17 @@ pub fn run(visits: Vec<CellRecord>) -> RunRecord {
         seed: 42,
         machine: "Linux 6.12.0 x86_64, 4 CPUs".to_owned(),
         scenario: Scenario::default(),
-        visits,
+        repetitions,
         interrupted: false,
         resumed: Vec::new(),
     }
 }
 
-/// What `compare` makes by default: h1 and h2c with 1, 4 and 16 connections at 0 % and 3 % loss, two visits each, in
+/// What `compare` makes by default: h1 and h2c with 1, 4 and 16 connections at 0 % and 3 % loss, two repetitions each, in
 /// the order A B C D D C B A.
 pub fn compare(packets: bool) -> RunRecord {
     let points = [(Protocol::H1, 32), (Protocol::H2c, 1), (Protocol::H2c, 4), (Protocol::H2c, 16)];
-    let mut visits = Vec::new();
+    let mut repetitions = Vec::new();
     for (group, (loss, model)) in [(0.0, Model::CLEAN), (0.03, Model::LOSSY)].into_iter().enumerate() {
         let cells: Vec<Cell> = points
             .iter()
@@ -392,8 +400,8 @@ pub fn compare(packets: bool) -> RunRecord {
             };
             Model { timeout_share, packets, ..model }
         };
-        visits.extend(cells.iter().map(|cell| visit(cell, 0, &model(cell))));
-        visits.extend(cells.iter().rev().map(|cell| visit(cell, 1, &model(cell))));
+        repetitions.extend(cells.iter().map(|cell| one_repetition(cell, 0, &model(cell))));
+        repetitions.extend(cells.iter().rev().map(|cell| one_repetition(cell, 1, &model(cell))));
     }
-    run(visits)
+    run(repetitions)
 }

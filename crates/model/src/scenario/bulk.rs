@@ -33,18 +33,21 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
         let why = "tcp has no requests: it is what protocols are measured by in bulk work (`bulk = true`)";
         return refuse("protocols", matrix.protocols.to_string(), "work", why);
     }
-    let told = |with, why| refuse("bulk", "true".to_owned(), with, why);
+    let rendered = |with, why| refuse("bulk", "true".to_owned(), with, why);
     if work.concurrency.is_none() {
-        return told("rate", "how many responses come at a time is said by `concurrency`");
+        return rendered("rate", "how many responses come at a time is said by `concurrency`");
     }
     if work.method != "GET" {
-        return told("method", "its data comes in responses: give GET");
+        return rendered("method", "its data comes in responses: give GET");
     }
     if !work.mix.is_empty() || work.template || work.body.is_some() || !work.headers.is_empty() {
-        return told("mix", "all its requests are alike, without a body and further header fields");
+        return rendered("mix", "all its requests are alike, without a body and further header fields");
     }
     if scenario.capture.causes {
-        return told("causes", "no request of it is slow: what held data back is told of each connection");
+        return rendered(
+            "causes",
+            "no request of it is slow: what held data back is told of each connection",
+        );
     }
     uneven(scenario, matrices)?;
     let is_origin = |matrix: &MatrixAxes| {
@@ -52,7 +55,10 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
         origins && matrix.topology.values().iter().all(|topology| *topology == Topology::Direct)
     };
     if !scenario.matrix.live.is_empty() || !matrices.iter().all(is_origin) {
-        return told("origin", "its figures are of both ends, which only our origin, asked directly, tells");
+        return rendered(
+            "origin",
+            "its figures are of both ends, which only our origin, asked directly, tells",
+        );
     }
     Ok(())
 }
@@ -87,7 +93,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     const BULK: &str =
-        "visits = 1\n[work]\nbulk = true\nmethod = 'GET'\nbody-bytes = 0\npath = '/bytes/1000G'\n";
+        "repetitions = 1\n[work]\nbulk = true\nmethod = 'GET'\nbody-bytes = 0\npath = '/bytes/1000G'\n";
 
     #[test]
     fn responses_are_spread_over_no_more_connections_than_there_are_responses() {
@@ -100,7 +106,7 @@ mod tests {
                 .map(|cell| (format!("{} over {}", cell.protocol, cell.connections), cell.streams))
                 .collect()
         };
-        let row = |told: &str, streams| (told.to_owned(), streams);
+        let row = |rendered: &str, streams| (rendered.to_owned(), streams);
         assert_eq!(shape(1, "1"), [row("tcp over 1", 1), row("h1 over 1", 1), row("h2c over 1", 1)]);
         assert_eq!(
             shape(10, "[1, 5, 16]"),
@@ -128,7 +134,11 @@ mod tests {
             ("[matrix]\nprotocols = 'tcp'".to_owned(), "bulk = true"),
             (format!("{BULK}concurrency = 1\n[link]\nloopback = true\nloss = '1%'"), "loopback"),
         ] {
-            assert!(refusal(&text).is_some_and(|told| told.contains(words)), "{words}: {:?}", refusal(&text));
+            assert!(
+                refusal(&text).is_some_and(|rendered| rendered.contains(words)),
+                "{words}: {:?}",
+                refusal(&text)
+            );
         }
         assert_eq!(
             refusal(&format!("{BULK}concurrency = 1\n[link]\nloopback = true\ncongestion = 'reno'")),

@@ -1,4 +1,4 @@
-//! What is kept of the packets of the link besides the ledger: none of it by default, since it costs memory and disk.
+//! What is kept of the packets of the link besides the packet log: none of it by default, since it costs memory and disk.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Capture {
-    /// A file for Wireshark of each visit: every packet at both ends of the link, with the secrets of TLS (`--pcap`).
+    /// A file for Wireshark of each repetition: every packet at both ends of the link, with the secrets of TLS (`--pcap`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pcap: bool,
     /// Bytes that the file has of each packet at most, from the IP header on (`--snaplen`); `None` keeps all. What is cut

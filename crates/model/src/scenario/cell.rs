@@ -40,17 +40,17 @@ impl Target {
     }
 }
 
-/// One visit to one point of the matrix: all that a lab needs to know.
+/// One repetition of one point of the matrix: all that a lab needs to know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The point's index in the matrix: visits of one point share it.
+    /// The point's index in the matrix: repetitions of one point share it.
     pub index: u32,
-    /// Visits of one group differ only in how they talk to the target (protocol, connections, streams, limit of requests,
+    /// Repetitions of one group differ only in how they talk to the target (protocol, connections, streams, limit of requests,
     /// dial policy), and are compared with each other.
     pub group: u32,
-    /// The 0-based visit: the same cell with the next seed.
+    /// The 0-based repetition: the same cell with the next seed.
     pub repetition: u32,
-    /// The seed of everything random in this visit.
+    /// The seed of everything random in this repetition.
     pub seed: u64,
     /// Who answers.
     pub target: Target,
@@ -104,8 +104,8 @@ impl Cell {
     /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`; in bulk work `h1 × 4`, too.
     pub fn label(&self) -> String {
         // In bulk work HTTP/1.1 has no pool that grows: its connections are as many as were asked for.
-        let is_told = self.protocol.is_multiplexed() || self.work.bulk;
-        let connections = if is_told { format!(" × {}", self.connections) } else { String::new() };
+        let is_reported = self.protocol.is_multiplexed() || self.work.bulk;
+        let connections = if is_reported { format!(" × {}", self.connections) } else { String::new() };
         format!("{}{connections}", self.spoken())
     }
 

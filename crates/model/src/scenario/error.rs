@@ -2,7 +2,7 @@
 
 /// Why a scenario cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.told(in_file))]
+#[error("{}", self.rendered(in_file))]
 pub enum ScenarioError {
     /// The file is not a scenario. The text names line and column.
     Syntax(String),
@@ -51,7 +51,7 @@ fn in_file(key: &str) -> String {
 
 impl ScenarioError {
     /// The error as text, with keys named by `name`: a command line calls them by its flags.
-    pub fn told(&self, name: impl Fn(&str) -> String) -> String {
+    pub fn rendered(&self, name: impl Fn(&str) -> String) -> String {
         match self {
             Self::Syntax(why) => format!("not a scenario: {why}"),
             Self::Range { field, value, expected } => {

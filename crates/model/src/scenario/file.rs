@@ -22,8 +22,9 @@ pub struct Scenario {
     pub claim: String,
     /// The seed of everything random. Several seeds are several groups of cells.
     pub seed: Axis<u64>,
-    /// How often each cell is visited; visits are pooled. Every second round runs backwards (A/B/B/A).
-    pub visits: u32,
+    /// How often each cell is measured; repetitions are pooled. Every second round runs backwards (A/B/B/A).
+    #[serde(alias = "visits")]
+    pub repetitions: u32,
     /// Whether the report has a study's part: every topology beside the others, over delay and loss.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub study: bool,
@@ -89,7 +90,7 @@ pub struct WorkAxes {
     /// Whether it is bulk work: see [`Work::bulk`](crate::workload::Work::bulk).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bulk: bool,
-    /// Measured time of one visit.
+    /// Measured time of one repetition.
     pub measure: Axis<Duration>,
     /// Time before measuring in which requests are sent but not counted.
     #[serde(with = "duration_text")]
@@ -157,7 +158,7 @@ pub struct MatrixAxes {
     pub dial_policy: Axis<DialPolicy>,
 }
 
-/// A way to talk that a study compares where the full product would be mostly cells that nobody asked for: its axes in
+/// A configuration that a study compares where the full product would be mostly cells that nobody asked for: its axes in
 /// place of the matrix's. What it does not name is the matrix's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -201,7 +202,7 @@ impl Default for Scenario {
         Self {
             claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(),
             seed: Axis::one(1),
-            visits: 2,
+            repetitions: 2,
             work: WorkAxes::default(),
             link: LinkAxes::default(),
             sysctl: SysctlAxes::default(),

@@ -75,26 +75,26 @@ impl Naming {
         groups.into_iter().map(|(group, cells)| (group, Self::of(&cells))).collect()
     }
 
-    /// Whether `cell` must be told from others of its group by this.
-    pub fn tells(&self, difference: Difference, cell: &Cell) -> bool {
+    /// Whether `cell` must be distinguished from others of its group by this.
+    pub fn distinguishes(&self, difference: Difference, cell: &Cell) -> bool {
         self.0.contains(&difference) && difference.concerns(cell)
     }
 
     /// What `cell` is called in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`,
     /// `h2 × 1, limit 1000, stampede`.
     pub fn label(&self, cell: &Cell) -> String {
-        cell.label() + &self.told(cell)
+        cell.label() + &self.rendered(cell)
     }
 
     /// What `cell` is called together with those that differ from it in their connections only: `h2c`, `h2, limit 1000`.
     pub fn kind(&self, cell: &Cell) -> String {
-        cell.spoken() + &self.told(cell)
+        cell.spoken() + &self.rendered(cell)
     }
 
     /// What stands behind the protocol and its connections.
-    fn told(&self, cell: &Cell) -> String {
-        let told = self.0.iter().filter(|difference| difference.concerns(cell));
-        told.map(|difference| difference.words(cell)).collect()
+    fn rendered(&self, cell: &Cell) -> String {
+        let rendered = self.0.iter().filter(|difference| difference.concerns(cell));
+        rendered.map(|difference| difference.words(cell)).collect()
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     fn called(matrix: &str) -> Vec<String> {
         let scenario =
-            Scenario::from_toml(&format!("visits = 1\n[link]\nloss = ['0%', '3%']\n[matrix]\n{matrix}"));
+            Scenario::from_toml(&format!("repetitions = 1\n[link]\nloss = ['0%', '3%']\n[matrix]\n{matrix}"));
         labels(&scenario.unwrap().plan()).into_values().collect()
     }
 
@@ -131,16 +131,16 @@ mod tests {
 
     #[test]
     fn streams_are_named_only_where_they_differ_and_never_of_http1() {
-        let told = ["h1", "h2c × 4", "h1", "h2c × 4"];
-        assert_eq!(called("connections = 4\nstreams = 10"), told);
+        let rendered = ["h1", "h2c × 4", "h1", "h2c × 4"];
+        assert_eq!(called("connections = 4\nstreams = 10"), rendered);
         let group = ["h1", "h2c × 4 × 1 stream", "h2c × 4 × 10 streams"];
         assert_eq!(called("connections = 4\nstreams = [1, 10]"), [group, group].concat());
     }
 
     #[test]
     fn limits_and_dial_policies_are_named_only_where_they_differ() {
-        let told = ["h1", "h2c × 1", "h1", "h2c × 1"];
-        assert_eq!(called("max-requests-per-connection = 1000\ndial-policy = 'stampede'"), told);
+        let rendered = ["h1", "h2c × 1", "h1", "h2c × 1"];
+        assert_eq!(called("max-requests-per-connection = 1000\ndial-policy = 'stampede'"), rendered);
         let group = [
             "h1, no limit",
             "h1, limit 1000",

@@ -330,13 +330,13 @@ impl LinkAxes {
             Err(ScenarioError::Range { field, value: format!("{value:?}"), expected })
         };
         for spec in self.specs() {
-            for way in [&spec.uplink, &spec.downlink] {
-                let steps = || way.steps.iter();
-                let mut delays = steps().filter_map(|step| step.delay).chain([way.delay]);
+            for impairment in [&spec.uplink, &spec.downlink] {
+                let steps = || impairment.steps.iter();
+                let mut delays = steps().filter_map(|step| step.delay).chain([impairment.delay]);
                 if let Some(delay) = delays.find(|delay| *delay > LONGEST) {
                     return refuse("delay", delay, "0 to 60 s, one way");
                 }
-                let mut jitters = steps().filter_map(|step| step.jitter).chain([way.jitter]);
+                let mut jitters = steps().filter_map(|step| step.jitter).chain([impairment.jitter]);
                 if let Some(jitter) = jitters.find(|jitter| *jitter > LONGEST) {
                     return refuse("jitter", jitter, "0 to 60 s");
                 }
@@ -349,16 +349,25 @@ impl LinkAxes {
 /// What a link does, written in one way: what has no effect is as if nobody had set it, and a queue that nobody set has a
 /// size.
 pub(super) fn effect(link: &LinkSpec) -> LinkSpec {
-    let one = |way: &Impairment| {
-        let is_limited = way.bandwidth.is_some() || way.steps.iter().any(|step| step.bandwidth.is_some());
-        let varies =
-            !way.jitter.is_zero() || way.steps.iter().any(|step| step.delay.or(step.jitter).is_some());
+    let one = |impairment: &Impairment| {
+        let is_limited =
+            impairment.bandwidth.is_some() || impairment.steps.iter().any(|step| step.bandwidth.is_some());
+        let varies = !impairment.jitter.is_zero()
+            || impairment.steps.iter().any(|step| step.delay.or(step.jitter).is_some());
         Impairment {
-            queue_bytes: is_limited.then_some(way.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES)),
-            queue_discipline: if is_limited { way.queue_discipline } else { QueueDiscipline::default() },
-            jitter_order: if varies { way.jitter_order } else { JitterOrder::default() },
-            loss_per: if way.worst_loss() > Ratio::ZERO { way.loss_per } else { LossPer::default() },
-            ..way.clone()
+            queue_bytes: is_limited.then_some(impairment.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES)),
+            queue_discipline: if is_limited {
+                impairment.queue_discipline
+            } else {
+                QueueDiscipline::default()
+            },
+            jitter_order: if varies { impairment.jitter_order } else { JitterOrder::default() },
+            loss_per: if impairment.worst_loss() > Ratio::ZERO {
+                impairment.loss_per
+            } else {
+                LossPer::default()
+            },
+            ..impairment.clone()
         }
     };
     LinkSpec { uplink: one(&link.uplink), downlink: one(&link.downlink) }
@@ -423,12 +432,12 @@ steps = [{ at = '1s', bandwidth = '1mbit' }, { at = '2s', delay = '20ms' }]
             "[link]\ndelay = '0ms,1ms'\nloss = '0%,3%'\nloss-model = 'bernoulli,burst'\nduplicate = '0%,1%'",
         );
         let specs = scenario.unwrap().link.specs();
-        let told: Vec<String> = specs[..8].iter().map(|spec| spec.uplink.to_string()).collect();
+        let rendered: Vec<String> = specs[..8].iter().map(|spec| spec.uplink.to_string()).collect();
         let (none, bernoulli, burst) = ("delay 0ms", ", loss 3% (bernoulli)", ", loss 3% (burst)");
         let group =
             [none.to_owned(), format!("{none}{bernoulli}"), none.to_owned(), format!("{none}{burst}")];
-        assert_eq!(told[..4], group);
-        assert_eq!(told[4..], group.map(|told| format!("{told}, duplicate 1%")));
+        assert_eq!(rendered[..4], group);
+        assert_eq!(rendered[4..], group.map(|rendered| format!("{rendered}, duplicate 1%")));
         assert_eq!(specs[8].uplink.delay, Duration::from_millis(1));
     }
 
@@ -449,7 +458,7 @@ steps = [{ at = '1s', bandwidth = '1mbit' }, { at = '2s', delay = '20ms' }]
             "loss-per = 'link,connection'\nloss = '0%,3%'",
         ] {
             let scenario =
-                Scenario::from_toml(&format!("visits = 1\n[link]\n{text}\n[matrix]\nprotocols = 'h1'"));
+                Scenario::from_toml(&format!("repetitions = 1\n[link]\n{text}\n[matrix]\nprotocols = 'h1'"));
             assert_eq!(scenario.unwrap().plan().len(), 3, "{text}");
         }
     }

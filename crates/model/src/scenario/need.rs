@@ -49,8 +49,9 @@ mod tests {
     use crate::scenario::Scenario;
 
     fn connections(link: &str) -> Vec<u32> {
-        let text =
-            format!("visits = 1\n[link]\n{link}\n[matrix]\nprotocols = 'h2c'\nconnections = ['auto', 4]");
+        let text = format!(
+            "repetitions = 1\n[link]\n{link}\n[matrix]\nprotocols = 'h2c'\nconnections = ['auto', 4]"
+        );
         Scenario::from_toml(&text).unwrap().plan().iter().map(|cell| cell.connections).collect()
     }
 

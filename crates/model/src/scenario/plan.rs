@@ -1,4 +1,4 @@
-//! A scenario expanded: every point of the matrix, and the order in which they are visited.
+//! A scenario expanded: every point of the matrix, and the order in which they are measured.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -21,7 +21,7 @@ use crate::workload::{Arrival, DialPolicy, EngineSettings, H2cMode, Phases, Prot
 use h2lab_base::random::derive;
 use h2lab_link::LinkSpec;
 
-/// One way to talk to a server: what cells of a group differ in.
+/// One configuration to a server: what cells of a group differ in.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Variant {
     protocol: Protocol,
@@ -52,25 +52,25 @@ struct Condition {
 }
 
 impl Scenario {
-    /// The visits, in order: round 0 forwards, round 1 backwards, and so on (A/B/B/A), so that a drift of the machine
+    /// The repetitions, in order: round 0 forwards, round 1 backwards, and so on (A/B/B/A), so that a drift of the machine
     /// falls on all cells alike.
     ///
-    /// Each condition and each way to talk appears once: an axis without effect (a queue without bandwidth, rates of a
+    /// Each condition and each configuration appears once: an axis without effect (a queue without bandwidth, rates of a
     /// closed loop) or a value given twice multiplies nothing. Only a protocol or a URL given twice does: that is an A/A
     /// run.
     pub fn plan(&self) -> Vec<Cell> {
         let points = self.points();
-        let mut visits = Vec::with_capacity(points.len() * self.visits as usize);
-        for repetition in 0..self.visits {
+        let mut repetitions = Vec::with_capacity(points.len() * self.repetitions as usize);
+        for repetition in 0..self.repetitions {
             let round = points.iter().map(|point| {
                 let mut cell = point.clone();
                 cell.repetition = repetition;
                 cell.seed = derive(point.seed, &format!("{}/{repetition}", variant_key(point)));
                 cell
             });
-            if repetition % 2 == 0 { visits.extend(round) } else { visits.extend(round.rev()) }
+            if repetition % 2 == 0 { repetitions.extend(round) } else { repetitions.extend(round.rev()) }
         }
-        visits
+        repetitions
     }
 
     /// Every point once, with the run's seed still in `seed`.
@@ -94,8 +94,9 @@ impl Scenario {
             let needed = Need { link: condition.link.as_ref(), congestion: condition.congestion.as_deref() }
                 .connections(&condition.work)
                 .unwrap_or(1);
-            let ways = condition.matrices.iter().flat_map(|&place| variants(&matrices[place], needed));
-            let variants = distinct(ways);
+            let configurations =
+                condition.matrices.iter().flat_map(|&place| variants(&matrices[place], needed));
+            let variants = distinct(configurations);
             let mut add = |target: &Target, path: Option<&str>, variant: &Variant| {
                 let mut cell =
                     point((points.len() as u32, group as u32), &condition, matrix, target, variant);
@@ -129,7 +130,7 @@ impl Scenario {
         points
     }
 
-    /// The ways to talk to a server that we start: each once and without a limit if the limits are others'. A sidecar
+    /// The configurations to a server that we start: each once and without a limit if the limits are others'. A sidecar
     /// between has its own mind about streams and what to dial.
     fn variants_of(&self, server: &Target, has_sidecar: bool, variants: &[Variant]) -> Vec<Variant> {
         let named = |limited: &Axis<String>| limited.values().iter().any(|name| name == server.name());
@@ -149,7 +150,7 @@ impl Scenario {
         )
     }
 
-    /// The ways to talk to the n-th live server: in the protocols that it speaks, and as twins of those before if its
+    /// The configurations to the n-th live server: in the protocols that it speaks, and as twins of those before if its
     /// URL was given before.
     fn variants_at(&self, n: usize, variants: &[Variant]) -> Vec<Variant> {
         let live = &self.matrix.live[n];
@@ -334,7 +335,7 @@ fn distinct_by<T, K: PartialEq>(values: impl IntoIterator<Item = T>, key: impl F
     values.into_iter().filter(is_new).collect()
 }
 
-/// The ways to talk: protocols × limits × connections × streams × dial policies, where all but the limits only vary
+/// The configurations: protocols × limits × connections × streams × dial policies, where all but the limits only vary
 /// multiplexed protocols: HTTP/1.1 has a connection for each request in flight, and dials for each that waits. `needed`
 /// connections are what `auto` means.
 fn variants(matrix: &MatrixAxes, needed: u32) -> Vec<Variant> {
@@ -353,9 +354,10 @@ fn variants(matrix: &MatrixAxes, needed: u32) -> Vec<Variant> {
             max_requests_per_connection: None,
             dial: DialPolicy::default(),
         };
-        let ways = if protocol.is_multiplexed() { multiplexed(matrix, needed, http1) } else { vec![http1] };
-        variants.extend(ways.into_iter().flat_map(|way| {
-            limits.iter().map(move |&limit| Variant { max_requests_per_connection: limit, ..way })
+        let configurations =
+            if protocol.is_multiplexed() { multiplexed(matrix, needed, http1) } else { vec![http1] };
+        variants.extend(configurations.into_iter().flat_map(|configuration| {
+            limits.iter().map(move |&limit| Variant { max_requests_per_connection: limit, ..configuration })
         }));
     }
     variants
@@ -363,7 +365,7 @@ fn variants(matrix: &MatrixAxes, needed: u32) -> Vec<Variant> {
 
 /// `like` with each number of connections and streams and in each dial policy.
 fn multiplexed(matrix: &MatrixAxes, needed: u32, like: Variant) -> Vec<Variant> {
-    let mut ways = Vec::new();
+    let mut configurations = Vec::new();
     let count = |count: &ConnectionCount| match *count {
         ConnectionCount::Exactly(n) => n,
         ConnectionCount::Auto => needed,
@@ -371,11 +373,17 @@ fn multiplexed(matrix: &MatrixAxes, needed: u32, like: Variant) -> Vec<Variant> 
     for connections in distinct(matrix.connections.values().iter().map(count)) {
         for streams in distinct(matrix.streams.values().iter().copied()) {
             for dial in distinct(matrix.dial_policy.values().iter().copied()) {
-                ways.push(Variant { connections, max_connections: connections, streams, dial, ..like });
+                configurations.push(Variant {
+                    connections,
+                    max_connections: connections,
+                    streams,
+                    dial,
+                    ..like
+                });
             }
         }
     }
-    ways
+    configurations
 }
 
 /// The limits of requests per connection; none at a live server, which is as it is.
@@ -424,7 +432,7 @@ fn point(
     }
 }
 
-/// What tells the visit's seed from those of the other cells of its group; not the link and what is behind it, so that
+/// What tells the repetition's seed from those of the other cells of its group; not the link and what is behind it, so that
 /// two links, or two servers behind one, can be compared under the same drops. Live servers share a group. What was not
 /// there in earlier versions is told only where it is not the default: recorded runs keep their seeds.
 fn variant_key(cell: &Cell) -> String {

@@ -49,7 +49,7 @@ fn variations(scenario: &Scenario) -> Result<(), ScenarioError> {
         scenario if scenario.vary.is_empty() => return Ok(()),
         Scenario { seed, .. } if seed.varies() => ("seed", "groups are those of one seed: give one"),
         Scenario { matrix, .. } if !matrix.live.is_empty() => ("live", "a live server is measured as it is"),
-        Scenario { study: true, .. } => ("study", "a study has every way under every condition"),
+        Scenario { study: true, .. } => ("study", "a study has every configuration under every condition"),
         _ => return Ok(()),
     };
     let value = format!("{} tables", scenario.vary.len());
@@ -491,7 +491,7 @@ mod tests {
     fn errors_name_keys_as_whoever_reads_them_knows_them() {
         let error = refusal("[link]\nqueue = '64k'").unwrap();
         assert!(error.to_string().starts_with("`queue` = 65536 does not go with `bandwidth`: "), "{error}");
-        let told = error.told(|key| format!("--{key}"));
-        assert!(told.starts_with("--queue = 65536 does not go with --bandwidth: "), "{told}");
+        let rendered = error.rendered(|key| format!("--{key}"));
+        assert!(rendered.starts_with("--queue = 65536 does not go with --bandwidth: "), "{rendered}");
     }
 }

@@ -167,11 +167,11 @@ mod tests {
     #[test]
     fn differences_are_told_by_key_with_both_values() {
         let then = Scenario::default();
-        let now = Scenario::from_toml("visits = 3\n[link]\nloss = ['0%', '3%']").unwrap();
+        let now = Scenario::from_toml("repetitions = 3\n[link]\nloss = ['0%', '3%']").unwrap();
         assert_eq!(then.differences(&then), Vec::<String>::new());
-        let told = then.differences(&now);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("link.loss was 0%, is ["), "{told:?}");
-        assert_eq!(told[1], "visits was 2, is 3");
+        let rendered = then.differences(&now);
+        assert_eq!(rendered.len(), 2, "{rendered:?}");
+        assert!(rendered[0].starts_with("link.loss was 0%, is ["), "{rendered:?}");
+        assert_eq!(rendered[1], "repetitions was 2, is 3");
     }
 }

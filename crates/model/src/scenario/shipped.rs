@@ -33,7 +33,7 @@ fn read(name: &str) -> Scenario {
     Scenario::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Different cells of a plan, and how long all visits take, in minutes.
+/// Different cells of a plan, and how long all repetitions take, in minutes.
 fn size(plan: &[Cell]) -> (usize, f64) {
     let cells: BTreeSet<u32> = plan.iter().map(|cell| cell.index).collect();
     (cells.len(), Estimate::new(plan).left(Duration::ZERO).as_secs_f64() / 60.0)
@@ -114,8 +114,9 @@ fn bulk_work_varies_one_factor_at_a_time_and_each_has_tcp_beside_it() {
         assert!(found == quick_cells && takes < quick_minutes, "{name}: {found} cells, {takes} minutes");
         for plan in [whole, quick] {
             let conditions = |plan: &[Cell]| -> BTreeSet<String> {
-                let told = |cell: &Cell| format!("{:?} {:?} {:?}", cell.link, cell.congestion, cell.sysctls);
-                plan.iter().map(told).collect()
+                let rendered =
+                    |cell: &Cell| format!("{:?} {:?} {:?}", cell.link, cell.congestion, cell.sysctls);
+                plan.iter().map(rendered).collect()
             };
             let tcp: Vec<Cell> = plan.iter().filter(|cell| cell.protocol == Protocol::Tcp).cloned().collect();
             assert_eq!(conditions(&plan), conditions(&tcp), "{name}");
@@ -127,9 +128,9 @@ fn bulk_work_varies_one_factor_at_a_time_and_each_has_tcp_beside_it() {
 #[test]
 fn the_queue_of_the_long_fat_link_holds_what_is_on_the_way() {
     for cell in read("long-fat-link").plan() {
-        let way = &cell.link.as_ref().unwrap().downlink;
-        let rtt = (way.delay * 2).as_secs_f64();
-        let product = way.bandwidth.unwrap().bits_per_second() as f64 / 8.0 * rtt;
-        assert!(way.queue_bytes.unwrap() as f64 >= product, "{way}");
+        let impairment = &cell.link.as_ref().unwrap().downlink;
+        let rtt = (impairment.delay * 2).as_secs_f64();
+        let product = impairment.bandwidth.unwrap().bits_per_second() as f64 / 8.0 * rtt;
+        assert!(impairment.queue_bytes.unwrap() as f64 >= product, "{impairment}");
     }
 }

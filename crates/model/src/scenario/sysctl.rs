@@ -78,7 +78,7 @@ impl Sysctls {
     }
 
     /// Each with its side, as headings and tables have it: `client net.ipv4.tcp_rto_min_us=20000`.
-    pub fn told(&self) -> impl Iterator<Item = String> {
+    pub fn rendered(&self) -> impl Iterator<Item = String> {
         let side = |name: &'static str, all: &BTreeMap<String, String>| -> Vec<String> {
             all.iter().map(|(key, value)| format!("{name} {key}={value}")).collect()
         };
@@ -194,12 +194,15 @@ mod tests {
     #[test]
     fn one_value_or_several_of_several_names_on_both_sides_are_axes() {
         let scenario = Scenario::from_toml(
-            "visits = 1\n[matrix]\nprotocols = 'h1'\n[sysctl.client]\n'net.ipv4.tcp_rto_min_us' = ['200000', 20000]\n\
+            "repetitions = 1\n[matrix]\nprotocols = 'h1'\n[sysctl.client]\n'net.ipv4.tcp_rto_min_us' = ['200000', 20000]\n\
              [sysctl.server]\n'net/core/somaxconn' = 64\n'net.ipv4.tcp_wmem' = '4096  16384 65536, 4096 16384 131072'",
         )
         .unwrap();
-        let told: Vec<String> =
-            scenario.plan().iter().map(|cell| cell.sysctls.told().collect::<Vec<_>>().join("; ")).collect();
+        let rendered: Vec<String> = scenario
+            .plan()
+            .iter()
+            .map(|cell| cell.sysctls.rendered().collect::<Vec<_>>().join("; "))
+            .collect();
         let cell = |rto, wmem| {
             format!(
                 "client net.ipv4.tcp_rto_min_us={rto}; server net.core.somaxconn=64; \
@@ -207,7 +210,7 @@ mod tests {
             )
         };
         assert_eq!(
-            told,
+            rendered,
             [cell(200_000, 65_536), cell(200_000, 131_072), cell(20_000, 65_536), cell(20_000, 131_072)]
         );
         let groups: Vec<u32> = scenario.plan().iter().map(|cell| cell.group).collect();
@@ -217,15 +220,18 @@ mod tests {
 
     #[test]
     fn a_buffer_is_the_most_of_both_ends_and_an_axis() {
-        let text = "visits = 1\n[matrix]\nprotocols = 'h1'\n[sysctl]\ntcp-buffer = ['4M', '8k']";
+        let text = "repetitions = 1\n[matrix]\nprotocols = 'h1'\n[sysctl]\ntcp-buffer = ['4M', '8k']";
         let scenario = Scenario::from_toml(text).unwrap();
-        let told: Vec<String> =
-            scenario.plan().iter().map(|cell| cell.sysctls.told().collect::<Vec<_>>().join("; ")).collect();
+        let rendered: Vec<String> = scenario
+            .plan()
+            .iter()
+            .map(|cell| cell.sysctls.rendered().collect::<Vec<_>>().join("; "))
+            .collect();
         let of = |side: &str, read: &str, write: &str| {
             format!("{side} net.ipv4.tcp_rmem=4096 {read}; {side} net.ipv4.tcp_wmem=4096 {write}")
         };
         let both = |read, write| format!("{}; {}", of("client", read, write), of("server", read, write));
-        assert_eq!(told, [both("131072 4194304", "16384 4194304"), both("8192 8192", "8192 8192")]);
+        assert_eq!(rendered, [both("131072 4194304", "16384 4194304"), both("8192 8192", "8192 8192")]);
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
         for bad in ["4095", "2G"] {
             assert!(Scenario::from_toml(&text.replace("8k", bad)).is_err(), "{bad}");
@@ -248,11 +254,14 @@ mod tests {
         assert_eq!(refusal("'net/ipv4/conf/eth0.1/forwarding' = 1"), None);
         for name in ["net", "net.", "net..x", "net/../kernel/x", "/net/ipv4/x", "net.ipv4 .x", "net.ipv4.ü"]
         {
-            let told = refusal(&format!("'{name}' = 1")).unwrap();
-            assert!(told.contains("is no name of a sysctl") && told.contains(name), "{told}");
+            let rendered = refusal(&format!("'{name}' = 1")).unwrap();
+            assert!(rendered.contains("is no name of a sysctl") && rendered.contains(name), "{rendered}");
         }
-        let told = refusal("'kernel.sched_rt_runtime_us' = 1").unwrap();
-        assert!(told.starts_with("`sysctl.server` cannot set `kernel.sched_rt_runtime_us`: only"), "{told}");
+        let rendered = refusal("'kernel.sched_rt_runtime_us' = 1").unwrap();
+        assert!(
+            rendered.starts_with("`sysctl.server` cannot set `kernel.sched_rt_runtime_us`: only"),
+            "{rendered}"
+        );
         assert!(refusal("'net.ipv4.tcp_congestion_control' = 'bbr'").unwrap().contains("`congestion`"));
     }
 
@@ -265,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_value_given_twice_makes_no_second_group() {
-        let text = "visits = 1\n[matrix]\nprotocols = 'h1'\n[sysctl.client]\n'net.ipv4.tcp_rmem' = ['1 2 3', \"1\\t2 3\"]";
+        let text = "repetitions = 1\n[matrix]\nprotocols = 'h1'\n[sysctl.client]\n'net.ipv4.tcp_rmem' = ['1 2 3', \"1\\t2 3\"]";
         assert_eq!(Scenario::from_toml(text).unwrap().plan().len(), 1);
     }
 }

@@ -64,10 +64,10 @@ pub struct Sidecar {
 impl Sidecar {
     /// Programs that can be told how many connections of HTTP/2 to hold to their upstream: one for each worker. All others
     /// decide by themselves. The shell's test of its servers holds them to it.
-    const TOLD: [&str; 2] = ["envoy", "nghttpx"];
+    const CONFIGURABLE: [&str; 2] = ["envoy", "nghttpx"];
 
     /// Whether it holds as many connections of HTTP/2 over the link as its cell says.
-    pub fn can_be_told(&self) -> bool {
-        Self::TOLD.contains(&self.name.as_str())
+    pub fn can_be_configured(&self) -> bool {
+        Self::CONFIGURABLE.contains(&self.name.as_str())
     }
 }

@@ -29,8 +29,8 @@ impl Scenario {
     /// Checks every range.
     pub fn validate(&self) -> Result<(), ScenarioError> {
         let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
-        if !(1..=1000).contains(&self.visits) {
-            return refuse("visits", self.visits.to_string(), "1 to 1000");
+        if !(1..=1000).contains(&self.repetitions) {
+            return refuse("repetitions", self.repetitions.to_string(), "1 to 1000");
         }
         self.work.validate()?;
         self.sysctl.validate()?;

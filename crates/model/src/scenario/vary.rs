@@ -24,15 +24,15 @@ impl Scenario {
             let mut table = baseline.clone();
             put(&mut table, &vary);
             let text = toml::to_string(&table).expect("it is a table with string keys");
-            let told = |why| ScenarioError::Syntax(format!("its [[vary]] table {}: {why}", place + 1));
+            let rendered = |why| ScenarioError::Syntax(format!("its [[vary]] table {}: {why}", place + 1));
             let scenario = Self::from_toml(&text).map_err(|error| match error {
-                ScenarioError::Syntax(why) => told(why),
+                ScenarioError::Syntax(why) => rendered(why),
                 other => other,
             })?;
             // What all cells have in common would be said of some only.
-            let own = ["claim", "seed", "visits", "study", "quick", "vary"];
+            let own = ["claim", "seed", "repetitions", "visits", "study", "quick", "vary"];
             match vary.keys().find(|key| own.contains(&key.as_str())) {
-                Some(key) => Err(told(format!("`{key}` is the same in all cells"))),
+                Some(key) => Err(rendered(format!("`{key}` is the same in all cells"))),
                 None => Ok(scenario),
             }
         };
@@ -78,7 +78,7 @@ pub(super) fn joined(points: Vec<Cell>) -> Vec<Cell> {
             all.push(point);
         }
     }
-    // A group's cells stand together, so that they are visited one after the other.
+    // A group's cells stand together, so that they are measured one after the other.
     all.sort_by_key(|point| point.group);
     for (index, point) in all.iter_mut().enumerate() {
         point.index = index as u32;
@@ -108,8 +108,7 @@ mod tests {
     use super::*;
     use crate::scenario::Estimate;
 
-    const FILE: &str =
-        "visits = 1\n[work]\nconcurrency = 8\n[link]\ndelay = '5ms'\n[matrix]\nprotocols = ['h1', 'h2c']\n";
+    const FILE: &str = "repetitions = 1\n[work]\nconcurrency = 8\n[link]\ndelay = '5ms'\n[matrix]\nprotocols = ['h1', 'h2c']\n";
 
     fn plan(vary: &str) -> Vec<Cell> {
         Scenario::from_toml(&format!("{FILE}{vary}")).unwrap().plan()
@@ -121,7 +120,7 @@ mod tests {
             "[[vary]]\nlink.delay = ['0ms', '20ms']\n[[vary]]\nlink.loss = '1%'\nmatrix.protocols = 'h2c'\n\
              [[vary]]\nclient.stream-window = 65535\nmatrix.protocols = 'h2c'",
         );
-        let told: Vec<(u32, String, u128, f64)> = plan
+        let rendered: Vec<(u32, String, u128, f64)> = plan
             .iter()
             .map(|cell| {
                 (cell.group, cell.label(), cell.link.clone().unwrap().uplink.delay.as_millis(), cell.loss())
@@ -129,7 +128,7 @@ mod tests {
             .collect();
         let row = |group, label: &str, delay, loss| (group, label.to_owned(), delay, loss);
         assert_eq!(
-            told,
+            rendered,
             [
                 row(0, "h1", 5, 0.0),
                 row(0, "h2c × 1", 5, 0.0),
@@ -147,10 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn another_way_to_talk_is_of_the_baselines_group_and_what_is_there_already_is_not_measured_twice() {
+    fn another_configuration_is_of_the_baselines_group_and_what_is_there_already_is_not_measured_twice() {
         let plan = plan("[[vary]]\nmatrix.connections = [1, 4]\n[[vary]]\nmatrix.protocols = ['h2', 'h2c']");
-        let told: Vec<(u32, String)> = plan.iter().map(|cell| (cell.group, cell.label())).collect();
-        assert_eq!(told, ["h1", "h2c × 1", "h2c × 4", "h2 × 1"].map(|label| (0, label.to_owned())));
+        let rendered: Vec<(u32, String)> = plan.iter().map(|cell| (cell.group, cell.label())).collect();
+        assert_eq!(rendered, ["h1", "h2c × 1", "h2c × 4", "h2 × 1"].map(|label| (0, label.to_owned())));
     }
 
     #[test]
@@ -159,11 +158,11 @@ mod tests {
             "[[vary]]\nclient = { stream-window = [65535, 1048576], max-frame-size = [16384, 65536] }\n\
              matrix.protocols = 'h2c'",
         );
-        let told: Vec<String> = plan[2..].iter().map(|cell| cell.client.told().join(", ")).collect();
+        let rendered: Vec<String> = plan[2..].iter().map(|cell| cell.client.rendered().join(", ")).collect();
         let row = |window: &str, frame: &str| format!("stream window {window}, frames up to {frame} KiB");
         let (least, more) = ("64 KiB - 1", "1 MiB");
         assert_eq!(
-            told,
+            rendered,
             [row(least, "16"), row(more, "16"), row(least, "64"), row(more, "64")].map(|one| one.clone())
         );
     }
@@ -187,7 +186,7 @@ mod tests {
             |vary: &str| Scenario::from_toml(&format!("{FILE}[[vary]]\n{vary}")).unwrap_err().to_string();
         assert!(refusal("link.dealy = '1ms'").contains("[[vary]] table 1"));
         assert!(refusal("link.delay = '61s'").contains("delay"));
-        for key in ["visits = 2", "seed = 3", "claim = 'x'"] {
+        for key in ["repetitions = 2", "seed = 3", "claim = 'x'"] {
             assert!(refusal(key).contains("is the same in all cells"), "{key}");
         }
         let two_seeds = Scenario::from_toml(&format!("seed = [1, 2]\n{FILE}[[vary]]\nlink.delay = '1ms'"));

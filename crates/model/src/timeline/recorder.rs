@@ -3,7 +3,7 @@
 use super::waterfall::{Connecting, Initiator, Interim, Reset, Stream, Waterfall};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_wire::StreamId;
-use h2lab_wire::trace::detail::{Detail, Head, Told};
+use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head};
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,10 +94,10 @@ impl Recorder {
     }
 
     /// A frame has crossed the socket.
-    pub fn tell(&mut self, told: &Told) {
-        let Told { event, detail, .. } = told;
+    pub fn record(&mut self, detailed: &DetailedFrame) {
+        let DetailedFrame { event, detail, .. } = detailed;
         let ms = self.ms(event.at);
-        if !told.is_complete && event.kind != FrameKind::DATA {
+        if !detailed.is_complete && event.kind != FrameKind::DATA {
             return; // it never came
         }
         match (event.kind, event.direction) {
@@ -107,7 +107,7 @@ impl Recorder {
                     self.fields(event, head, ms);
                 }
             }
-            (FrameKind::DATA, Direction::Down) => self.data(told, ms),
+            (FrameKind::DATA, Direction::Down) => self.data(detailed, ms),
             (FrameKind::RST_STREAM | FrameKind::RESET_STREAM, direction) => {
                 if let (Some(stream), Detail::Reset { error_code }) = (self.stream(event), detail) {
                     let by = if direction == Direction::Up { Initiator::Client } else { Initiator::Server };
@@ -120,13 +120,14 @@ impl Recorder {
     }
 
     /// A piece of a response's body, or, in HTTP/1.1, the trailer section behind it.
-    fn data(&mut self, told: &Told, ms: f64) {
-        let began = self.ms(told.payload_at);
-        let Some(Open { stream, .. }) = self.find(told.event.connection, self.number(told.event.stream))
+    fn data(&mut self, detailed: &DetailedFrame, ms: f64) {
+        let began = self.ms(detailed.payload_at);
+        let Some(Open { stream, .. }) =
+            self.find(detailed.event.connection, self.number(detailed.event.stream))
         else {
             return;
         };
-        match &told.detail {
+        match &detailed.detail {
             // A frame without data ends a body and is no piece of it.
             Detail::Data { data_bytes: 1.., .. } => {
                 stream.first_data_ms.get_or_insert(began);
@@ -139,12 +140,12 @@ impl Recorder {
             Detail::Head(_) => stream.trailers_ms = Some(ms),
             _ => {}
         }
-        stream.bytes += match told.detail {
+        stream.bytes += match detailed.detail {
             Detail::Data { data_bytes, .. } => u64::from(data_bytes),
             Detail::CutOff { received } => received,
             _ => 0,
         };
-        if told.is_complete && told.event.ends_stream() {
+        if detailed.is_complete && detailed.event.ends_stream() {
             stream.end_ms = Some(ms);
         }
     }
@@ -326,7 +327,7 @@ mod tests {
         let mut recorder = Recorder::new(Time::from_millis(100), false);
         for (ms, direction, bytes) in messages {
             let at = Time::from_millis(100 + ms);
-            reader.feed(at, *direction, bytes.as_bytes(), &mut |told| recorder.tell(&told));
+            reader.feed(at, *direction, bytes.as_bytes(), &mut |detailed| recorder.record(&detailed));
         }
         recorder.complete();
         recorder.waterfall()
@@ -339,15 +340,16 @@ mod tests {
     }
 
     /// A recorder that was told what crossed on connections of HTTP/2: milliseconds, connection, direction, bytes.
-    fn heard(messages: &[(u64, u32, Direction, Vec<u8>)]) -> Recorder {
+    fn recorded(messages: &[(u64, u32, Direction, Vec<u8>)]) -> Recorder {
         let (mut recorder, mut readers) = (Recorder::default(), BTreeMap::new());
         for (ms, connection, direction, bytes) in messages {
             let reader =
                 readers.entry(*connection).or_insert_with(|| Reader::new(Dialect::Http2, *connection));
-            reader.feed(Time::from_millis(*ms), *direction, bytes, &mut |told| recorder.tell(&told));
+            reader
+                .feed(Time::from_millis(*ms), *direction, bytes, &mut |detailed| recorder.record(&detailed));
         }
         for mut reader in readers.into_values() {
-            reader.end(&mut |told| recorder.tell(&told));
+            reader.end(&mut |detailed| recorder.record(&detailed));
         }
         recorder
     }
@@ -388,11 +390,11 @@ mod tests {
             (6, 0, Direction::Down, begun[..9].to_vec()),
             (7, 0, Direction::Down, begun[9..].to_vec()),
         ];
-        let cut = heard(&messages).waterfall().streams.remove(0);
+        let cut = recorded(&messages).waterfall().streams.remove(0);
         assert_eq!((cut.first_data_ms, cut.last_data_ms, cut.bytes, cut.end_ms), (Some(7.0), None, 1, None));
         messages.push((40, 0, Direction::Down, rest.to_vec()));
         messages.push((50, 0, Direction::Down, frame(0, 1, 1, &[])));
-        let main = heard(&messages).waterfall().streams.remove(0);
+        let main = recorded(&messages).waterfall().streams.remove(0);
         assert_eq!((main.first_data_ms, main.last_data_ms, main.end_ms), (Some(7.0), Some(40.0), Some(50.0)));
         assert_eq!(main.bytes, 6);
     }
@@ -404,7 +406,7 @@ mod tests {
         let refuses = |said: &[(u32, &[u8])]| {
             let up =
                 |(connection, payload): &(u32, &[u8])| (1, *connection, Direction::Up, settings(payload));
-            heard(&said.iter().map(up).collect::<Vec<_>>()).waterfall().refuses_push
+            recorded(&said.iter().map(up).collect::<Vec<_>>()).waterfall().refuses_push
         };
         assert!(refuses(&[(0, &refuse), (0, &other)]));
         assert!(!refuses(&[(0, &refuse), (0, &allow)]));
@@ -414,7 +416,7 @@ mod tests {
     #[test]
     fn a_push_that_stalls_has_no_end_though_the_client_has_what_it_asked_for() {
         let promise = [&2_u32.to_be_bytes()[..], &[0x82, 0x84, 0x86]].concat();
-        let mut recorder = heard(&[
+        let mut recorder = recorded(&[
             (1, 0, Direction::Up, get()),
             (2, 0, Direction::Down, frame(5, 4, 1, &promise)),
             (3, 0, Direction::Down, [frame(1, 4, 1, &OK), frame(1, 4, 2, &OK)].concat()),
@@ -436,7 +438,7 @@ mod tests {
                 [(1, Direction::Up, request), (2, Direction::Down, head), (3, Direction::Down, "abc")]
             {
                 let at = Time::from_millis(ms);
-                reader.feed(at, direction, text.as_bytes(), &mut |told| recorder.tell(&told));
+                reader.feed(at, direction, text.as_bytes(), &mut |detailed| recorder.record(&detailed));
             }
             assert_eq!(recorder.waterfall().streams[0].end_ms, None, "it is under way");
             recorder.closed(4);
@@ -492,9 +494,9 @@ mod tests {
         let exchange = |recorder: &mut Recorder, reader: &mut Reader, ms: u64, path: &str| {
             let at = Time::from_millis(ms);
             let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
-            reader.feed(at, Direction::Up, request.as_bytes(), &mut |told| recorder.tell(&told));
+            reader.feed(at, Direction::Up, request.as_bytes(), &mut |detailed| recorder.record(&detailed));
             let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
-            reader.feed(at, Direction::Down, answer, &mut |told| recorder.tell(&told));
+            reader.feed(at, Direction::Down, answer, &mut |detailed| recorder.record(&detailed));
         };
         let (mut recorder, mut reader) = (Recorder::default(), Reader::new(Dialect::Http1, 3));
         exchange(&mut recorder, &mut reader, 1, "/a");
@@ -502,7 +504,7 @@ mod tests {
         assert_eq!(recorder.waterfall().streams, []);
         exchange(&mut recorder, &mut reader, 14, "/b");
         let seen = recorder.waterfall();
-        let told: Vec<_> = seen.streams.iter().map(|one| (one.path.as_str(), one.headers_ms)).collect();
-        assert_eq!(told, [("/b", Some(4.0))]);
+        let detailed: Vec<_> = seen.streams.iter().map(|one| (one.path.as_str(), one.headers_ms)).collect();
+        assert_eq!(detailed, [("/b", Some(4.0))]);
     }
 }

@@ -366,12 +366,13 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_refused_by_its_key() {
-        let told = |from: &str, to: &str| Study::from_toml(&FILE.replace(from, to)).unwrap_err().to_string();
-        assert!(told("claim", "clame").contains("clame"));
-        assert!(told("'h2c'", "'h3'").contains("`timeline.backends` = h3"));
-        assert!(told("[timeline]", "[timeline]\nruns = 0").contains("`timeline.runs` = 0"));
-        assert!(told("['apache']", "[]").contains("servers"));
-        assert!(told("[timeline]", "[timeline]\ntimeout = '80ms'").contains("`timeline.timeout` = 80ms"));
+        let rendered =
+            |from: &str, to: &str| Study::from_toml(&FILE.replace(from, to)).unwrap_err().to_string();
+        assert!(rendered("claim", "clame").contains("clame"));
+        assert!(rendered("'h2c'", "'h3'").contains("`timeline.backends` = h3"));
+        assert!(rendered("[timeline]", "[timeline]\nruns = 0").contains("`timeline.runs` = 0"));
+        assert!(rendered("['apache']", "[]").contains("servers"));
+        assert!(rendered("[timeline]", "[timeline]\ntimeout = '80ms'").contains("`timeline.timeout` = 80ms"));
     }
 
     #[test]

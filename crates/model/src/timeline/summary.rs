@@ -258,8 +258,8 @@ mod tests {
         let summary = Summary::of(&[run(502, 7), run(200, 1), run(200, 2), run(503, 9)]);
         let main = &summary.streams[0];
         assert_eq!((main.stream.status, main.stream.bytes), (Some(200), 1), "the first of them");
-        let told: Vec<_> = main.statuses.iter().map(|one| (one.status, one.runs)).collect();
-        assert_eq!(told, [(200, 2), (502, 1), (503, 1)]);
+        let rendered: Vec<_> = main.statuses.iter().map(|one| (one.status, one.runs)).collect();
+        assert_eq!(rendered, [(200, 2), (502, 1), (503, 1)]);
         assert_eq!((main.runs_with(200), main.runs_with(404)), (2, 0));
     }
 
@@ -271,8 +271,8 @@ mod tests {
             exchange("/", &[(103, 6.0), (103, 48.0)], 80.0),
         ];
         let main = Summary::of(&runs).streams.remove(0);
-        let told: Vec<_> = main.stream.interim.iter().map(|one| (one.status, one.ms)).collect();
-        assert_eq!(told, [(102, 1.0), (103, 4.0), (103, 44.0)]);
+        let rendered: Vec<_> = main.stream.interim.iter().map(|one| (one.status, one.ms)).collect();
+        assert_eq!(rendered, [(102, 1.0), (103, 4.0), (103, 44.0)]);
         assert_eq!(main.spread["interim[0]"].runs, 1);
         assert_eq!((main.spread["interim[1]"].max, main.spread["interim[2]"].min), (6.0, 40.0));
     }

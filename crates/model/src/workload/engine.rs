@@ -58,7 +58,7 @@ impl EngineSettings {
     }
 
     /// What is set, as reports have it: `stream window 64 KiB`, `credit at 0 %`.
-    pub fn told(&self) -> Vec<String> {
+    pub fn rendered(&self) -> Vec<String> {
         let size = |name: &'static str, bytes: Option<u64>| {
             bytes.map(|bytes| match bytes {
                 // Said as everybody knows it.
@@ -66,7 +66,7 @@ impl EngineSettings {
                 bytes => format!("{name} {}", format_bytes(bytes)),
             })
         };
-        let told = [
+        let rendered = [
             size("stream window", self.stream_window.map(u64::from)),
             size("connection window", self.connection_window.map(u64::from)),
             size("windows that grow to", self.auto_window.map(u64::from)),
@@ -78,7 +78,7 @@ impl EngineSettings {
             self.keep_alive.map(|time| format!("keep-alive {}", format_duration(time))),
             self.push.then(|| "push".to_owned()),
         ];
-        told.into_iter().flatten().collect()
+        rendered.into_iter().flatten().collect()
     }
 
     /// The first value that is out of its range: its key, what it is, and what was expected.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_told_as_people_say_it() {
+    fn what_is_set_is_reported_as_people_say_it() {
         let settings = EngineSettings {
             stream_window: Some(65_535),
             auto_window: Some(1 << 30),
@@ -152,7 +152,7 @@ mod tests {
             no_coalesce: true,
             ..EngineSettings::default()
         };
-        let told = [
+        let rendered = [
             "stream window 64 KiB - 1",
             "windows that grow to 1 GiB",
             "credit at 0 %",
@@ -160,8 +160,8 @@ mod tests {
             "frames up to 16 MiB - 1",
             "each frame a write",
         ];
-        assert_eq!(settings.told(), told);
-        assert!(EngineSettings::default().told().is_empty());
+        assert_eq!(settings.rendered(), rendered);
+        assert!(EngineSettings::default().rendered().is_empty());
     }
 
     #[test]

@@ -209,7 +209,7 @@ pub struct Work {
     pub arrival: Arrival,
     /// Warm-up, measurement and drain.
     pub phases: Phases,
-    /// A request unanswered for this long is cancelled and booked as a timeout.
+    /// A request unanswered for this long is cancelled and recorded as a timeout.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
     /// Whether requests that RFC 9113 §6.8 and §8.7 declare unprocessed are sent again on another stream or connection,

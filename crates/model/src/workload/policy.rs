@@ -49,7 +49,7 @@ pub struct ClientPolicy {
     /// idle. Everything is kept if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_size: Option<u32>,
-    /// Requests unanswered for this long are cancelled and booked as cancelled, by our own fault (`--cancel-after`): what a
+    /// Requests unanswered for this long are cancelled and recorded as cancelled, by our own fault (`--cancel-after`): what a
     /// caller does whose user has left.
     #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
     pub cancel_after: Option<Duration>,

@@ -18,7 +18,7 @@ pub struct Phases {
     #[serde(with = "duration_text")]
     pub measure: Duration,
     /// After `measure` no request is sent; those under way may still finish for this long. What is unfinished then is
-    /// booked with the age that it has reached.
+    /// recorded with the age that it has reached.
     #[serde(with = "duration_text")]
     pub drain: Duration,
 }

@@ -27,7 +27,7 @@ pub enum Arrival {
 }
 
 /// A UDP socket with what tells its datagrams apart. A client has one for each connection, so that each has a port of its
-/// own, as with TCP: the link and its ledger tell flows by that. A server has one for all.
+/// own, as with TCP: the link and its packet log tell flows by that. A server has one for all.
 pub struct QuicEndpoint {
     socket: Socket,
     /// Shared with the sessions, and for that only: none of them holds it for longer than a datagram.
@@ -41,7 +41,7 @@ impl QuicEndpoint {
     /// Listens on `address`; port 0 takes a free one.
     pub fn listen(address: SocketAddr, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
         let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
-        // A client whose address changes is a connection that the link's ledger loses sight of.
+        // A client whose address changes is a connection that the link's packet log loses sight of.
         config.migration(false);
         Ok(Arc::new(Self::new(Socket::bind(address)?, Some(Arc::new(config)), clock)))
     }
@@ -61,7 +61,7 @@ impl QuicEndpoint {
         self.socket.local_address()
     }
 
-    /// Takes what one system call gives, and tells what of it is anybody's; returns how many bytes were read, 0 if there was
+    /// Takes what one system call gives, and says what of it is anybody's; returns how many bytes were read, 0 if there was
     /// nothing.
     pub fn receive(&self, now: Time, take: &mut dyn FnMut(Arrival)) -> io::Result<usize> {
         let mut answer = Vec::new();
@@ -119,8 +119,8 @@ impl QuicEndpoint {
     }
 
     /// How many datagrams of one size may be sent at once.
-    pub(super) fn longest_train(&self) -> usize {
-        self.socket.longest_train()
+    pub(super) fn longest_batch(&self) -> usize {
+        self.socket.longest_batch()
     }
 
     /// Sends the datagrams in `bytes`.
@@ -134,7 +134,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Tells what a connection has for all of them, such as a name that it gives up; returns the answer.
+    /// Reports what a connection has for all of them, such as a name that it gives up; returns the answer.
     pub(super) fn hear(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
         self.proto().handle_event(handle, event)
     }

@@ -22,7 +22,7 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
         ConnectionError::TimedOut => {
             io::Error::new(io::ErrorKind::TimedOut, "nothing was heard for too long").into()
         }
-        // What our side of TLS did not like is told in its words alone.
+        // What our side of TLS did not like is described in its words alone.
         ConnectionError::TransportError(error) if alert(error.code).is_some() => {
             let certificate = error.reason.strip_prefix("invalid peer certificate: ");
             certificate
@@ -58,22 +58,22 @@ mod tests {
     }
 
     #[test]
-    fn alerts_inside_of_quic_are_told_as_those_over_tcp() {
-        let told = closed(TransportErrorCode::crypto(120));
-        assert_eq!(told, "the server does not speak `h3` over TLS (ALPN): it chose none of ours");
-        let told = closed(TransportErrorCode::crypto(116));
-        assert!(told.contains("requires a client certificate"), "{told}");
+    fn alerts_inside_of_quic_are_reported_as_those_over_tcp() {
+        let reported = closed(TransportErrorCode::crypto(120));
+        assert_eq!(reported, "the server does not speak `h3` over TLS (ALPN): it chose none of ours");
+        let reported = closed(TransportErrorCode::crypto(116));
+        assert!(reported.contains("requires a client certificate"), "{reported}");
         assert!(closed(TransportErrorCode::CONNECTION_REFUSED).starts_with("QUIC: "));
     }
 
     #[test]
-    fn a_certificate_that_we_do_not_accept_is_told_with_what_to_do() {
+    fn a_certificate_that_we_do_not_accept_is_reported_with_what_to_do() {
         let error = Broken {
             code: TransportErrorCode::crypto(48),
             frame: None,
             reason: "invalid peer certificate: UnknownIssuer".to_owned(),
         };
-        let told = explain(error.into(), "h3", false).to_string();
-        assert!(told.contains("UnknownIssuer (--cacert FILE"), "{told}");
+        let reported = explain(error.into(), "h3", false).to_string();
+        assert!(reported.contains("UnknownIssuer (--cacert FILE"), "{reported}");
     }
 }

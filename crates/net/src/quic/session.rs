@@ -27,7 +27,7 @@ use crate::udp::Sent;
 /// Requests that may be begun before the next look at what the server grants.
 const MOST_AHEAD: u32 = 10_000;
 /// Datagrams that leave by one system call, if the kernel can: less than the 64 KiB that it takes at once.
-const TRAIN: usize = 32;
+const BATCH: usize = 32;
 /// Of a server that owes us an answer and is silent for so long we ask whether it is there: before it gives the connection
 /// up because we are silent, too, which quic-go does after 30 seconds.
 const ASK_AFTER: Duration = Duration::from_secs(15);
@@ -72,14 +72,14 @@ pub struct QuicSession {
     has_closed: bool,
     /// Why it ended, and whether the engine knows.
     pub(super) lost: Option<ConnectionError>,
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     /// Datagrams that the socket did not take.
     outgoing: Vec<u8>,
     waiting: Option<Transmit>,
     /// When [`QuicSession::handle_timeout`] is due.
     timeout: Time,
     /// Client: when something was last heard, and when the server is to be asked whether it is still there.
-    heard_at: Time,
+    received_at: Time,
     ask_at: Time,
 }
 
@@ -124,11 +124,11 @@ impl QuicSession {
             closing: None,
             has_closed: false,
             lost: None,
-            is_told: false,
+            is_reported: false,
             outgoing: Vec::new(),
             waiting: None,
             timeout: Time::NEVER,
-            heard_at: Time::ZERO,
+            received_at: Time::ZERO,
             ask_at: Time::NEVER,
         }
     }
@@ -224,7 +224,7 @@ impl QuicSession {
                 match event {
                     Event::Connected => return self.flush(now).map(|_| true),
                     Event::ConnectionLost { reason } => {
-                        self.is_told = true;
+                        self.is_reported = true;
                         self.lost = Some(reason.clone());
                         // What is wrong the peer is told, too.
                         self.flush(now)?;
@@ -263,7 +263,7 @@ impl QuicSession {
             }
         });
         if matches!(read, Ok(1..)) {
-            self.heard_at = now;
+            self.received_at = now;
         }
         read
     }
@@ -275,8 +275,8 @@ impl QuicSession {
         // What was asked already is not asked again for what was heard before.
         self.ask_at = match (asks, self.ask_at.happened()) {
             (false, _) => Time::NEVER,
-            (true, false) => self.heard_at + ASK_AFTER,
-            (true, true) => self.ask_at.max(self.heard_at + ASK_AFTER),
+            (true, false) => self.received_at + ASK_AFTER,
+            (true, true) => self.ask_at.max(self.received_at + ASK_AFTER),
         };
     }
 
@@ -296,7 +296,7 @@ impl QuicSession {
     /// Sends datagrams until there are no more, or the socket is full; `false` if it is.
     fn send_datagrams(&mut self, now: Time) -> Result<bool, TransportError> {
         let at = self.endpoint.instants().at(now);
-        let most = self.endpoint.longest_train().clamp(1, TRAIN);
+        let most = self.endpoint.longest_batch().clamp(1, BATCH);
         loop {
             if let Some(transmit) = &self.waiting {
                 match self.endpoint.send(transmit, &self.outgoing) {

@@ -46,16 +46,16 @@ impl QuicSession {
             return Ok(Received::Bytes(taken));
         }
         if let Some(reason) = self.lost.clone()
-            && !std::mem::replace(&mut self.is_told, true)
+            && !std::mem::replace(&mut self.is_reported, true)
         {
-            return self.tell_end(engine, now, reason);
+            return self.report_end(engine, now, reason);
         }
         read?;
         Ok(if taken > 0 { Received::Bytes(taken) } else { Received::WouldBlock })
     }
 
     /// All that came before was handed over: the connection has ended.
-    fn tell_end(
+    fn report_end(
         &mut self,
         engine: &mut Engine,
         now: Time,
@@ -173,7 +173,7 @@ impl QuicSession {
         self.readable.iter().any(|id| engine.wants_stream(number(*id)))
     }
 
-    /// Client: opens streams ahead of the requests that will be on them, which is how QUIC tells what the server grants. One
+    /// Client: opens streams ahead of the requests that will be on them, which is how QUIC says what the server grants. One
     /// that is not used costs nothing on the way.
     fn grant(&mut self, engine: &mut Engine) {
         let End::Client { opened, ahead, .. } = &mut self.end else { return };
@@ -316,7 +316,7 @@ fn read(
     // It was read to its end, or stopped, and told of once more.
     let Ok(mut chunks) = incoming.read(true) else { return (0, false) };
     let mut total = 0;
-    // The last one waits for the next, so that the end of the stream is told with what is before it.
+    // The last one waits for the next, so that the end of the stream is reported with what is before it.
     let mut last = Bytes::new();
     let end = loop {
         if total >= PIECE {
@@ -352,7 +352,7 @@ fn read(
 /// engine, which hears of that, is to be done with the rest, although it went nowhere.
 fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> (usize, bool) {
     let mut taken = 0;
-    // Only a refusal has QUIC tell when it takes more.
+    // Only a refusal has QUIC say when it takes more.
     while taken < data.len() {
         match proto.send_stream(id).write(&data[taken..]) {
             Ok(n) => taken += n,

@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a role heard, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Heard {
+enum RoleEvent {
     Request(StreamId),
     Response(u16),
     Data(usize, bool),
@@ -32,13 +32,13 @@ enum Heard {
 struct End {
     transport: Transport,
     engine: Connection,
-    heard: Vec<Heard>,
+    events: Vec<RoleEvent>,
 }
 
 impl End {
     fn new(quic: QuicSession, config: Config, clock: Clock) -> Self {
         let engine = Connection::h3(config, clock.now());
-        Self { transport: Transport::Quic(Box::new(quic)), engine, heard: Vec::new() }
+        Self { transport: Transport::Quic(Box::new(quic)), engine, events: Vec::new() }
     }
 
     /// Takes what has come and sends what is due.
@@ -53,13 +53,13 @@ impl End {
     fn hear(&mut self, clock: Clock) -> Result<Received, TransportError> {
         let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())?;
         while let Some(event) = self.engine.poll_event(clock.now()) {
-            self.heard.extend(match event {
-                Event::Request { stream, .. } => Some(Heard::Request(stream)),
-                Event::Response { head, .. } => Some(Heard::Response(head.status)),
-                Event::Data { data, end_stream, .. } => Some(Heard::Data(data.len(), end_stream)),
-                Event::Reset { code, initiator, .. } => Some(Heard::Reset(code, initiator)),
-                Event::GoAway { .. } => Some(Heard::GoAway),
-                Event::Closed { error } => Some(Heard::Closed(error.is_none())),
+            self.events.extend(match event {
+                Event::Request { stream, .. } => Some(RoleEvent::Request(stream)),
+                Event::Response { head, .. } => Some(RoleEvent::Response(head.status)),
+                Event::Data { data, end_stream, .. } => Some(RoleEvent::Data(data.len(), end_stream)),
+                Event::Reset { code, initiator, .. } => Some(RoleEvent::Reset(code, initiator)),
+                Event::GoAway { .. } => Some(RoleEvent::GoAway),
+                Event::Closed { error } => Some(RoleEvent::Closed(error.is_none())),
                 _ => None,
             });
         }
@@ -72,8 +72,8 @@ impl End {
 
     /// Bytes of bodies that were heard, and whether one has ended.
     fn body(&self) -> (usize, bool) {
-        let pieces = self.heard.iter().filter_map(|heard| match heard {
-            Heard::Data(bytes, end) => Some((*bytes, *end)),
+        let pieces = self.events.iter().filter_map(|events| match events {
+            RoleEvent::Data(bytes, end) => Some((*bytes, *end)),
             _ => None,
         });
         pieces.fold((0, false), |(sum, ended), (bytes, end)| (sum + bytes, ended || end))
@@ -138,7 +138,7 @@ impl Pair {
         while !is_enough(&self.client, &self.server) {
             self.client.go_on(self.clock).unwrap();
             self.serve();
-            assert!(Instant::now() < until, "{:?} {:?}", self.client.heard, self.server.heard);
+            assert!(Instant::now() < until, "{:?} {:?}", self.client.events, self.server.events);
         }
     }
 
@@ -192,9 +192,9 @@ fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
     let before = quic.acknowledgements();
     pair.serve();
     assert_eq!(pair.server.quic().acknowledgements(), before, "nor acknowledged");
-    pair.until(|client, _| client.heard.iter().any(|heard| matches!(heard, Heard::Closed(_))));
+    pair.until(|client, _| client.events.iter().any(|events| matches!(events, RoleEvent::Closed(_))));
     assert_eq!(pair.client.body(), (9_000, true));
-    assert!(pair.client.heard.contains(&Heard::Response(200)));
+    assert!(pair.client.events.contains(&RoleEvent::Response(200)));
     assert!(pair.server.quic().acknowledgements() > before);
 }
 
@@ -203,14 +203,14 @@ fn what_nobody_reads_any_more_is_not_told_as_sent_and_the_engine_is_rid_of_it() 
     for is_stopped in [false, true] {
         let mut pair = Pair::new(Config::new(Role::Server));
         let (stream, now) = (pair.post(), pair.clock.now());
-        pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+        pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
         if is_stopped {
             pair.client.engine.reset(now, stream, ErrorCode::H3_REQUEST_CANCELLED);
             pair.client.go_on(pair.clock).unwrap();
         }
         // QUIC has what has come, and the engine has not heard of it.
         pair.deliver();
-        let (server, mut seen, mut booked) = (&mut pair.server, 0, 0);
+        let (server, mut seen, mut recorded) = (&mut pair.server, 0, 0);
         server.engine.send_response(now, stream, &OK);
         server.engine.send_data(now, stream, &[7; 1_000], true);
         let queued = server.engine.unsent();
@@ -222,11 +222,15 @@ fn what_nobody_reads_any_more_is_not_told_as_sent_and_the_engine_is_rid_of_it() 
         while let Sent::Bytes { bytes, .. } =
             server.transport.send(&mut server.engine, now, &mut see).unwrap()
         {
-            booked += bytes;
+            recorded += bytes;
         }
         let expected = if is_stopped { 0 } else { queued };
         assert!(queued > 1_000);
-        assert_eq!((seen, booked, server.engine.unsent()), (expected, expected, 0), "stopped: {is_stopped}");
+        assert_eq!(
+            (seen, recorded, server.engine.unsent()),
+            (expected, expected, 0),
+            "stopped: {is_stopped}"
+        );
     }
 }
 
@@ -236,8 +240,8 @@ fn the_end_does_not_overtake_the_goaway_that_tells_of_it() {
     pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
     // Nothing has happened for longer than a server waits.
     pair.server.engine.handle_timeout(pair.clock.now() + Duration::from_secs(80));
-    pair.until(|client, _| client.heard.contains(&Heard::Closed(true)));
-    assert_eq!(pair.client.heard, [Heard::GoAway, Heard::Closed(true)]);
+    pair.until(|client, _| client.events.contains(&RoleEvent::Closed(true)));
+    assert_eq!(pair.client.events, [RoleEvent::GoAway, RoleEvent::Closed(true)]);
 }
 
 #[test]
@@ -264,7 +268,7 @@ fn a_client_whose_address_is_in_doubt_shows_it_and_is_served() {
     let client = Config::new(Role::Client);
     let mut pair = Pair::of(client, Config::new(Role::Server), true);
     let stream = pair.post();
-    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
 }
 
 #[test]
@@ -296,8 +300,8 @@ fn streams_behind_those_that_bring_much_have_their_turn() {
     for _ in 0..2 {
         pair.server.hear(pair.clock).unwrap();
     }
-    let begun = streams.iter().filter(|stream| pair.server.heard.contains(&Heard::Request(**stream)));
-    assert_eq!(begun.count(), streams.len(), "{:?}", pair.server.heard);
+    let begun = streams.iter().filter(|stream| pair.server.events.contains(&RoleEvent::Request(**stream)));
+    assert_eq!(begun.count(), streams.len(), "{:?}", pair.server.events);
 }
 
 #[test]
@@ -306,7 +310,7 @@ fn a_server_that_is_silent_for_too_long_is_given_up() {
         let mut pair = Pair::new(Config::new(Role::Server));
         pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
         pair.client.transport.handle_timeout(pair.clock.now() + Duration::from_secs(silent));
-        let heard = loop {
+        let events = loop {
             match pair.client.hear(pair.clock) {
                 Ok(Received::Bytes(_)) => {}
                 silence_or_end => break silence_or_end,
@@ -316,7 +320,7 @@ fn a_server_that_is_silent_for_too_long_is_given_up() {
             TransportError::Io(error) => error.kind() == std::io::ErrorKind::TimedOut,
             _ => false,
         };
-        assert_eq!(heard.is_err_and(|error| timed_out(&error)), is_lost, "{silent} s");
+        assert_eq!(events.is_err_and(|error| timed_out(&error)), is_lost, "{silent} s");
     }
 }
 
@@ -324,7 +328,7 @@ fn a_server_that_is_silent_for_too_long_is_given_up() {
 fn a_server_that_owes_an_answer_is_asked_whether_it_is_there() {
     let mut pair = Pair::new(Config::new(Role::Server));
     let stream = pair.post();
-    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
     let later = pair.clock.now() + Duration::from_secs(15);
     let pings = |client: &mut End| client.quic().proto.stats().frame_tx.ping;
     let before = pings(&mut pair.client);
@@ -365,7 +369,7 @@ fn a_reset_that_comes_behind_the_close_does_not_take_its_reasons_place() {
     while client.quic().lost.is_none() {
         // That it is lost may be an error, too.
         let _ = client.hear(clock);
-        assert!(Instant::now() < until, "{:?}", client.heard);
+        assert!(Instant::now() < until, "{:?}", client.events);
     }
     let lost = client.quic().lost.clone();
     assert!(matches!(lost, Some(ConnectionError::ApplicationClosed(_))), "{lost:?}");
@@ -401,15 +405,15 @@ fn what_the_role_does_not_want_stays_in_quic_and_holds_the_peer_up() {
 }
 
 #[test]
-fn a_stream_that_is_given_up_is_told_with_its_code_either_way() {
+fn a_stream_that_is_given_up_is_reported_with_its_code_either_way() {
     let mut pair = Pair::new(Config::new(Role::Server));
-    let reset = |code| Heard::Reset(code, Initiator::Remote);
+    let reset = |code| RoleEvent::Reset(code, Initiator::Remote);
     let stream = pair.post();
-    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
     pair.client.engine.reset(pair.clock.now(), stream, ErrorCode::CANCEL);
-    pair.until(|_, server| server.heard.contains(&reset(ErrorCode::H3_REQUEST_CANCELLED)));
+    pair.until(|_, server| server.events.contains(&reset(ErrorCode::H3_REQUEST_CANCELLED)));
     let stream = pair.post();
-    pair.until(|_, server| server.heard.contains(&Heard::Request(stream)));
+    pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
     pair.server.engine.reset(pair.clock.now(), stream, ErrorCode::REFUSED_STREAM);
-    pair.until(|client, _| client.heard.contains(&reset(ErrorCode::H3_REQUEST_REJECTED)));
+    pair.until(|client, _| client.events.contains(&reset(ErrorCode::H3_REQUEST_REJECTED)));
 }

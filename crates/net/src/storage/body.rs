@@ -283,10 +283,10 @@ mod tests {
         let whole = all(&mut Body::filler(400_000));
         let file = file(&whole);
         for (from, length) in [(0_u64, 1_u64), (65_536, 100_000), (131_071, 200_000), (399_999, 1)] {
-            let stretch = &whole[from as usize..(from + length) as usize];
-            assert!(all(&mut Body::filler_from(from, length, Chunk::default())) == stretch, "{from}");
+            let range = &whole[from as usize..(from + length) as usize];
+            assert!(all(&mut Body::filler_from(from, length, Chunk::default())) == range, "{from}");
             assert!(
-                all(&mut Body::file(Arc::clone(&file), from, length, Chunk::default())) == stretch,
+                all(&mut Body::file(Arc::clone(&file), from, length, Chunk::default())) == range,
                 "{from}"
             );
         }

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_secrets_is_told_from_what_programs_say() {
+    fn a_line_of_secrets_is_distinguished_from_what_programs_say() {
         assert!(is_secret(b"CLIENT_TRAFFIC_SECRET_0 3a ff\n"));
         assert!(!is_secret(b"CLIENT_TRAFFIC_SECRET_0 3a ff"), "half of a line");
         assert!(!is_secret(b"CLIENT_TRAFFIC_SECRET_0 - -\n"), "a connection in clear");

@@ -191,9 +191,9 @@ fn a_server_that_asks_who_we_are_takes_its_authoritys_certificates_only() {
         // Only now does the server learn what we have, and we what it thinks of it.
         let finished = ciphertext(&mut client);
         let refused = server.receive(&finished).is_err();
-        let told = client.receive(&ciphertext(&mut server));
-        assert_eq!(refused, told.is_err());
-        told.map(drop)
+        let reported = client.receive(&ciphertext(&mut server));
+        assert_eq!(refused, reported.is_err());
+        reported.map(drop)
     };
     assert_eq!(connect(Some(ours.sign("client"))), Ok(()));
     assert_eq!(connect(None), Err(TlsError::ClientCertificateRequired));
@@ -202,7 +202,7 @@ fn a_server_that_asks_who_we_are_takes_its_authoritys_certificates_only() {
 }
 
 #[test]
-fn certificates_and_keys_that_are_of_no_use_are_told_apart() {
+fn certificates_and_keys_that_are_of_no_use_are_distinguished() {
     let authority = Authority::new();
     let (good, other) = (authority.sign("a"), authority.sign("b"));
     let check = |certificates: &str, key: &str| {

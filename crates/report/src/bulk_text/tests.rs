@@ -4,23 +4,23 @@ use h2lab_model::bulk::testing::record;
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::{Algorithm, Checksum};
 
-fn told(record: &BulkRecord) -> String {
+fn rendered(record: &BulkRecord) -> String {
     bulk_text(record, TextStyle { colour: false, width: 110 })
 }
 
 /// The same in one line.
 fn unwrapped(record: &BulkRecord) -> String {
-    told(record).split_whitespace().collect::<Vec<_>>().join(" ")
+    rendered(record).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn a_bulk_transfer_as_people_read_it() {
-    insta::assert_snapshot!("bulk", told(&record()));
+    insta::assert_snapshot!("bulk", rendered(&record()));
 }
 
 #[test]
 fn what_was_carried_comes_first_and_streams_second() {
-    let text = told(&record());
+    let text = rendered(&record());
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].contains("62.9 MB in 5s: 101 Mbit/s over h2c"), "{text}");
     let streams = lines.iter().position(|line| line.starts_with("Streams")).unwrap();
@@ -34,7 +34,7 @@ fn every_file_that_is_not_complete_is_listed() {
     record.transfers.extend(vec![failed; 30]);
     let complete = record.transfers[0].clone();
     record.transfers.extend(vec![complete; LISTED]);
-    let text = told(&record);
+    let text = rendered(&record);
     assert_eq!(text.matches("failed: the server vanished (fault: sut)").count(), 31);
     assert_eq!(text.matches("partial: the time was over").count(), 1);
     assert_eq!(text.matches(" complete, ").count(), LISTED + 1, "those listed, and the count of all");
@@ -45,7 +45,7 @@ fn every_file_that_is_not_complete_is_listed() {
 fn frames_that_were_never_as_long_as_asked_are_told() {
     let mut record = record();
     let (none, some) = ("which the sender made no use of", "which the sender made no full use of");
-    for (largest, most, told) in [
+    for (largest, most, rendered) in [
         (16_384, Some(65_536), Some(none)),
         (16_385, Some(65_536), Some(some)),
         (65_536, Some(1 << 20), Some(some)),
@@ -55,17 +55,17 @@ fn frames_that_were_never_as_long_as_asked_are_told() {
     ] {
         (record.frames.largest_data, record.asked.max_frame_size) = (largest, most);
         let text = unwrapped(&record);
-        assert_eq!(text.contains(none), told == Some(none), "{largest} {most:?}: {text}");
-        assert_eq!(text.contains(some), told == Some(some), "{largest} {most:?}: {text}");
+        assert_eq!(text.contains(none), rendered == Some(none), "{largest} {most:?}: {text}");
+        assert_eq!(text.contains(some), rendered == Some(some), "{largest} {most:?}: {text}");
     }
     (record.frames.largest_data, record.asked.max_frame_size) = (10_000, Some(65_536));
-    for (bytes, is_told) in [(10_000, false), (10_001, true)] {
+    for (bytes, is_reported) in [(10_000, false), (10_001, true)] {
         let parts = record.transfers.iter_mut().flat_map(|transfer| &mut transfer.parts);
         parts.for_each(|part| part.bytes = bytes);
-        assert_eq!(unwrapped(&record).contains(none), is_told, "no response has more than {bytes}");
+        assert_eq!(unwrapped(&record).contains(none), is_reported, "no response has more than {bytes}");
     }
     record.protocol = Protocol::H1;
-    assert!(!told(&record).contains("Frames"));
+    assert!(!rendered(&record).contains("Frames"));
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_file_that_is_not_there_took_a_stream_of_a_connection_all_the_same() {
     record.transfers[0].parts.truncate(1);
     record.transfers[0].parts[0].bytes = 0;
     record.figures.clear();
-    assert!(unwrapped(&record).contains("Streams 1 over 1 connection"), "{}", told(&record));
+    assert!(unwrapped(&record).contains("Streams 1 over 1 connection"), "{}", rendered(&record));
     record.transfers[0].parts.clear();
-    assert!(unwrapped(&record).contains("Streams 0 "), "{}", told(&record));
+    assert!(unwrapped(&record).contains("Streams 0 "), "{}", rendered(&record));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn congestion_control_of_ours_is_not_taken_for_the_senders() {
     for figures in &mut record.figures {
         figures.sender.congestion_control = None;
     }
-    assert!(unwrapped(&record).contains("TCP cubic at this end"), "{}", told(&record));
+    assert!(unwrapped(&record).contains("TCP cubic at this end"), "{}", rendered(&record));
     record.direction = TransferDirection::Put;
     assert!(!unwrapped(&record).contains("at this end"));
 }
@@ -95,13 +95,13 @@ fn congestion_control_of_ours_is_not_taken_for_the_senders() {
 #[test]
 fn the_last_bar_is_as_long_as_the_rate_of_its_time() {
     let mut record = record();
-    record.meter = Meter::new(h2lab_base::units::Time::ZERO);
+    record.meter = ByteMeter::new(h2lab_base::units::Time::ZERO);
     for tick in 0..10 {
         record.meter.add(h2lab_base::units::Time::from_millis(20 + 20 * tick), 100_000);
     }
     // 40 Mbit/s all along; the last interval has no length but that of its last byte.
     record.meter.add(h2lab_base::units::Time::from_millis(240), 200_000);
-    let text = told(&record);
+    let text = rendered(&record);
     let bars: Vec<&str> = text.lines().filter(|line| line.starts_with("  from ")).collect();
     assert!(bars.len() == 3 && bars[2].contains("60.0 Mbit/s"), "{text}");
 }
@@ -121,7 +121,7 @@ fn a_checksum_that_differs_cannot_be_overlooked() {
 #[test]
 fn nothing_at_all_is_told_without_figures() {
     let record = BulkRecord::new(Protocol::H2, TransferDirection::Put, h2lab_base::units::Time::ZERO);
-    let text = told(&record);
+    let text = rendered(&record);
     for word in ["Limit", "Rate over time", "Frames", "Waited", "CPU", "Doubts"] {
         assert!(!text.contains(word), "{word}\n{text}");
     }

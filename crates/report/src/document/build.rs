@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Report, bulk_cells, sentences};
 use h2lab_analysis::stats::{
-    CellState, CellSummary, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, TcpEnd, Verdict,
+    CellState, CellSummary, CellVerdict, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, TcpEnd,
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::workload::Protocol;
@@ -85,7 +85,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         streams: cell.streams,
         max_requests_per_connection: cell.max_requests_per_connection,
         dial_policy: cell.protocol.is_multiplexed().then(|| cell.dial.name().to_owned()),
-        visits: summary.visits,
+        repetitions: summary.repetitions,
         duration_s: summary.measured.as_secs_f64(),
         state: summary.state.name().to_owned(),
         reasons: reasons(&summary.state),
@@ -308,7 +308,7 @@ fn generator(summary: &CellSummary) -> GeneratorDocument {
     }
 }
 
-fn verdict(report: &Report<'_>, verdict: &Verdict) -> VerdictDocument {
+fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> VerdictDocument {
     let label = |index| report.analysis.cell(index).map_or(String::new(), |summary| summary.label.clone());
     let load = match verdict.conclusion {
         Conclusion::Unstable { offered_rps, served_rps }

@@ -10,8 +10,8 @@ use crate::bulk_cells::BulkCell;
 use h2lab_analysis::bulk::{BoundConnection, Stalls, Summary};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::bulk::{
-    Asked, Binding, BulkRecord, FrameFigures, IoFigures, Meter, Spread, TransferDirection, TransferOutcome,
-    TransferRecord,
+    Asked, Binding, BulkRecord, ByteMeter, FrameFigures, IoFigures, Spread, TransferDirection,
+    TransferOutcome, TransferRecord,
 };
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::Checksum;
@@ -154,12 +154,12 @@ pub struct TransferDocument {
 pub struct ChecksumDocument {
     /// `crc32c`, `sha-256`, `sha-512` or `none`.
     pub algorithm: String,
-    /// `matches`, `differs`, `untold` (the other end told none) or `none` (it was not made).
+    /// `matches`, `differs`, `undeclared` (the other end told none) or `none` (it was not made).
     pub verdict: String,
     /// What we made of the bytes, in hexadecimal digits.
     pub computed: Option<String>,
     /// What the other end told.
-    pub told: Option<String>,
+    pub declared: Option<String>,
 }
 
 /// The requests that carried the data.
@@ -229,31 +229,31 @@ pub struct BulkStallsDocument {
     pub disk: Option<f64>,
 }
 
-/// What moved in a cell of bulk work, its visits pooled. Rates are in bits of data per second.
+/// What moved in a cell of bulk work, its repetitions pooled. Rates are in bits of data per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkCellDocument {
     /// What its condition does otherwise than the first one: `RTT 25ms`; `baseline` if nothing.
     pub factor: String,
-    /// In the measured time, of the visits.
+    /// In the measured time, of the repetitions.
     pub rate_bps: Spread,
     /// The one in the middle as a share of what TCP without HTTP carried under the same condition; null if that was not
     /// measured soundly.
     pub of_tcp: Option<f64>,
-    /// All bytes over all the time of all visits, the warm-up included.
+    /// All bytes over all the time of all repetitions, the warm-up included.
     pub rate_all_bps: f64,
-    /// Bytes of data, of all visits; all that follows is, too.
+    /// Bytes of data, of all repetitions; all that follows is, too.
     pub bytes: u64,
     /// From the first request to the last byte.
     pub elapsed_s: f64,
-    /// Bytes over time, of each visit.
+    /// Bytes over time, of each repetition.
     pub intervals: Vec<IntervalsDocument>,
     /// What was asked for.
     pub asked: AskedDocument,
     /// How the responses ended; one that was cut off when the time was over is partial.
     pub responses: FilesDocument,
-    /// Rates of each stream over its own time, in the visit in the middle.
+    /// Rates of each stream over its own time, in the repetition in the middle.
     pub streams_bps: Option<Spread>,
-    /// What held the data back in that visit, by the connections with most of its bytes.
+    /// What held the data back in that repetition, by the connections with most of its bytes.
     pub limit: Option<Binding>,
     /// What held each of its connections back.
     pub connections: Vec<BulkConnectionDocument>,
@@ -274,7 +274,7 @@ pub struct BulkCellDocument {
 /// What moved in a cell; `None` if nothing did.
 pub(super) fn cell(one: &BulkCell<'_>) -> Option<BulkCellDocument> {
     let pooled = one.pooled.as_ref()?;
-    let meter = |meter: &Meter| IntervalsDocument {
+    let meter = |meter: &ByteMeter| IntervalsDocument {
         interval_ms: millis_f64(meter.interval()),
         bytes: meter.intervals().to_vec(),
     };
@@ -331,9 +331,10 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
             failed: summary.tally.failed,
         },
         transfers: record.transfers.iter().map(|one| transfer(one, record.meter.began())).collect(),
-        unlisted: record.further.files,
+        unlisted: record.overflow.files,
         streams: StreamsDocument {
-            count: record.further.streams + record.transfers.iter().map(TransferRecord::streams).sum::<u64>(),
+            count: record.overflow.streams
+                + record.transfers.iter().map(TransferRecord::streams).sum::<u64>(),
             broken: summary.broken_streams,
             rate_bps: summary.per_stream.map(spread),
         },
@@ -393,7 +394,7 @@ fn transfer(transfer: &TransferRecord, began: Time) -> TransferDocument {
             algorithm: digest.asked.name().to_owned(),
             verdict: digest.verdict.name().to_owned(),
             computed: digest.computed.as_ref().map(Checksum::hex),
-            told: digest.told.as_ref().map(Checksum::hex),
+            declared: digest.declared.as_ref().map(Checksum::hex),
         },
     }
 }

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use super::round::rounded;
 use crate::Report;
 use crate::causes::Tail;
-use h2lab_analysis::diagnose::waits::{Doubt, Interval, Kind, Repair, Story};
+use h2lab_analysis::diagnose::waits::{Doubt, Interval, Kind, LatencyBreakdown, Repair};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::millis_f64;
 use h2lab_wire::trace::Direction;
 
-/// Stories that the document has of a cell: the slowest. The run folder has all.
-const STORIES: usize = 20;
+/// Latency breakdowns that the document has of a cell: the slowest. The run folder has all.
+const MAX_BREAKDOWNS: usize = 20;
 
-/// What the requests of a cell waited for that took longer than the 95th percentile of their visit.
+/// What the requests of a cell waited for that took longer than the 95th percentile of their repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CausesDocument {
-    /// The 95th percentile of each visit, in milliseconds.
+    /// The 95th percentile of each repetition, in milliseconds.
     pub slower_than_ms: Vec<f64>,
-    /// Slow requests, those above the p95 of their visit, of all visits.
+    /// Slow requests, those above the p95 of their repetition, of all repetitions.
     pub requests: u64,
     /// The time of all of them, in milliseconds.
     pub time_ms: f64,
@@ -34,7 +34,7 @@ pub struct CausesDocument {
     /// Why less is told than could be.
     pub doubts: Vec<Doubt>,
     /// The slowest requests, 20 at most.
-    pub slowest: Vec<StoryDocument>,
+    pub slowest: Vec<LatencyBreakdownDocument>,
 }
 
 /// What one cause took.
@@ -61,10 +61,10 @@ pub struct RepairDocument {
 
 /// A slow request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StoryDocument {
-    /// The visit, from 0.
+pub struct LatencyBreakdownDocument {
+    /// The repetition, from 0.
     pub repetition: u32,
-    /// Its row among the visit's samples.
+    /// Its row among the repetition's samples.
     pub sample: u32,
     /// What it waited, in milliseconds.
     pub response_ms: f64,
@@ -89,11 +89,11 @@ pub struct IntervalDocument {
     pub cause: Kind,
     /// The same in words, with its circumstances.
     pub words: String,
-    /// The packet whose loss it was spent on: direction and index in the ledger; null if there is none.
+    /// The packet whose loss it was spent on: direction and index in the packet log; null if there is none.
     pub drop: Option<DropDocument>,
 }
 
-/// A packet that the link dropped, by its name in the ledger.
+/// A packet that the link dropped, by its name in the packet log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DropDocument {
     /// Which way it went: `up` or `down`.
@@ -116,7 +116,7 @@ pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<Cau
         repair: *repair,
         time_ms: rounded(*time as f64 / 1e6),
     };
-    let bounds = tail.visits.iter().map(|visit| rounded(millis_f64(visit.waits.slower_than())));
+    let bounds = tail.repetitions.iter().map(|measured| rounded(millis_f64(measured.waits.slower_than())));
     Some(CausesDocument {
         slower_than_ms: bounds.collect(),
         requests: split.requests,
@@ -126,26 +126,26 @@ pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<Cau
         unknown_share: rounded(split.share(Kind::Unknown)),
         repairs: split.repairs_ns.iter().map(repair).collect(),
         doubts: tail.doubts(),
-        slowest: tail.slowest().into_iter().take(STORIES).map(story).collect(),
+        slowest: tail.slowest().into_iter().take(MAX_BREAKDOWNS).map(breakdown).collect(),
     })
 }
 
-fn story((repetition, story): (u32, &Story)) -> StoryDocument {
+fn breakdown((repetition, breakdown): (u32, &LatencyBreakdown)) -> LatencyBreakdownDocument {
     let interval = |interval: &Interval| IntervalDocument {
-        from_ms: rounded(millis_f64(interval.from.since(story.scheduled_at))),
+        from_ms: rounded(millis_f64(interval.from.since(breakdown.scheduled_at))),
         ms: rounded(millis_f64(interval.length())),
         cause: interval.cause.kind(),
         words: interval.cause.to_string(),
         drop: interval.cause.drop().map(|drop| DropDocument { direction: drop.direction, index: drop.index }),
     };
-    StoryDocument {
+    LatencyBreakdownDocument {
         repetition,
-        sample: story.sample,
-        response_ms: rounded(millis_f64(story.completed_at.since(story.scheduled_at))),
-        main_cause: story.dominant,
-        client_port: story.place.map(|place| place.client_port),
-        stream: story.place.and_then(|place| place.stream),
-        intervals: story.intervals.iter().map(interval).collect(),
+        sample: breakdown.sample,
+        response_ms: rounded(millis_f64(breakdown.completed_at.since(breakdown.scheduled_at))),
+        main_cause: breakdown.dominant,
+        client_port: breakdown.place.map(|place| place.client_port),
+        stream: breakdown.place.and_then(|place| place.stream),
+        intervals: breakdown.intervals.iter().map(interval).collect(),
     }
 }
 
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn a_cell_of_which_nothing_is_told_says_why_and_has_no_unknown_time() {
-        for (fixture, is_told) in [(Fixture::explained(), true), (Fixture::unsupported(), false)] {
+        for (fixture, is_reported) in [(Fixture::explained(), true), (Fixture::unsupported(), false)] {
             let report = fixture.report();
             let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();
             let causes = document(&report, summary).unwrap();
-            assert_eq!((causes.unsupported.is_none(), !causes.parts.is_empty()), (is_told, is_told));
-            assert_eq!(causes.unknown_share > 0.0, is_told, "the fixture has some");
+            assert_eq!((causes.unsupported.is_none(), !causes.parts.is_empty()), (is_reported, is_reported));
+            assert_eq!(causes.unknown_share > 0.0, is_reported, "the fixture has some");
         }
     }
 }

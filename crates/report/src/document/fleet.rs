@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::bulk::{BulkFramesDocument, FilesDocument, IntervalsDocument, to_micros};
 use super::round::rounded;
 use h2lab_base::units::millis_f64;
-use h2lab_model::bulk::{Binding, FrameFigures, Meter, Spread, Tally, TransferOutcome};
+use h2lab_model::bulk::{Binding, ByteMeter, FrameFigures, Spread, Tally, TransferOutcome};
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::{AgentRecord, FleetRecord, PairEnd, PairRecord, PairState, ServerFigures};
 use h2lab_model::workload::Protocol;
@@ -247,7 +247,7 @@ fn pair(record: &FleetRecord, summary: &FleetSummary, one: &PairRecord) -> PairD
         agents.get(place as usize).map(|agent| agent.name.clone()).unwrap_or_default()
     };
     let (figures, why) = match &one.end {
-        PairEnd::Told(figures) => (Some(figures), None),
+        PairEnd::Reported(figures) => (Some(figures), None),
         PairEnd::Failed { why } | PairEnd::Lost { why } => (None, Some(why.clone())),
     };
     let share = one.bytes() as f64 / summary.bytes as f64;
@@ -310,7 +310,7 @@ fn files(tally: Tally) -> FilesDocument {
     FilesDocument { complete: tally.complete, partial: tally.partial, failed: tally.failed }
 }
 
-fn intervals(meter: &Meter) -> IntervalsDocument {
+fn intervals(meter: &ByteMeter) -> IntervalsDocument {
     IntervalsDocument { interval_ms: millis_f64(meter.interval()), bytes: meter.intervals().to_vec() }
 }
 
@@ -335,7 +335,7 @@ mod tests {
     use h2lab_model::fleet::testing::record;
 
     /// Intervals are many numbers that say little to a reader of the snapshot.
-    fn told() -> FleetDocument {
+    fn rendered() -> FleetDocument {
         let mut document = fleet_document(&record());
         document.intervals.bytes.truncate(3);
         document.pairs.iter_mut().for_each(|pair| pair.intervals.bytes.truncate(3));
@@ -344,18 +344,18 @@ mod tests {
 
     #[test]
     fn a_fleet_as_scripts_read_it() {
-        insta::assert_json_snapshot!("fleet", told());
+        insta::assert_json_snapshot!("fleet", rendered());
     }
 
     #[test]
     fn it_reads_back_as_written() {
-        let text = serde_json::to_string(&told()).unwrap();
-        assert_eq!(serde_json::from_str::<FleetDocument>(&text).unwrap(), told());
+        let text = serde_json::to_string(&rendered()).unwrap();
+        assert_eq!(serde_json::from_str::<FleetDocument>(&text).unwrap(), rendered());
     }
 
     #[test]
     fn what_nobody_told_is_null() {
-        let document = serde_json::to_value(told()).unwrap();
+        let document = serde_json::to_value(rendered()).unwrap();
         let lost = &document["pairs"][2];
         assert_eq!(lost["state"], "lost");
         assert!(["files", "frames", "dialled", "late_ms"].iter().all(|key| lost[key].is_null()), "{lost}");

@@ -31,7 +31,7 @@ pub struct LoadDocument {
 ///
 /// # Panics
 ///
-/// If the run has no visit.
+/// If the run has no repetition.
 pub fn load_document(report: &Report<'_>) -> LoadDocument {
     let summary = report.analysis.cells.first().expect("a load has one cell");
     let run = report.run;

@@ -25,7 +25,7 @@ pub use bulk::{
     TransferDocument, bulk_document,
 };
 pub use causes::{
-    CausesDocument, DropDocument, IntervalDocument, PartDocument, RepairDocument, StoryDocument,
+    CausesDocument, DropDocument, IntervalDocument, LatencyBreakdownDocument, PartDocument, RepairDocument,
 };
 pub use fleet::{
     AgentDocument, EndingDocument, FleetAskedDocument, FleetDocument, PairDocument, PairTallyDocument,
@@ -33,7 +33,7 @@ pub use fleet::{
 };
 pub use load::{LoadDocument, load_document};
 pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
-pub use study::{ConditionDocument, NeededDocument, RampsDocument, StudyDocument, WayDocument};
+pub use study::{ConditionDocument, ConfigurationDocument, NeededDocument, RampsDocument, StudyDocument};
 pub use timeline::{TimelineAsked, TimelineDocument, timeline_document};
 
 use h2lab_analysis::diagnose::Finding;
@@ -71,7 +71,7 @@ pub struct Document {
     pub interrupted: bool,
     /// When it was gone on with after an interruption, UTC, RFC 3339.
     pub resumed: Vec<String>,
-    /// Each cell, its visits pooled, in the order of the matrix.
+    /// Each cell, its repetitions pooled, in the order of the matrix.
     pub cells: Vec<CellDocument>,
     /// Each cell of a group against the group's baseline.
     pub verdicts: Vec<VerdictDocument>,
@@ -118,7 +118,7 @@ pub struct CellDocument {
     pub server: Option<ProcessDocument>,
     /// The client's sidecar; null without one.
     pub sidecar: Option<ProcessDocument>,
-    /// TCP connections that the sidecar held over the link, added up over all visits; null without one.
+    /// TCP connections that the sidecar held over the link, added up over all repetitions; null without one.
     pub hop_connections: Option<u64>,
     /// Connections opened before measuring.
     pub connections: u32,
@@ -128,9 +128,9 @@ pub struct CellDocument {
     pub max_requests_per_connection: Option<u32>,
     /// What is dialled when no connection is usable: `single-flight` or `stampede`; null for HTTP/1.1.
     pub dial_policy: Option<String>,
-    /// How many visits are pooled.
-    pub visits: u32,
-    /// Measured seconds, of all visits.
+    /// How many repetitions are pooled.
+    pub repetitions: u32,
+    /// Measured seconds, of all repetitions.
     pub duration_s: f64,
     /// `ok`, `unstable`, `invalid` or `unsupported`.
     pub state: String,
@@ -153,7 +153,7 @@ pub struct CellDocument {
     /// What was recorded of each request: `full` (each of them, so that percentiles are exact), `tail` (counted in histograms of
     /// three digits; only the slowest, the failed and a thousandth of the others one by one) or `hist` (counted only).
     pub record: Level,
-    /// Established connections, of all visits.
+    /// Established connections, of all repetitions.
     pub connections_opened: u64,
     /// How and why connections ended, dials that came to nothing included; the most frequent first.
     pub connections_closed: Vec<ClosedDocument>,
@@ -211,7 +211,7 @@ pub struct CellDocument {
     pub warnings: Vec<String>,
     /// Diagnoses of this cell.
     pub findings: Vec<Finding>,
-    /// The seed of its first visit.
+    /// The seed of its first repetition.
     pub seed: u64,
     /// Version of h2lab.
     pub version: String,
@@ -444,7 +444,7 @@ pub struct LinkDocument {
     pub dropped_down: u64,
     /// Those of both that found the queue full.
     pub tail_dropped: u64,
-    /// How late packets left: the worst visit's 99th percentile.
+    /// How late packets left: the worst repetition's 99th percentile.
     pub late_us_p99: f64,
 }
 
@@ -560,10 +560,10 @@ mod tests {
     #[test]
     fn over_a_real_network_there_is_no_link_and_no_server_end() {
         let mut fixture = Fixture::new();
-        for visit in &mut fixture.run.visits {
-            visit.cell.link = None;
-            visit.link = None;
-            visit.connections.iter_mut().for_each(|c| c.tcp_server = None);
+        for repetition in &mut fixture.run.repetitions {
+            repetition.cell.link = None;
+            repetition.link = None;
+            repetition.connections.iter_mut().for_each(|c| c.tcp_server = None);
         }
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let cell = &serde_json::to_value(document(&fixture.report())).unwrap()["cells"][0];

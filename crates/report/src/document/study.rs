@@ -9,13 +9,13 @@ use h2lab_analysis::stats::study::{Needed, Study};
 use h2lab_model::scenario::Topology;
 use h2lab_model::workload::Protocol;
 
-/// Every way to talk beside every other, under every condition: of a scenario that says `study = true`.
+/// Every configuration beside every other, under every condition: of a scenario that says `study = true`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyDocument {
     /// The conditions, in the order of the matrix.
     pub conditions: Vec<ConditionDocument>,
-    /// The ways to talk, in the order in which they come first.
-    pub ways: Vec<WayDocument>,
+    /// The configurations, in the order in which they come first.
+    pub configurations: Vec<ConfigurationDocument>,
     /// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1.
     pub needed: Vec<NeededDocument>,
     /// The ramps of each cell whose requests were all kept.
@@ -37,10 +37,10 @@ pub struct ConditionDocument {
 
 /// Parties, a protocol and a number of connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WayDocument {
+pub struct ConfigurationDocument {
     /// In words: `two envoys, h2c × 1`.
     pub name: String,
-    /// Who takes part behind the generator; the same of the ways and of what is needed between them.
+    /// Who takes part behind the generator; the same of the configurations and of what is needed between them.
     pub parties: String,
     /// Where sidecars stand.
     pub topology: Topology,
@@ -69,7 +69,7 @@ pub struct NeededDocument {
     pub at_most: Option<u32>,
     /// The most that was tried, where that was not enough.
     pub more_than: Option<u32>,
-    /// Where a proxy decides by itself: the connections that it held in a visit.
+    /// Where a proxy decides by itself: the connections that it held in a repetition.
     pub held: Option<f64>,
     /// Whether what was tried or held last is enough; null if that was not measured soundly.
     pub matches: Option<bool>,
@@ -80,7 +80,7 @@ pub struct NeededDocument {
 pub struct RampsDocument {
     /// The cell's index in the matrix.
     pub cell: u32,
-    /// Delayed requests: they take more than twice as long as the quickest twentieth of their visit, and by more than 10 ms.
+    /// Delayed requests: they take more than twice as long as the quickest twentieth of their repetition, and by more than 10 ms.
     /// Not those that a tail or causes are told of.
     pub slow: u64,
     /// Those of them that lie on a ramp.
@@ -95,12 +95,13 @@ pub struct RampsDocument {
 pub(super) fn document(report: &Report<'_>) -> Option<StudyDocument> {
     let found = study::of(report)?;
     let names = study::conditions(report, &found);
-    let conditions = found.conditions.iter().zip(&names).map(|(condition, told)| ConditionDocument {
-        name: told.line(),
-        rtt_ms: rounded(h2lab_base::units::millis_f64(condition.rtt)),
-        loss: condition.loss,
-        predicted_connections: condition.predicted,
-    });
+    let conditions =
+        found.conditions.iter().zip(&names).map(|(condition, condition_label)| ConditionDocument {
+            name: condition_label.line(),
+            rtt_ms: rounded(h2lab_base::units::millis_f64(condition.rtt)),
+            loss: condition.loss,
+            predicted_connections: condition.predicted,
+        });
     let ramps = found.ramps.iter().map(|(cell, ramps)| RampsDocument {
         cell: *cell,
         slow: ramps.delayed,
@@ -110,25 +111,25 @@ pub(super) fn document(report: &Report<'_>) -> Option<StudyDocument> {
     });
     Some(StudyDocument {
         conditions: conditions.collect(),
-        ways: ways(report, &found),
+        configurations: configurations(report, &found),
         needed: needed(report, &found),
         ramps: ramps.collect(),
     })
 }
 
-fn ways(report: &Report<'_>, found: &Study) -> Vec<WayDocument> {
-    let way = |way: &h2lab_analysis::stats::study::Way| {
-        let cell = &way.cells.iter().flatten().find_map(|index| report.analysis.cell(*index))?.cell;
-        Some(WayDocument {
-            name: study::way(report, way),
-            parties: way.parties.clone(),
+fn configurations(report: &Report<'_>, found: &Study) -> Vec<ConfigurationDocument> {
+    let configuration = |configuration: &h2lab_analysis::stats::study::Configuration| {
+        let cell = &configuration.cells.iter().flatten().find_map(|index| report.analysis.cell(*index))?.cell;
+        Some(ConfigurationDocument {
+            name: study::configuration(report, configuration),
+            parties: configuration.parties.clone(),
             topology: cell.topology(),
             sidecar: cell.sidecar.as_ref().map(|sidecar| sidecar.name.clone()),
             protocol: cell.protocol,
-            cells: way.cells.clone(),
+            cells: configuration.cells.clone(),
         })
     };
-    found.ways.iter().filter_map(way).collect()
+    found.configurations.iter().filter_map(configuration).collect()
 }
 
 fn needed(report: &Report<'_>, found: &Study) -> Vec<NeededDocument> {

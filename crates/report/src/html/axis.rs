@@ -137,7 +137,7 @@ fn round_step(size: f64) -> f64 {
 
 /// The plotting area of a picture and its two scales.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct PlotArea {
     pub left: f64,
     pub top: f64,
     pub width: f64,
@@ -146,7 +146,7 @@ pub(super) struct Frame {
     pub y: Scale,
 }
 
-impl Frame {
+impl PlotArea {
     /// Where `value` lies from the left edge of the picture.
     pub fn at_x(&self, value: f64) -> f64 {
         self.left + self.x.position(value) * self.width

@@ -1,6 +1,6 @@
 //! One bar per cell: its tail, grouped by condition. A cell without a figure says so on a hatched bar.
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg};
 use crate::format::{millis_unit, rate};
 use crate::{Report, condition, sentences};
@@ -24,7 +24,7 @@ pub(super) fn draw(report: &Report<'_>) -> String {
     let height = rows * ROW + groups.len() as f64 * HEADING + 6.0;
     let labels = report.analysis.cells.iter().map(|summary| short(&summary.label));
     let left = LEFT.max(16.0 + room(labels));
-    let frame = Frame {
+    let frame = PlotArea {
         left,
         top: 4.0,
         width: WIDTH - left - RIGHT,
@@ -57,7 +57,7 @@ fn tail_ms(summary: &CellSummary) -> Option<f64> {
     sound.then(|| millis_f64(summary.response.quantile(summary.response.tail().share())))
 }
 
-fn bar(svg: &mut Svg, frame: &Frame, y: f64, place: usize, summary: &CellSummary) {
+fn bar(svg: &mut Svg, frame: &PlotArea, y: f64, place: usize, summary: &CellSummary) {
     let (top, thick) = (y + 4.0, ROW - 8.0);
     let baseline = y + ROW / 2.0 + 4.0;
     svg.text("label", (frame.left - 8.0, baseline), Anchor::End, &short(&summary.label));

@@ -4,7 +4,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
 use super::bars::{room, short};
 use super::svg::{Anchor, Svg};
 use crate::bulk_cells;
@@ -81,7 +81,7 @@ fn bars(cells: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> String {
     let groups = by_group(cells).count() as f64;
     let height = cells.len() as f64 * ROW + groups * HEADING + 6.0;
     let left = 90_f64.max(16.0 + room(cells.iter().map(|one| short(&one.summary.label))));
-    let frame = Frame {
+    let frame = PlotArea {
         left,
         top: 4.0,
         width: WIDTH - left - RIGHT,
@@ -112,7 +112,7 @@ fn bars(cells: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> String {
     svg.finish()
 }
 
-fn bar(svg: &mut Svg, frame: &Frame, y: f64, one: &BulkCell<'_>, colour: usize) {
+fn bar(svg: &mut Svg, frame: &PlotArea, y: f64, one: &BulkCell<'_>, colour: usize) {
     let (top, thick) = (y + 3.0, ROW - 7.0);
     let baseline = y + ROW / 2.0 + 4.0;
     svg.text("label", (frame.left - 8.0, baseline), Anchor::End, &short(&one.summary.label));
@@ -154,7 +154,7 @@ fn cell(one: &BulkCell<'_>) -> Cell {
     }
 }
 
-/// The rate of each cell's first visit over time.
+/// The rate of each cell's first repetition over time.
 fn over_time(group: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> String {
     let curve = |one: &BulkCell<'_>| -> Option<(usize, Vec<(f64, f64)>)> {
         let (span, rates) = bulk_cells::rates(one.pooled.as_ref()?.meters.first()?, POINTS);
@@ -166,7 +166,7 @@ fn over_time(group: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> Stri
     let most = |of: fn(&(f64, f64)) -> f64| {
         curves.iter().flat_map(|(_, points)| points).map(of).fold(1e-3, f64::max)
     };
-    let frame = Frame {
+    let frame = PlotArea {
         left: 50.0,
         top: 20.0,
         width: 560.0,

@@ -1,6 +1,6 @@
 //! Percentile curves: the whole distribution of every cell of a group in one plot.
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
 use super::bars::{room, short};
 use super::svg::{Anchor, Svg};
 use crate::format::millis_unit;
@@ -42,7 +42,7 @@ pub(super) fn draw_named(group: &[&CellSummary], names: &[(String, String)], hea
         svg.text("title", (WIDTH / 2.0, HEIGHT / 2.0), Anchor::Middle, "no request was answered");
         return svg.finish();
     }
-    let frame = Frame {
+    let frame = PlotArea {
         left: 54.0,
         top: 28.0,
         width: WIDTH - 54.0 - LEGEND.max(40.0 + room(names.iter().map(|(name, _)| name.clone()))),
@@ -66,7 +66,7 @@ fn last(summary: &CellSummary) -> f64 {
     (1.0 - ABOVE / summary.response.n() as f64).clamp(0.5, 0.999)
 }
 
-fn curve(svg: &mut Svg, frame: &Frame, place: usize, summary: &CellSummary) {
+fn curve(svg: &mut Svg, frame: &PlotArea, place: usize, summary: &CellSummary) {
     let end = last(summary);
     let at = |share: f64| (frame.at_x(share), frame.at_y(millis_f64(summary.response.quantile(share))));
     let share = |i: u32| 1.0 - 0.5 * ((1.0 - end) / 0.5).powf(f64::from(i) / f64::from(POINTS));
@@ -80,7 +80,7 @@ fn curve(svg: &mut Svg, frame: &Frame, place: usize, summary: &CellSummary) {
     }
 }
 
-fn legend(svg: &mut Svg, frame: &Frame, row: usize, place: usize, (name, more): &(String, String)) {
+fn legend(svg: &mut Svg, frame: &PlotArea, row: usize, place: usize, (name, more): &(String, String)) {
     let y = frame.top + 10.0 + 34.0 * row as f64;
     let x = frame.right() + 14.0;
     svg.line(&format!("line stroke{}", place % STYLES), (x, y), (x + 26.0, y));

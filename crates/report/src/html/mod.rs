@@ -9,10 +9,10 @@ mod axis;
 mod bars;
 mod bulk;
 mod curves;
+mod latency_breakdown;
 mod overlay;
 mod raster;
 mod scatter;
-mod story;
 mod study;
 mod svg;
 mod timeline;
@@ -28,7 +28,7 @@ use serde::Serialize;
 use super::runs::{self, Compared};
 use super::style::TextStyle;
 use super::{Report, condition, format, load_text, notes, sentences, text};
-use h2lab_analysis::stats::{CellSummary, Conclusion, visits_of};
+use h2lab_analysis::stats::{CellSummary, Conclusion, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 
 /// What the template shows.
@@ -109,8 +109,8 @@ struct CellBox {
     recorded: Option<&'static str>,
     row: Vec<String>,
     scatter: String,
-    /// The stories that marks of the scatter open, if there are any.
-    stories: String,
+    /// The latency breakdowns that marks of the scatter open, if there are any.
+    breakdowns: String,
 }
 
 #[derive(Serialize)]
@@ -139,10 +139,10 @@ pub fn html(reports: &[Report<'_>]) -> String {
         style: concat!(
             include_str!("style.css"),
             include_str!("study/study.css"),
-            include_str!("story.css"),
+            include_str!("latency_breakdown.css"),
             include_str!("bulk.css")
         ),
-        script: concat!(include_str!("script.js"), include_str!("story.js")),
+        script: concat!(include_str!("script.js"), include_str!("latency_breakdown.js")),
     };
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -184,13 +184,13 @@ fn run(report: &Report<'_>, several: bool) -> Run {
 }
 
 fn is_emulated(report: &Report<'_>) -> bool {
-    report.run.visits.iter().any(|visit| visit.link.is_some())
+    report.run.repetitions.iter().any(|repetition| repetition.link.is_some())
 }
 
 /// The counts of a run that has one cell: those of several would be read best in JSON.
 fn counted(report: &Report<'_>) -> Option<String> {
     match report.analysis.cells.as_slice() {
-        [summary] if summary.visits > 0 => {
+        [summary] if summary.repetitions > 0 => {
             Some(load_text::counts(summary, TextStyle { width: 110, colour: false }))
         }
         _ => None,
@@ -209,15 +209,15 @@ fn title(report: &Report<'_>) -> String {
         Conclusion::NoDifference | Conclusion::Invalid | Conclusion::Unsupported => 0,
     };
     let verdicts = report.analysis.verdicts.iter();
-    let telling = verdicts.rev().max_by_key(|verdict| weight(&verdict.conclusion));
-    match telling {
+    let decisive = verdicts.rev().max_by_key(|verdict| weight(&verdict.conclusion));
+    match decisive {
         Some(verdict) if weight(&verdict.conclusion) > 0 => sentences::headline(report, verdict),
         Some(_) => "No difference between the protocols was resolved".to_owned(),
         None => "What was measured".to_owned(),
     }
 }
 
-fn verdict_line(report: &Report<'_>, verdict: &h2lab_analysis::stats::Verdict) -> VerdictLine {
+fn verdict_line(report: &Report<'_>, verdict: &h2lab_analysis::stats::CellVerdict) -> VerdictLine {
     // The sign says the same as the colour, for readers without colour.
     let (class, sign) = match verdict.conclusion {
         Conclusion::Faster | Conclusion::BaselineUnstable { .. } => ("better", "▲"),
@@ -235,14 +235,14 @@ fn group_box(report: &Report<'_>, group: &[&CellSummary]) -> Group {
         sizes: sentences::request_sizes(group),
         curves: curves::draw(group, &heading),
         cells: group.iter().map(|summary| cell_box(report, summary, scale)).collect(),
-        causes: story::table(report, group),
+        causes: latency_breakdown::table(report, group),
         heading,
     }
 }
 
 fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> CellBox {
-    let visits = visits_of(report.run, summary.cell.index);
-    let points = story::points(report, summary, &visits);
+    let repetitions = repetitions_of(report.run, summary.cell.index);
+    let points = latency_breakdown::points(report, summary, &repetitions);
     CellBox {
         label: summary.label.clone(),
         state: summary.state.name().to_owned(),
@@ -250,8 +250,8 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         notes: notes::of(summary),
         recorded: (summary.level != Level::Full).then(|| sentences::recorded(summary.level)),
         row: text::figures(summary),
-        scatter: scatter::draw(summary, &visits, scale, &points),
-        stories: story::beneath(report, summary, &points),
+        scatter: scatter::draw(summary, &repetitions, scale, &points),
+        breakdowns: latency_breakdown::beneath(report, summary, &points),
     }
 }
 
@@ -283,18 +283,21 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
         ("machine", run.machine.clone()),
         ("run folder", report.folder.unwrap_or("not kept").to_owned()),
     ];
-    if let Some(visit) = run.visits.first() {
-        let environment = &visit.environment;
-        if visit.link.is_some() {
+    if let Some(repetition) = run.repetitions.first() {
+        let environment = &repetition.environment;
+        if repetition.link.is_some() {
             facts.push(("rights", if environment.root { "root" } else { "a user namespace" }.to_owned()));
         }
         facts.extend(environment.placement.iter().map(|(who, place)| match place.parse::<u32>() {
             Ok(cpu) => ("placement", format!("{who} on CPU {cpu}")),
             Err(_) => ("placement", format!("{who}: {place}")),
         }));
-        facts.extend(visit.link.as_ref().map(|link| ("packets moved by", moved_by(link))));
+        facts.extend(repetition.link.as_ref().map(|link| ("packets moved by", moved_by(link))));
         facts.extend(
-            visit.server.as_ref().map(|server| ("server", format!("{} {}", server.name, server.version))),
+            repetition
+                .server
+                .as_ref()
+                .map(|server| ("server", format!("{} {}", server.name, server.version))),
         );
         facts.extend(
             environment.sysctls.iter().map(|(name, value)| ("read back", format!("{name} = {value}"))),
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_with_stories_is_well_formed_loads_nothing_and_stays_small() {
+    fn a_page_with_latency_breakdowns_is_well_formed_loads_nothing_and_stays_small() {
         let page = html(&[Fixture::explained().report()]);
         assert_well_formed(&page);
         for load in ["http://", "https://", "<link", "src=", "@import", "url("] {
@@ -435,8 +438,8 @@ mod tests {
         use Protocol::{H1, H2c, H3};
         let spoken = |protocols: [Protocol; 2]| {
             let mut fixture = Fixture::new();
-            for visit in &mut fixture.run.visits {
-                visit.cell.protocol = protocols[usize::from(visit.cell.protocol.is_multiplexed())];
+            for repetition in &mut fixture.run.repetitions {
+                repetition.cell.protocol = protocols[usize::from(repetition.cell.protocol.is_multiplexed())];
             }
             fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
             let found = html(&[fixture.report()]);
@@ -459,10 +462,10 @@ mod tests {
         assert!(!whole.contains("All that was counted") && whole.contains("packets that the link dropped"));
         let mut fixture = Fixture::new();
         fixture.findings.clear();
-        fixture.run.visits.retain(|visit| visit.cell.index == 0);
-        for visit in &mut fixture.run.visits {
-            visit.link = None;
-            visit.environment.placement = vec![
+        fixture.run.repetitions.retain(|repetition| repetition.cell.index == 0);
+        for repetition in &mut fixture.run.repetitions {
+            repetition.link = None;
+            repetition.environment.placement = vec![
                 ("generator".to_owned(), "1".to_owned()),
                 ("generator priority".to_owned(), "ordinary".to_owned()),
             ];
@@ -496,12 +499,12 @@ mod tests {
     #[test]
     fn a_page_of_nothing_and_a_page_of_failures_render() {
         let mut fixture = Fixture::new();
-        for sample in fixture.run.visits.iter_mut().flat_map(|visit| &mut visit.samples) {
+        for sample in fixture.run.repetitions.iter_mut().flat_map(|repetition| &mut repetition.samples) {
             sample.outcome = h2lab_model::record::Outcome::Connect;
         }
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_well_formed(&html(&[fixture.report()]));
-        fixture.run.visits.clear();
+        fixture.run.repetitions.clear();
         fixture.findings.clear();
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_well_formed(&html(&[fixture.report()]));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
 use super::bars::short;
 use super::curves::{self, STYLES};
 use super::svg::{Anchor, Svg};
@@ -79,10 +79,10 @@ fn percentiles(series: &[Series<'_>], heading: &str) -> String {
 /// The 99th percentile of each piece of time.
 fn tails(series: &[Series<'_>]) -> String {
     let points = |summary: &CellSummary| {
-        over_time(summary, |visit, n| {
+        over_time(summary, |repetition, n| {
             let mut pieces: Vec<Vec<u64>> = vec![Vec::new(); n];
-            let width = visit.duration.as_secs_f64() / n as f64;
-            for (at, response) in &visit.points {
+            let width = repetition.duration.as_secs_f64() / n as f64;
+            for (at, response) in &repetition.points {
                 let piece = (at.as_secs_f64() / width) as usize;
                 pieces[piece.min(n - 1)].push(h2lab_base::units::nanos(*response));
             }
@@ -103,29 +103,29 @@ fn tail_ms(mut nanos: Vec<u64>) -> Option<f64> {
 /// Successes per second in each piece of time.
 fn rates(series: &[Series<'_>]) -> String {
     let points = |summary: &CellSummary| {
-        over_time(summary, |visit, n| {
-            let width = visit.duration.as_secs_f64() / n as f64;
-            visit.served_in_pieces(n).into_iter().map(|served| Some(served / width)).collect()
+        over_time(summary, |repetition, n| {
+            let width = repetition.duration.as_secs_f64() / n as f64;
+            repetition.served_in_pieces(n).into_iter().map(|served| Some(served / width)).collect()
         })
     };
     let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|series| points(series.summary)).collect();
     picture(series, &lines, "successes per second", false)
 }
 
-/// (seconds, figure) in the middle of each piece, visits side by side.
+/// (seconds, figure) in the middle of each piece, repetitions side by side.
 fn over_time(
     summary: &CellSummary,
-    figures: impl Fn(&h2lab_analysis::stats::VisitSeries, usize) -> Vec<Option<f64>>,
+    figures: impl Fn(&h2lab_analysis::stats::RepetitionSeries, usize) -> Vec<Option<f64>>,
 ) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut begin = 0.0;
-    for visit in summary.series.iter().filter(|visit| !visit.duration.is_zero()) {
-        let n = (visit.duration.as_nanos() / SHORTEST.as_nanos()).clamp(2, PIECES as u128) as usize;
-        let seconds = visit.duration.as_secs_f64();
+    for repetition in summary.series.iter().filter(|repetition| !repetition.duration.is_zero()) {
+        let n = (repetition.duration.as_nanos() / SHORTEST.as_nanos()).clamp(2, PIECES as u128) as usize;
+        let seconds = repetition.duration.as_secs_f64();
         let width = seconds / n as f64;
         let at = |k: usize| begin + (k as f64 + 0.5) * width;
         points.extend(
-            figures(visit, n).into_iter().enumerate().filter_map(|(k, figure)| Some((at(k), figure?))),
+            figures(repetition, n).into_iter().enumerate().filter_map(|(k, figure)| Some((at(k), figure?))),
         );
         begin += seconds;
     }
@@ -142,7 +142,7 @@ fn picture(series: &[Series<'_>], lines: &[Vec<(f64, f64)>], title: &str, is_lat
         return svg.finish();
     }
     let y = if is_latency { Scale::fitting(smallest.max(1e-3), largest) } else { Scale::linear(largest) };
-    let frame = Frame {
+    let frame = PlotArea {
         left: 58.0,
         top: 28.0,
         width: WIDTH - 58.0 - 14.0,
@@ -151,7 +151,7 @@ fn picture(series: &[Series<'_>], lines: &[Vec<(f64, f64)>], title: &str, is_lat
         y,
     };
     let logarithmic = if y.is_log() { " (logarithmic)" } else { "" };
-    frame.draw_x(&mut svg, "measured time, s (visits of a run side by side)", 0.0);
+    frame.draw_x(&mut svg, "measured time, s (repetitions of a run side by side)", 0.0);
     frame.draw_y(&mut svg, &format!("{title}{logarithmic}"));
     for (place, line) in lines.iter().enumerate() {
         let points: Vec<(f64, f64)> = line.iter().map(|&(x, y)| (frame.at_x(x), frame.at_y(y))).collect();

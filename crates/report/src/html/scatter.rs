@@ -1,8 +1,8 @@
 //! Every request of a cell over time, and the drops of the link beneath.
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
+use super::latency_breakdown;
 use super::raster::{Colour, Density};
-use super::story;
 use super::svg::{Anchor, Svg};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::{Time, millis_f64};
@@ -34,22 +34,22 @@ pub(super) fn scale(group: &[&CellSummary]) -> Scale {
     if largest > 0.0 { Scale::log(smallest.clamp(1e-3, largest), largest) } else { Scale::log(1.0, 1000.0) }
 }
 
-/// The scatter of one cell: its visits side by side.
+/// The scatter of one cell: its repetitions side by side.
 pub(super) fn draw(
     summary: &CellSummary,
-    visits: &[&CellRecord],
+    repetitions: &[&CellRecord],
     y: Scale,
-    stories: &[story::Point<'_>],
+    breakdowns: &[latency_breakdown::Point<'_>],
 ) -> String {
-    let lossy = visits.iter().any(|visit| visit.packets.iter().any(is_drop));
+    let lossy = repetitions.iter().any(|repetition| repetition.packets.iter().any(is_drop));
     let strips = if lossy { GAP + 2.0 * STRIP } else { 0.0 };
     let seconds = summary.measured.as_secs_f64().max(1e-9);
     let x = Scale::Linear { from: 0.0, to: seconds };
-    let frame = Frame { left: LEFT, top: TOP, width: WIDTH - LEFT - 12.0, height: PLOT, x, y };
-    let new = if stories.is_empty() { Svg::new } else { Svg::with_buttons };
+    let frame = PlotArea { left: LEFT, top: TOP, width: WIDTH - LEFT - 12.0, height: PLOT, x, y };
+    let new = if breakdowns.is_empty() { Svg::new } else { Svg::with_buttons };
     let label = format!("Response times of {} over time", summary.label);
     let mut svg = new(WIDTH, TOP + PLOT + strips + 40.0, &label);
-    frame.draw_x(&mut svg, "measured time, s (visits side by side)", strips);
+    frame.draw_x(&mut svg, "measured time, s (repetitions side by side)", strips);
     let points = match summary.level {
         Level::Full => "each point is a request",
         Level::Tail => "slowest and failed requests, and a sample of the others",
@@ -57,7 +57,7 @@ pub(super) fn draw(
     };
     frame.draw_y(&mut svg, &format!("response time, ms (logarithmic); {points}"));
     let size = (frame.width, PLOT + strips);
-    svg.image((frame.left, frame.top), size, &rasterise(&frame, visits, strips));
+    svg.image((frame.left, frame.top), size, &rasterise(&frame, repetitions, strips));
     if lossy {
         svg.text("strip", (frame.left - 6.0, frame.bottom() + GAP + STRIP - 2.0), Anchor::End, "lost up");
         svg.text(
@@ -68,11 +68,11 @@ pub(super) fn draw(
         );
     }
     let mut begin = 0.0;
-    for visit in visits.iter().take(visits.len().saturating_sub(1)) {
-        begin += visit.cell.work.phases.measure.as_secs_f64();
+    for repetition in repetitions.iter().take(repetitions.len().saturating_sub(1)) {
+        begin += repetition.cell.work.phases.measure.as_secs_f64();
         svg.line("between", (frame.at_x(begin), frame.top), (frame.at_x(begin), frame.bottom() + strips));
     }
-    story::mark(&mut svg, &frame, stories);
+    latency_breakdown::mark(&mut svg, &frame, breakdowns);
     svg.finish()
 }
 
@@ -81,20 +81,20 @@ fn is_drop(packet: &h2lab_model::record::PacketRecord) -> bool {
 }
 
 /// All requests, and the strips of drops beneath, as one picture.
-fn rasterise(frame: &Frame, visits: &[&CellRecord], strips: f64) -> String {
+fn rasterise(frame: &PlotArea, repetitions: &[&CellRecord], strips: f64) -> String {
     let (plot, height) = (PLOT as usize, (PLOT + strips) as usize); // one raster pixel per unit of the picture
     let mut density = Density::new(frame.width as usize, height, &COLOURS);
     let mut begin = 0.0;
-    for visit in visits {
-        let phases = &visit.cell.work.phases;
-        let from = phases.measure_from(visit.started_at);
-        let until = phases.measure_until(visit.started_at);
+    for repetition in repetitions {
+        let phases = &repetition.cell.work.phases;
+        let from = phases.measure_from(repetition.started_at);
+        let until = phases.measure_until(repetition.started_at);
         let at = |time: Time| frame.x.position(begin + time.since(from).as_secs_f64());
-        for sample in visit.samples.iter().filter(|sample| sample.measured) {
+        for sample in repetition.samples.iter().filter(|sample| sample.measured) {
             let class = if sample.outcome.is_success() { SUCCEEDED } else { OTHER };
             density.point(class, at(sample.scheduled_at), in_plot(frame, sample, plot, height));
         }
-        for packet in visit.packets.iter().filter(|p| is_drop(p) && (from..until).contains(&p.at)) {
+        for packet in repetition.packets.iter().filter(|p| is_drop(p) && (from..until).contains(&p.at)) {
             let (class, row) = if packet.direction == Direction::Up { (LOST_UP, 0) } else { (LOST_DOWN, 1) };
             let top = plot + GAP as usize + row * STRIP as usize;
             density.tick(class, at(packet.at), top, top + STRIP as usize - 3);
@@ -105,7 +105,7 @@ fn rasterise(frame: &Frame, visits: &[&CellRecord], strips: f64) -> String {
 }
 
 /// The height of a sample's point in the whole picture, whose lowest part are the strips.
-fn in_plot(frame: &Frame, sample: &Sample, plot: usize, height: usize) -> f64 {
+fn in_plot(frame: &PlotArea, sample: &Sample, plot: usize, height: usize) -> f64 {
     let strips = (height - plot) as f64 / height as f64;
     strips + frame.y.position(millis_f64(sample.response_time())) * (1.0 - strips)
 }

@@ -101,7 +101,7 @@ impl Svg {
         let _ = writeln!(
             self.text,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" tabindex=\"{tab}\" role=\"button\" \
-             data-story=\"{index}\" data-note=\"{label}\" aria-label=\"{label}\"/>"
+             data-latency breakdown=\"{index}\" data-note=\"{label}\" aria-label=\"{label}\"/>"
         );
     }
 

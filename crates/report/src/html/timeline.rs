@@ -7,11 +7,11 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg, escape};
 use crate::document::TimelineDocument;
 use crate::timeline::{Event, EventKind, connect_events, heading, left_off, stream_events, stream_title};
-use h2lab_model::timeline::hops::Verdict;
+use h2lab_model::timeline::hops::HopVerdict;
 use h2lab_model::timeline::{Summary, TimelineStream};
 
 const WIDTH: f64 = 960.0;
@@ -149,10 +149,10 @@ fn hops(document: &TimelineDocument) -> Vec<HopRow> {
         server,
         what,
         class: match ruling.verdict {
-            Verdict::Broken => "verdict-broken",
-            Verdict::Swallowed | Verdict::HeldBack | Verdict::Partly => "verdict-poor",
-            Verdict::Forwarded | Verdict::Added => "verdict-good",
-            Verdict::None | Verdict::Refused => "",
+            HopVerdict::Broken => "verdict-broken",
+            HopVerdict::Swallowed | HopVerdict::HeldBack | HopVerdict::Partly => "verdict-poor",
+            HopVerdict::Forwarded | HopVerdict::Added => "verdict-good",
+            HopVerdict::None | HopVerdict::Refused => "",
         },
         verdict: ruling.verdict.to_string(),
         evidence: ruling.evidence.clone(),
@@ -221,7 +221,7 @@ pub(super) fn picture(sections: &[Section<'_>], most: f64) -> String {
     };
     let headings = sections.iter().filter(|section| section.title.is_some()).count() as f64;
     let height = sections.iter().map(lanes).sum::<usize>() as f64 * LANE + headings * HEADING + 6.0;
-    let frame = Frame {
+    let frame = PlotArea {
         left: LEFT,
         top: 6.0,
         width: WIDTH - LEFT - RIGHT,
@@ -250,12 +250,12 @@ pub(super) fn picture(sections: &[Section<'_>], most: f64) -> String {
     svg.finish()
 }
 
-fn connect_lane(svg: &mut Svg, frame: &Frame, y: f64, events: &[Event]) {
+fn connect_lane(svg: &mut Svg, frame: &PlotArea, y: f64, events: &[Event]) {
     svg.text("lane", (LEFT - 10.0, y + 23.0), Anchor::End, "connection");
     let mut from = 0.0;
     for event in events {
         let (x, end) = (frame.at_x(from), frame.at_x(event.ms));
-        svg.rectangle("handshake", (x, y + 14.0), ((end - x).max(0.8), 12.0), &told(event));
+        svg.rectangle("handshake", (x, y + 14.0), ((end - x).max(0.8), 12.0), &rendered(event));
         svg.line("whisker", (end, y + 11.0), (end, y + 29.0));
         from = event.ms;
     }
@@ -264,7 +264,7 @@ fn connect_lane(svg: &mut Svg, frame: &Frame, y: f64, events: &[Event]) {
 }
 
 /// One stream: when it waited, when it received, and what came in between.
-fn stream_lane(svg: &mut Svg, frame: &Frame, y: f64, one: &TimelineStream) {
+fn stream_lane(svg: &mut Svg, frame: &PlotArea, y: f64, one: &TimelineStream) {
     let events = stream_events(one);
     let pushed = if one.stream.pushed { " pushed" } else { "" };
     let mut name = format!("{}{pushed} {}", one.stream.id, one.stream.path);
@@ -295,7 +295,7 @@ fn stream_lane(svg: &mut Svg, frame: &Frame, y: f64, one: &TimelineStream) {
 }
 
 /// A dot for what is no beginning and no end of a bar, with its name above it where there is room.
-fn marks(svg: &mut Svg, frame: &Frame, y: f64, event: &Event, taken: &mut BTreeSet<i64>) {
+fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &Event, taken: &mut BTreeSet<i64>) {
     let class = match event.kind {
         EventKind::Interim => "dot interim",
         EventKind::Promise => "dot promise",
@@ -309,7 +309,7 @@ fn marks(svg: &mut Svg, frame: &Frame, y: f64, event: &Event, taken: &mut BTreeS
         // Below the bars, where no text stands.
         svg.line("whisker", (frame.at_x(spread.min), y + 31.0), (frame.at_x(spread.max), y + 31.0));
     }
-    svg.dot(class, (x, y + 20.0), &told(event));
+    svg.dot(class, (x, y + 20.0), &rendered(event));
     let named = matches!(event.kind, EventKind::Interim | EventKind::Promise | EventKind::Reset);
     // Names of things that are closer than this would stand on each other.
     let place = (x / 70.0) as i64;
@@ -320,7 +320,7 @@ fn marks(svg: &mut Svg, frame: &Frame, y: f64, event: &Event, taken: &mut BTreeS
 }
 
 /// `103 (1 link): 2.10 ms (1.9 to 2.6 in 11 runs)`.
-fn told(event: &Event) -> String {
+fn rendered(event: &Event) -> String {
     let mut text = format!("{}: {:.2} ms", event.name, event.ms);
     if let Some(spread) = event.spread {
         let _ = write!(text, " ({:.2} to {:.2} in {} runs)", spread.min, spread.max, spread.runs);

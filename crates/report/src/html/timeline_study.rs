@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::axis::{Frame, Scale};
+use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg};
 use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
 use crate::timeline::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
@@ -116,7 +116,7 @@ fn lanes_picture(lanes: &[Lane]) -> String {
     let all = lanes.iter().flat_map(|lane| [lane.promise, lane.hints, lane.pushed, lane.main]).flatten();
     let most = all.fold(1e-3, f64::max);
     let height = lanes.len() as f64 * LANE + 6.0;
-    let frame = Frame {
+    let frame = PlotArea {
         left: LEFT,
         top: 6.0,
         width: WIDTH - LEFT - RIGHT,
@@ -210,7 +210,7 @@ mod tests {
         let mut flawed = document;
         (flawed.runs, flawed.rows[0].answered, flawed.rows[1].unfinished) = (11, 0, 1);
         let (page, text) = (study_page(&flawed), crate::study_text(&flawed, crate::TextStyle::default()));
-        for told in [
+        for rendered in [
             "not answered in 1 of 1 runs",
             "1 of 11 runs were made",
             "a promised response did not come whole in 1 of 1 runs",
@@ -218,7 +218,7 @@ mod tests {
         ] {
             // Lines break where they are full.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(page.contains(told) && text.contains(told), "{told}: {text}");
+            assert!(page.contains(rendered) && text.contains(rendered), "{rendered}: {text}");
         }
     }
 }

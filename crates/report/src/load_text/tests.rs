@@ -1,13 +1,13 @@
 use super::*;
 use h2lab_base::units::Time;
 use h2lab_model::record::Outcome;
-use h2lab_model::record::testing::{Model, cell, run, visit};
+use h2lab_model::record::testing::{Model, cell, one_repetition, run};
 use h2lab_model::record::{CellRecord, CloseReason, GoAwayRecord, RunRecord};
 use h2lab_model::workload::{Arrival, Protocol};
 
 /// A load over HTTP/2: two of its connections have ended, and some of its requests have failed.
 fn troubled() -> RunRecord {
-    let mut record = visit(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
+    let mut record = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
     as_load(&mut record);
     let goaway = GoAwayRecord { at: Time::ZERO, code: 0, last_stream: 1999, debug: "bye".to_owned() };
     record.connections[0].goaways.push(goaway);
@@ -30,7 +30,7 @@ fn as_load(record: &mut CellRecord) {
     record.cell.work.arrival = Arrival::Constant { rate: 1000.0 };
 }
 
-fn told(run: &RunRecord, style: TextStyle) -> String {
+fn rendered(run: &RunRecord, style: TextStyle) -> String {
     let analysis = h2lab_analysis::stats::analyse(run);
     load_text(
         &Report { run, analysis: &analysis, findings: &[], causes: &[], folder: Some("runs/1"), page: None },
@@ -40,7 +40,7 @@ fn told(run: &RunRecord, style: TextStyle) -> String {
 
 #[test]
 fn what_others_do_not_show_is_there() {
-    let text = told(&troubled(), TextStyle::default());
+    let text = rendered(&troubled(), TextStyle::default());
     for words in [
         "3,000 sent in 3s, 2,992 succeeded (99.7 %), 8 failed",
         "503: 5",
@@ -59,9 +59,9 @@ fn what_others_do_not_show_is_there() {
 
 #[test]
 fn what_is_zero_is_left_out() {
-    let mut record = visit(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+    let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
     as_load(&mut record);
-    let text = told(&run(vec![record]), TextStyle::default());
+    let text = rendered(&run(vec![record]), TextStyle::default());
     for word in
         ["failed", "unfinished", "Errors", "GOAWAY", "RST_STREAM", "ended", "Waited", "Frames", "Doubts"]
     {
@@ -77,7 +77,7 @@ fn what_is_zero_is_left_out() {
 #[test]
 fn no_line_is_wider_than_asked_for() {
     for width in [80, 120] {
-        let text = told(&troubled(), TextStyle { colour: false, width });
+        let text = rendered(&troubled(), TextStyle { colour: false, width });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
         assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
     }

@@ -64,8 +64,8 @@ pub(super) fn details(check: &Check) -> String {
     let mut out = String::new();
     for evidence in &check.evidence {
         let _ = writeln!(out, "{}", evidence.what);
-        for exhibit in &evidence.exhibits {
-            let _ = writeln!(out, "  {:?} {:.3} ms: {}", exhibit.direction, exhibit.at_ms, exhibit.seen);
+        for item in &evidence.items {
+            let _ = writeln!(out, "  {:?} {:.3} ms: {}", item.direction, item.at_ms, item.seen);
         }
     }
     for fix in &check.fix {

@@ -19,12 +19,12 @@ pub fn sarif(report: &ProbeReport) -> Value {
     let index = |check: &Check| rules.iter().position(|meta| meta.id == check.id);
     let results: Vec<Value> =
         report.checks.iter().map(|check| result(check, index(check), &report.target)).collect();
-    let told: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
+    let rendered: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
         "runs": [{
-            "tool": { "driver": { "name": "h2lab", "version": report.version, "rules": told } },
+            "tool": { "driver": { "name": "h2lab", "version": report.version, "rules": rendered } },
             "results": results,
         }],
     })

@@ -1,13 +1,14 @@
 //! A report with a check of every verdict.
 
 use h2lab_model::probe::{
-    Bound, Check, ChecklistItem, Exhibit, Limits, Mark, ProbeReport, Severity, Spent, Subject, Verdict, id,
+    Bound, Check, ChecklistItem, EvidenceItem, Limits, Mark, ProbeReport, Severity, Spent, Subject, Verdict,
+    id,
 };
 use h2lab_wire::trace::Direction;
 
 /// The report.
 pub fn report() -> ProbeReport {
-    let seen = |direction, at_ms, seen: &str| Exhibit { direction, at_ms, seen: seen.to_owned() };
+    let seen = |direction, at_ms, seen: &str| EvidenceItem { direction, at_ms, seen: seen.to_owned() };
     let failed = Check::new(id::PROT101, Verdict::Fail, "no response of HTTP/1.1 came")
         .of("in clear <&\">")
         .severe(Severity::High)

@@ -8,7 +8,8 @@ use crate::table::wrap;
 use h2lab_base::units::format_bytes;
 use h2lab_model::Fix;
 use h2lab_model::probe::{
-    Bound, Check, Evidence, Exhibit, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict, is_product,
+    Bound, Check, Evidence, EvidenceItem, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict,
+    is_product,
 };
 use h2lab_wire::trace::Direction;
 
@@ -45,7 +46,7 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
             for (k, check) in checks.iter().enumerate() {
                 let is_same = |other: &&Check| other.id == check.id && other.verdict == Verdict::Fail;
                 let repeats = check.case.is_some() && checks[..k].iter().any(is_same);
-                tell(&mut out, check, report, style, verbose, repeats);
+                render(&mut out, check, report, style, verbose, repeats);
             }
         }
     }
@@ -58,9 +59,9 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
     out
 }
 
-/// Tells of one check. What `repeats` another case of the same check that failed has the same fixes, and evidence of the same
+/// Reports one check. What `repeats` another case of the same check that failed has the same fixes, and evidence of the same
 /// kind: one is enough for people.
-fn tell(
+fn render(
     out: &mut String,
     check: &Check,
     report: &ProbeReport,
@@ -80,9 +81,9 @@ fn tell(
         None => format!("{} {}", check.id, check.name),
     };
     let severity = if failed { format!(" [{}]", check.severity) } else { String::new() };
-    let told = paragraph(&format!("{name}{severity}: {}", check.summary), style.width - INDENT, 2);
+    let rendered = paragraph(&format!("{name}{severity}: {}", check.summary), style.width - INDENT, 2);
     let gap = " ".repeat(INDENT);
-    for (k, line) in told.iter().enumerate() {
+    for (k, line) in rendered.iter().enumerate() {
         let _ = match k {
             0 => writeln!(out, "  {start}{verdict:<12}{end}{line}"),
             _ => writeln!(out, "{gap}{line}"),
@@ -120,26 +121,26 @@ fn show(out: &mut String, evidence: &Evidence, style: TextStyle, gap: &str) {
     for line in paragraph(&evidence.what, style.width - INDENT, 2) {
         let _ = writeln!(out, "{gap}{line}");
     }
-    let n = evidence.exhibits.len();
+    let n = evidence.items.len();
     let (first, last) = SHOWN;
-    for (k, exhibit) in evidence.exhibits.iter().enumerate() {
+    for (k, evidence_item) in evidence.items.iter().enumerate() {
         if n > first + last && k == first {
             let _ = writeln!(out, "{gap}  {:>10}  … {} more …", "", n - first - last);
         }
         if k < first || k + last >= n {
-            let _ = writeln!(out, "{gap}  {}", one(exhibit));
+            let _ = writeln!(out, "{gap}  {}", one(evidence_item));
         }
     }
 }
 
 /// `     1.203  ← GOAWAY[0] …`
-fn one(exhibit: &Exhibit) -> String {
-    let arrow = if exhibit.direction == Direction::Up { '→' } else { '←' };
-    let seen = match exhibit.seen.char_indices().nth(WIDTH) {
-        Some((end, _)) => format!("{} …", &exhibit.seen[..end]),
-        None => exhibit.seen.clone(),
+fn one(evidence_item: &EvidenceItem) -> String {
+    let arrow = if evidence_item.direction == Direction::Up { '→' } else { '←' };
+    let seen = match evidence_item.seen.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{} …", &evidence_item.seen[..end]),
+        None => evidence_item.seen.clone(),
     };
-    format!("{:>10.3}  {arrow} {seen}", exhibit.at_ms)
+    format!("{:>10.3}  {arrow} {seen}", evidence_item.at_ms)
 }
 
 fn limits(out: &mut String, limits: &Limits) {
@@ -172,16 +173,16 @@ fn limits(out: &mut String, limits: &Limits) {
 
 /// `1000 requests`, `60 s to 61 s`, `more than 1 MiB`.
 fn amount(bound: &Bound) -> String {
-    let told = |n: u64| match bound.unit.as_str() {
+    let rendered = |n: u64| match bound.unit.as_str() {
         "bytes" => format!("{n} bytes"),
         "ms" => format!("{:.1} s", n as f64 / 1e3),
         unit => format!("{n} {unit}"),
     };
     match (bound.value, bound.at_least, bound.at_most) {
-        (Some(value), ..) => told(value),
-        (None, Some(least), Some(most)) => format!("{} to {}", told(least), told(most)),
-        (None, Some(least), None) => format!("at least {}", told(least)),
-        (None, None, Some(most)) => format!("at most {}", told(most)),
+        (Some(value), ..) => rendered(value),
+        (None, Some(least), Some(most)) => format!("{} to {}", rendered(least), rendered(most)),
+        (None, Some(least), None) => format!("at least {}", rendered(least)),
+        (None, None, Some(most)) => format!("at most {}", rendered(most)),
         (None, None, None) => "unknown".to_owned(),
     }
 }
@@ -253,13 +254,13 @@ mod tests {
     use crate::probe::testing::report;
 
     #[test]
-    fn what_failed_is_told_with_its_evidence_and_its_fixes() {
+    fn what_failed_is_reported_with_its_evidence_and_its_fixes() {
         let style = TextStyle { width: 100, colour: false };
         insta::assert_snapshot!(probe_text(&report(), style, false));
     }
 
     #[test]
-    fn bounds_are_told_as_far_as_they_are_known() {
+    fn bounds_are_reported_as_far_as_they_are_known() {
         let of = |least, most| amount(&Bound::between(least, most, "requests", ""));
         assert_eq!(of(Some(1), Some(2)), "1 requests to 2 requests");
         assert_eq!(of(Some(1), None), "at least 1 requests");

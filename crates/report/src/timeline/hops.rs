@@ -6,10 +6,10 @@ use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
 use crate::style::{Paint, TextStyle, paragraph};
 use crate::table::{lay_out, name, number};
-use h2lab_model::timeline::hops::{Hop, Leg, Ruling, Verdict};
+use h2lab_model::timeline::hops::{Hop, HopVerdict, Leg, Ruling};
 
 /// Tells all of it.
-pub(super) fn tell(out: &mut String, document: &TimelineDocument, style: TextStyle, unicode: bool) {
+pub(super) fn render(out: &mut String, document: &TimelineDocument, style: TextStyle, unicode: bool) {
     overview(out, document, style);
     for hop in &document.hops {
         rulings(out, hop, style);
@@ -46,7 +46,7 @@ fn overview(out: &mut String, document: &TimelineDocument, style: TextStyle) {
 
 fn row(document: &TimelineDocument, place: usize, leg: &Leg) -> Vec<String> {
     let hop = document.hops.get(place);
-    let told = |ruling: fn(&Hop) -> &Ruling| {
+    let rendered = |ruling: fn(&Hop) -> &Ruling| {
         hop.map_or_else(|| "(origin)".to_owned(), |hop| ruling(hop).verdict.to_string())
     };
     let waterfall = leg.summary.waterfall();
@@ -59,22 +59,24 @@ fn row(document: &TimelineDocument, place: usize, leg: &Leg) -> Vec<String> {
         ms(main.and_then(|main| main.interim.first()).map(|interim| interim.ms)),
         ms(main.and_then(|main| main.headers_ms)),
         format!("{}/{}", leg.answered, leg.asked),
-        told(|hop| &hop.early_hints),
-        told(|hop| &hop.push),
-        told(|hop| &hop.trailers),
+        rendered(|hop| &hop.early_hints),
+        rendered(|hop| &hop.push),
+        rendered(|hop| &hop.trailers),
     ]
 }
 
 /// What a server did, with what that rests on.
 fn rulings(out: &mut String, hop: &Hop, style: TextStyle) {
     for (what, ruling) in [("1xx", &hop.early_hints), ("push", &hop.push), ("trailers", &hop.trailers)] {
-        if ruling.evidence.is_empty() || ruling.verdict == Verdict::Refused {
+        if ruling.evidence.is_empty() || ruling.verdict == HopVerdict::Refused {
             continue;
         }
         let paint = match ruling.verdict {
-            Verdict::Broken => Paint::Red,
-            Verdict::Swallowed | Verdict::HeldBack | Verdict::Partly | Verdict::None => Paint::Yellow,
-            Verdict::Forwarded | Verdict::Added | Verdict::Refused => Paint::Green,
+            HopVerdict::Broken => Paint::Red,
+            HopVerdict::Swallowed | HopVerdict::HeldBack | HopVerdict::Partly | HopVerdict::None => {
+                Paint::Yellow
+            }
+            HopVerdict::Forwarded | HopVerdict::Added | HopVerdict::Refused => Paint::Green,
         };
         let verdict = style.paint(paint, &ruling.verdict.to_string());
         let begun = format!("{}: {what} {verdict}", hop.server);

@@ -28,7 +28,7 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: boo
         let track = Track::of([&summary], style, unicode);
         waterfall(&mut out, &summary, &track);
     } else {
-        hops::tell(&mut out, document, style, unicode);
+        hops::render(&mut out, document, style, unicode);
     }
     if document.answered < document.runs {
         let missing = document.runs - document.answered;

@@ -1,8 +1,8 @@
-//! How often in a row dials and connections came to nothing, seat by seat: when the next is due, and when none is any more.
+//! How often in a row dials and connections came to nothing, slot by slot: when the next is due, and when none is any more.
 
 use std::time::Duration;
 
-/// After so many in a row a seat has no hope.
+/// After so many in a row a slot has no hope.
 const MOST: u32 = 6;
 
 /// The pause after the second of them; each is followed by one twice as long. The first is followed by none: a connection that
@@ -12,23 +12,23 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause is `PAUSE * 2^LONGEST`, 6.4 s.
 const LONGEST: u32 = 6;
 
-/// The count of each seat. Connections that break together are one misfortune, and not as many as there were: each counts for
-/// its own seat, and for its pause.
+/// The count of each slot. Connections that break together are one misfortune, and not as many as there were: each counts for
+/// its own slot, and for its pause.
 #[derive(Debug)]
 pub struct Attempts {
     in_a_row: Vec<u32>,
 }
 
 impl Attempts {
-    /// Of `seats` that were never dialled.
-    pub fn new(seats: usize) -> Self {
-        Self { in_a_row: vec![0; seats] }
+    /// Of `slots` that were never dialled.
+    pub fn new(slots: usize) -> Self {
+        Self { in_a_row: vec![0; slots] }
     }
 
-    /// The dial or connection of a seat has ended; `was_of_use`: something of a file came over it. Says after which pause to
+    /// The dial or connection of a slot has ended; `was_of_use`: something of a file came over it. Says after which pause to
     /// dial again.
-    pub fn ended(&mut self, seat: usize, was_of_use: bool) -> Duration {
-        let count = &mut self.in_a_row[seat];
+    pub fn ended(&mut self, slot: usize, was_of_use: bool) -> Duration {
+        let count = &mut self.in_a_row[slot];
         if was_of_use {
             *count = 0;
         }
@@ -39,7 +39,7 @@ impl Attempts {
         }
     }
 
-    /// Whether every seat has tried often enough.
+    /// Whether every slot has tried often enough.
     pub fn are_hopeless(&self) -> bool {
         self.in_a_row.iter().all(|count| *count >= MOST)
     }
@@ -54,16 +54,16 @@ mod tests {
         let mut attempts = Attempts::new(8);
         for round in 0..MOST {
             assert!(!attempts.are_hopeless(), "round {round}");
-            for seat in 0..8 {
-                let pause = attempts.ended(seat, false);
-                assert_eq!(pause.is_zero(), round == 0, "seat {seat}, round {round}");
+            for slot in 0..8 {
+                let pause = attempts.ended(slot, false);
+                assert_eq!(pause.is_zero(), round == 0, "slot {slot}, round {round}");
             }
         }
         assert!(attempts.are_hopeless());
     }
 
     #[test]
-    fn a_seat_that_brings_nothing_waits_longer_and_longer_whatever_the_others_bring() {
+    fn a_slot_that_brings_nothing_waits_longer_and_longer_whatever_the_others_bring() {
         let mut attempts = Attempts::new(2);
         let mut last = Duration::ZERO;
         for n in 0..20 {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::bulk::Meter;
+use h2lab_model::bulk::ByteMeter;
 use h2lab_model::record::{ConnectionRecord, Outcome};
 
 use super::attempts::Attempts;
@@ -44,7 +44,7 @@ pub struct Progress<'a> {
     /// Now.
     pub now: Time,
     /// What came when.
-    pub meter: &'a Meter,
+    pub meter: &'a ByteMeter,
     /// The files.
     pub work: &'a Work,
 }
@@ -57,7 +57,7 @@ pub struct Driver<'a> {
     slots: Slots<Time>,
     work: Work,
     outbox: Outbox<'a>,
-    meter: Meter,
+    meter: ByteMeter,
     has_begun: bool,
     attempts: Attempts,
     /// Whether a connection has shown that it is of use.
@@ -81,7 +81,7 @@ impl<'a> Driver<'a> {
             slots: Slots::new(target, traffic.connections, clock)?,
             work,
             outbox,
-            meter: Meter::new(now),
+            meter: ByteMeter::new(now),
             has_begun: false,
             attempts: Attempts::new(traffic.connections as usize),
             proven: false,
@@ -235,8 +235,8 @@ impl<'a> Driver<'a> {
 
     /// Ends the requests that nobody waits for any more.
     fn cancel_doomed(&mut self, now: Time) {
-        while let Some(Doomed { seat, stream, is_silent }) = self.work.next_doomed() {
-            let slot = seat as u32;
+        while let Some(Doomed { slot, stream, is_silent }) = self.work.next_doomed() {
+            let slot = slot as u32;
             if let Some((session, _)) = self.slots.session(slot) {
                 if is_silent {
                     // Nothing more is asked there.
@@ -284,7 +284,7 @@ impl<'a> Driver<'a> {
         let Some(number) = self.work.next(now) else { return false };
         if !self.has_begun {
             // Time counts from the first request.
-            (self.has_begun, self.meter) = (true, Meter::new(now));
+            (self.has_begun, self.meter) = (true, ByteMeter::new(now));
         }
         self.outbox.prepare(&self.work, number);
         match session.begin(now, number, number.into(), &self.outbox, &mut self.work) {
@@ -309,7 +309,7 @@ impl<'a> Driver<'a> {
     /// Takes a session away that has ended, else sets its timer.
     fn settle(&mut self, slot: u32) {
         if let Some(record) = self.slots.settle(slot, &self.outbox, &mut self.work) {
-            let was_of_use = self.work.heard(slot as usize) >= record.ready_at;
+            let was_of_use = self.work.last_received(slot as usize) >= record.ready_at;
             self.emptied(slot, was_of_use);
         }
     }
@@ -328,7 +328,7 @@ pub struct Done {
     /// The files.
     pub work: Work,
     /// What came when.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// The connections, by index.
     pub records: Vec<ConnectionRecord>,
     /// System calls that read from sockets and wrote to them; those of QUIC are not counted.

@@ -15,7 +15,7 @@ use h2lab_model::bulk::{
 use h2lab_transfer::{Algorithm, Checksum, Digest, Extents, Journal, Parts, Sums};
 
 use answer::Version;
-pub use ask::{Ask, Errand, Regard};
+pub use ask::{Ask, OutcomeClass, RequestPurpose};
 pub use error::FetchError;
 
 use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
@@ -24,11 +24,11 @@ use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
 /// and small enough to leave something for the others.
 const FIRST_PART: u64 = 16 << 20;
 
-/// Parts that each lane gets of a file if nothing is said: the last ones even out that some lanes are slower, and each costs
+/// Parts that each worker gets of a file if nothing is said: the last ones even out that some workers are slower, and each costs
 /// HTTP/1.1 a round trip of silence.
-const PARTS_PER_LANE: u64 = 4;
+const PARTS_PER_WORKER: u64 = 4;
 
-/// How often each lane may ask again before any of them brings a byte.
+/// How often each worker may ask again before any of them brings a byte.
 const MAX_FRUITLESS: u32 = 5;
 
 const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
@@ -39,8 +39,8 @@ pub struct Manner {
     /// Which way it goes.
     pub direction: TransferDirection,
     /// Requests that may be under way at a time, over all connections.
-    pub lanes: u32,
-    /// Bytes of a part; `None` leaves it to the file's length and the lanes.
+    pub workers: u32,
+    /// Bytes of a part; `None` leaves it to the file's length and the workers.
     pub part: Option<u64>,
     /// With what it is summed.
     pub checksum: Algorithm,
@@ -57,7 +57,7 @@ impl Manner {
     pub fn by_itself() -> Self {
         Self {
             direction: TransferDirection::Get,
-            lanes: 1,
+            workers: 1,
             part: None,
             checksum: Algorithm::None,
             resume: false,
@@ -146,12 +146,12 @@ pub struct Fetch {
     /// What is known besides of an upload.
     upload: put::Upload,
     /// Of this run.
-    pub figures: Figures,
+    pub figures: FileFigures,
 }
 
 /// What a file took.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures {
+pub struct FileFigures {
     /// Bytes that came, or went, in this run.
     pub arrived: u64,
     /// Blocks that were read of a file, to send or to sum them.
@@ -199,7 +199,7 @@ impl Fetch {
             not_before: Time::ZERO,
             fruitless: 0,
             upload: put::Upload::new(),
-            figures: Figures {
+            figures: FileFigures {
                 arrived: 0,
                 reads: 0,
                 writes: 0,
@@ -333,7 +333,7 @@ impl Fetch {
             }
             Stage::Comparing { asked: false } => {
                 self.stage = Stage::Comparing { asked: true };
-                Ask::new(index, Errand::LastWord)
+                Ask::new(index, RequestPurpose::LastWord)
             }
             Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => return None,
         };
@@ -362,7 +362,7 @@ impl Fetch {
             has_range: from > 0 || until.is_some(),
             at: from,
             sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
-            ..Ask::new(fetch, Errand::Bytes)
+            ..Ask::new(fetch, RequestPurpose::Bytes)
         }
     }
 
@@ -391,7 +391,7 @@ impl Fetch {
             self.extents = journal.extents.clone();
             self.held_before = self.extents.held();
             // The last run may have summed with something else.
-            let is_asked = |told: &Checksum| told.algorithm() == self.manner.checksum;
+            let is_asked = |declared: &Checksum| declared.algorithm() == self.manner.checksum;
             self.expected = journal.checksum.clone().filter(is_asked);
             self.journal = Some(journal);
         }
@@ -407,7 +407,7 @@ impl Fetch {
             let range = range.unwrap_or(total.saturating_sub(1)..total);
             return self.ask(index, range.start, Some(range.end));
         }
-        let takes_parts = self.manner.lanes > 1 && !self.needs_the_whole;
+        let takes_parts = self.manner.workers > 1 && !self.needs_the_whole;
         let until = takes_parts.then(|| self.manner.part.unwrap_or(FIRST_PART));
         self.ask(index, 0, until)
     }
@@ -419,15 +419,15 @@ impl Fetch {
             taken.insert(range);
         }
         let left = total - taken.held().min(total);
-        let lanes = self.manner.lanes;
-        let share = left.div_ceil(u64::from(lanes) * PARTS_PER_LANE).clamp(FIRST_PART, 1 << 30);
-        let part = match (self.manner.part, lanes) {
+        let workers = self.manner.workers;
+        let share = left.div_ceil(u64::from(workers) * PARTS_PER_WORKER).clamp(FIRST_PART, 1 << 30);
+        let part = match (self.manner.part, workers) {
             (_, 1) => u64::MAX,
             (Some(part), _) => part,
             (None, _) => share,
         };
-        let parts = Parts::new(taken.missing(total).collect::<Vec<_>>(), part, lanes);
-        self.part_bytes = (lanes > 1).then(|| parts.part_bytes());
+        let parts = Parts::new(taken.missing(total).collect::<Vec<_>>(), part, workers);
+        self.part_bytes = (workers > 1).then(|| parts.part_bytes());
         self.parts = Some(parts);
     }
 
@@ -445,10 +445,10 @@ impl Fetch {
         if let Some(want) = self.manner.checksum.want() {
             fields.push(("want-repr-digest", want));
         }
-        if ask.errand == Errand::LastWord {
+        if ask.purpose == RequestPurpose::LastWord {
             return ("HEAD", fields);
         }
-        if self.manner.trailers && self.manner.lanes == 1 {
+        if self.manner.trailers && self.manner.workers == 1 {
             fields.push(("te", "trailers".to_owned()));
         }
         if ask.has_range {
@@ -499,19 +499,19 @@ impl Fetch {
         if self.manner.direction == TransferDirection::Put {
             return self.ended_to_put(ask, now, why);
         }
-        self.book(ask);
-        let is_last_word = ask.errand == Errand::LastWord;
+        self.record_bytes(ask);
+        let is_last_word = ask.purpose == RequestPurpose::LastWord;
         if let Stage::Over(_) = self.stage {
             if !is_last_word {
                 self.figures.ended = now;
             }
             return;
         }
-        let is_held_against = ask.regard != Regard::Unprocessed;
+        let is_held_against = ask.outcome_class != OutcomeClass::Unprocessed;
         if is_last_word {
             return self.had_the_last_word(ask, now, why.filter(|_| is_held_against), why.is_some());
         }
-        if ask.regard == Regard::Idle {
+        if ask.outcome_class == OutcomeClass::Idle {
             self.stage = Stage::Unasked;
             return;
         }
@@ -538,7 +538,7 @@ impl Fetch {
     /// The request for the checksum is over.
     fn had_the_last_word(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
         self.fruitless += u32::from(why.is_some());
-        if ask.regard == Regard::Silent {
+        if ask.outcome_class == OutcomeClass::Silent {
             self.note_doubt("the server stays silent");
         } else if is_broken && self.fruitless <= MAX_FRUITLESS {
             self.stage = Stage::Comparing { asked: false };
@@ -549,9 +549,9 @@ impl Fetch {
         self.compare(now);
     }
 
-    /// Whether all lanes together have asked often enough without a byte.
+    /// Whether all workers together have asked often enough without a byte.
     const fn is_fruitless(&self) -> bool {
-        self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.lanes)
+        self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.workers)
     }
 
     /// What is left of an ask is to be asked for again.
@@ -563,8 +563,8 @@ impl Fetch {
         }
     }
 
-    /// Books what an ask has brought.
-    fn book(&mut self, ask: &Ask) {
+    /// Records what an ask has brought.
+    fn record_bytes(&mut self, ask: &Ask) {
         let range = ask.arrived();
         self.extents.insert(range.clone());
         let sum = ask.sum.as_ref().and_then(Digest::checksum);

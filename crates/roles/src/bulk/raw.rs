@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::bulk::{IoFigures, Meter, PartRecord};
+use h2lab_model::bulk::{ByteMeter, IoFigures, PartRecord};
 use h2lab_model::record::{CloseReason, ConnectionRecord};
 use h2lab_wire::StreamId;
 
@@ -126,7 +126,7 @@ pub struct RawJob<'a> {
 #[derive(Debug)]
 pub struct RawGot {
     /// What came when.
-    pub meter: Meter,
+    pub meter: ByteMeter,
     /// What each connection carried.
     pub parts: Vec<PartRecord>,
     /// The connections.
@@ -157,9 +157,9 @@ impl Reading {
     }
 }
 
-/// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `tell` hears now
+/// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `notify` hears now
 /// and then how long it goes on.
-pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<RawGot> {
+pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<RawGot> {
     let clock = job.clock;
     let mut reactor = Reactor::new(clock)?;
     let mut readings = Vec::new();
@@ -177,7 +177,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
             last_byte_at: Time::NEVER,
         });
     }
-    let mut meter: Option<Meter> = None;
+    let mut meter: Option<ByteMeter> = None;
     let mut space = vec![0; PIECE];
     let (mut largest, mut tick_at) = (0, Time::ZERO);
     let mut unread: Vec<usize> = Vec::new();
@@ -188,7 +188,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
             break;
         }
         if now >= tick_at {
-            tell(elapsed);
+            notify(elapsed);
             for reading in &mut readings {
                 reading.look(now);
             }
@@ -207,7 +207,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
                     (reading.record.connected_at, reading.record.ready_at) = (now, now);
                     reading.buffer = ReceiveBuffer::bound(&stream, now);
                     reading.stream = Some(stream);
-                    meter.get_or_insert_with(|| Meter::new(now));
+                    meter.get_or_insert_with(|| ByteMeter::new(now));
                     turns.push(token.0 as usize);
                 }
                 Completion::Ready { token, .. } => turns.push(token.0 as usize),
@@ -226,7 +226,7 @@ pub fn fetch(job: &RawJob<'_>, tell: &mut dyn FnMut(Duration)) -> io::Result<Raw
             }
         }
     }
-    let meter = meter.unwrap_or_else(|| Meter::new(clock.now()));
+    let meter = meter.unwrap_or_else(|| ByteMeter::new(clock.now()));
     let cpu = process_cpu().saturating_sub(cpu);
     Ok(finish(readings, meter, largest, cpu, clock.now()))
 }
@@ -251,8 +251,8 @@ fn read(reading: &mut Reading, space: &mut [u8], clock: Clock) -> io::Result<(u6
     Ok((bytes, longest, false))
 }
 
-/// What is told in the end, while the sockets are still open.
-fn finish(readings: Vec<Reading>, meter: Meter, largest: u64, cpu: Duration, now: Time) -> RawGot {
+/// What is described in the end, while the sockets are still open.
+fn finish(readings: Vec<Reading>, meter: ByteMeter, largest: u64, cpu: Duration, now: Time) -> RawGot {
     let mut got = RawGot {
         parts: Vec::new(),
         connections: Vec::new(),
@@ -293,11 +293,11 @@ mod tests {
     #[test]
     fn what_comes_is_counted_on_each_connection_until_the_time_is_over() {
         let stop = AtomicBool::new(false);
-        let (sender, told) = channel();
+        let (sender, receiver) = channel();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let got = std::thread::scope(|scope| {
             let server = scope.spawn(|| serve(any, None, &stop, &mut |at| sender.send(at).unwrap()));
-            let address = told.recv().unwrap();
+            let address = receiver.recv().unwrap();
             let duration = Duration::from_millis(150);
             let job = RawJob { address, connections: 3, congestion: None, duration, clock: Clock::start() };
             let got = fetch(&job, &mut |_| ()).unwrap();

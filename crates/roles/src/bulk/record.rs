@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::bulk::{
-    Asked, BulkRecord, Figures, Further, IoFigures, PartRecord, ReceiverFigures, SenderFigures,
+    Asked, BulkRecord, ConnectionFigures, IoFigures, Overflow, PartRecord, ReceiverFigures, SenderFigures,
     TransferDirection, TransferRecord,
 };
 use h2lab_model::record::ConnectionRecord;
@@ -18,7 +18,7 @@ use h2lab_net::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were told `config`.
 pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
-    let (over, further) = done.work.complete();
+    let (over, overflow) = done.work.complete();
     let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away());
     let mut transfers: Vec<TransferRecord> =
         over.iter().cloned().chain(open.clone().map(Fetch::record)).collect();
@@ -47,19 +47,19 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             .records
             .iter()
             .map(|record| {
-                let mut carried = carried(record, &transfers, further, cpu);
-                if !further.connections.is_empty() {
+                let mut carried = carried(record, &transfers, overflow, cpu);
+                if !overflow.connections.is_empty() {
                     carried.0.streams = done.work.at_a_time(record.index);
                 }
                 let figures = match job.manner.direction {
                     TransferDirection::Get => received(carried, record, config, multiplexed),
                     TransferDirection::Put => sent(carried, record, multiplexed),
                 };
-                with_disk(Figures { mean_data, ..figures }, done)
+                with_disk(ConnectionFigures { mean_data, ..figures }, done)
             })
             .collect(),
         transfers,
-        further: further.clone(),
+        overflow: overflow.clone(),
         connections: done.records.clone(),
         meter: done.meter.clone(),
         frames: done.work.frames(),
@@ -86,13 +86,13 @@ pub fn credit_after(config: &Config) -> u32 {
 fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> Option<u32> {
     /// `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2).
     const MAX_FRAME_SIZE: u16 = 5;
-    let told = |record: &ConnectionRecord| {
+    let reported = |record: &ConnectionRecord| {
         let mut settings = record.http.settings_remote.iter();
         settings.find(|(name, _)| *name == MAX_FRAME_SIZE).map(|(_, value)| *value)
     };
     match direction {
         TransferDirection::Get => Some(config.max_frame_size),
-        TransferDirection::Put => done.records.iter().filter_map(told).min(),
+        TransferDirection::Put => done.records.iter().filter_map(reported).min(),
     }
 }
 
@@ -100,9 +100,9 @@ fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> 
 fn carried(
     record: &ConnectionRecord,
     transfers: &[TransferRecord],
-    further: &Further,
+    overflow: &Overflow,
     cpu: CpuTime,
-) -> (Figures, Duration) {
+) -> (ConnectionFigures, Duration) {
     let parts = || transfers.iter().flat_map(|transfer| &transfer.parts);
     let is_ours = |part: &&PartRecord| part.connection == record.index && part.first_byte_at.happened();
     let (mut from, mut until, mut bytes) = (Time::NEVER, Time::ZERO, 0);
@@ -111,19 +111,19 @@ fn carried(
         until = until.max(part.ended_at);
         bytes += part.bytes;
     }
-    if let Some(share) = further.connections.get(&record.index) {
+    if let Some(share) = overflow.connections.get(&record.index) {
         (from, until, bytes) = (from.min(share.from), until.max(share.until), bytes + share.bytes);
     }
     let of_others =
         |part: &&PartRecord| part.connection != record.index && part.ended_at > from && part.sent_at < until;
-    let beside = further
+    let beside = overflow
         .connections
         .iter()
         .filter(|(index, share)| **index != record.index && share.until > from && share.from < until);
     let wall = until.since(from.min(until));
     let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
     let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
-    let figures = Figures {
+    let figures = ConnectionFigures {
         connection: record.index,
         wall,
         bytes,
@@ -132,18 +132,18 @@ fn carried(
         streams: streams_at_a_time(parts().filter(is_ours)),
         min_rtt: record.min_rtt_us().and_then(micros),
         rtt: tcp.map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
-        ..Figures::default()
+        ..ConnectionFigures::default()
     };
     (figures, cpu.of(wall))
 }
 
 /// A connection that carried data to us. The server's end is out of sight.
 fn received(
-    (figures, cpu): (Figures, Duration),
+    (figures, cpu): (ConnectionFigures, Duration),
     record: &ConnectionRecord,
     config: &Config,
     multiplexed: bool,
-) -> Figures {
+) -> ConnectionFigures {
     let receiver = ReceiverFigures {
         stream_window: multiplexed.then_some(config.flow.stream_window.into()),
         connection_window: multiplexed.then_some(config.flow.connection_window.into()),
@@ -151,11 +151,15 @@ fn received(
         disk_wait: None,
         cpu: Some(cpu),
     };
-    Figures { receiver, ..figures }
+    ConnectionFigures { receiver, ..figures }
 }
 
 /// A connection that carried data from us. The server's end is out of sight.
-fn sent((figures, cpu): (Figures, Duration), record: &ConnectionRecord, multiplexed: bool) -> Figures {
+fn sent(
+    (figures, cpu): (ConnectionFigures, Duration),
+    record: &ConnectionRecord,
+    multiplexed: bool,
+) -> ConnectionFigures {
     let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
     // HTTP/3's windows are QUIC's, of which the engine knows nothing.
     let has_windows = multiplexed && tcp.is_some();
@@ -170,12 +174,12 @@ fn sent((figures, cpu): (Figures, Duration), record: &ConnectionRecord, multiple
         cpu: Some(cpu),
         ..SenderFigures::default()
     };
-    Figures { we_send: true, sender, ..figures }
+    ConnectionFigures { we_send: true, sender, ..figures }
 }
 
 /// The same with the time that disks took, which one thread waits for, and with it every connection: of each that it carried data
 /// its share.
-fn with_disk(mut figures: Figures, done: &Done) -> Figures {
+fn with_disk(mut figures: ConnectionFigures, done: &Done) -> ConnectionFigures {
     let share = figures.wall.as_secs_f64() / done.meter.elapsed().as_secs_f64().max(1e-9);
     let wait = done.work.disk_wait().map(|wait| wait.mul_f64(share.min(1.0)));
     if figures.we_send {

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::bulk::{FrameFigures, Further, IoFigures, PartRecord, TransferDirection, TransferRecord};
+use h2lab_model::bulk::{FrameFigures, IoFigures, Overflow, PartRecord, TransferDirection, TransferRecord};
 use h2lab_model::record::Outcome;
 use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{FrameEvent, FrameKind};
 use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Errand, Fetch, FetchError, Manner, Place, Regard};
+use super::fetch::{Ask, Fetch, FetchError, Manner, OutcomeClass, Place, RequestPurpose};
 use super::source::Sending;
 use crate::client::{Exchange, Fate, Outgoing};
 
@@ -31,14 +31,14 @@ pub struct Wanted {
 #[derive(Debug)]
 struct UnderWay {
     ask: Ask,
-    /// The seat of its connection, and its stream there.
+    /// The slot of its connection, and its stream there.
     at: Option<(usize, StreamId)>,
     /// The index of its connection.
     connection: u32,
     sent_at: Time,
     first_byte_at: Time,
     /// When something last moved for it; when it was made, before.
-    heard_at: Time,
+    received_at: Time,
     /// Bytes of what it sends that count only when its answer is there: the last one, so that time ends with that.
     unconfirmed: u64,
 }
@@ -46,8 +46,8 @@ struct UnderWay {
 /// A request that nobody waits for any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Doomed {
-    /// The seat of its connection.
-    pub seat: usize,
+    /// The slot of its connection.
+    pub slot: usize,
     /// Its stream there.
     pub stream: StreamId,
     /// Whether that is so since nothing moved for it.
@@ -89,10 +89,10 @@ pub struct Work {
     doomed: Vec<u32>,
     /// When all that now comes came, or earlier.
     now: Time,
-    /// When something last came or went, by seat.
-    heard: Vec<Time>,
+    /// When something last came or went, by slot.
+    last_received: Vec<Time>,
     /// The index of the last connection, how much its server had taken when that was last looked at, and whether there was more
-    /// to take; by seat.
+    /// to take; by slot.
     taken: Vec<Option<(u32, u64, bool)>>,
     /// When something last came or went for any file, or when last nothing was asked for.
     awaited_since: Time,
@@ -103,7 +103,7 @@ pub struct Work {
     /// Those that are complete of what is moved over and over.
     over: Vec<TransferRecord>,
     /// Further ones, beyond [`Work::listed`].
-    further: Further,
+    overflow: Overflow,
     /// How many of those that are complete are kept each by itself.
     listed: usize,
     /// Files are moved over and over, or were.
@@ -140,13 +140,13 @@ impl Work {
             free: Vec::new(),
             doomed: Vec::new(),
             now: Time::ZERO,
-            heard: Vec::new(),
+            last_received: Vec::new(),
             taken: Vec::new(),
             awaited_since: Time::ZERO,
             fresh: 0,
             taken_back: 0,
             over: Vec::new(),
-            further: Further::default(),
+            overflow: Overflow::default(),
             is_again,
             listed,
             vacant: Vec::new(),
@@ -165,13 +165,13 @@ impl Work {
     }
 
     /// Those that are complete of what is moved over and over, and all further ones of these.
-    pub fn complete(&self) -> (&[TransferRecord], &Further) {
-        (&self.over, &self.further)
+    pub fn complete(&self) -> (&[TransferRecord], &Overflow) {
+        (&self.over, &self.overflow)
     }
 
     /// How many files were begun, and how many of them are over.
     pub fn count(&self) -> (u64, u64) {
-        let gone = self.over.len() as u64 + self.further.files;
+        let gone = self.over.len() as u64 + self.overflow.files;
         let open = (self.fetches.len() - self.vacant.len()) as u64;
         let over = self.fetches.iter().filter(|fetch| fetch.outcome().is_some()).count() - self.vacant.len();
         (gone + open, gone + over as u64)
@@ -240,43 +240,43 @@ impl Work {
         self.now = now;
     }
 
-    /// When something of a file last came or went over a connection in this seat; [`Time::ZERO`] if nothing ever did.
-    pub fn heard(&self, seat: usize) -> Time {
-        self.heard.get(seat).copied().unwrap_or(Time::ZERO)
+    /// When something of a file last came or went over a connection in this slot; [`Time::ZERO`] if nothing ever did.
+    pub fn last_received(&self, slot: usize) -> Time {
+        self.last_received.get(slot).copied().unwrap_or(Time::ZERO)
     }
 
     /// Something came for a request, or the engine took more of what it sends: that has room only for what the socket will not take.
-    fn note_heard(&mut self, number: u32) {
+    fn note_received(&mut self, number: u32) {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
-        request.heard_at = request.heard_at.max(self.now);
-        let seat = request.at.map(|(seat, _)| seat);
-        self.note_moved(seat);
+        request.received_at = request.received_at.max(self.now);
+        let slot = request.at.map(|(slot, _)| slot);
+        self.note_moved(slot);
     }
 
-    /// Something came or went over the connection in a seat.
-    fn note_moved(&mut self, seat: Option<usize>) {
+    /// Something came or went over the connection in a slot.
+    fn note_moved(&mut self, slot: Option<usize>) {
         self.awaited_since = self.awaited_since.max(self.now);
-        let Some(seat) = seat else { return };
-        if seat >= self.heard.len() {
-            self.heard.resize(seat + 1, Time::ZERO);
+        let Some(slot) = slot else { return };
+        if slot >= self.last_received.len() {
+            self.last_received.resize(slot + 1, Time::ZERO);
         }
-        self.heard[seat] = self.now;
+        self.last_received[slot] = self.now;
     }
 
     /// How much the server has taken of what we sent over this connection, and whether there is more: if it goes on, an upload
     /// moves, although all of it may have gone into our socket long ago. What finds nothing before it there, such as the answer to
     /// a PING, is no upload.
-    pub fn taken(&mut self, seat: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
+    pub fn taken(&mut self, slot: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
         if self.manner.direction == TransferDirection::Get {
             return; // what we ask for is too little to be taken slowly
         }
         let Some((bytes, is_waiting)) = state() else { return };
-        if seat >= self.taken.len() {
-            self.taken.resize(seat + 1, None);
+        if slot >= self.taken.len() {
+            self.taken.resize(slot + 1, None);
         }
-        let before = self.taken[seat].replace((connection, bytes, is_waiting));
+        let before = self.taken[slot].replace((connection, bytes, is_waiting));
         if before.is_some_and(|(other, before, waited)| other == connection && before < bytes && waited) {
-            self.note_moved(Some(seat));
+            self.note_moved(Some(slot));
         }
     }
 
@@ -300,15 +300,16 @@ impl Work {
         let is_get = self.manner.direction == TransferDirection::Get;
         let mut gone = None;
         for (number, request) in (0..).zip(&mut self.requests) {
-            let Some(UnderWay { ask, at: Some((seat, _)), heard_at, .. }) = request else { continue };
-            let is_verified = ask.errand == Errand::LastWord && is_get;
-            let beside = self.heard.get(*seat).copied().filter(|_| !is_verified).unwrap_or(Time::ZERO);
-            let silence = self.now.since(beside.max(*heard_at));
-            if silence <= patience || ask.regard != Regard::Usual {
+            let Some(UnderWay { ask, at: Some((slot, _)), received_at, .. }) = request else { continue };
+            let is_verified = ask.purpose == RequestPurpose::LastWord && is_get;
+            let beside =
+                self.last_received.get(*slot).copied().filter(|_| !is_verified).unwrap_or(Time::ZERO);
+            let silence = self.now.since(beside.max(*received_at));
+            if silence <= patience || ask.outcome_class != OutcomeClass::Usual {
                 continue;
             }
-            if is_verified || *heard_at < self.awaited_since {
-                ask.regard = Regard::Silent;
+            if is_verified || *received_at < self.awaited_since {
+                ask.outcome_class = OutcomeClass::Silent;
                 self.doomed.push(number);
             } else {
                 gone = Some(silence);
@@ -330,7 +331,7 @@ impl Work {
     pub fn take_back(&mut self, connection: u32, mut bytes: u64) {
         let is_there = |request: &&mut UnderWay| request.at.is_some() && request.connection == connection;
         for UnderWay { ask, .. } in self.requests.iter_mut().flatten().filter(is_there) {
-            if ask.errand == Errand::Bytes && self.manner.direction == TransferDirection::Put {
+            if ask.purpose == RequestPurpose::Bytes && self.manner.direction == TransferDirection::Put {
                 let behind = bytes.min(ask.moved());
                 self.fetches[ask.fetch].left_behind(ask, behind);
                 self.taken_back += self.fetches[ask.fetch].take_back();
@@ -355,7 +356,7 @@ impl Work {
             connection: 0,
             sent_at: now,
             first_byte_at: never,
-            heard_at: now,
+            received_at: now,
             unconfirmed: 0,
         };
         self.requests[number as usize] = Some(request);
@@ -397,10 +398,10 @@ impl Work {
     }
 
     /// A request that [`Work::next`] gave was begun there, on the connection with this index.
-    pub fn begun(&mut self, number: u32, seat: usize, connection: u32, stream: StreamId) {
+    pub fn begun(&mut self, number: u32, slot: usize, connection: u32, stream: StreamId) {
         if let Some(Some(request)) = self.requests.get_mut(number as usize) {
-            (request.at, request.connection) = (Some((seat, stream)), connection);
-            if request.ask.errand == Errand::Bytes {
+            (request.at, request.connection) = (Some((slot, stream)), connection);
+            if request.ask.purpose == RequestPurpose::Bytes {
                 let (now, most) = self.at_a_time.entry(connection).or_default();
                 *now += 1;
                 *most = (*most).max(*now);
@@ -416,11 +417,11 @@ impl Work {
     /// The next request that nobody waits for any more.
     pub fn next_doomed(&mut self) -> Option<Doomed> {
         while let Some(number) = self.doomed.pop() {
-            if let Some(Some(UnderWay { at: Some((seat, stream)), ask, .. })) =
+            if let Some(Some(UnderWay { at: Some((slot, stream)), ask, .. })) =
                 self.requests.get(number as usize)
             {
-                let is_silent = ask.regard == Regard::Silent;
-                return Some(Doomed { seat: *seat, stream: *stream, is_silent });
+                let is_silent = ask.outcome_class == OutcomeClass::Silent;
+                return Some(Doomed { slot: *slot, stream: *stream, is_silent });
             }
         }
         None
@@ -463,13 +464,13 @@ impl Work {
         self.free.push(number);
         // The next request of this number is another one.
         self.doomed.retain(|doomed| *doomed != number);
-        if is_unsent && request.ask.regard == Regard::Usual {
-            request.ask.regard = Regard::Unprocessed;
+        if is_unsent && request.ask.outcome_class == OutcomeClass::Usual {
+            request.ask.outcome_class = OutcomeClass::Unprocessed;
         }
         let index = request.ask.fetch;
         let why = why.or(is_unsent.then_some("the connection took no request"));
-        let why = if request.ask.regard == Regard::Silent { Some(self.silence()) } else { why };
-        if let Some((_, stream)) = request.at.filter(|_| request.ask.errand == Errand::Bytes) {
+        let why = if request.ask.outcome_class == OutcomeClass::Silent { Some(self.silence()) } else { why };
+        if let Some((_, stream)) = request.at.filter(|_| request.ask.purpose == RequestPurpose::Bytes) {
             if let Some((open, _)) = self.at_a_time.get_mut(&request.connection) {
                 *open -= 1;
             }
@@ -524,7 +525,7 @@ impl Work {
         if self.over.len() < self.listed {
             self.over.push(record);
         } else {
-            self.further.add(&record);
+            self.overflow.add(&record);
         }
         self.fetches[index].put_away();
         self.vacant.push(index);
@@ -539,10 +540,10 @@ impl Exchange for Work {
         let index = request.ask.fetch;
         self.fetches[index].answered(&mut request.ask, head);
         self.taken_back += self.fetches[index].take_back();
-        if request.ask.regard == Regard::Idle {
+        if request.ask.outcome_class == OutcomeClass::Idle {
             self.doomed.push(number);
         }
-        self.note_heard(number);
+        self.note_received(number);
         self.close(index);
     }
 
@@ -562,7 +563,7 @@ impl Exchange for Work {
         self.fresh += fresh;
         self.largest = self.largest.max(data.len());
         let over = fetch.outcome().is_some().then_some(ask.fetch);
-        self.note_heard(number);
+        self.note_received(number);
         if let Some(index) = over {
             self.close(index);
         }
@@ -579,7 +580,7 @@ impl Exchange for Work {
         request.unconfirmed = u64::from(!request.ask.awaits_bytes());
         self.fresh += bytes as u64 - request.unconfirmed;
         self.largest = self.largest.max(bytes);
-        self.note_heard(number);
+        self.note_received(number);
     }
 
     fn body_ran_dry(&mut self, request: u32) {

@@ -10,7 +10,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::{Config, Counters, StreamId};
 
 use super::defaults;
-use super::watch::{Sight, Watch};
+use super::watch::{Watch, WatchEvent};
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::quic::{Congestion, QuicEndpoint, QuicSession};
 use h2lab_net::reactor::{Reactor, Token};
@@ -77,7 +77,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// How a request is booked that found no connection because of this.
+    /// How a request is recorded that found no connection because of this.
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Tls(_) | Self::TlsTimeout(_) => Outcome::Tls,
@@ -182,9 +182,9 @@ impl Target {
     }
 
     /// Shows something to who watches.
-    pub fn show(&self, at: Time, sight: Sight<'_>) {
+    pub fn show(&self, at: Time, event: WatchEvent<'_>) {
         if let Some(watch) = &self.watch {
-            watch.see(at, sight);
+            watch.see(at, event);
         }
     }
 }
@@ -232,7 +232,7 @@ impl Dial {
         window_limit: u32,
         now: Time,
     ) -> Step {
-        target.show(now, Sight::Dialling { connection: index, address: &target.address });
+        target.show(now, WatchEvent::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
         let patience = target.patience;
         let mut dial = Self { record, patience, deadline: now + patience, transport: None };
@@ -269,7 +269,7 @@ impl Dial {
             if self.record.local_port == target.address.port() && stream.meets_itself() {
                 return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
             }
-            target.show(now, Sight::Connected { record: &self.record });
+            target.show(now, WatchEvent::Connected { record: &self.record });
             Ok(match &target.tls {
                 Some(tls) => Transport::Stream(ByteStream::tls(stream, tls.session()?)),
                 None => Transport::Stream(ByteStream::clear(stream)),
@@ -341,7 +341,7 @@ impl Dial {
     }
 }
 
-/// Sends the first datagrams of a QUIC connection, and has the reactor tell what comes back.
+/// Sends the first datagrams of a QUIC connection, and has the reactor say what comes back.
 fn dial_quic(
     reactor: &mut Reactor,
     token: Token,

@@ -4,10 +4,10 @@
 //! takes and when another is dialled, [`request`] is what is sent each time. Who wants requests made (the load generator,
 //! later bulk transfer and sidecar) implements [`session::Exchange`] and hears how each of them goes.
 
-mod book;
 pub mod connect;
+mod connection_statistics;
 pub mod defaults;
-mod lookout;
+mod observer;
 pub mod pool;
 pub mod request;
 pub mod session;
@@ -16,10 +16,10 @@ mod streams;
 pub mod url;
 pub mod watch;
 
-pub use book::End;
 pub use connect::{ConnectError, Dial, Target};
+pub use connection_statistics::End;
 pub use pool::Pool;
 pub use request::{Kind, Outgoing, Prepared};
 pub use session::{Exchange, Fate, Session};
 pub use slots::{Change, Slots};
-pub use watch::{Sight, Watch, read};
+pub use watch::{Watch, WatchEvent, read};

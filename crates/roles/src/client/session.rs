@@ -11,12 +11,12 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{Dialect, Direction, FrameEvent};
 use h2lab_wire::{Config, Connection, ErrorCode, Fields, ResponseHead, StreamId};
 
-use super::book::{Book, End};
 use super::connect::{Established, Target};
-use super::lookout::{Deaf, Lookout};
+use super::connection_statistics::{ConnectionStatistics, End};
+use super::observer::{Deaf, Observer};
 use super::request::Outgoing;
 use super::streams::{Carried, Streams};
-use super::watch::Sight;
+use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
 use h2lab_net::receive_buffer::ReceiveBuffer;
@@ -66,7 +66,7 @@ pub enum Fate {
     /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
     /// knows; but it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
     Unanswered {
-        /// How to book it if it is not sent again.
+        /// How to record it if it is not sent again.
         outcome: Outcome,
     },
     /// It failed.
@@ -92,8 +92,8 @@ pub struct Session {
     engine: Connection,
     /// What the engine was told.
     config: Config,
-    lookout: Lookout,
-    book: Book,
+    observer: Observer,
+    statistics: ConnectionStatistics,
     /// Streams at a time that we allow ourselves.
     limit: u32,
     /// The socket is full: only a completion makes writing worthwhile again.
@@ -141,15 +141,15 @@ impl Session {
             quic.expect_streams(limit);
         }
         transport.limit_windows(&mut engine, &config, window_limit);
-        target.show(now, Sight::Ready { record: &record, tls: transport.tls_facts() });
+        target.show(now, WatchEvent::Ready { record: &record, tls: transport.tls_facts() });
         let bulk = transport.tcp().filter(|_| target.gathers);
         let buffer = bulk.and_then(|tcp| ReceiveBuffer::bound(tcp, now));
         Self {
-            lookout: Lookout::new(target, dialect, record.index),
+            observer: Observer::new(target, dialect, record.index),
             transport,
             engine,
             config,
-            book: Book {
+            statistics: ConnectionStatistics {
                 record: *record,
                 streams: Streams::default(),
                 multiplexed,
@@ -184,20 +184,20 @@ impl Session {
     /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would
     /// only pile up.
     pub fn available(&self) -> u32 {
-        if self.book.end.is_some() || self.leaving.is_some() || !self.engine.wants_input() {
+        if self.statistics.end.is_some() || self.leaving.is_some() || !self.engine.wants_input() {
             return 0;
         }
-        self.engine.available_streams().min(self.limit.saturating_sub(self.book.streams.open()))
+        self.engine.available_streams().min(self.limit.saturating_sub(self.statistics.streams.open()))
     }
 
     /// Requests under way.
     pub const fn open_streams(&self) -> u32 {
-        self.book.streams.open()
+        self.statistics.streams.open()
     }
 
     /// Whether it will take no further requests.
     pub fn is_draining(&self) -> bool {
-        self.book.end.is_some() || self.leaving.is_some() || self.engine.is_draining()
+        self.statistics.end.is_some() || self.leaving.is_some() || self.engine.is_draining()
     }
 
     /// Whether the server has shown that it speaks our protocol; HTTP/1.1 servers show nothing until asked.
@@ -207,32 +207,32 @@ impl Session {
 
     /// Its number in the cell.
     pub const fn index(&self) -> u32 {
-        self.book.record.index
+        self.statistics.record.index
     }
 
     /// Whether the server ended it within `time` before it had completed a single response: it was of no use. What we
     /// ended ourselves proves nothing about the server's willingness.
     pub const fn was_useless(&self, time: Duration) -> bool {
-        let record = &self.book.record;
+        let record = &self.statistics.record;
         let short = record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos();
-        short && self.book.responses == 0 && !matches!(self.book.end, None | Some(End::Local(_)))
+        short && self.statistics.responses == 0 && !matches!(self.statistics.end, None | Some(End::Local(_)))
     }
 
     /// Responses that were complete.
     pub const fn responses(&self) -> u32 {
-        self.book.responses
+        self.statistics.responses
     }
 
     /// Whether [`Session::receive`] must be called again although the socket has no news: it stopped before it had all.
     pub fn has_unread(&self) -> bool {
-        self.unread && self.book.end.is_none() && self.may_read()
+        self.unread && self.statistics.end.is_none() && self.may_read()
     }
 
     /// All that was there has been read: how much is to come before [`Session::receive`] must be called. Where
     /// [`Target::gathers`] is set it may have been too much to wait for; of what has come by then a completion tells.
     pub fn look(&mut self, now: Time) {
         self.transport.rest(&self.engine, self.gathers, now);
-        let bytes = self.book.record.bytes_received;
+        let bytes = self.statistics.record.bytes_received;
         let tcp = self.transport.tcp();
         self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
     }
@@ -244,7 +244,7 @@ impl Session {
 
     /// Requests that were begun.
     pub const fn requests(&self) -> u32 {
-        self.book.record.requests
+        self.statistics.record.requests
     }
 
     /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` of
@@ -259,18 +259,18 @@ impl Session {
         let queued = self.engine.unsent() as u64;
         let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { return queued };
         // A socket whose connection has broken keeps nothing. What TLS adds makes up for less than is still in a live one.
-        let unknown = self.book.record.bytes_sent.saturating_sub(info.bytes_acked);
+        let unknown = self.statistics.record.bytes_sent.saturating_sub(info.bytes_acked);
         queued + unknown.max(u64::from(info.unsent_bytes))
     }
 
     /// Bytes received so far, in clear.
     pub const fn bytes_received(&self) -> u64 {
-        self.book.record.bytes_received
+        self.statistics.record.bytes_received
     }
 
     /// Bytes sent so far, in clear.
     pub const fn bytes_sent(&self) -> u64 {
-        self.book.record.bytes_sent
+        self.statistics.record.bytes_sent
     }
 
     /// Bytes that wait to be sent.
@@ -280,7 +280,7 @@ impl Session {
 
     /// Why it has ended; `None` while it lives.
     pub const fn end(&self) -> Option<&End> {
-        self.book.end.as_ref()
+        self.statistics.end.as_ref()
     }
 
     /// When [`Session::expire`] must be called.
@@ -305,17 +305,17 @@ impl Session {
         let before = self.engine.unsent();
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
         // In HTTP/1.1 only a body of unknown length can have trailers.
-        let tells_length = self.book.multiplexed || !prepared.has_trailers(number);
+        let declares_length = self.statistics.multiplexed || !prepared.has_trailers(number);
         let (stream, body_left) = prepared.with_head(number, |head| {
             let body = head.body_length.unwrap_or(0);
-            let head = Request { body_length: head.body_length.filter(|_| tells_length), ..*head };
+            let head = Request { body_length: head.body_length.filter(|_| declares_length), ..*head };
             let stream =
                 if again { engine.send_request_again(now, &head) } else { engine.send_request(now, &head) };
             stream.map(|stream| (stream, body))
         })?;
         self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
         let head_end = self.place(0, before);
-        let record = &mut self.book.record;
+        let record = &mut self.statistics.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);
         let carried = Carried {
@@ -324,7 +324,7 @@ impl Session {
             body_left,
             blocked_since: Time::NEVER,
             answered: false,
-            idempotent: !self.book.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
+            idempotent: !self.statistics.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
             end: head_end,
@@ -332,7 +332,7 @@ impl Session {
             is_sent: false,
             received_before: record.bytes_received,
         };
-        self.book.streams.insert(stream, carried);
+        self.statistics.streams.insert(stream, carried);
         if body_left > 0 {
             self.push_body(now, stream, prepared, exchange);
         }
@@ -343,10 +343,10 @@ impl Session {
     /// own, in those of the stream. `so_far` is where it lay there, `before` how much waited before it.
     fn place(&self, so_far: u64, before: usize) -> u64 {
         let unsent = self.engine.unsent();
-        if self.book.by_stream {
+        if self.statistics.by_stream {
             so_far + unsent.saturating_sub(before) as u64
         } else {
-            self.book.record.bytes_sent + unsent as u64
+            self.statistics.record.bytes_sent + unsent as u64
         }
     }
 
@@ -358,7 +358,7 @@ impl Session {
         prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) {
-        let Some(carried) = self.book.streams.get_mut(stream) else { return };
+        let Some(carried) = self.statistics.streams.get_mut(stream) else { return };
         if carried.blocked_since.happened() {
             exchange.waited_for_window(carried.request, now.since(carried.blocked_since));
             carried.blocked_since = Time::NEVER;
@@ -394,7 +394,7 @@ impl Session {
                 break;
             }
         }
-        if let Some(carried) = self.book.streams.get_mut(stream) {
+        if let Some(carried) = self.statistics.streams.get_mut(stream) {
             (carried.body_left, carried.end, carried.blocked_since) = (body_left, end, blocked_since);
         }
     }
@@ -411,21 +411,22 @@ impl Session {
         self.hangup |= hangup;
         self.unread = false;
         let mut turn = 0;
-        while self.book.end.is_none() {
+        while self.statistics.end.is_none() {
             if turn > self.turn || !self.may_read() {
                 self.unread = true;
                 break;
             }
-            let (book, lookout, latest) = (&mut self.book, &mut self.lookout, Cell::new(Time::ZERO));
+            let (statistics, observer, latest) =
+                (&mut self.statistics, &mut self.observer, Cell::new(Time::ZERO));
             let time = || {
                 latest.set(clock.now());
                 latest.get()
             };
             let received = self.transport.receive(&mut self.engine, time, &mut |at, crossing| {
                 if let Crossing::Bytes { bytes, .. } = crossing {
-                    book.record.bytes_received += bytes.len() as u64;
+                    statistics.record.bytes_received += bytes.len() as u64;
                 }
-                lookout.see(at, Direction::Down, crossing, exchange);
+                observer.see(at, Direction::Down, crossing, exchange);
             });
             let now = latest.get();
             match received {
@@ -452,10 +453,10 @@ impl Session {
 
     /// The connection is over, whatever the engine would have said.
     fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
-        if self.book.end.is_none() && self.book.streams.open() > 0 {
+        if self.statistics.end.is_none() && self.statistics.streams.open() > 0 {
             exchange.left_behind(self.index(), self.left_behind());
         }
-        self.book.finish(now, end, exchange);
+        self.statistics.finish(now, end, exchange);
     }
 
     /// A deadline of the engine has passed.
@@ -466,7 +467,7 @@ impl Session {
         self.take_events(now, prepared, exchange);
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is told at once with `outcome`, or, if that is a timeout for which
+    /// Gives up on a request, whose [`Exchange::ended`] is reported at once with `outcome`, or, if that is a timeout for which
     /// the server is to blame, with [`Outcome::Unanswered`]; `false` if `stream` carries none. In HTTP/1.1 the connection ends
     /// with it.
     pub fn cancel(
@@ -477,7 +478,7 @@ impl Session {
         prepared: &impl Outgoing,
         exchange: &mut impl Exchange,
     ) -> bool {
-        let Some(carried) = self.book.streams.take(stream) else { return false };
+        let Some(carried) = self.statistics.streams.take(stream) else { return false };
         let is_silent = outcome == Outcome::Timeout && self.is_unanswered(now, stream, &carried);
         let outcome = if is_silent { Outcome::Unanswered } else { outcome };
         carried.end(now, Fate::Failed { outcome, code: self.cancel_code().0 }, exchange);
@@ -492,7 +493,8 @@ impl Session {
 
     /// Whether the server has the whole request, and has not begun to answer it, for which it alone is to blame.
     fn is_unanswered(&mut self, now: Time, stream: StreamId, carried: &Carried) -> bool {
-        let reached = if self.book.by_stream { carried.sent } else { self.book.record.bytes_sent };
+        let reached =
+            if self.statistics.by_stream { carried.sent } else { self.statistics.record.bytes_sent };
         let is_written = carried.body_left == 0 && carried.end <= reached;
         if !self.blames_silence || carried.answered || !is_written {
             return false;
@@ -508,16 +510,16 @@ impl Session {
 
     /// The code by which a request is given up, as it goes over the wire.
     const fn cancel_code(&self) -> ErrorCode {
-        if self.book.by_stream { ErrorCode::CANCEL.in_http3() } else { ErrorCode::CANCEL }
+        if self.statistics.by_stream { ErrorCode::CANCEL.in_http3() } else { ErrorCode::CANCEL }
     }
 
     /// Ends a stream that nobody waits for any more.
     fn discard(&mut self, now: Time, stream: StreamId, why: &'static str) {
-        if self.book.multiplexed {
+        if self.statistics.multiplexed {
             let code = self.cancel_code().0;
-            count_one(&mut self.book.record.http.resets_sent, code);
+            count_one(&mut self.statistics.record.http.resets_sent, code);
         } else {
-            self.book.ending = Some(why);
+            self.statistics.ending = Some(why);
         }
         self.engine.reset(now, stream, ErrorCode::CANCEL);
     }
@@ -526,26 +528,26 @@ impl Session {
     fn take_events(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         loop {
             while let Some(event) = self.engine.poll_event(now) {
-                self.book.note(&event, now, exchange);
+                self.statistics.note(&event, now, exchange);
             }
-            if !self.book.writable.is_empty() {
+            if !self.statistics.writable.is_empty() {
                 self.push_bodies(now, prepared, exchange);
                 // The engine lets a few go on at a time: behind them others may wait, now and when these have been written.
                 self.is_short = true;
                 continue;
             }
-            let Some(stream) = self.book.answered_early.pop() else { break };
+            let Some(stream) = self.statistics.answered_early.pop() else { break };
             self.discard(now, stream, "the server answered before it had the whole request");
         }
-        if self.book.streams.open() > 0 {
+        if self.statistics.streams.open() > 0 {
             return;
         }
         if self.engine.is_draining() {
             // The server has said that it is finished and so are we: do not wait for it to close.
-            self.book.finish(now, End::Orderly, exchange);
+            self.statistics.finish(now, End::Orderly, exchange);
         } else if let Some(why) = self.leaving {
             self.engine.goaway(now, ErrorCode::NO_ERROR, why.as_bytes());
-            self.book.finish(now, End::Local(why), exchange);
+            self.statistics.finish(now, End::Local(why), exchange);
         }
     }
 
@@ -564,18 +566,18 @@ impl Session {
 
     /// Goes on with the bodies that may, in the order in which the engine lets them.
     fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
-        let mut writable = std::mem::take(&mut self.book.writable);
+        let mut writable = std::mem::take(&mut self.statistics.writable);
         for stream in writable.drain(..) {
             self.push_body(now, stream, prepared, exchange);
         }
-        self.book.writable = writable;
+        self.statistics.writable = writable;
     }
 
     /// Writes what the engine wants to send. Returns whether more came of it: requests or the session may have ended.
     pub fn flush(&mut self, clock: Clock, prepared: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
         let mut news = false;
         if self.blocked {
-            self.book.full_until = clock.now();
+            self.statistics.full_until = clock.now();
         }
         let written = loop {
             match self.write(clock, exchange) {
@@ -584,7 +586,7 @@ impl Session {
                     self.blocked = false;
                     news = true;
                     self.take_events(clock.now(), prepared, exchange);
-                    if self.book.end.is_some() || !self.engine.has_output(clock.now()) {
+                    if self.statistics.end.is_some() || !self.engine.has_output(clock.now()) {
                         break self.transport.flush(clock.now()).map(|all| !all);
                     }
                 }
@@ -616,7 +618,7 @@ impl Session {
             self.blocked_since = clock.now();
         } else if !blocked && self.blocked_since.happened() {
             let since = std::mem::replace(&mut self.blocked_since, Time::NEVER);
-            self.book.record.http.socket_full_ns += nanos(clock.now().since(since));
+            self.statistics.record.http.socket_full_ns += nanos(clock.now().since(since));
         }
         self.blocked = blocked;
     }
@@ -635,14 +637,14 @@ impl Session {
         }
     }
 
-    /// Hands some of what the engine has to say to the transport, and books it.
+    /// Hands some of what the engine has to say to the transport, and records it.
     fn send(&mut self, now: Time, exchange: &mut impl Exchange) -> Result<Sent, TransportError> {
-        let lookout = &mut self.lookout;
+        let observer = &mut self.observer;
         let sent = self.transport.send(&mut self.engine, now, &mut |crossing| {
-            lookout.see(now, Direction::Up, crossing, exchange);
+            observer.see(now, Direction::Up, crossing, exchange);
         })?;
         if let Sent::Bytes { stream, bytes } = sent {
-            self.book.transmitted(now, stream, bytes, exchange);
+            self.statistics.transmitted(now, stream, bytes, exchange);
         }
         Ok(sent)
     }
@@ -659,7 +661,7 @@ impl Session {
 
     /// Brings the record up to date with the engine and TCP.
     pub fn record(&mut self) -> &ConnectionRecord {
-        let record = &mut self.book.record;
+        let record = &mut self.statistics.record;
         record.counters = *self.engine.counters();
         (record.http.settings_local, record.http.settings_remote) = self.engine.settings_in_effect();
         // The engine refuses pushes by itself and says nothing of them.
@@ -674,10 +676,10 @@ impl Session {
         record
     }
 
-    /// The cell is cut: all requests under way are told as unfinished, and the connection stays open.
+    /// The cell is cut: all requests under way are reported as unfinished, and the connection stays open.
     pub fn cut(&mut self, now: Time, exchange: &mut impl Exchange) {
         let fate = Fate::Failed { outcome: Outcome::Unfinished, code: 0 };
-        while let Some(carried) = self.book.streams.take_above(StreamId::CONNECTION) {
+        while let Some(carried) = self.statistics.streams.take_above(StreamId::CONNECTION) {
             carried.end(now, fate, exchange);
         }
     }
@@ -693,14 +695,14 @@ impl Session {
     /// The record of a connection that has ended, and why it did.
     pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
         self.record();
-        if let Some(End::Local(_)) = self.book.end {
+        if let Some(End::Local(_)) = self.statistics.end {
             // What we end we end in order: with TLS that is a word of its own, and the peer is to read why.
-            let _ = self.transport.shutdown(self.book.record.closed_at);
+            let _ = self.transport.shutdown(self.statistics.record.closed_at);
             if let Some(tcp) = self.transport.tcp() {
                 tcp.discard();
             }
         }
-        (self.book.record, self.book.end)
+        (self.statistics.record, self.statistics.end)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The connections of a role on one reactor, each in its slot: dialled, moved on by completions, taken away when they end.
 //!
-//! When another one is dialled and what it carries is the role's business. What an event of the reactor came to is told as a
+//! When another one is dialled and what it carries is the role's business. What an event of the reactor came to is reported as a
 //! [`Change`], on which the role acts: statically dispatched, since every response goes this way.
 
 use std::io;
@@ -11,9 +11,9 @@ use h2lab_model::record::{CloseReason, ConnectionRecord};
 use super::connect::{ConnectError, Dial, Established, Step, Target};
 use super::request::Outgoing;
 use super::session::{Exchange, Session};
-use super::watch::Sight;
-use h2lab_net::alarm::Alarm;
+use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
+use h2lab_net::precise_wakeup::PreciseWakeup;
 use h2lab_net::reactor::{Completion, Reactor, Token};
 
 /// A place for a connection; its index is the connection's token.
@@ -137,13 +137,13 @@ impl<T: Default> Slots<T> {
         self.slot_of.get(connection as usize).copied()
     }
 
-    /// Sleeps until a completion, a deadline or `until`, to which `alarm` keeps as [`Reactor::wait_sharply`] has it; not at all
-    /// if a socket has more to read. Returns the time of waking.
-    pub fn wait(&mut self, until: Time, alarm: Option<&mut Alarm>) -> io::Result<Time> {
+    /// Sleeps until a completion, a deadline or `until`, to which `precise_wakeup` keeps as [`Reactor::wait_precisely`] has it;
+    /// not at all if a socket has more to read. Returns the time of waking.
+    pub fn wait(&mut self, until: Time, precise_wakeup: Option<&mut PreciseWakeup>) -> io::Result<Time> {
         self.resuming.append(&mut self.unread);
-        match alarm {
+        match precise_wakeup {
             _ if !self.resuming.is_empty() => self.reactor.wait(Time::ZERO),
-            Some(alarm) => self.reactor.wait_sharply(until, alarm),
+            Some(precise_wakeup) => self.reactor.wait_precisely(until, precise_wakeup),
             None => self.reactor.wait(until),
         }
     }
@@ -297,7 +297,7 @@ impl<T: Default> Slots<T> {
     /// Empties a slot whose connection has ended.
     fn vacate(&mut self, slot: u32, record: ConnectionRecord, error: Option<ConnectError>) {
         self.reactor.forget(Token(slot));
-        self.target.show(record.closed_at, Sight::Closed { record: &record });
+        self.target.show(record.closed_at, WatchEvent::Closed { record: &record });
         self.records.push(record);
         self.last_error = error.or(self.last_error.take());
         self.all[slot as usize].state = State::Empty;

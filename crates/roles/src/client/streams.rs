@@ -65,7 +65,7 @@ impl Streams {
         self.open += 1;
     }
 
-    /// The next request whose head ends within the first `bytes` of the connection; each is told once.
+    /// The next request whose head ends within the first `bytes` of the connection; each is reported once.
     pub fn next_sent(&mut self, bytes: u64) -> Option<&mut Carried> {
         let mut place = self.unsent.saturating_sub(self.first);
         while let Some(None) = self.queue.get(place as usize) {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_wire::trace::Direction;
-use h2lab_wire::trace::detail::{Reader, Told};
+use h2lab_wire::trace::detail::{DetailedFrame, Reader};
 
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
@@ -14,7 +14,7 @@ use h2lab_net::transport::Crossing;
 /// Looks at all connections to a [`Target`](super::Target). It is called in the middle of things and must be quick.
 pub trait Watch: Debug + Send + Sync {
     /// This happened at `at`.
-    fn see(&self, at: Time, sight: Sight<'_>);
+    fn see(&self, at: Time, event: WatchEvent<'_>);
 
     /// Whether there is nothing more that it waits for when all requests have ended: connections are not kept for it then.
     fn has_seen_all(&self) -> bool {
@@ -28,21 +28,21 @@ pub fn read(
     at: Time,
     direction: Direction,
     crossing: Crossing<'_>,
-    tell: &mut impl FnMut(Told),
+    sink: &mut impl FnMut(DetailedFrame),
 ) {
     match crossing {
-        Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, tell),
+        Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, sink),
         Crossing::Bytes { stream: Some(stream), bytes, fin } => {
-            reader.feed_stream(at, direction, stream, bytes, fin, tell);
+            reader.feed_stream(at, direction, stream, bytes, fin, sink);
         }
-        Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, tell),
-        Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, tell),
+        Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, sink),
+        Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, sink),
     }
 }
 
 /// What there is to see; `connection` is its index in the cell.
 #[derive(Debug)]
-pub enum Sight<'a> {
+pub enum WatchEvent<'a> {
     /// A connection is dialled.
     Dialling {
         /// Which.

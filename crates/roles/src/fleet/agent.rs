@@ -1,4 +1,4 @@
-//! An agent: does what it is told, and tells what came of it.
+//! An agent: does what it is told, and says what came of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::serve;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::machine::machine;
 
-/// How often an agent tells how far it is.
+/// How often an agent says how far it is.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// An agent in another process that was told nothing for so long is alone: the way to its driver may have broken without a word.
@@ -49,10 +49,10 @@ pub fn work(
         is_serving: false,
     };
     let ready = FromAgent::Ready { version: env!("CARGO_PKG_VERSION").to_owned(), machine: machine() };
-    let mut is_heard = say(ready);
-    let mut told_at = agent.clock.now();
-    let mut heard_at = told_at;
-    while is_heard {
+    let mut is_connected = say(ready);
+    let mut reported_at = agent.clock.now();
+    let mut received_at = reported_at;
+    while is_connected {
         let event = match events.recv_timeout(PERIOD) {
             Ok(Event::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(Event::End(Some(why))) => {
@@ -62,21 +62,21 @@ pub fn work(
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
         };
-        if let Some(Event::Told(_)) = event {
-            heard_at = agent.clock.now();
+        if let Some(Event::Message(_)) = event {
+            received_at = agent.clock.now();
         }
         if let Some(answer) = event.and_then(|event| agent.handle(event)) {
-            is_heard = say(answer);
+            is_connected = say(answer);
         }
         let now = agent.clock.now();
-        if now.since(heard_at) >= patience {
+        if now.since(received_at) >= patience {
             let patience = h2lab_base::units::format_duration(patience);
             say(FromAgent::Refused { why: format!("nothing was heard of the driver for {patience}") });
             break;
         }
-        if is_heard && now.since(told_at) >= PERIOD {
-            told_at = now;
-            is_heard = agent.progress(now).is_none_or(&mut *say);
+        if is_connected && now.since(reported_at) >= PERIOD {
+            reported_at = now;
+            is_connected = agent.progress(now).is_none_or(&mut *say);
         }
     }
     agent.stop.store(true, Ordering::Relaxed);
@@ -99,11 +99,13 @@ impl Agent {
     /// What there is to answer.
     fn handle(&mut self, event: Event) -> Option<FromAgent> {
         match event {
-            Event::Told(ToAgent::Ping { number }) => Some(FromAgent::Pong { number, at: self.clock.now() }),
-            Event::Told(ToAgent::Serve(task)) => self.serve(&task),
-            Event::Told(ToAgent::Plan(tasks)) => Some(self.plan(tasks)),
-            Event::Told(ToAgent::StartAt { at }) => self.start(at),
-            Event::Told(ToAgent::Stop) => {
+            Event::Message(ToAgent::Ping { number }) => {
+                Some(FromAgent::Pong { number, at: self.clock.now() })
+            }
+            Event::Message(ToAgent::Serve(task)) => self.serve(&task),
+            Event::Message(ToAgent::FleetPlan(tasks)) => Some(self.plan(tasks)),
+            Event::Message(ToAgent::StartAt { at }) => self.start(at),
+            Event::Message(ToAgent::Stop) => {
                 self.stop.store(true, Ordering::Relaxed);
                 None
             }
@@ -178,7 +180,7 @@ mod tests {
         let (sender, events) = channel();
         let own = sender.clone();
         for number in 0..3 {
-            sender.send(Event::Told(ToAgent::Ping { number })).unwrap();
+            sender.send(Event::Message(ToAgent::Ping { number })).unwrap();
         }
         let mut said = Vec::new();
         // Its input stays open, as that of a child of an sshd that has not noticed.

@@ -11,7 +11,7 @@ pub type Summarize = fn(&BulkRecord) -> PairFigures;
 #[derive(Debug)]
 pub enum Event {
     /// It is told something.
-    Told(ToAgent),
+    Message(ToAgent),
     /// Nothing will be told any more; with the reason if that is not an orderly end.
     End(Option<String>),
     /// Its server has gone so far.

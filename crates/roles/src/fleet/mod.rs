@@ -1,16 +1,16 @@
 //! Bulk transfers among several machines: agents that fetch and serve, what carries their messages, and the driver.
 //!
-//! What is decided is decided by [`h2lab_model::fleet`]. Here an [`agent`] does what its messages say, a [`carrier`]
+//! What is decided is decided by [`h2lab_model::fleet`]. Here an [`agent`] does what its messages say, a [`agent_transport`]
 //! brings them to one in this process or in another one (in a network namespace of this machine, or behind ssh), where
-//! [`stdio`] reads and writes them, and [`drive`] stands between carriers and the conductor.
+//! [`stdio`] reads and writes them, and [`drive`] stands between agent transports and the coordinator.
 
 pub mod agent;
-pub mod carrier;
+pub mod agent_transport;
 mod drive;
 pub mod event;
 mod fetch;
 mod serve;
 pub mod stdio;
 
-pub use carrier::Way;
+pub use agent_transport::TransportKind;
 pub use drive::{DriveError, drive};

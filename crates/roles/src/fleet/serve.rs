@@ -15,7 +15,7 @@ use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 
 /// Serves until `stop` is set; tells `events` where it listens, and in the end what that took; or why it does not, or no longer.
-/// `cpu` tells how much CPU the calling thread has had, in nanoseconds.
+/// `cpu` says how much CPU the calling thread has had, in nanoseconds.
 pub(super) fn start(
     task: &ServeTask,
     events: Sender<Event>,
@@ -28,7 +28,7 @@ pub(super) fn start(
         let mut before = 0;
         let ready = &mut |sockets: &[Listening]| {
             before = cpu();
-            tell(&events, sockets.first().map(|socket| socket.address));
+            send(&events, sockets.first().map(|socket| socket.address));
         };
         let event = match origin::run(&config, &stop, ready) {
             Ok(served) => {
@@ -45,7 +45,7 @@ pub(super) fn start(
 }
 
 /// Fails only if the agent has ended.
-fn tell(events: &Sender<Event>, address: Option<SocketAddr>) {
+fn send(events: &Sender<Event>, address: Option<SocketAddr>) {
     let _ = events.send(Event::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
 }
 

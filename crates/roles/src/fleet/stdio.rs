@@ -30,7 +30,7 @@ fn listen(events: &Sender<Event>) {
     let mut input = BufReader::new(io::stdin());
     loop {
         let event = match read(&mut input) {
-            Ok(Some(message)) => Event::Told(message),
+            Ok(Some(message)) => Event::Message(message),
             Ok(None) => Event::End(None),
             Err(error) => Event::End(Some(error.to_string())),
         };

@@ -307,7 +307,7 @@ impl<'a> Connections<'a> {
         self.look_from = 0;
     }
 
-    /// The cell is cut at `now`: what the connections carry is told as unfinished, and they stay open.
+    /// The cell is cut at `now`: what the connections carry is reported as unfinished, and they stay open.
     pub fn cut(&mut self, now: Time, requests: &mut Requests) {
         self.slots.sessions().for_each(|(_, session, _)| session.cut(now, requests));
         self.sample_tcp(now);

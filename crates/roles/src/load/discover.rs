@@ -60,7 +60,7 @@ impl fmt::Display for Discovery {
 
 /// Tries each protocol that the scheme allows with the work of `spec`, whose protocol is replaced.
 ///
-/// HTTP/3 is tried only if it is asked for: nothing but waiting tells that a server does not have it.
+/// HTTP/3 is tried only if it is asked for: nothing but waiting says that a server does not have it.
 ///
 /// Some servers answer clear text on a TLS port with a proper 400 in clear text. It must not pass for a service that
 /// speaks HTTP/1.1, so a 400 is followed by a look whether the port speaks TLS.

@@ -18,8 +18,8 @@ use super::threads::{Part, Team};
 use super::{Listener, LoadError, LoadSpec, Progress, Recent, Watching};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target, Watch};
-use h2lab_net::alarm::Alarm;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::precise_wakeup::PreciseWakeup;
 use h2lab_net::resources::{Memory, stolen_ns};
 
 /// Between looking at `TCP_INFO`, at the stop flag and, every tenth time, at the progress.
@@ -218,15 +218,15 @@ impl<'a> Driver<'a> {
         let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.seed, number, of);
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
         let is_closed = matches!(work.arrival, Arrival::Closed { .. });
-        let is_sharp = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
-        let mut alarm = is_sharp.then(|| Alarm::new(ONE_LATE_IN, LONGEST_SPIN));
+        let is_precise = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
+        let mut precise_wakeup = is_precise.then(|| PreciseWakeup::new(ONE_LATE_IN, LONGEST_SPIN));
         let (cpu_before, stolen_before) = (thread_cpu_ns(), stolen_ns());
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
             // For requests that are due, not for ticks.
-            let alarm = alarm.as_mut().filter(|_| schedule.next_at() <= wake);
-            let woken = self.connections.slots.wait(wake, alarm)?;
+            let precise_wakeup = precise_wakeup.as_mut().filter(|_| schedule.next_at() <= wake);
+            let woken = self.connections.slots.wait(wake, precise_wakeup)?;
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
             // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.
             let now = loop {
@@ -265,7 +265,7 @@ impl<'a> Driver<'a> {
             // Not before it is known that there is work for them.
             self.connections.dial_wanted(now, &mut self.requests);
         }
-        self.generator.awake_ns = alarm.map_or(0, |alarm| nanos(alarm.awake()));
+        self.generator.awake_ns = precise_wakeup.map_or(0, |precise_wakeup| nanos(precise_wakeup.awake()));
         self.generator.stolen_ns = stolen_ns().saturating_sub(stolen_before);
         self.cut(thread_cpu_ns() - cpu_before);
         Ok(())
@@ -357,7 +357,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Ends the cell now: books what is unfinished.
+    /// Ends the cell now: records what is unfinished.
     fn cut(&mut self, cpu_ns: u64) {
         let now = self.clock.now();
         self.generator.cpu_ns = cpu_ns;

@@ -172,7 +172,7 @@ pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<F
 }
 
 /// As [`run`], with somebody who is told of each request as it ends.
-pub fn run_told(
+pub fn run_observed(
     spec: &LoadSpec<'_>,
     listener: Option<&Arc<dyn Listener>>,
     progress: &mut dyn FnMut(&Progress),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Time, nanos};
-use h2lab_model::record::histogram::{Histogram, Meter};
+use h2lab_model::record::histogram::{DurationMeter, Histogram};
 use h2lab_model::record::tally;
 use h2lab_model::record::tally::Tallier;
 use h2lab_model::record::{Level, Sample, Tally};
@@ -52,7 +52,7 @@ pub(super) struct Recorder {
     untallied: usize,
     tail: TailSample,
     /// Response times of successes since the last look, below [`Level::Full`].
-    recent: Meter,
+    recent: DurationMeter,
     /// Samples before this one have been looked at.
     looked_at: usize,
     /// Slow requests that were not kept, since enough were.
@@ -123,7 +123,7 @@ impl Recorder {
             tallier: None,
             untallied: 0,
             tail: TailSample::new(recording.seed),
-            recent: Meter::default(),
+            recent: DurationMeter::default(),
             looked_at: 0,
             not_kept: 0,
             went_over: None,

@@ -89,7 +89,7 @@ pub(super) struct Expectation {
     pub part: (u32, u32),
     /// After what time a request is given up.
     pub timeout: Duration,
-    /// As what it is booked then.
+    /// As what it is recorded then.
     pub given_up: Outcome,
     /// How often a request may be sent again that was certainly not processed; with 0 nothing is sent again, ever.
     pub replays: u8,
@@ -181,7 +181,7 @@ impl Requests {
         }
     }
 
-    /// As what a request is booked that is given up.
+    /// As what a request is recorded that is given up.
     pub const fn given_up(&self) -> Outcome {
         self.given_up
     }
@@ -260,7 +260,7 @@ impl Requests {
     }
 
     /// A request that has timed out at `now` and must be cancelled on its connection and stream; those that wait for a
-    /// connection are booked right here.
+    /// connection are recorded right here.
     pub fn next_expired(&mut self, now: Time) -> Option<Expired> {
         while self.next_timeout() <= now {
             let request = self.oldest;
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cut_books_what_waits_as_unfinished_with_its_age() {
+    fn the_cut_records_what_waits_as_unfinished_with_its_age() {
         let mut requests = requests(false);
         requests.add(at(100), true, at(100));
         assert_eq!(requests.cut(at(400)), 1);

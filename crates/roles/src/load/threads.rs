@@ -102,9 +102,9 @@ impl Team {
 }
 
 /// Fails the team unless it is told that all is well: on a panic of its thread too.
-struct Alarm<'a>(Option<&'a Team>);
+struct FailOnPanic<'a>(Option<&'a Team>);
 
-impl Drop for Alarm<'_> {
+impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if let Some(team) = self.0 {
             team.fail();
@@ -197,7 +197,7 @@ fn parts(
             .map(|number| {
                 let (part, sender) = (Part { number, of, team: Some(&team) }, sender.clone());
                 scope.spawn(move || {
-                    let mut alarm = Alarm(part.team);
+                    let mut guard = FailOnPanic(part.team);
                     if let Some(begin) = spec.on_thread {
                         begin();
                     }
@@ -207,7 +207,7 @@ fn parts(
                         let _ = sender.send((number, *now));
                     });
                     if result.is_ok() {
-                        alarm.0 = None;
+                        guard.0 = None;
                     }
                     result
                 })
@@ -395,11 +395,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn going_over_to_a_tail_is_told_with_the_figures_of_the_first_thread_that_did() {
+    fn going_over_to_a_tail_is_reported_with_the_figures_of_the_first_thread_that_did() {
         assert_eq!(went_over(&[None, None]), None);
-        let told =
+        let reported =
             went_over(&[Some((Duration::from_secs(9), 10)), None, Some((Duration::from_secs(4), 400_000))]);
-        let told = told.expect("two went over");
+        let reported = reported.expect("two went over");
         for words in [
             "from full to tail",
             "after 4s",
@@ -408,7 +408,7 @@ mod tests {
             "above 50000/s",
             "--record full",
         ] {
-            assert!(told.contains(words), "{words}: {told}");
+            assert!(reported.contains(words), "{words}: {reported}");
         }
     }
 
@@ -488,7 +488,7 @@ mod tests {
         let team = Team::new(3);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| team.meet(Clock::start()));
-            drop(Alarm(Some(&team)));
+            drop(FailOnPanic(Some(&team)));
             waiting.join().unwrap();
         });
         assert!(team.has_failed());
@@ -515,8 +515,8 @@ mod tests {
             sender.send((number, update)).unwrap();
         }
         drop(sender);
-        let mut told = Vec::new();
-        report(&updates, 2, &mut |progress| told.push(progress.succeeded));
-        assert_eq!(told, [5, 12, 29]);
+        let mut reported = Vec::new();
+        report(&updates, 2, &mut |progress| reported.push(progress.succeeded));
+        assert_eq!(reported, [5, 12, 29]);
     }
 }

@@ -32,7 +32,7 @@ impl Uploads {
         let mut inner = lock(&self.inner);
         let tag = match &offer.tag {
             Some(tag) => tag.clone(),
-            // Parts without a name are told apart by nothing but the length of their whole.
+            // Parts without a name are distinguished by nothing but the length of their whole.
             None if !offer.is_whole() => "\"\"".to_owned(),
             None => {
                 inner.nameless += 1;

@@ -14,7 +14,7 @@ use super::digests::{Content, Digests};
 use super::folder::{Folder, FolderError, Found};
 use super::log::Log;
 use super::offer::Offer;
-use super::plan::{Answering, Plan};
+use super::plan::{Answering, ResponsePlan};
 use super::range::{Selection, Validators, select};
 use super::refusal::Refusal;
 use super::uploads::{Destination, Uploads};
@@ -89,21 +89,21 @@ impl Bulk {
     }
 
     /// What a request is answered.
-    pub fn route(&self, now: Time, head: &RequestHead<'_>) -> Plan {
+    pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         let (plan, bytes) = self.answer(now, head);
         if let Some(log) = self.log.as_ref().filter(|_| plan.receipt.is_none()) {
             let text = String::from_utf8_lossy;
             let bytes = bytes.map_or_else(String::new, |bytes| format!(" {}-{}", bytes.start, bytes.end));
             let (method, path) = (text(head.method), text(head.path));
-            log.tell(&format!("{} {method} {path}{bytes}", plan.status));
+            log.write_out(&format!("{} {method} {path}{bytes}", plan.status));
         }
         plan
     }
 
-    fn answer(&self, now: Time, head: &RequestHead<'_>) -> (Plan, Option<Range<u64>>) {
+    fn answer(&self, now: Time, head: &RequestHead<'_>) -> (ResponsePlan, Option<Range<u64>>) {
         let tag = upload::tag(head.fields).filter(|_| head.method == b"HEAD");
         match (head.method, &self.uploads, tag) {
-            (b"HEAD", Some(uploads), Some(tag)) => (self.told(now, uploads, head, tag), None),
+            (b"HEAD", Some(uploads), Some(tag)) => (self.describe(now, uploads, head, tag), None),
             (b"GET" | b"HEAD", ..) => match self.find(head.path) {
                 Ok(resource) => self.send(now, head, resource),
                 Err(error) => (Refusal::from(error).plan(now), None),
@@ -111,17 +111,17 @@ impl Bulk {
             (b"PUT", Some(uploads), _) => (self.take(now, uploads, head), None),
             (_, uploads, _) => {
                 let allowed = if uploads.is_some() { "GET, HEAD, PUT" } else { "GET, HEAD" };
-                let plan = Plan::text(now, 405, format!("this server has files: {allowed}\n"));
-                (Plan { is_final: true, ..plan.with("allow", allowed) }, None)
+                let plan = ResponsePlan::text(now, 405, format!("this server has files: {allowed}\n"));
+                (ResponsePlan { is_final: true, ..plan.with("allow", allowed) }, None)
             }
         }
     }
 
     /// What is here of an upload.
-    fn told(&self, now: Time, uploads: &Uploads, head: &RequestHead<'_>, tag: &str) -> Plan {
+    fn describe(&self, now: Time, uploads: &Uploads, head: &RequestHead<'_>, tag: &str) -> ResponsePlan {
         match self.destination(head.path) {
             Ok(destination) => {
-                let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
+                let plan = ResponsePlan::at_once(now, 204, "text/plain", Body::filler(0));
                 let fields = upload::to_fields(&uploads.held(&destination, tag));
                 fields.into_iter().fold(plan, |plan, (name, value)| plan.with(name, value))
             }
@@ -130,15 +130,15 @@ impl Bulk {
     }
 
     /// Takes what a PUT brings.
-    fn take(&self, now: Time, uploads: &Arc<Uploads>, head: &RequestHead<'_>) -> Plan {
+    fn take(&self, now: Time, uploads: &Arc<Uploads>, head: &RequestHead<'_>) -> ResponsePlan {
         let receipt =
             Offer::of(head.fields).and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
         match receipt {
             Ok(receipt) => {
                 let path = || String::from_utf8_lossy(head.path).into_owned();
                 let log = self.log.as_ref().map(|log| (Arc::clone(log), path()));
-                let plan = Plan::at_once(now, 204, "text/plain", Body::filler(0));
-                Plan { receipt: Some(Box::new(receipt.logged(log))), ..plan }
+                let plan = ResponsePlan::at_once(now, 204, "text/plain", Body::filler(0));
+                ResponsePlan { receipt: Some(Box::new(receipt.logged(log))), ..plan }
             }
             Err(refusal) => refusal.plan(now),
         }
@@ -182,7 +182,12 @@ impl Bulk {
     }
 
     /// The answer that carries `resource`, or what is wanted of it; and which bytes that is.
-    fn send(&self, now: Time, head: &RequestHead<'_>, resource: Resource) -> (Plan, Option<Range<u64>>) {
+    fn send(
+        &self,
+        now: Time,
+        head: &RequestHead<'_>,
+        resource: Resource,
+    ) -> (ResponsePlan, Option<Range<u64>>) {
         let Resource { content, length, validators } = resource;
         let is_head = head.method == b"HEAD";
         // A range is of GET alone (RFC 9110 §14.2).
@@ -191,7 +196,7 @@ impl Bulk {
             Selection::Whole => (200, 0..length),
             Selection::Part(range) => (206, range),
             Selection::Unsatisfiable => {
-                let plan = Plan::text(now, 416, "there is no such range\n");
+                let plan = ResponsePlan::text(now, 416, "there is no such range\n");
                 return (plan.with("content-range", format!("bytes */{length}")), None);
             }
         };
@@ -208,7 +213,7 @@ impl Bulk {
             Content::Filler => Body::filler_from(range.start, range.end - range.start, self.chunk),
             Content::File(file) => Body::file(file, range.start, range.end - range.start, self.chunk),
         };
-        let mut plan = Plan::at_once(now, status, "application/octet-stream", body)
+        let mut plan = ResponsePlan::at_once(now, status, "application/octet-stream", body)
             .with("accept-ranges", "bytes")
             .with("etag", validators.etag);
         if let Some(modified) = validators.modified {
@@ -222,7 +227,7 @@ impl Bulk {
     }
 }
 
-/// Whether a client says that it heeds trailers (RFC 9110 §10.1.4).
+/// Whether a client says that it honours trailers (RFC 9110 §10.1.4).
 fn takes_trailers(fields: Fields<'_>) -> bool {
     let text = fields.get("te").and_then(|field| std::str::from_utf8(field).ok()).unwrap_or_default();
     text.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
@@ -246,7 +251,7 @@ pub enum Site {
 
 impl Site {
     /// What a request is answered; `now` is when it was complete enough to be read: its head.
-    pub fn route(&self, now: Time, head: &RequestHead<'_>) -> Plan {
+    pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         match self {
             Self::Paths => super::handler::route(now, head),
             Self::Bulk(bulk) => bulk.route(now, head),
@@ -260,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    fn ask(bulk: &Bulk, method: &str, path: &str, field: Option<(&str, &str)>) -> Plan {
+    fn ask(bulk: &Bulk, method: &str, path: &str, field: Option<(&str, &str)>) -> ResponsePlan {
         let (name, value) = field.unwrap_or(("x", ""));
         let bytes = [name, value].concat();
         let span = FieldSpan { start: 0, value_start: name.len() as u32, end: bytes.len() as u32 };
@@ -275,7 +280,7 @@ mod tests {
         bulk.route(Time::ZERO, &head)
     }
 
-    fn field<'a>(plan: &'a Plan, name: &str) -> Option<&'a str> {
+    fn field<'a>(plan: &'a ResponsePlan, name: &str) -> Option<&'a str> {
         plan.fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 

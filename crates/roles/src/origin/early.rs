@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use h2lab_base::units::{Time, parse_bytes};
 
-use super::plan::{Drip, Interim, MAX_BYTES, MAX_DELAY, Moment, Plan, Push};
+use super::plan::{Drip, Interim, MAX_BYTES, MAX_DELAY, Moment, Push, ResponsePlan};
 
 /// Most interim responses, resources and trailer fields that a path may ask for.
 const MOST: u64 = 16;
@@ -59,8 +59,8 @@ pub(super) const EARLY: Unsaid = Unsaid { ms: 80, at: "0", push: "no", bytes: 0,
 /// `/push`.
 pub(super) const PUSH: Unsaid = Unsaid { ms: 0, at: "none", push: "request", bytes: 1024, count: "count" };
 
-/// What the query asks for, if it makes sense. What would do nothing is told in the answer.
-pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> Option<Plan> {
+/// What the query asks for, if it makes sense. What would do nothing is described in the answer.
+pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> Option<ResponsePlan> {
     let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let number = |name, or| value(name).map_or(Some(or), |text| text.parse::<u64>().ok());
     let after = |ms: u64| now + Duration::from_millis(ms).min(MAX_DELAY);
@@ -89,13 +89,13 @@ pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> 
     let ms = number("ms", unsaid.ms)?;
     if let Some((at, _)) = interim.back().filter(|(at, _)| *at > ms) {
         let text = format!("at={at}: the response goes at ms={ms}, and no interim response after it\n");
-        return Some(Plan::text(now, 400, text));
+        return Some(ResponsePlan::text(now, 400, text));
     }
     if moment == Some(Moment::Interim) && interim.is_empty() {
         let text = "push=interim: there is no interim response to promise with; say at=0, or push=request\n";
-        return Some(Plan::text(now, 400, text));
+        return Some(ResponsePlan::text(now, 400, text));
     }
-    let mut plan = Plan::filler(now, bytes);
+    let mut plan = ResponsePlan::filler(now, bytes);
     plan.due = after(ms);
     plan.interim = interim
         .into_iter()
@@ -142,7 +142,7 @@ mod tests {
 
     const NOW: Time = Time::from_millis(500);
 
-    fn early(query: &str) -> Option<Plan> {
+    fn early(query: &str) -> Option<ResponsePlan> {
         plan(NOW, query, b"server", EARLY)
     }
 
@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn interim_responses_go_in_the_order_of_time_with_statuses_in_turn() {
         let plan = early("at=40,0,20&status=103,102&links=2").unwrap();
-        let told: Vec<_> = plan.interim.iter().map(|one| (one.due, one.status, one.links)).collect();
+        let declared: Vec<_> = plan.interim.iter().map(|one| (one.due, one.status, one.links)).collect();
         let at = |ms: u64| Time::from_millis(500 + ms);
-        assert_eq!(told, [(at(0), 103, 2), (at(20), 102, 2), (at(40), 103, 2)]);
+        assert_eq!(declared, [(at(0), 103, 2), (at(20), 102, 2), (at(40), 103, 2)]);
         assert!(early("at=none").unwrap().interim.is_empty());
         assert_eq!(early(&format!("at={}", ["1"; 99].join(","))).unwrap().interim.len(), 16);
     }
@@ -204,13 +204,13 @@ mod tests {
 
     #[test]
     fn what_would_do_nothing_is_refused_with_a_sentence() {
-        for (query, told) in [
+        for (query, declared) in [
             ("at=0,100&ms=80", "at=100: the response goes at ms=80"),
             ("push=interim&at=none", "push=interim: there is no interim response"),
         ] {
             let mut plan = early(query).unwrap();
             let text = String::from_utf8_lossy(plan.body.piece(1_000).unwrap()).into_owned();
-            assert!(plan.status == 400 && text.starts_with(told), "{query}: {text}");
+            assert!(plan.status == 400 && text.starts_with(declared), "{query}: {text}");
         }
         assert_eq!(early("at=0,80&ms=80").unwrap().interim.len(), 2);
     }

@@ -10,7 +10,7 @@ use h2lab_wire::{Connection, ErrorCode, Field, Fields, RequestHead, StreamId};
 use super::digests::Known;
 use super::early;
 use super::handler;
-use super::plan::{Answering, Echo, Moment, Plan};
+use super::plan::{Answering, Echo, Moment, ResponsePlan};
 use h2lab_net::storage::Body;
 
 /// How often it is looked whether a digest that is waited for is known, or an upload is finished.
@@ -27,7 +27,7 @@ const MOST_DISCARDED: u64 = 4 << 20;
 pub struct Exchange {
     /// Its stream.
     pub stream: StreamId,
-    plan: Plan,
+    plan: ResponsePlan,
     /// HEAD: the answer has no body, whatever its length says.
     is_head: bool,
     stage: Stage,
@@ -49,10 +49,10 @@ pub struct Exchange {
     piece_due: Time,
     /// Bytes of its present piece that may still go: the engine may take them in parts.
     piece_left: u64,
-    /// The engine did not take all: it tells when to go on.
+    /// The engine did not take all: it says when to go on.
     is_blocked: bool,
     /// All of the request is here.
-    is_heard: bool,
+    is_received: bool,
     /// Until when the rest of it is waited for, once it is answered.
     lingers_until: Time,
     /// Bytes of it that came for nothing.
@@ -85,7 +85,7 @@ pub enum Standing {
 
 impl Exchange {
     /// A request whose head has arrived.
-    pub fn new(stream: StreamId, mut plan: Plan, is_head: bool, is_complete: bool) -> Self {
+    pub fn new(stream: StreamId, mut plan: ResponsePlan, is_head: bool, is_complete: bool) -> Self {
         let piece_due = plan.due;
         if let Some(receipt) = plan.receipt.as_mut().filter(|_| is_complete) {
             receipt.complete();
@@ -107,7 +107,7 @@ impl Exchange {
             piece_due,
             piece_left: 0,
             is_blocked: false,
-            is_heard: is_complete,
+            is_received: is_complete,
             lingers_until: Time::NEVER,
             discarded: 0,
             promised: Vec::new(),
@@ -158,7 +158,7 @@ impl Exchange {
 
     /// All of the request is here.
     fn hear_the_end(&mut self) {
-        self.is_heard = true;
+        self.is_received = true;
         if self.stage == Stage::Receiving {
             self.stage = Stage::Received;
         }
@@ -187,7 +187,7 @@ impl Exchange {
             return self.relay(now, engine, handler_delay);
         }
         match self.answer(now, engine, handler_delay) {
-            Standing::Done if !self.is_heard => self.linger(now, engine),
+            Standing::Done if !self.is_received => self.linger(now, engine),
             standing => standing,
         }
     }
@@ -215,7 +215,7 @@ impl Exchange {
         }
         if let Some(receipt) = &mut self.plan.receipt {
             let Some(plan) = receipt.answer(now) else { return Standing::WaitsUntil(now + DIGEST_PERIOD) };
-            self.plan = Plan { alt_svc: self.plan.alt_svc, ..plan };
+            self.plan = ResponsePlan { alt_svc: self.plan.alt_svc, ..plan };
         }
         if self.stage != Stage::Answering {
             self.hint(now, engine);
@@ -371,11 +371,11 @@ impl Exchange {
         }
         let end_stream = self.is_head || (length == 0 && self.trailers.is_empty()) || !has_body;
         // In HTTP/1.1 only a body of unknown length can have trailers.
-        let tells_length = match engine {
+        let declares_length = match engine {
             Connection::H1(_) => self.trailers.is_empty() && self.awaited.is_none(),
             Connection::H2(_) | Connection::H3(_) => self.trailers.is_empty(),
         };
-        let body_length = (has_body && tells_length).then_some(length);
+        let body_length = (has_body && declares_length).then_some(length);
         engine.send_response(
             now,
             self.stream,
@@ -667,7 +667,7 @@ mod tests {
         let mut exchange = None;
         while let Some(event) = engine.poll_event(NOW) {
             if let Event::Request { stream, .. } = event {
-                exchange = Some(Exchange::new(stream, Plan::text(NOW, 403, "no\n"), false, false));
+                exchange = Some(Exchange::new(stream, ResponsePlan::text(NOW, 403, "no\n"), false, false));
             }
         }
         let mut exchange = exchange.expect("the head was read");

@@ -15,7 +15,7 @@ use h2lab_net::storage::{Sink, SinkError};
 
 /// What became of an upload.
 #[derive(Debug, Clone)]
-pub enum Verdict {
+pub enum UploadEnd {
     /// All is there, under its name.
     Stored {
         /// There was no file of this name.
@@ -31,17 +31,17 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-impl Verdict {
+impl UploadEnd {
     /// Why the sum that a later last word told is not that of what is stored, as far as that is known by the sum that was made.
-    pub fn contradicts(&self, told: &Checksum) -> Option<Refusal> {
+    pub fn contradicts(&self, declared: &Checksum) -> Option<Refusal> {
         let Self::Stored { known, .. } = self else { return None };
-        let found = known.iter().find(|found| found.algorithm() == told.algorithm())?;
-        (found != told).then(|| Refusal::mismatch("the whole", told, found.clone()))
+        let found = known.iter().find(|found| found.algorithm() == declared.algorithm())?;
+        (found != declared).then(|| Refusal::mismatch("the whole", declared, found.clone()))
     }
 }
 
 /// A verdict that is there, or will be.
-pub type Awaited = Arc<OnceLock<Verdict>>;
+pub type Awaited = Arc<OnceLock<UploadEnd>>;
 
 /// An upload of which all bytes are here.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct Task {
     /// Sums of the whole that were made as it came.
     pub made: Vec<Checksum>,
     /// What the client says.
-    pub told: Option<Checksum>,
+    pub declared: Option<Checksum>,
     /// What the client wants to know.
     pub wanted: Algorithm,
     /// Whom to tell.
@@ -120,7 +120,7 @@ impl Pool {
 }
 
 impl Finisher {
-    /// Finishes an upload; its verdict tells when that is done.
+    /// Finishes an upload; its verdict says when that is done.
     pub fn finish(&self, task: Task) {
         if task.sink.is_kept() {
             self.give(Order::Finish(Box::new(task)));
@@ -160,7 +160,7 @@ impl Drop for Finisher {
 fn work(order: Order) {
     match order {
         Order::Finish(mut task) => {
-            let verdict = task.finish().unwrap_or_else(Verdict::Refused);
+            let verdict = task.finish().unwrap_or_else(UploadEnd::Refused);
             // It is set by nobody else.
             let _ = task.verdict.set(verdict);
         }
@@ -171,19 +171,19 @@ fn work(order: Order) {
 }
 
 impl Task {
-    fn finish(&mut self) -> Result<Verdict, Refusal> {
-        let told = self.told.take();
-        if let Some(told) = &told {
-            match self.sum(told.algorithm())? {
-                Some(found) if found != *told => {
+    fn finish(&mut self) -> Result<UploadEnd, Refusal> {
+        let declared = self.declared.take();
+        if let Some(declared) = &declared {
+            match self.sum(declared.algorithm())? {
+                Some(found) if found != *declared => {
                     self.sink.throw_away();
-                    return Err(Refusal::mismatch("the whole", told, found));
+                    return Err(Refusal::mismatch("the whole", declared, found));
                 }
                 Some(_) => {}
                 None => {
                     self.sink.throw_away();
                     let words = format!(
-                        "{told} cannot be compared: nothing is kept, and it could not be made as the bytes came: Want-Repr-Digest did not name it, or they came in parts"
+                        "{declared} cannot be compared: nothing is kept, and it could not be made as the bytes came: Want-Repr-Digest did not name it, or they came in parts"
                     );
                     return Err(Refusal::new(400, words));
                 }
@@ -195,8 +195,8 @@ impl Task {
         let etag =
             self.sink.metadata().map(|of| folder::etag(of.ino(), of.len(), of.mtime(), of.mtime_nsec()));
         let mut known = std::mem::take(&mut self.made);
-        known.extend(told.into_iter().chain(sum.clone()));
-        Ok(Verdict::Stored { is_new, sum, etag, known })
+        known.extend(declared.into_iter().chain(sum.clone()));
+        Ok(UploadEnd::Stored { is_new, sum, etag, known })
     }
 
     /// The sum of the whole: as it was made, or read back.

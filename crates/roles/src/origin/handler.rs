@@ -1,4 +1,4 @@
-//! What each path answers: a pure function from a request's head to a [`Plan`].
+//! What each path answers: a pure function from a request's head to a [`ResponsePlan`].
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use h2lab_base::units::{Time, parse_bytes};
 use h2lab_wire::RequestHead;
 
 use super::early;
-use super::plan::{Drip, Echo, MAX_BYTES, MAX_DELAY, Plan, pretty};
+use super::plan::{Drip, Echo, MAX_BYTES, MAX_DELAY, ResponsePlan, pretty};
 use h2lab_net::storage::Body;
 
 /// The body of `/`.
 const INDEX_BYTES: u64 = 1024;
 
 /// What the request asks for. `now` is when it was complete enough to be read: its head.
-pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
+pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
     let Ok(target) = std::str::from_utf8(head.path) else {
-        return Plan::text(now, 400, "the path is not UTF-8\n");
+        return ResponsePlan::text(now, 400, "the path is not UTF-8\n");
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut segments = path.trim_matches('/').split('/');
@@ -27,54 +27,56 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> Plan {
         return connect(now, head, first);
     }
     let planned = match (first, argument) {
-        ("*", None) if head.method == b"OPTIONS" => Some(Plan::text(now, 200, "")),
-        ("", None) => Some(Plan::filler(now, INDEX_BYTES)),
-        ("bytes", Some(size)) => size_of(size).map(|bytes| Plan::filler(now, bytes)),
+        ("*", None) if head.method == b"OPTIONS" => Some(ResponsePlan::text(now, 200, "")),
+        ("", None) => Some(ResponsePlan::filler(now, INDEX_BYTES)),
+        ("bytes", Some(size)) => size_of(size).map(|bytes| ResponsePlan::filler(now, bytes)),
         ("delay", Some(ms)) => {
-            ms.parse().ok().map(|ms| Plan::text(now, 200, "").after(Duration::from_millis(ms)))
+            ms.parse().ok().map(|ms| ResponsePlan::text(now, 200, "").after(Duration::from_millis(ms)))
         }
         ("drip", None) => drip(now, query),
-        ("status", Some(status)) => status_of(status).map(|status| Plan::text(now, status, "")),
-        ("headers", None) => Some(Plan::at_once(now, 200, JSON, Body::bytes(pretty(&describe(head))))),
-        ("anything", None) => {
-            Some(Plan::at_once(now, 200, JSON, Body::filler(0)).echoing(Echo::Described(describe(head))))
+        ("status", Some(status)) => status_of(status).map(|status| ResponsePlan::text(now, status, "")),
+        ("headers", None) => {
+            Some(ResponsePlan::at_once(now, 200, JSON, Body::bytes(pretty(&describe(head)))))
         }
-        ("echo", None) => Some(Plan::filler(now, 0).echoing(Echo::Same)),
+        ("anything", None) => Some(
+            ResponsePlan::at_once(now, 200, JSON, Body::filler(0)).echoing(Echo::Described(describe(head))),
+        ),
+        ("echo", None) => Some(ResponsePlan::filler(now, 0).echoing(Echo::Same)),
         ("stream", Some(lines)) => lines.parse().ok().filter(|n| *n <= 100_000).map(|n| lines_of(now, n)),
         ("early", None) => early::plan(now, query, head.authority, early::EARLY),
         ("push", None) => early::plan(now, query, head.authority, early::PUSH),
         ("stall", None) => Some(stall(now, query)),
         _ => return not_found(now),
     };
-    planned.unwrap_or_else(|| Plan::text(now, 400, "the path's argument is not a number in range\n"))
+    planned.unwrap_or_else(|| ResponsePlan::text(now, 400, "the path's argument is not a number in range\n"))
 }
 
 /// A tunnel to ourselves, of whatever protocol is asked for, on the paths that send back what they get. Without a protocol
 /// CONNECT means a proxy (RFC 9110 §9.3.6), which this server is not.
-fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> Plan {
+fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> ResponsePlan {
     match first {
-        _ if head.protocol.is_empty() => Plan::text(now, 501, "this server is no proxy\n"),
-        "anything" | "echo" => Plan { tunnel: true, ..Plan::filler(now, 0) },
+        _ if head.protocol.is_empty() => ResponsePlan::text(now, 501, "this server is no proxy\n"),
+        "anything" | "echo" => ResponsePlan { tunnel: true, ..ResponsePlan::filler(now, 0) },
         _ => not_found(now),
     }
 }
 
 const JSON: &str = "application/json";
 
-fn not_found(now: Time) -> Plan {
+fn not_found(now: Time) -> ResponsePlan {
     let known = "/ /bytes/N /delay/MS /drip?bytes=&ms= /status/N /headers /anything /echo /stream/N \
                  /early?ms=&at=&status=&links=&on=&push=&bytes=&body=&trailers= /push?count= /stall?every=&ms=&at=";
-    Plan::text(now, 404, format!("no such path; there are {known}\n"))
+    ResponsePlan::text(now, 404, format!("no such path; there are {known}\n"))
 }
 
 /// What is answered to a request whose body is too large to be sent back.
-pub fn too_large(now: Time) -> Plan {
-    Plan::text(now, 413, "this server holds no more than 16 MiB for a connection\n")
+pub fn too_large(now: Time) -> ResponsePlan {
+    ResponsePlan::text(now, 413, "this server holds no more than 16 MiB for a connection\n")
 }
 
 /// What is answered when a connection asks for more at a time than is held for it.
-pub fn too_much(now: Time) -> Plan {
-    Plan::at_once(now, 503, "text/plain; charset=utf-8", Body::filler(0))
+pub fn too_much(now: Time) -> ResponsePlan {
+    ResponsePlan::at_once(now, 503, "text/plain; charset=utf-8", Body::filler(0))
 }
 
 /// `10`, `64k`, `1M`, `2G`.
@@ -92,14 +94,17 @@ fn number(query: &str, name: &str) -> Option<u64> {
 }
 
 /// `bytes` in ten pieces, or as many as there are bytes for: the last one leaves `ms` after the head.
-fn drip(now: Time, query: &str) -> Option<Plan> {
+fn drip(now: Time, query: &str) -> Option<ResponsePlan> {
     const PIECES: u64 = 10;
     let bytes =
         query.split('&').find_map(|pair| pair.strip_prefix("bytes=")).map_or(Some(INDEX_BYTES), size_of)?;
     let whole = Duration::from_millis(number(query, "ms").unwrap_or(1000)).min(MAX_DELAY);
     let piece = bytes.div_ceil(PIECES).max(1);
     let pieces = bytes.div_ceil(piece).max(1) as u32; // at most ten
-    Some(Plan { drip: Some(Drip { piece, every: whole / pieces }), ..Plan::filler(now, bytes) })
+    Some(ResponsePlan {
+        drip: Some(Drip { piece, every: whole / pieces }),
+        ..ResponsePlan::filler(now, bytes)
+    })
 }
 
 /// Once per `every` milliseconds the whole server seems to stand still for `ms`: what is asked then is answered at the
@@ -107,18 +112,18 @@ fn drip(now: Time, query: &str) -> Option<Plan> {
 ///
 /// Pauses begin `at` milliseconds after the server's start and at every multiple of `every` from there: with a long `every`
 /// there is one.
-fn stall(now: Time, query: &str) -> Plan {
+fn stall(now: Time, query: &str) -> ResponsePlan {
     let every = number(query, "every").unwrap_or(1000).clamp(1, 3_600_000) * 1_000_000;
     let pause = number(query, "ms").unwrap_or(200).saturating_mul(1_000_000).min(every);
     let at = number(query, "at").unwrap_or(0).saturating_mul(1_000_000) % every;
     let phase = (now.as_nanos() % every + every - at) % every;
     let left = pause.saturating_sub(phase);
-    Plan::filler(now, INDEX_BYTES).after(Duration::from_nanos(left))
+    ResponsePlan::filler(now, INDEX_BYTES).after(Duration::from_nanos(left))
 }
 
-fn lines_of(now: Time, n: u64) -> Plan {
+fn lines_of(now: Time, n: u64) -> ResponsePlan {
     let lines: Vec<String> = (0..n).map(|k| format!("{{\"id\": {k}}}\n")).collect();
-    Plan::at_once(now, 200, JSON, Body::bytes(lines.concat().into_bytes()))
+    ResponsePlan::at_once(now, 200, JSON, Body::bytes(lines.concat().into_bytes()))
 }
 
 /// The request's head as JSON.
@@ -141,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn plan_at(now: Time, path: &str) -> Plan {
+    fn plan_at(now: Time, path: &str) -> ResponsePlan {
         let head = RequestHead {
             method: b"GET",
             scheme: b"http",
@@ -153,7 +158,7 @@ mod tests {
         route(now, &head)
     }
 
-    fn plan(path: &str) -> Plan {
+    fn plan(path: &str) -> ResponsePlan {
         plan_at(Time::from_millis(500), path)
     }
 

@@ -18,7 +18,7 @@ pub struct Log {
 
 impl Log {
     /// Writes a line. Whether anybody reads it is no matter of the clients: what is not taken at once is lost, and counted.
-    pub fn tell(&self, line: &str) {
+    pub fn write_out(&self, line: &str) {
         let lost = self.lost.load(Ordering::Relaxed);
         let before = if lost > 0 { format!("({lost} lines were not read)\n") } else { String::new() };
         if write_if_taken(io::stderr(), &format!("{before}{line}")) {

@@ -226,7 +226,7 @@ pub enum OriginError {
     Io(#[from] io::Error),
 }
 
-/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then; tells what that was.
+/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then; says what that was.
 /// `ready` is told every socket once it listens.
 pub fn run(
     config: &OriginConfig,
@@ -366,7 +366,7 @@ impl<'a> Server<'a> {
             && self.reactor.submit_stream(self.token(slot), tcp).is_ok()
         {
             let alt_svc = self.listeners.alt_svc(listener);
-            self.seat(slot, transport, alt_svc);
+            self.occupy(slot, transport, alt_svc);
         } else {
             self.free.push(slot);
         }
@@ -380,7 +380,7 @@ impl<'a> Server<'a> {
     }
 
     /// A new connection.
-    fn seat(&mut self, slot: usize, transport: Transport, alt_svc: Option<u16>) {
+    fn occupy(&mut self, slot: usize, transport: Transport, alt_svc: Option<u16>) {
         let now = self.clock.now();
         let session = Session::new(transport, self.config, self.budget.share(), alt_svc, now);
         self.sessions[slot] = Some(Box::new(session));
@@ -441,7 +441,7 @@ impl<'a> Server<'a> {
         let quic = endpoint.accept(incoming, &engine, self.config.h3.unwrap_or_default(), now)?;
         let slot = self.free_slot();
         self.quic.insert((listener, quic.number()), slot);
-        self.seat(slot, Transport::Quic(Box::new(quic)), None);
+        self.occupy(slot, Transport::Quic(Box::new(quic)), None);
         Some(slot)
     }
 

@@ -24,12 +24,12 @@ pub struct Offer {
     /// With what the client wants the whole to be summed, and told.
     pub wanted: Algorithm,
     /// The sums that the client tells.
-    pub told: Told,
+    pub declared: DeclaredSums,
 }
 
 /// The sums that a client tells, in a head or in trailers (RFC 9530).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct DeclaredSums {
     /// Of the whole.
     pub whole: Option<Checksum>,
     /// Of what this request carries.
@@ -39,7 +39,7 @@ pub struct Told {
 /// Of a field that names several sums the strongest of ours counts.
 const BY_STRENGTH: [Algorithm; 3] = [Algorithm::Sha512, Algorithm::Sha256, Algorithm::Crc32c];
 
-impl Told {
+impl DeclaredSums {
     /// What `fields` tell. A digest that cannot be read is no digest, and a wrong one must not pass for none.
     pub fn of(fields: Fields<'_>) -> Result<Self, Refusal> {
         let sum = |name: &str| -> Result<Option<Checksum>, Refusal> {
@@ -70,7 +70,7 @@ impl Offer {
         let length = number(fields, "content-length");
         let (range, of) = range(fields)?;
         let total = of.or(number(fields, LENGTH_FIELD)).or(length.filter(|_| range.is_none()));
-        let told = Told::of(fields)?;
+        let declared = DeclaredSums::of(fields)?;
         let wanted = fields.get("want-repr-digest").and_then(|field| std::str::from_utf8(field).ok());
         let offer = Self {
             tag: tag(fields).map(str::to_owned),
@@ -79,7 +79,7 @@ impl Offer {
             total,
             completes: flag(fields, COMPLETE_FIELD).unwrap_or(true),
             wanted: wanted.map_or(Algorithm::None, Algorithm::wanted),
-            told,
+            declared,
         };
         let contradicts = |length: u64| offer.until.is_some_and(|until| until - offer.from != length);
         if length.is_some_and(contradicts) {
@@ -103,8 +103,9 @@ impl Offer {
 
     /// The algorithm with which what comes is summed as it comes; `None` if nobody asks for a sum.
     pub fn algorithm(&self) -> Algorithm {
-        let told = self.told.content.as_ref().or(self.told.whole.as_ref()).map(Checksum::algorithm);
-        told.unwrap_or(self.wanted)
+        let declared =
+            self.declared.content.as_ref().or(self.declared.whole.as_ref()).map(Checksum::algorithm);
+        declared.unwrap_or(self.wanted)
     }
 }
 
@@ -168,9 +169,9 @@ pub(super) mod tests {
 
     #[test]
     fn of_several_sums_the_strongest_counts_and_unknown_ones_are_passed_over() {
-        let told = |field: &str| Fields::of(&[("repr-digest", field)], Told::of).unwrap().whole;
+        let declared = |field: &str| Fields::of(&[("repr-digest", field)], DeclaredSums::of).unwrap().whole;
         let sha = "sha-256=:RBNvo1WzZ4oRRq0W9+hknpT7T8If536DEMBg9hyq/4o=:";
-        assert_eq!(told(&format!("crc32c=:AAAAAA==:, {sha}")).unwrap().algorithm(), Algorithm::Sha256);
-        assert_eq!(told("md5=:1B2M2Y8AsgTpgAmY7PhCfg==:"), None);
+        assert_eq!(declared(&format!("crc32c=:AAAAAA==:, {sha}")).unwrap().algorithm(), Algorithm::Sha256);
+        assert_eq!(declared("md5=:1B2M2Y8AsgTpgAmY7PhCfg==:"), None);
     }
 }

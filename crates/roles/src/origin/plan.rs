@@ -16,7 +16,7 @@ pub(super) const MAX_DELAY: Duration = Duration::from_secs(300);
 pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// What to answer, and when.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ResponsePlan {
     /// The UDP port on which HTTP/3 is to be had, if clients are to be told (RFC 7838).
     pub alt_svc: Option<u16>,
     /// 200 to 599.
@@ -92,7 +92,7 @@ pub struct Drip {
     pub every: Duration,
 }
 
-impl Plan {
+impl ResponsePlan {
     /// A complete answer at once.
     pub(super) fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
         Self {

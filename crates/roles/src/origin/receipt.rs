@@ -10,7 +10,7 @@ use h2lab_wire::Fields;
 
 use super::finish::{Awaited, Task, lock};
 use super::log::Log;
-use super::offer::{Offer, Told};
+use super::offer::{DeclaredSums, Offer};
 use super::refusal::Refusal;
 use super::uploads::{Key, Upload, Uploads};
 
@@ -67,7 +67,7 @@ impl Receipt {
         lock(&upload).receipts += 1;
         let is_crc = algorithm == Algorithm::Crc32c;
         // Sums of parts that do not combine say nothing of the whole: it is read back.
-        let other = !is_crc && (offer.from == 0 || offer.told.content.is_some());
+        let other = !is_crc && (offer.from == 0 || offer.declared.content.is_some());
         Self {
             uploads,
             key,
@@ -87,8 +87,8 @@ impl Receipt {
     /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way. It may tell
     /// another sum than the one before.
     pub(super) fn settled(mut self, verdict: Awaited) -> Self {
-        let told = self.offer.told.whole.take();
-        self.end = Some(End::Whole(verdict, told));
+        let declared = self.offer.declared.whole.take();
+        self.end = Some(End::Whole(verdict, declared));
         self
     }
 
@@ -158,8 +158,8 @@ impl Receipt {
 
     /// Its trailers have come: sums, perhaps, that were known only at the end.
     pub fn take_trailers(&mut self, fields: Fields<'_>) {
-        match Told::of(fields) {
-            Ok(told) => self.offer.told = told.or(std::mem::take(&mut self.offer.told)),
+        match DeclaredSums::of(fields) {
+            Ok(declared) => self.offer.declared = declared.or(std::mem::take(&mut self.offer.declared)),
             Err(refusal) => self.end = self.end.take().or(Some(End::Refused(refusal))),
         }
     }
@@ -176,9 +176,9 @@ impl Receipt {
             return Err(Refusal::new(400, "there are fewer bytes than were announced"));
         }
         self.compare_content()?;
-        self.book();
+        self.record_bytes();
         let mut upload = lock(&self.upload);
-        upload.told = self.offer.told.whole.take().or(upload.told.take());
+        upload.declared = self.offer.declared.whole.take().or(upload.declared.take());
         if !upload.is_resumable {
             upload.journal.total = self.at;
         }
@@ -201,7 +201,7 @@ impl Receipt {
             sink,
             total,
             made: crc.into_iter().chain(other).collect(),
-            told: upload.told.take(),
+            declared: upload.declared.take(),
             wanted: self.offer.wanted,
             verdict: Arc::clone(&verdict),
         };
@@ -212,16 +212,16 @@ impl Receipt {
 
     /// Compares the sum of this request's content with what was told; a wrong part is as if it had not come.
     fn compare_content(&mut self) -> Result<(), Refusal> {
-        let Some(told) = self.offer.told.content.take() else { return Ok(()) };
+        let Some(declared) = self.offer.declared.content.take() else { return Ok(()) };
         let made = [&self.crc, &self.other].into_iter().flatten().filter_map(Digest::checksum);
-        let found = made.into_iter().find(|made| made.algorithm() == told.algorithm());
+        let found = made.into_iter().find(|made| made.algorithm() == declared.algorithm());
         let refusal = match found {
-            Some(found) if found == told => return Ok(()),
-            Some(found) => Refusal::mismatch("this content", &told, found),
+            Some(found) if found == declared => return Ok(()),
+            Some(found) => Refusal::mismatch("this content", &declared, found),
             None => {
                 let words = format!(
                     "Content-Digest {} cannot be compared: name it before the content",
-                    told.algorithm()
+                    declared.algorithm()
                 );
                 Refusal::new(400, words)
             }
@@ -232,8 +232,8 @@ impl Receipt {
         Err(refusal)
     }
 
-    /// Books the sum of what has come.
-    fn book(&mut self) {
+    /// Records the sum of what has come.
+    fn record_bytes(&mut self) {
         let sum = self.crc.take().and_then(|sum| sum.checksum());
         if let Some(crc) = sum.and_then(|sum| sum.bytes().try_into().ok()) {
             lock(&self.upload).sums.add(self.arrived(), u32::from_be_bytes(crc));
@@ -249,10 +249,10 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         // What came before a break is good, and is gone on with.
-        self.book();
+        self.record_bytes();
         self.uploads.rest(&self.key, &self.upload);
         if let Some((log, path)) = &self.log {
-            log.tell(&format!("{} PUT {path} {}-{}", self.status, self.offer.from, self.at));
+            log.write_out(&format!("{} PUT {path} {}-{}", self.status, self.offer.from, self.at));
         }
     }
 }

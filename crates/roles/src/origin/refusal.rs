@@ -22,9 +22,11 @@ impl Refusal {
     }
 
     /// What arrived, whose sum is `found`, is not what was told.
-    pub fn mismatch(what: &str, told: &Checksum, found: Checksum) -> Self {
-        let words =
-            format!("the checksum of {what} is wrong: {told} was told, and what arrived has {}", found.hex());
+    pub fn mismatch(what: &str, declared: &Checksum, found: Checksum) -> Self {
+        let words = format!(
+            "the checksum of {what} is wrong: {declared} was told, and what arrived has {}",
+            found.hex()
+        );
         Self { found: Some(found), ..Self::new(400, words) }
     }
 }

@@ -43,7 +43,7 @@ enum Phase {
 )]
 pub struct Session {
     transport: Transport,
-    /// `None` until its first bytes, or ALPN, tell which protocol it is.
+    /// `None` until its first bytes, or ALPN, say which protocol it is.
     engine: Option<Connection>,
     /// First bytes of a connection in clear.
     first_bytes: Vec<u8>,
@@ -211,13 +211,13 @@ impl Session {
     ) -> Result<(), TransportError> {
         self.receive(clock, config, hangup)?;
         let now = clock.now();
-        self.heed_progress(now);
+        self.note_progress(now);
         self.go_on(now, config)
     }
 
     /// The last word over QUIC may be megabytes, on a path for which they are many: whoever goes on acknowledging them is
     /// waited for. TCP's kernel does so by itself.
-    fn heed_progress(&mut self, now: Time) {
+    fn note_progress(&mut self, now: Time) {
         let Some(quic) = self.transport.quic().filter(|quic| self.closed && quic.is_closing()) else {
             return;
         };
@@ -227,7 +227,7 @@ impl Session {
         }
     }
 
-    /// From now on windows may have so many bytes. What that lets the client send is told with the next writing, at once.
+    /// From now on windows may have so many bytes. What that lets the client send is reported with the next writing, at once.
     pub fn limit_windows(&mut self, now: Time, config: &OriginConfig, bytes: u32) {
         self.window_limit = bytes;
         if let Some(engine) = &mut self.engine {
@@ -252,7 +252,7 @@ impl Session {
     }
 
     fn conclude(&mut self, result: &Result<(), TransportError>) {
-        // A client that breaks its connection is its own affair: the generator at the other end books it.
+        // A client that breaks its connection is its own affair: the generator at the other end records it.
         if result.is_err() {
             self.phase = Phase::Over;
         }
@@ -266,7 +266,7 @@ impl Session {
         let mut turn = 0;
         self.hangup |= hangup;
         self.unread = false;
-        while self.phase == Phase::Serving && !self.eof && !self.has_heard_enough() {
+        while self.phase == Phase::Serving && !self.eof && !self.has_received_enough() {
             let may_receive = |engine: &Connection| self.transport.may_receive(engine);
             if turn > TURN || !self.engine.as_ref().is_none_or(may_receive) {
                 self.unread = true;
@@ -310,7 +310,7 @@ impl Session {
     }
 
     /// Whether all is said and nothing that may come matters, as it does to QUIC as long as not all has arrived.
-    fn has_heard_enough(&self) -> bool {
+    fn has_received_enough(&self) -> bool {
         self.closed && !self.transport.quic().is_some_and(QuicSession::is_closing)
     }
 
@@ -413,8 +413,8 @@ impl Session {
                 _ => {}
             }
         }
-        if let (Some(tell), Some(exceeded)) = (config.on_exceeded, exceeded) {
-            tell(&exceeded, engine.held_bytes());
+        if let (Some(notify), Some(exceeded)) = (config.on_exceeded, exceeded) {
+            notify(&exceeded, engine.held_bytes());
         }
         for stream in continues {
             engine.send_interim(now, stream, 100, &[]);
@@ -457,7 +457,7 @@ impl Session {
             let stirred = self.take_events(now, config);
             // With the end that was just heard of QUIC has still to be told to close, which it does when all has arrived.
             let is_silent = self.engine.as_mut().is_none_or(|engine| !engine.has_output(now));
-            if !self.blocked && is_silent && self.has_heard_enough() {
+            if !self.blocked && is_silent && self.has_received_enough() {
                 return self.linger(now);
             }
             let more = stirred || !is_silent;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use h2lab_base::units::Time;
 use h2lab_transfer::{Checksum, Extents, Journal, Sums, Validator};
 
-use super::finish::{Awaited, Finisher, Task, Verdict, lock};
+use super::finish::{Awaited, Finisher, Task, UploadEnd, lock};
 use super::folder;
 use super::offer::Offer;
 use super::refusal::Refusal;
@@ -52,7 +52,7 @@ pub(super) struct Upload {
     /// The sums of parts, as far as they were made.
     pub sums: Sums,
     /// What the client says the sum of the whole is.
-    pub told: Option<Checksum>,
+    pub declared: Option<Checksum>,
     /// Requests that are under way for it.
     pub receipts: u32,
     /// When its journal was last asked to be written.
@@ -104,11 +104,11 @@ impl Inner {
         let key = destination.key(tag);
         let known = self.complete.iter().rev().find(|known| known.key == key)?;
         let is_there = match (known.verdict.get(), destination) {
-            (Some(Verdict::Refused(_)), _) => false,
-            (Some(Verdict::Stored { etag, .. }), Destination::File(names, _)) => {
+            (Some(UploadEnd::Refused(_)), _) => false,
+            (Some(UploadEnd::Stored { etag, .. }), Destination::File(names, _)) => {
                 names.stat().ok().flatten().map(|stat| folder::etag_of(&stat)) == *etag
             }
-            (Some(Verdict::Stored { .. }), Destination::Nowhere(_)) | (None, _) => true,
+            (Some(UploadEnd::Stored { .. }), Destination::Nowhere(_)) | (None, _) => true,
         };
         let is_its = || lock(&known.upload).journal.validator.if_range() == tag;
         (is_there && is_its()).then_some(known)
@@ -242,8 +242,8 @@ pub(super) fn open(offer: &Offer, tag: String, destination: Destination) -> Resu
         let _ = sink.keep(&journal);
         return Err(error.into());
     }
-    let (sums, told) = (Sums::default(), None);
-    Ok(Upload { sink: Some(sink), journal, is_resumable, sums, told, receipts: 0, saved_at: Time::ZERO })
+    let (sums, declared) = (Sums::default(), None);
+    Ok(Upload { sink: Some(sink), journal, is_resumable, sums, declared, receipts: 0, saved_at: Time::ZERO })
 }
 
 #[cfg(test)]
@@ -254,7 +254,7 @@ mod tests {
     use h2lab_transfer::{Algorithm, Digest};
     use tempfile::TempDir;
 
-    use super::super::plan::Plan;
+    use super::super::plan::ResponsePlan;
     use h2lab_wire::Fields;
 
     use super::super::offer::tests::offer;
@@ -284,7 +284,7 @@ mod tests {
         }
 
         /// What a request with these fields and this body is answered.
-        fn put(&self, fields: &[(&str, &str)], body: &[u8]) -> Plan {
+        fn put(&self, fields: &[(&str, &str)], body: &[u8]) -> ResponsePlan {
             match self.begin(fields) {
                 Ok(mut receipt) => {
                     receipt.take(body);
@@ -296,7 +296,7 @@ mod tests {
         }
 
         /// Bytes `from..until` of [`CONTENT`], as a part.
-        fn part(&self, from: usize, until: usize) -> Plan {
+        fn part(&self, from: usize, until: usize) -> ResponsePlan {
             let range = format!("bytes {from}-{}/10", until - 1);
             let fields = [(TAG, "\"t\""), ("content-range", range.as_str()), ("upload-complete", "?0")];
             self.put(&fields, &CONTENT[from..until])
@@ -318,7 +318,7 @@ mod tests {
     const TAG: &str = h2lab_transfer::upload::TAG_FIELD;
     const LAST_WORD: (&str, &str) = ("content-range", "bytes */10");
 
-    fn answer(receipt: &mut Receipt) -> Plan {
+    fn answer(receipt: &mut Receipt) -> ResponsePlan {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(plan) = receipt.answer(Time::ZERO) {

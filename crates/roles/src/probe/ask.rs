@@ -12,9 +12,9 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::detail::printable;
 use h2lab_wire::{Error, ErrorCode, Field, Fields, ResponseHead, StreamId};
 
-use super::tape::Tape;
+use super::transcript::Transcript;
 use super::{ProbeError, Prober};
-use crate::client::{Change, ConnectError, End, Exchange, Fate, Outgoing, Sight, Slots, Watch};
+use crate::client::{Change, ConnectError, End, Exchange, Fate, Outgoing, Slots, Watch, WatchEvent};
 use h2lab_net::clock::Clock;
 use h2lab_net::transport::Crossing;
 
@@ -63,16 +63,16 @@ impl Question {
 /// an error.
 pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer, ProbeError> {
     prober.take_request()?;
-    let mut tape = Tape::new(prober.now());
+    let mut transcript = Transcript::new(prober.now());
     if protocol.is_multiplexed() && !protocol.is_quic() {
-        tape.reads_frames();
+        transcript.reads_frames();
     }
-    let tape = Arc::new(Mutex::new(tape));
+    let transcript = Arc::new(Mutex::new(transcript));
     let mut target = prober.target(protocol)?;
     target.engine.enable_push = question.accepts_push;
     target.tap = false;
     target.turn = 0; // the budget is looked at before each reading
-    target.watch = Some(tape.clone());
+    target.watch = Some(transcript.clone());
     prober.take_connection()?;
     let outgoing = Asked {
         question,
@@ -81,7 +81,7 @@ pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Resu
     };
     let asking = Asking {
         slots: Slots::new(target, 1, prober.clock())?,
-        heard: Heard::new(prober),
+        read: ReadOutcome::new(prober),
         prober,
         outgoing,
         stream: None,
@@ -89,15 +89,16 @@ pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Resu
         counted: (0, 0),
     };
     let mut answer = asking.run()?;
-    answer.exhibits = tape.lock().unwrap_or_else(PoisonError::into_inner).exhibits();
+    answer.items = transcript.lock().unwrap_or_else(PoisonError::into_inner).items();
     Ok(answer)
 }
 
 /// Keeps what crosses, of the one stream of TCP.
-impl Watch for Mutex<Tape> {
-    fn see(&self, at: Time, sight: Sight<'_>) {
-        if let Sight::Crossing { direction, crossing: Crossing::Bytes { stream: None, bytes, .. }, .. } =
-            sight
+impl Watch for Mutex<Transcript> {
+    fn see(&self, at: Time, event: WatchEvent<'_>) {
+        if let WatchEvent::Crossing {
+            direction, crossing: Crossing::Bytes { stream: None, bytes, .. }, ..
+        } = event
         {
             self.lock().unwrap_or_else(PoisonError::into_inner).record(at, direction, bytes);
         }
@@ -145,7 +146,7 @@ impl Outgoing for Asked<'_> {
 }
 
 /// What a session tells of the request.
-struct Heard {
+struct ReadOutcome {
     clock: Clock,
     asked_at: Time,
     answer: Answer,
@@ -155,7 +156,7 @@ struct Heard {
     fate: Option<Fate>,
 }
 
-impl Heard {
+impl ReadOutcome {
     fn new(prober: &Prober) -> Self {
         let (clock, asked_at) = (prober.clock(), prober.now());
         Self { clock, asked_at, answer: Answer::none(), is_sent: false, may_continue: false, fate: None }
@@ -191,7 +192,7 @@ impl Heard {
     }
 }
 
-impl Exchange for Heard {
+impl Exchange for ReadOutcome {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {
         self.is_sent = true;
     }
@@ -246,7 +247,7 @@ struct Asking<'a> {
     prober: &'a mut Prober,
     slots: Slots<()>,
     outgoing: Asked<'a>,
-    heard: Heard,
+    read: ReadOutcome,
     stream: Option<StreamId>,
     /// When a body that is held goes without a 100.
     body_from: Time,
@@ -268,7 +269,7 @@ impl Asking<'_> {
             if self.go_on()? {
                 break None;
             }
-            let (now, answer) = (self.prober.now(), &self.heard.answer);
+            let (now, answer) = (self.prober.now(), &self.read.answer);
             if answer.body_bytes >= self.prober.most_read || (now >= hard && answer.status > 0) {
                 break Some(Ended::Cut);
             }
@@ -294,7 +295,7 @@ impl Asking<'_> {
         self.prober.check_stop()?;
         self.slots.wait(until, None)?;
         while let Some(completion) = self.slots.next_completion() {
-            let (_, change) = self.slots.act_on(completion, &self.outgoing, &mut self.heard);
+            let (_, change) = self.slots.act_on(completion, &self.outgoing, &mut self.read);
             self.follow(change)?;
         }
         Ok(())
@@ -303,7 +304,7 @@ impl Asking<'_> {
     fn follow(&mut self, change: Change) -> Result<(), ProbeError> {
         match change {
             Change::Established(established) => {
-                self.slots.open(ONLY, *established, 1, u32::MAX, &self.outgoing, &mut self.heard);
+                self.slots.open(ONLY, *established, 1, u32::MAX, &self.outgoing, &mut self.read);
             }
             Change::Failed => {
                 if let Some(error) = self.slots.last_error.take() {
@@ -328,26 +329,26 @@ impl Asking<'_> {
     /// Begins the request, lets a body go that was held, and writes what there is to send. Whether the exchange has ended.
     fn go_on(&mut self) -> Result<bool, ProbeError> {
         let now = self.prober.now();
-        let (outgoing, heard) = (&self.outgoing, &mut self.heard);
+        let (outgoing, read) = (&self.outgoing, &mut self.read);
         let Some((session, ())) = self.slots.session(ONLY) else { return Ok(true) };
         if self.stream.is_none() && session.is_established() && session.available() > 0 {
-            heard.asked_at = now;
-            self.stream = session.begin(now, ONLY, 0, outgoing, heard);
+            read.asked_at = now;
+            self.stream = session.begin(now, ONLY, 0, outgoing, read);
             self.body_from = outgoing.question.waits_for_100.map_or(Time::NEVER, |wait| now + wait);
         }
         if let Some(stream) = self.stream
-            && (heard.may_continue || now >= self.body_from)
+            && (read.may_continue || now >= self.body_from)
             && outgoing.is_held.replace(false)
         {
             self.body_from = Time::NEVER;
-            session.push_body(now, stream, outgoing, heard);
+            session.push_body(now, stream, outgoing, read);
         }
         // What has gone cannot be taken back: what waits must fit into the budget before any of it goes.
         self.prober.may_send(session.unsent())?;
-        self.slots.flush(ONLY, outgoing, heard);
+        self.slots.flush(ONLY, outgoing, read);
         self.count();
         let is_over = self.slots.session(ONLY).is_none_or(|(session, ())| session.end().is_some());
-        Ok(is_over || self.heard.fate.is_some())
+        Ok(is_over || self.read.fate.is_some())
     }
 
     /// Says goodbye. The answer ended as it was `given_up`, or by itself.
@@ -355,7 +356,7 @@ impl Asking<'_> {
         let now = self.prober.now();
         let refusal = ErrorCode::REFUSED_STREAM;
         let refusal = if self.slots.target.protocol.is_quic() { refusal.in_http3() } else { refusal };
-        let Some(mut session) = self.slots.close(now).1.pop() else { return self.heard.answer };
+        let Some(mut session) = self.slots.close(now).1.pop() else { return self.read.answer };
         // One that the budget has no room for changes no answer.
         if self.prober.may_send(session.unsent() + GOODBYE).is_ok() {
             session.say_goodbye(now);
@@ -363,8 +364,8 @@ impl Asking<'_> {
         let (record, end) = session.into_record();
         self.prober.sent((record.bytes_sent - self.counted.1) as usize);
         let goaway = record.goaways.last().map(|goaway| ErrorCode(goaway.code));
-        let ended = given_up.unwrap_or_else(|| self.heard.how_it_ended(end, refusal, goaway));
-        Answer { ended, settings: record.http.settings_remote, ..self.heard.answer }
+        let ended = given_up.unwrap_or_else(|| self.read.how_it_ended(end, refusal, goaway));
+        Answer { ended, settings: record.http.settings_remote, ..self.read.answer }
     }
 }
 

@@ -5,12 +5,12 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::Request;
 use h2lab_wire::{Connection, Event};
 
-use super::line::{Heard, Line, Put};
+use super::raw_connection::{Put, RawConnection, ReadOutcome};
 use super::{ProbeError, Prober};
 
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum H1Outcome {
     /// It was answered, and the connection goes on.
     Answered,
     /// It was answered, and the connection ends with that: in words.
@@ -25,7 +25,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Sequence {
     /// What carries it.
-    pub line: Line,
+    pub line: RawConnection,
     engine: Connection,
 }
 
@@ -33,11 +33,11 @@ impl Sequence {
     /// Dials the host.
     pub fn open(prober: &mut Prober, protocol: Protocol) -> Result<Self, ProbeError> {
         let engine = Connection::h1(prober.target(protocol)?.engine);
-        Ok(Self { line: Line::dial(prober, protocol)?, engine })
+        Ok(Self { line: RawConnection::dial(prober, protocol)?, engine })
     }
 
     /// Asks for the host's path.
-    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<Outcome, ProbeError> {
+    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<H1Outcome, ProbeError> {
         prober.take_request()?;
         let request = Request {
             method,
@@ -48,16 +48,16 @@ impl Sequence {
             end_stream: true,
         };
         if self.engine.send_request(prober.now(), &request).is_none() {
-            return Ok(Outcome::Closed);
+            return Ok(H1Outcome::Closed);
         }
         let until = prober.soon();
         let bytes = self.engine.take_transmit(prober.now());
         if self.line.send(prober, &bytes, until)? != Put::All {
-            return Ok(Outcome::Closed);
+            return Ok(H1Outcome::Closed);
         }
         let (mut answered, mut read) = (Answered::default(), 0);
         loop {
-            let heard = self.line.listen(prober, until)?;
+            let read_outcome = self.line.listen(prober, until)?;
             let bytes = std::mem::take(&mut self.line.incoming);
             read += bytes.len() as u64;
             self.engine.handle_input(prober.now(), &bytes);
@@ -68,13 +68,15 @@ impl Sequence {
             if let Some(outcome) = answered.take(&mut self.engine, prober.now(), is_over) {
                 return Ok(outcome);
             }
-            match heard {
+            match read_outcome {
                 _ if read > prober.most_read => {
-                    return Ok(Outcome::Failed(format!("its body goes on behind {read} bytes")));
+                    return Ok(H1Outcome::Failed(format!("its body goes on behind {read} bytes")));
                 }
-                Heard::Silence => return Ok(Outcome::Failed("it is not answered in time".to_owned())),
-                Heard::Eof | Heard::Broken => return Ok(Outcome::Closed),
-                Heard::Bytes => {}
+                ReadOutcome::Silence => {
+                    return Ok(H1Outcome::Failed("it is not answered in time".to_owned()));
+                }
+                ReadOutcome::Eof | ReadOutcome::Broken => return Ok(H1Outcome::Closed),
+                ReadOutcome::Bytes => {}
             }
         }
     }
@@ -89,7 +91,7 @@ struct Answered {
 
 impl Answered {
     /// Takes what the engine has to say; the outcome once it is known.
-    fn take(&mut self, engine: &mut Connection, now: Time, is_over: bool) -> Option<Outcome> {
+    fn take(&mut self, engine: &mut Connection, now: Time, is_over: bool) -> Option<H1Outcome> {
         let mut is_whole = false;
         let mut closed = None;
         while let Some(event) = engine.poll_event(now) {
@@ -109,15 +111,15 @@ impl Answered {
             }
         }
         match (is_whole, closed) {
-            (true, _) if self.announces => Some(Outcome::Last("its response says Connection: close")),
-            (true, Some(None)) => Some(Outcome::Last("its body ends with the connection")),
-            (true, Some(Some(error))) => Some(Outcome::Failed(error.to_string())),
-            (true, None) if engine.is_draining() => Some(Outcome::Last("its response ends the connection")),
-            (true, None) => Some(Outcome::Answered),
+            (true, _) if self.announces => Some(H1Outcome::Last("its response says Connection: close")),
+            (true, Some(None)) => Some(H1Outcome::Last("its body ends with the connection")),
+            (true, Some(Some(error))) => Some(H1Outcome::Failed(error.to_string())),
+            (true, None) if engine.is_draining() => Some(H1Outcome::Last("its response ends the connection")),
+            (true, None) => Some(H1Outcome::Answered),
             (false, Some(Some(error))) if self.has_head || !is_over => {
-                Some(Outcome::Failed(error.to_string()))
+                Some(H1Outcome::Failed(error.to_string()))
             }
-            (false, Some(_)) => Some(Outcome::Closed),
+            (false, Some(_)) => Some(H1Outcome::Closed),
             (false, None) => None,
         }
     }

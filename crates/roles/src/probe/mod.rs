@@ -1,20 +1,20 @@
 //! Probes: what a server, a proxy or a client does when it is asked what nobody asks it.
 //!
-//! [`Prober`] is how a host is met: where it is, and the budget that bounds everything sent to it. A [`Line`] carries bytes of
-//! our choosing over TCP or TLS and keeps what crossed it as evidence. Each group of checks is a module; [`url`] has all
+//! [`Prober`] is how a host is met: where it is, and the budget that bounds everything sent to it. A [`RawConnection`] carries
+//! bytes of our choosing over TCP or TLS and keeps what crossed it as evidence. Each group of checks is a module; [`url`] has all
 //! that `h2lab probe URL` does. Verdicts, budgets and pages are [`h2lab_model::probe`]'s.
 
 pub mod ask;
 pub mod client;
 mod dial;
-pub mod gate;
 mod h1;
-mod line;
+mod raw_connection;
+pub mod raw_h2_client;
 pub mod smuggling;
-pub mod talk;
-mod tape;
+pub mod target_authorization;
 #[cfg(test)]
 mod testing;
+mod transcript;
 pub mod url;
 
 use std::io;
@@ -30,8 +30,8 @@ use crate::client::{ConnectError, Target};
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
-pub use line::{Heard, Line, Put};
-pub use tape::Tape;
+pub use raw_connection::{Put, RawConnection, ReadOutcome};
+pub use transcript::Transcript;
 
 /// Whom a probe asks.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_wire::h2::inspect::FieldBlocks;
 use h2lab_wire::h2::raw::{field_block, frame};
 
-use super::talk::settings;
+use super::raw_h2_client::settings;
 use super::url::Found;
 use super::{Host, ProbeError, Prober};
 use h2lab_net::clock::Clock;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(400);
 
 type OnRequest = Arc<dyn Fn(&mut Peer, &Request) + Send + Sync>;
-type OnFrame = Arc<dyn Fn(&mut Peer, &Frame) -> bool + Send + Sync>;
+type OnFrame = Arc<dyn Fn(&mut Peer, &ClientFrame) -> bool + Send + Sync>;
 type OnHead = Arc<dyn Fn(&mut Peer, &str) + Send + Sync>;
 
 /// A server and what it does.
@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 /// A frame of the client.
-pub struct Frame {
+pub struct ClientFrame {
     pub header: FrameHeader,
     pub payload: Vec<u8>,
 }
@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// Frames go to `on_frame` first, which says whether that was all.
-    pub fn framing(self, on_frame: impl Fn(&mut Peer, &Frame) -> bool + Send + Sync + 'static) -> Self {
+    pub fn framing(self, on_frame: impl Fn(&mut Peer, &ClientFrame) -> bool + Send + Sync + 'static) -> Self {
         Self { on_frame: Some(Arc::new(on_frame)), ..self }
     }
 
@@ -194,7 +194,7 @@ impl Server {
         let (mut blocks, mut block) = (FieldBlocks::default(), Vec::new());
         while peer.is_open {
             let (header, payload) = peer.take_frame()?;
-            let one = Frame { header, payload };
+            let one = ClientFrame { header, payload };
             peer.frames += 1;
             if self.on_frame.as_ref().is_some_and(|on_frame| on_frame(peer, &one)) {
                 continue;

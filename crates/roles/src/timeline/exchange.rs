@@ -12,7 +12,7 @@ use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::detail::Reader;
 use h2lab_wire::trace::{Dialect, Direction};
 
-use crate::client::{self, Sight, Watch};
+use crate::client::{self, Watch, WatchEvent};
 use crate::load::{self, LoadError, LoadResult, LoadSpec, Watching};
 use h2lab_net::transport::Crossing;
 
@@ -77,7 +77,7 @@ impl Observer {
         let Seen { recorder, readers, .. } = &mut *seen;
         let mut waterfall = recorder.as_mut().map_or_else(Waterfall::default, |recorder| {
             for reader in readers.values_mut() {
-                reader.end(&mut |told| recorder.tell(&told));
+                reader.end(&mut |frame| recorder.record(&frame));
             }
             if is_whole {
                 recorder.complete();
@@ -126,11 +126,11 @@ fn failure(sample: Option<&Sample>, connection: Option<&ConnectionRecord>) -> St
 }
 
 impl Watch for Observer {
-    fn see(&self, at: Time, sight: Sight<'_>) {
+    fn see(&self, at: Time, event: WatchEvent<'_>) {
         let mut seen = self.seen();
         let is_tcp = !seen.protocol.is_quic();
-        match sight {
-            Sight::Dialling { .. } if seen.recorder.is_none() => {
+        match event {
+            WatchEvent::Dialling { .. } if seen.recorder.is_none() => {
                 let mut recorder = Recorder::new(at, !is_tcp);
                 if !seen.protocol.is_multiplexed() {
                     recorder.refuse_push();
@@ -138,12 +138,12 @@ impl Watch for Observer {
                 seen.recorder = Some(recorder);
                 (self.begun)(at);
             }
-            Sight::Connected { record } => {
+            WatchEvent::Connected { record } => {
                 if let Some(recorder) = &mut seen.recorder {
                     recorder.connected(record.connected_at);
                 }
             }
-            Sight::Ready { record, tls } => {
+            WatchEvent::Ready { record, tls } => {
                 if let Some(recorder) = &mut seen.recorder {
                     match tls {
                         Some(_) if is_tcp => recorder.secured(record.ready_at),
@@ -152,10 +152,10 @@ impl Watch for Observer {
                     }
                 }
             }
-            Sight::Crossing { connection, direction, crossing } => {
+            WatchEvent::Crossing { connection, direction, crossing } => {
                 seen.crossing(at, connection, direction, crossing);
             }
-            Sight::Dialling { .. } | Sight::Closed { .. } => {}
+            WatchEvent::Dialling { .. } | WatchEvent::Closed { .. } => {}
         }
     }
 
@@ -169,7 +169,7 @@ impl Seen {
         let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let Some(recorder) = &mut self.recorder else { return };
-        client::read(reader, at, direction, crossing, &mut |told| recorder.tell(&told));
+        client::read(reader, at, direction, crossing, &mut |frame| recorder.record(&frame));
     }
 }
 

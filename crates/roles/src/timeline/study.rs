@@ -43,7 +43,7 @@ pub struct Studied {
 }
 
 impl Runner<'_> {
-    /// Runs it. A server that is not there, does not start or cannot do what is asked is told as missing. An error here is
+    /// Runs it. A server that is not there, does not start or cannot do what is asked is reported as missing. An error here is
     /// one of the file: nothing was asked.
     pub fn run(mut self) -> anyhow::Result<Studied> {
         let asked = &self.study.timeline;
@@ -261,8 +261,8 @@ mod tests {
     #[test]
     fn a_server_that_does_not_start_is_missing_and_costs_no_other_its_rows() {
         let not_started = SutError::Io { server: "caddy", source: std::io::Error::other("no port") };
-        let told = missing("caddy", Protocol::H1, ChainError::from(not_started).into()).unwrap();
-        assert!(told.why.contains("no port"), "{told:?}");
+        let rendered = missing("caddy", Protocol::H1, ChainError::from(not_started).into()).unwrap();
+        assert!(rendered.why.contains("no port"), "{rendered:?}");
         let ours = ChainError::Io(std::io::Error::other("no descriptor"));
         assert!(missing("caddy", Protocol::H1, ours.into()).is_err(), "that is this machine's");
     }

@@ -263,7 +263,7 @@ impl Inner {
         let mut seen = self.seen();
         let Seen { recorder, readers } = &mut *seen;
         if let Some(reader) = readers.get_mut(&connection) {
-            reader.feed(at, direction, bytes, &mut |told| recorder.tell(&told));
+            reader.feed(at, direction, bytes, &mut |frame| recorder.record(&frame));
         }
         drop(seen);
         self.news.notify_all();
@@ -336,10 +336,10 @@ mod tests {
 
     #[test]
     fn a_response_is_answered_when_all_of_it_has_come_and_not_before() {
-        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let (go_on, frame) = std::sync::mpsc::channel::<()>();
         let (tap, mut client) = behind(move |mut stream| {
             begin_response(&mut stream, "content-length: 10\r\n");
-            told.recv().unwrap();
+            frame.recv().unwrap();
             stream.write_all(b"defghij").unwrap();
         });
         let (mut answer, mut space) = (Vec::new(), [0; 1024]);

@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Appends a string literal (RFC 7541 §5.2, RFC 9204 §4.1.2) to `out`: its length has a prefix of `bits` bits, and the bit
-    /// above them tells whether it is Huffman-coded.
+    /// above them says whether it is Huffman-coded.
     pub(crate) fn string(&mut self, bits: u32, out: &mut Vec<u8>) -> Result<(), CompressionError> {
         let coded = self.peek().is_some_and(|byte| byte >> bits & 1 != 0);
         let length = self.integer(bits)? as usize;

@@ -53,7 +53,7 @@ impl Side {
         let limits = &mut config.limits;
         // The script does as it likes; it is its consequences that are looked for, not its manners.
         (limits.resets, limits.stream_errors) = (Rate { burst: u32::MAX, per_second: 0 }, u32::MAX);
-        (limits.noise, limits.dribbles) = (u32::MAX, u32::MAX);
+        (limits.noise, limits.small_data_frames) = (u32::MAX, u32::MAX);
         if has(4) {
             (config.flow.stream_window, config.send_buffer) = (700, 900);
         }

@@ -6,7 +6,7 @@ use super::connection::{Connection, DATA, Exchange, HEADERS, Life, Receiving};
 use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
 use crate::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, Role, StreamId};
 
-/// Bytes that may wait behind a complete message. A role that heeds `wants_input` hands us no more than
+/// Bytes that may wait behind a complete message. A role that honours `wants_input` hands us no more than
 /// [`READ_AHEAD`](super::connection::READ_AHEAD) and one read; for one that does not the bound is an error.
 const MAX_AHEAD: usize = 1 << 20;
 

@@ -1,15 +1,15 @@
 //! Streams that have body to send and cannot: who goes on next, and how long the windows kept them.
 //!
 //! A stream that waits for its own window stands aside until that opens. All others (connection window, full output,
-//! another stream's turn) wait for their turn, in the order of `turns`; while several wait, each is given one frame's
+//! another stream's turn) wait for their turn, in the order of `send_scheduler`; while several wait, each is given one frame's
 //! worth at a time, so that their DATA interleaves.
 
 use std::time::Duration;
 
+use super::send_scheduler::{SendPlace, SendScheduler};
 use super::settings::DEFAULT_WINDOW;
 use super::stream::{Stream, Wait};
 use super::streams::{Key, Streams};
-use super::turns::{Ticket, Turns};
 use super::{Connection, Role};
 use crate::Priority;
 use crate::limits::accounts::FAIR_PIECE;
@@ -49,7 +49,7 @@ impl StallClock {
 /// The waiting streams of a connection.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    turns: Turns,
+    send_scheduler: SendScheduler,
     /// Streams that wait for their turn.
     queued: u32,
     /// Of these, by urgency, those that share and those that go one by one.
@@ -70,13 +70,13 @@ pub(super) struct Backlog {
     output_full: bool,
 }
 
-/// Void tickets that are kept, beyond as many as there are streams that wait, before they are swept out.
-const VOID_TICKETS: usize = 64;
+/// Void send places that are kept, beyond as many as there are streams that wait, before they are swept out.
+const VOID_SEND_PLACES: usize = 64;
 
 impl Backlog {
     pub(super) fn new() -> Self {
         Self {
-            turns: Turns::default(),
+            send_scheduler: SendScheduler::default(),
             queued: 0,
             equals: [[0; 2]; Priority::URGENCIES],
             owed: 0,
@@ -92,36 +92,36 @@ impl Backlog {
 
     /// What it takes of memory, in bytes.
     pub(super) fn held(&self) -> usize {
-        self.turns.held()
+        self.send_scheduler.held()
     }
 
-    /// Tickets that are held, void ones included.
+    /// Send places that are held, void ones included.
     #[cfg(test)]
-    pub(super) const fn tickets(&self) -> usize {
-        self.turns.tickets()
+    pub(super) const fn send_places(&self) -> usize {
+        self.send_scheduler.send_places()
     }
 
     /// A stream left the store, or our side of it ended, or it is about to wait for something else.
     pub(super) fn forget(&mut self, stream: &Stream) {
-        let ticket = stream.ticket;
+        let send_place = stream.send_place;
         match stream.wait {
             Wait::No => {}
             Wait::Turn => {
                 self.queued -= 1;
-                self.equals[usize::from(ticket.level)][usize::from(ticket.shares)] -= 1;
+                self.equals[usize::from(send_place.level)][usize::from(send_place.shares)] -= 1;
             }
             Wait::Window => self.stalled -= 1,
             Wait::Role => {
                 self.owed = self.owed.saturating_sub(stream.offer as usize);
-                self.turns.returned(ticket);
+                self.send_scheduler.returned(send_place);
             }
         }
     }
 
     /// Whether others of its urgency wait beside a stream that was just taken.
-    fn has_equals(&self, ticket: Ticket) -> bool {
-        let [one_by_one, sharing] = self.equals[usize::from(ticket.level)];
-        sharing > 0 || (ticket.shares && one_by_one > 0)
+    fn has_equals(&self, send_place: SendPlace) -> bool {
+        let [one_by_one, sharing] = self.equals[usize::from(send_place.level)];
+        sharing > 0 || (send_place.shares && one_by_one > 0)
     }
 }
 
@@ -244,12 +244,12 @@ impl Connection {
         let stream = &mut self.streams[key];
         self.backlog.forget(stream);
         stream.wait = Wait::Turn;
-        stream.ticket = self.backlog.turns.push(stream.id, stream.wish);
+        stream.send_place = self.backlog.send_scheduler.push(stream.id, stream.wish);
         self.backlog.queued += 1;
-        self.backlog.equals[usize::from(stream.ticket.level)][usize::from(stream.ticket.shares)] += 1;
-        if self.backlog.turns.tickets() > 2 * self.backlog.queued as usize + VOID_TICKETS {
+        self.backlog.equals[usize::from(stream.send_place.level)][usize::from(stream.send_place.shares)] += 1;
+        if self.backlog.send_scheduler.send_places() > 2 * self.backlog.queued as usize + VOID_SEND_PLACES {
             let streams = &self.streams;
-            self.backlog.turns.retain(&|ticket| waiting(streams, ticket).is_some());
+            self.backlog.send_scheduler.retain(&|send_place| waiting(streams, send_place).is_some());
         }
     }
 
@@ -283,7 +283,7 @@ impl Connection {
     /// The next stream that can go on; it can send at least one byte.
     pub(super) fn next_writable(&mut self, now: Time) -> Option<u32> {
         let id = self.find_writable(now);
-        self.book_stalls(now);
+        self.record_stalls(now);
         id
     }
 
@@ -305,21 +305,24 @@ impl Connection {
             }
             let least = if owed > 0 { self.backlog.owed_level } else { u8::MAX };
             let streams = &self.streams;
-            let ticket = self.backlog.turns.pop(least, &|ticket| waiting(streams, ticket).is_some())?;
-            let key = self.streams.find(ticket.stream)?;
+            let send_place = self
+                .backlog
+                .send_scheduler
+                .pop(least, &|send_place| waiting(streams, send_place).is_some())?;
+            let key = self.streams.find(send_place.stream)?;
             let shortest = self.streams[key].shortest as usize;
             if self.streams[key].send.usable() < shortest {
                 // Of those that go one by one it keeps its place only while it can use it.
-                self.backlog.turns.returned(ticket);
+                self.backlog.send_scheduler.returned(send_place);
                 self.stall(now, key);
                 continue;
             }
             if room - owed < shortest {
-                self.backlog.turns.put_back(ticket);
+                self.backlog.send_scheduler.put_back(send_place);
                 self.short_of_connection_window(now, room < shortest);
                 return None;
             }
-            return Some(self.offer(key, ticket));
+            return Some(self.offer(key, send_place));
         }
         None
     }
@@ -334,21 +337,21 @@ impl Connection {
     }
 
     /// Tells a stream to go on: with a turn, or, if none of its equals wants one, with all the room that there is.
-    fn offer(&mut self, key: Key, ticket: Ticket) -> u32 {
+    fn offer(&mut self, key: Key, send_place: SendPlace) -> u32 {
         let owed = self.backlog.owed;
         self.backlog.forget(&self.streams[key]);
-        let alone = owed == 0 && !self.backlog.has_equals(ticket);
+        let alone = owed == 0 && !self.backlog.has_equals(send_place);
         let offer = if alone { self.output_room() } else { self.turn() };
         self.backlog.owed += offer;
-        self.backlog.owed_level = ticket.level;
+        self.backlog.owed_level = send_place.level;
         let stream = &mut self.streams[key];
         stream.wait = Wait::Role;
         stream.offer = offer as u32;
-        ticket.stream
+        send_place.stream
     }
 
-    /// Books the stalls up to now.
-    fn book_stalls(&mut self, now: Time) {
+    /// Records the stalls up to now.
+    fn record_stalls(&mut self, now: Time) {
         let stream_stalls = self.backlog.stream_clock.lap(now, self.backlog.stalled > 0);
         self.counters.stalled_stream_window += stream_stalls;
         let waiting = self.backlog.short_of_connection_window;
@@ -356,8 +359,8 @@ impl Connection {
     }
 }
 
-/// The stream that a ticket stands for, if it is not void.
-fn waiting(streams: &Streams, ticket: Ticket) -> Option<Key> {
-    let is_its_place = |key: &Key| streams[*key].wait == Wait::Turn && streams[*key].ticket == ticket;
-    streams.find(ticket.stream).filter(is_its_place)
+/// The stream that a send place stands for, if it is not void.
+fn waiting(streams: &Streams, send_place: SendPlace) -> Option<Key> {
+    let is_its_place = |key: &Key| streams[*key].wait == Wait::Turn && streams[*key].send_place == send_place;
+    streams.find(send_place.stream).filter(is_its_place)
 }

@@ -209,7 +209,7 @@ impl Connection {
         Ok(Some(Occurrence::Data { stream: header.stream, start: body.start, end: body.end, end_stream }))
     }
 
-    /// Books DATA on its stream; `false` if it is to be ignored.
+    /// Records DATA on its stream; `false` if it is to be ignored.
     fn take_data(
         &mut self,
         header: FrameHeader,

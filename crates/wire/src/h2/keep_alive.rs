@@ -9,7 +9,7 @@ use super::frame::kind;
 use super::{Connection, Role};
 use h2lab_base::units::Time;
 
-/// The payload of our probes: told apart from all other PINGs, whose payloads count up from 0. One is under way at most.
+/// The payload of our probes: distinguished from all other PINGs, whose payloads count up from 0. One is under way at most.
 const PROBE: [u8; 8] = *b"\xffalive?\xff";
 
 /// What is to be done when a deadline of [`KeepAlive`] has passed.
@@ -29,7 +29,7 @@ pub(super) struct KeepAlive {
     /// `None`: nobody asks.
     interval: Option<Duration>,
     /// When its last byte arrived, or the connection began.
-    heard_at: Time,
+    received_at: Time,
     /// When it must be looked at the silence again; [`Time::NEVER`] while a probe is under way, or if nobody asks. Not
     /// moved by what arrives: it comes up, is found to be early, and is set anew.
     probe_due: Time,
@@ -40,12 +40,12 @@ pub(super) struct KeepAlive {
 impl KeepAlive {
     pub(super) fn new(interval: Option<Duration>, now: Time) -> Self {
         let probe_due = interval.map_or(Time::NEVER, |interval| now + interval);
-        Self { interval, heard_at: now, probe_due, answer_due: Time::NEVER }
+        Self { interval, received_at: now, probe_due, answer_due: Time::NEVER }
     }
 
     /// Something arrived.
-    pub(super) const fn heard(&mut self, now: Time) {
-        self.heard_at = now;
+    pub(super) const fn note_received(&mut self, now: Time) {
+        self.received_at = now;
     }
 
     /// When the next deadline passes.
@@ -59,7 +59,7 @@ impl KeepAlive {
             return false;
         };
         self.answer_due = Time::NEVER;
-        self.probe_due = self.heard_at + interval;
+        self.probe_due = self.received_at + interval;
         true
     }
 
@@ -69,7 +69,7 @@ impl KeepAlive {
             return Step::Wait;
         };
         let probing = self.answer_due.happened();
-        let until = self.heard_at + if probing { patience } else { interval };
+        let until = self.received_at + if probing { patience } else { interval };
         let due = if probing { &mut self.answer_due } else { &mut self.probe_due };
         if now < until {
             *due = until;
@@ -127,7 +127,7 @@ mod tests {
     fn a_peer_is_asked_after_the_interval_of_silence_and_not_before() {
         let mut silence = keep_alive();
         assert_eq!((silence.next(), step(&mut silence, 4_999)), (at(5_000), Step::Wait));
-        silence.heard(at(3_000));
+        silence.note_received(at(3_000));
         assert_eq!((step(&mut silence, 5_000), silence.next()), (Step::Wait, at(8_000)));
         assert_eq!(step(&mut silence, 7_999), Step::Wait);
         assert_eq!((step(&mut silence, 8_000), silence.next()), (Step::Ask, at(10_000)));
@@ -145,9 +145,9 @@ mod tests {
     fn any_byte_proves_that_it_lives_and_the_acknowledgement_starts_anew() {
         let mut silence = keep_alive();
         assert_eq!(step(&mut silence, 5_000), Step::Ask);
-        silence.heard(at(6_500));
+        silence.note_received(at(6_500));
         assert_eq!((step(&mut silence, 7_000), silence.next()), (Step::Wait, at(8_500)));
-        silence.heard(at(8_000));
+        silence.note_received(at(8_000));
         assert!(!silence.acknowledged([0; 8]), "another PING's");
         assert!(silence.acknowledged(PROBE));
         assert!(!silence.acknowledged(PROBE), "once");

@@ -9,7 +9,7 @@
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
 //! | `flow`, `stream`, `streams`, `wire/message`, `wire/content` | what is legal |
 //! | `connection`, `control`, `headers` | what a received frame does |
-//! | `send`, `push`, `backlog`, `turns`, `priority` | what we send, who waits, and who goes on first |
+//! | `send`, `push`, `backlog`, `send_scheduler`, `priority` | what we send, who waits, and who goes on first |
 //! | `tuning` | how large the windows are that we announce |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //! | `keep_alive` | whether a silent peer is still there |
@@ -39,6 +39,7 @@ mod priority;
 mod push;
 pub mod raw;
 mod send;
+mod send_scheduler;
 mod settings;
 mod shutdown;
 mod stream;
@@ -46,7 +47,6 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tuning;
-mod turns;
 mod upgrade;
 
 use std::time::Duration;
@@ -59,7 +59,7 @@ use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder};
 use self::keep_alive::KeepAlive;
-use self::send::Refrain;
+use self::send::CachedHeaderBlock;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, Handshake, Pings};
 use self::streams::Streams;
@@ -91,7 +91,7 @@ pub struct Connection {
     decoder: Decoder,
     encoder: Encoder,
     /// The last request's block.
-    refrain: Refrain,
+    cached_header_block: CachedHeaderBlock,
     /// The field block under way.
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
@@ -164,7 +164,7 @@ impl Connection {
             output: Output::default(),
             decoder: Decoder::new(config.header_table_size),
             encoder: Encoder::new(),
-            refrain: Refrain::default(),
+            cached_header_block: CachedHeaderBlock::default(),
             assembly: Assembly::default(),
             fields: FieldList::with_most_decoded(
                 config.max_header_list_size,
@@ -236,7 +236,7 @@ impl Connection {
     /// See [`super::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
         self.deadlines.received(now, n);
-        self.keep_alive.heard(now);
+        self.keep_alive.note_received(now);
         self.input.filled(n);
     }
 
@@ -376,7 +376,7 @@ impl Connection {
             }
             Occurrence::Settings => Event::Settings,
             Occurrence::Pong { rtt } => Event::Pong { rtt },
-            Occurrence::Closed => Event::Closed { error: self.end.tell(|error| error).flatten() },
+            Occurrence::Closed => Event::Closed { error: self.end.report(|error| error).flatten() },
         }
     }
 }

@@ -35,7 +35,7 @@ impl Lead {
 
 /// The HEADERS of the last request, for those that are sent over and over.
 #[derive(Debug, Default)]
-pub(super) struct Refrain {
+pub(super) struct CachedHeaderBlock {
     /// The whole frame, of which the stream is to be changed; empty if it may not be repeated.
     frame: Vec<u8>,
     /// The state of the encoder's table for which it holds.
@@ -44,7 +44,7 @@ pub(super) struct Refrain {
     plain: u64,
 }
 
-impl Refrain {
+impl CachedHeaderBlock {
     /// Longer blocks are encoded anew, in bytes: what consists of indexes is short.
     const LONGEST: usize = 256;
 
@@ -158,8 +158,8 @@ impl Connection {
     /// See [`super::super::Connection::send_request_again`].
     pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
         let id = self.begin_stream_for(request)?;
-        if self.refrain.stands(&self.encoder) {
-            self.put_refrain(id);
+        if self.cached_header_block.stands(&self.encoder) {
+            self.put_cached_header_block(id);
         } else {
             self.put_request(id, request, None);
         }
@@ -190,18 +190,18 @@ impl Connection {
         });
         let plain = self.counters.headers_plain - plain;
         if self.config.padding == 0 {
-            self.refrain.learn(&self.encoder, &self.output.tail()[start..], plain);
+            self.cached_header_block.learn(&self.encoder, &self.output.tail()[start..], plain);
         }
     }
 
     /// Sends the remembered frame once more, on another stream.
-    fn put_refrain(&mut self, stream: u32) {
-        let frame = &self.refrain.frame;
+    fn put_cached_header_block(&mut self, stream: u32) {
+        let frame = &self.cached_header_block.frame;
         let tail = self.output.tail();
         let start = tail.len();
         tail.extend_from_slice(frame);
         FrameHeader::set_stream(&mut tail[start..], stream);
-        self.counters.headers_plain += self.refrain.plain;
+        self.counters.headers_plain += self.cached_header_block.plain;
         self.counters.headers_sent += (frame.len() - HEADER_LENGTH) as u64;
         self.counters.frames_sent[usize::from(kind::HEADERS)] += 1;
     }

@@ -1,7 +1,7 @@
 //! One stream (RFC 9113 §5.1).
 
 use super::flow::{ReceiveWindow, SendWindow};
-use super::turns::Ticket;
+use super::send_scheduler::SendPlace;
 use crate::Priority;
 use crate::content::Content;
 pub(super) use crate::content::Side;
@@ -12,7 +12,7 @@ use h2lab_base::units::Time;
 pub(super) enum Wait {
     /// Nothing.
     No,
-    /// Its turn: it has a ticket.
+    /// Its turn: it has a send place.
     Turn,
     /// Its own window.
     Window,
@@ -61,7 +61,7 @@ pub(super) struct Stream {
     /// Interim responses received.
     pub(super) interims: u32,
     /// Its place in the order: while it waits for its turn, and, of a stream that was told to go on, the one it had.
-    pub(super) ticket: Ticket,
+    pub(super) send_place: SendPlace,
     /// Bytes that it was told it may send.
     pub(super) offer: u32,
     /// What the client said of its priority, if anything (RFC 9218).
@@ -86,7 +86,7 @@ impl Stream {
             sent_since: 0,
             shortest: u32::MAX,
             interims: 0,
-            ticket: Ticket::NONE,
+            send_place: SendPlace::NONE,
             offer: 0,
             wish: None,
             send: SendWindow::new(send),

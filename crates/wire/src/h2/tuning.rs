@@ -177,7 +177,7 @@ impl Tuner {
         }
         self.round.bytes += u64::from(bytes);
         self.round.last = now;
-        if self.tells_a_rate() {
+        if self.shows_a_rate() {
             self.consider();
         }
     }
@@ -196,7 +196,7 @@ impl Tuner {
             *pace = Pace { round: number, bytes: 0 };
         }
         pace.bytes = pace.bytes.saturating_add(bytes);
-        if self.tells_a_rate() {
+        if self.shows_a_rate() {
             wanted = wanted.max(self.wanted(u64::from(pace.bytes), self.elapsed()));
         }
         let window = self.capped(self.window);
@@ -216,7 +216,7 @@ impl Tuner {
 
     /// Whether the round says what rate there is at least. It does before it is over: whatever still comes, it will have had
     /// these bytes in a round trip. To wait for its end costs a window that is too small a second round trip for each growth.
-    const fn tells_a_rate(&self) -> bool {
+    const fn shows_a_rate(&self) -> bool {
         self.least_rtt.is_some()
     }
 

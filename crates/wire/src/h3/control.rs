@@ -251,7 +251,7 @@ impl Connection {
                 self.peer_settings = Some(Settings::parse(payload)?);
                 self.settings_due = Time::NEVER;
                 // What was sent before without a limit may be more than the peer takes: it is measured anew.
-                self.refrain.0.clear();
+                self.cached_header_block.0.clear();
                 Ok(Some(Occurrence::Settings))
             }
             kind::GOAWAY => self.receive_goaway(the_id(payload)?).map(Some),

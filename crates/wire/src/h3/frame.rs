@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_under_way_is_told_from_the_end_of_one() {
+    fn a_frame_under_way_is_distinguished_from_the_end_of_one() {
         let mut reader = FrameReader::new();
         reader.step(&[0]);
         assert!(!reader.is_between_frames(), "half a header");

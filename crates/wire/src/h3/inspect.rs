@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_tells_what_follows_it() {
+    fn an_integer_says_what_follows_it() {
         assert_eq!(integer(&[0x40, 0x25, 7]), Some((37, &[7][..])));
         assert_eq!(integer(&[0x40]), None);
     }

@@ -96,7 +96,7 @@ pub struct Connection {
     /// The section that is being written.
     section: Vec<u8>,
     /// The section of the last request, and what it takes as HTTP/1.1 text.
-    refrain: (Vec<u8>, u64),
+    cached_header_block: (Vec<u8>, u64),
     /// The peer's settings; `None` until they are here.
     peer_settings: Option<Settings>,
     /// Priorities of requests that are still to come.
@@ -152,7 +152,7 @@ impl Connection {
             ),
             known_response: None,
             section: Vec::new(),
-            refrain: (Vec::new(), 0),
+            cached_header_block: (Vec::new(), 0),
             peer_settings: None,
             wishes: EarlyWishes::default(),
             granted: 0,
@@ -236,7 +236,7 @@ impl Connection {
             + (self.writable.capacity() + self.late.len()) * size_of::<u32>()
             + self.peer_streams.held_bytes();
         let buffers = self.arrivals.held() + self.fields.held() + self.section.capacity();
-        size_of::<Self>() + streams + unis + queues + buffers + self.refrain.0.capacity()
+        size_of::<Self>() + streams + unis + queues + buffers + self.cached_header_block.0.capacity()
     }
 
     /// See [`super::Connection::counters`].

@@ -29,7 +29,7 @@ impl Connection {
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
-                return self.end.tell(|error| Occurrence::Closed { error });
+                return self.end.report(|error| Occurrence::Closed { error });
             }
             if let Some((request, code, initiator)) = self.ended.pop_front() {
                 return Some(Occurrence::Reset { request, code, initiator });
@@ -153,18 +153,18 @@ impl Connection {
         if self.config.role == Role::Server {
             self.accounts.reset(now)?;
         }
-        let was_told = self.is_told(request);
+        let was_reported = self.is_reported(request);
         if let Some(stream) = self.streams.get(&request) {
             let (sends, receives) = (stream.out.fin != Fin::Sent, !stream.is_finished && stops);
             self.put_abort(request, sends, receives, ErrorCode::H3_REQUEST_CANCELLED);
         }
         self.remove(request);
         let initiator = Initiator::Remote;
-        Ok(was_told.then_some(Occurrence::Reset { request, code, initiator }))
+        Ok(was_reported.then_some(Occurrence::Reset { request, code, initiator }))
     }
 
     /// Whether the role knows of a request and waits for more of it: a server is told when the head is complete.
-    fn is_told(&self, request: u32) -> bool {
+    fn is_reported(&self, request: u32) -> bool {
         self.streams.get(&request).is_some_and(|stream| {
             !stream.is_over() && (self.config.role == Role::Client || stream.remote != Side::Head)
         })
@@ -196,7 +196,7 @@ impl Connection {
 
     /// The engine ends a request's stream, and the role will be told if it knows of it.
     pub(super) fn give_up(&mut self, request: u32, code: ErrorCode) {
-        if self.is_told(request) {
+        if self.is_reported(request) {
             self.ended.push_back((request, code, Initiator::Engine));
         }
         self.abort(request, code);

@@ -67,7 +67,7 @@ impl Connection {
     ) -> Option<StreamId> {
         let number = self.begin_stream_for(now, request)?;
         if self.put_head(number, Head::Request(request, protocol)) {
-            self.refrain.0.clone_from(&self.section);
+            self.cached_header_block.0.clone_from(&self.section);
             self.finish_head(number, request.end_stream);
         }
         Some(StreamId::of_request(number))
@@ -76,12 +76,12 @@ impl Connection {
     /// See [`super::super::Connection::send_request_again`]. Without a dynamic table the same head has the same bytes on
     /// every stream.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
-        if self.refrain.0.is_empty() {
+        if self.cached_header_block.0.is_empty() {
             return self.send_request(now, request);
         }
         let number = self.begin_stream_for(now, request)?;
-        self.section.clone_from(&self.refrain.0);
-        self.put_section(number, self.refrain.1);
+        self.section.clone_from(&self.cached_header_block.0);
+        self.put_section(number, self.cached_header_block.1);
         self.finish_head(number, request.end_stream);
         Some(StreamId::of_request(number))
     }
@@ -146,7 +146,8 @@ impl Connection {
             self.refuse_to_send(number);
             return false;
         }
-        self.refrain.1 = if matches!(head, Head::Request(..)) { plain } else { self.refrain.1 };
+        self.cached_header_block.1 =
+            if matches!(head, Head::Request(..)) { plain } else { self.cached_header_block.1 };
         self.put_section(number, plain);
         true
     }
@@ -154,7 +155,7 @@ impl Connection {
     /// The peer has said that it takes no section so large (RFC 9114 §4.2.2): it would only be refused.
     fn refuse_to_send(&mut self, number: u32) {
         let code = ErrorCode::H3_EXCESSIVE_LOAD;
-        self.refrain.0.clear();
+        self.cached_header_block.0.clear();
         self.ended.push_back((number, code, Initiator::Engine));
         self.abort(number, code);
         self.remove(number);

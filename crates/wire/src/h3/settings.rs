@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn settings_of_http_2_and_settings_twice_are_refused_and_unknown_ones_ignored() {
         for id in [0, 2, 3, 4, 5] {
-            let told = parse(&[(id, 0)]);
-            assert_eq!(told, Err(ErrorCode::H3_SETTINGS_ERROR), "{id} (RFC 9114 §7.2.4.1, §11.2.2)");
+            let declared = parse(&[(id, 0)]);
+            assert_eq!(declared, Err(ErrorCode::H3_SETTINGS_ERROR), "{id} (RFC 9114 §7.2.4.1, §11.2.2)");
         }
         for id in [6, 0x21, 0x4000] {
             assert_eq!(parse(&[(id, 0), (7, 1), (id, 0)]), Err(ErrorCode::H3_SETTINGS_ERROR), "{id} twice");
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn settings_in_effect_have_names() {
-        let told = parse(&[(1, 4_096), (6, varint::MAX), (7, 16)]).unwrap().in_effect();
-        assert_eq!(told, [(1, 4_096), (6, u32::MAX), (7, 16), (8, 0)]);
-        assert!(told.iter().all(|(id, _)| setting_name(*id).is_some()));
+        let declared = parse(&[(1, 4_096), (6, varint::MAX), (7, 16)]).unwrap().in_effect();
+        assert_eq!(declared, [(1, 4_096), (6, u32::MAX), (7, 16), (8, 0)]);
+        assert!(declared.iter().all(|(id, _)| setting_name(*id).is_some()));
         assert_eq!(Settings::default().in_effect(), [(1, 0), (7, 0), (8, 0)], "no limit");
     }
 }

@@ -13,7 +13,7 @@ use h2lab_base::units::Time;
 /// The id of a GOAWAY that only says that the end is near (RFC 9114 §5.2): the highest that a request can have.
 const NO_REQUEST_IN_PARTICULAR: u64 = varint::MAX - 3;
 /// How long requests that are on their way are waited for after that: longer than the round trips of most paths. HTTP/3
-/// has no PING that would tell when one has passed.
+/// has no PING that would say when one has passed.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
 /// How far the orderly end has come.

@@ -200,14 +200,14 @@ mod tests {
 
     #[test]
     fn the_lowest_bits_tell_initiator_and_direction() {
-        let told = |id| {
+        let declared = |id| {
             let id = QuicStreamId(id);
             (id.initiator(), id.is_unidirectional(), id.request().is_some())
         };
-        assert_eq!(told(0), (Role::Client, false, true));
-        assert_eq!(told(1), (Role::Server, false, false));
-        assert_eq!(told(2), (Role::Client, true, false));
-        assert_eq!(told(3), (Role::Server, true, false));
+        assert_eq!(declared(0), (Role::Client, false, true));
+        assert_eq!(declared(1), (Role::Server, false, false));
+        assert_eq!(declared(2), (Role::Client, true, false));
+        assert_eq!(declared(3), (Role::Server, true, false));
         assert_eq!(QuicStreamId::control_of(Role::Server).0, 3);
     }
 }

@@ -6,7 +6,7 @@
 //!   [`Connection::handle_stop_sending`], and the end with [`Connection::handle_close`]; each followed by
 //!   [`crate::Connection::poll_event`] until that returns `None`;
 //! - reads of a stream only while [`Connection::wants_stream`]: what it leaves in QUIC keeps the peer's credit;
-//! - does what [`Connection::poll_action`] asks for, then writes what [`Connection::poll_stream`] shows, and tells how
+//! - does what [`Connection::poll_action`] asks for, then writes what [`Connection::poll_stream`] shows, and says how
 //!   much it took with [`Connection::handle_stream_sent`];
 //! - says when a stream that it could not write to is writable again with [`Connection::handle_stream_writable`], and
 //!   how many requests may be begun with [`Connection::handle_streams_granted`].

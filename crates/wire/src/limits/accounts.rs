@@ -9,7 +9,7 @@ use h2lab_base::units::Time;
 const FAIR_FRAME: u32 = 256;
 /// The least budget for such overhead.
 const LEAST_SMALL_DATA: u32 = 100 * FAIR_FRAME;
-/// No body is cut into shorter pieces for the sake of a small window, once [`Limits::dribbles`] are used up.
+/// No body is cut into shorter pieces for the sake of a small window, once [`Limits::small_data_frames`] are used up.
 pub(crate) const FAIR_PIECE: usize = 1_024;
 /// Frames that change nothing are granted for so many streams before the first.
 const STREAMS_GRANTED: u64 = 10;
@@ -27,7 +27,7 @@ pub(crate) struct Accounts {
     /// The most that this may be.
     overhead_allowed: u32,
     noise: u64,
-    dribbles_left: u32,
+    small_data_frames_left: u32,
     /// Bytes of bodies that we sent, less those whose credit came when their stream was over.
     unreturned: u64,
     /// Frames of which we have seen the beginning: tells one incomplete head from the next.
@@ -54,7 +54,7 @@ impl Accounts {
             overhead: 0,
             overhead_allowed: limits.small_data.unwrap_or(by_window),
             noise: 0,
-            dribbles_left: limits.dribbles,
+            small_data_frames_left: limits.small_data_frames,
             unreturned: 0,
             frames: 0,
             evicted: Vec::new(),
@@ -143,18 +143,19 @@ impl Accounts {
     }
 
     /// The shortest piece that may go of a body of which `wanted` bytes are left: nothing below [`FAIR_PIECE`], unless
-    /// dribbles are left, or that is all.
+    /// small DATA frames are left, or that is all.
     pub(crate) fn shortest_piece(&self, wanted: usize) -> usize {
-        if self.dribbles_left > 0 { 1 } else { wanted.min(FAIR_PIECE) }
+        if self.small_data_frames_left > 0 { 1 } else { wanted.min(FAIR_PIECE) }
     }
 
     /// A piece of a body goes; `cut_short`: the peer's windows leave no room for more.
     pub(crate) fn piece(&mut self, length: usize, cut_short: bool) {
         self.unreturned += length as u64;
         if length >= FAIR_PIECE {
-            self.dribbles_left = self.limits.dribbles.min(self.dribbles_left.saturating_add(1));
+            self.small_data_frames_left =
+                self.limits.small_data_frames.min(self.small_data_frames_left.saturating_add(1));
         } else if length > 0 && cut_short {
-            self.dribbles_left = self.dribbles_left.saturating_sub(1);
+            self.small_data_frames_left = self.small_data_frames_left.saturating_sub(1);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What rules know of a visit: requests in flight, stalls, holes in the byte stream, ends of connections.
+//! What rules know of a repetition: requests in flight, stalls, holes in the byte stream, ends of connections.
 //!
 //! Facts are measured or follow from what was measured by the rules of TCP alone; none of them is a judgement. They are
 //! built from a whole record by `diagnose::facts`, which this layer may not know.
@@ -9,20 +9,20 @@ use super::Direction;
 use crate::StreamId;
 use h2lab_base::units::Time;
 
-/// All facts of one visit.
+/// All facts of one repetition.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {
     /// The round trip of the path without queueing: the link's, or else the lowest that TCP saw.
     pub rtt: Duration,
     /// The shortest time from a request to the first byte of its answer; never below `rtt`.
     pub quickest: Duration,
-    /// Whether the ledger of packets was kept: drops are then seen, else they are inferred from retransmissions.
-    pub has_ledger: bool,
+    /// Whether the packet log was kept: drops are then seen, else they are inferred from retransmissions.
+    pub has_packet_log: bool,
     /// Requests that were sent, by connection and then by time.
     pub flights: Vec<Flight>,
     /// Times without a frame although an answer was due, by connection and then by time.
     pub stalls: Vec<Stall>,
-    /// Holes that drops tore into byte streams, by connection and then by begin. Empty without a ledger.
+    /// Holes that drops tore into byte streams, by connection and then by begin. Empty without a packet log.
     pub holes: Vec<Hole>,
     /// Steps of the retransmission counters, by connection and then by time.
     pub retransmissions: Vec<Retransmission>,
@@ -62,7 +62,7 @@ pub struct Flight {
     pub stream: StreamId,
     /// When its head was handed to the socket.
     pub sent_at: Time,
-    /// When the quickest answer of the visit would have come: before this, waiting is no stall.
+    /// When the quickest answer of the repetition would have come: before this, waiting is no stall.
     pub due_at: Time,
     /// When it ended.
     pub ended_at: Time,

@@ -134,10 +134,10 @@ pub(super) trait Sink {
     const WHOLE: bool = false;
 
     /// A frame.
-    fn frame(&mut self, frame: Frame);
+    fn frame(&mut self, frame: BareFrame);
 
     /// HTTP/2, HTTP/3: the header of the next frame is there. Only with `WHOLE`.
-    fn begin(&mut self, _frame: Frame) {}
+    fn begin(&mut self, _frame: BareFrame) {}
 
     /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. In HTTP/1.1 what
     /// is in a body is told by its length alone.
@@ -151,15 +151,15 @@ pub(super) trait Sink {
     fn framing(&mut self, _bytes: &[u8]) {}
 }
 
-impl<F: FnMut(Frame)> Sink for F {
-    fn frame(&mut self, frame: Frame) {
+impl<F: FnMut(BareFrame)> Sink for F {
+    fn frame(&mut self, frame: BareFrame) {
         self(frame);
     }
 }
 
 /// A frame without its circumstances.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct BareFrame {
     pub(super) stream: StreamId,
     pub(super) length: u32,
     pub(super) value: u32,
@@ -167,7 +167,7 @@ pub(super) struct Frame {
     pub(super) flags: u8,
 }
 
-impl Frame {
+impl BareFrame {
     /// The frame with its circumstances.
     pub(super) const fn event(self, at: Time, connection: u32, direction: Direction) -> FrameEvent {
         let Self { stream, length, value, kind, flags } = self;

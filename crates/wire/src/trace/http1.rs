@@ -3,7 +3,7 @@
 //! Unlike the engine this reader is tolerant and looks at as little as it can: line ends, the start line, and the two
 //! fields that frame a body. A second full parse of every head would be a visible share of the generator's time.
 
-use super::frame::{Direction, Frame, FrameEvent, FrameKind, Sink};
+use super::frame::{BareFrame, Direction, FrameEvent, FrameKind, Sink};
 use crate::StreamId;
 use crate::h1::body::{Decoder, Then};
 
@@ -235,7 +235,7 @@ impl Messages {
         let next = after(self.count, &head);
         let end = if matches!(next, After::Message) { FrameEvent::END_STREAM } else { 0 };
         let (stream, kind) = (StreamId::of_request(self.count), FrameKind::HEADERS);
-        sink.frame(Frame { stream, length: head.bytes, value: 0, kind, flags: END_HEADERS | end });
+        sink.frame(BareFrame { stream, length: head.bytes, value: 0, kind, flags: END_HEADERS | end });
         match next {
             After::Interim => {}
             After::Body(decoder) => self.at = At::Body(decoder),
@@ -263,10 +263,10 @@ impl Messages {
         piece.skip + piece.data
     }
 
-    fn data(&self, length: usize, end: bool) -> Frame {
+    fn data(&self, length: usize, end: bool) -> BareFrame {
         let flags = if end { FrameEvent::END_STREAM } else { 0 };
         let stream = StreamId::of_request(self.count);
-        Frame { stream, length: length as u32, value: 0, kind: FrameKind::DATA, flags }
+        BareFrame { stream, length: length as u32, value: 0, kind: FrameKind::DATA, flags }
     }
 
     fn next_message(&mut self) {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_repeats_is_told_as_if_it_were_the_first() {
+    fn a_head_that_repeats_is_reported_as_if_it_were_the_first() {
         let get = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
         let answer = |digit: u8| {
             format!("HTTP/1.1 200 OK\r\ncontent-length: {digit}\r\n\r\n{}", "x".repeat(digit.into()))

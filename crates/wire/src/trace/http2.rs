@@ -1,9 +1,9 @@
 //! HTTP/2 frames out of a byte stream (RFC 9113 §4.1): nine bytes of header, and of most payloads only the length.
 //!
 //! What precedes them is no frame: the client's preface, which is passed over, and the heads of an HTTP/1.1 exchange that
-//! upgraded, of which a sink is told apart.
+//! upgraded, of which a sink is distinguished.
 
-use super::frame::{Direction, Frame, FrameKind, Sink};
+use super::frame::{BareFrame, Direction, FrameKind, Sink};
 use crate::StreamId;
 
 /// Bytes of a frame header.
@@ -32,7 +32,7 @@ impl Frames {
 /// How far a direction has come before its first frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Beginning {
-    /// The next byte tells what follows: the first frame is SETTINGS, whose length is below 2^16.
+    /// The next byte says what follows: the first frame is SETTINGS, whose length is below 2^16.
     #[default]
     Open,
     /// In a head of HTTP/1.1, of whose final CRLF CRLF so many bytes have been seen.
@@ -73,7 +73,7 @@ struct Stream {
     /// Bytes of payload (or preface) still to come.
     left: u32,
     /// The frame whose payload is under way, if it has not been told yet.
-    waiting: Option<Frame>,
+    waiting: Option<BareFrame>,
 }
 
 impl Stream {
@@ -154,7 +154,7 @@ impl Stream {
 }
 
 /// The frame that `bytes` begin with, its payload, and what follows, if all of it is there.
-fn whole(bytes: &[u8]) -> Option<(Frame, &[u8], &[u8])> {
+fn whole(bytes: &[u8]) -> Option<(BareFrame, &[u8], &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let mut frame = parse(*header);
     let (payload, rest) = rest.split_at_checked(frame.length as usize)?;
@@ -179,9 +179,9 @@ pub(super) const fn value_offset(kind: FrameKind) -> Option<usize> {
     }
 }
 
-fn parse(header: [u8; HEADER]) -> Frame {
+fn parse(header: [u8; HEADER]) -> BareFrame {
     let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = header;
-    Frame {
+    BareFrame {
         stream: StreamId(u32::from_be_bytes([s0, s1, s2, s3]) & LOW_31_BITS),
         length: u32::from_be_bytes([0, l0, l1, l2]),
         value: 0,
@@ -208,7 +208,7 @@ mod tests {
         bytes
     }
 
-    /// What a tap tells when `bytes` come in pieces, one per millisecond.
+    /// What a tap says when `bytes` come in pieces, one per millisecond.
     fn tapped(direction: Direction, pieces: impl Iterator<Item = Vec<u8>>) -> Vec<FrameEvent> {
         let (mut tap, mut events) = (Tap::new(Dialect::Http2, 7), Vec::new());
         for (n, piece) in pieces.enumerate() {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::frame::{Direction, Frame, FrameEvent, FrameKind, Sink};
+use super::frame::{BareFrame, Direction, FrameEvent, FrameKind, Sink};
 use crate::StreamId;
 use crate::h3::frame::kind;
 use crate::h3::inspect::{CONTROL_STREAM, LONGEST_HEADER, integer, request_on};
@@ -61,9 +61,9 @@ impl Frames {
         number: QuicStreamId,
         stops: bool,
         code: u64,
-    ) -> Frame {
+    ) -> BareFrame {
         self.open.remove(&(number, Self::silenced(direction, stops)));
-        Frame {
+        BareFrame {
             stream: request_on(number).unwrap_or(StreamId::CONNECTION),
             length: 0,
             value: u32::try_from(code).unwrap_or(u32::MAX),
@@ -77,7 +77,7 @@ impl Frames {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carries {
     /// Its first integer tells.
-    Untold,
+    Undeclared,
     Frames,
     SomethingElse,
 }
@@ -93,12 +93,12 @@ struct Stream {
     /// Bytes of payload still to come.
     left: u64,
     /// The frame whose payload is under way, if it has not been told yet.
-    waiting: Option<Frame>,
+    waiting: Option<BareFrame>,
 }
 
 impl Stream {
     fn new(number: QuicStreamId) -> Self {
-        let carries = if number.is_unidirectional() { Carries::Untold } else { Carries::Frames };
+        let carries = if number.is_unidirectional() { Carries::Undeclared } else { Carries::Frames };
         Self {
             request: request_on(number).unwrap_or(StreamId::CONNECTION),
             carries,
@@ -137,14 +137,14 @@ impl Stream {
     /// Looks whether the header is complete; `rest` follows it.
     fn read_header<S: Sink>(&mut self, rest: &[u8], fin: bool, early: bool, sink: &mut S) {
         let Some((first, header)) = integer(&self.header[..self.have]) else { return };
-        if self.carries == Carries::Untold {
+        if self.carries == Carries::Undeclared {
             self.carries = if first == CONTROL_STREAM { Carries::Frames } else { Carries::SomethingElse };
             self.have = 0;
             return;
         }
         let Some((length, _)) = integer(header) else { return };
         (self.have, self.left) = (0, length);
-        let frame = Frame {
+        let frame = BareFrame {
             stream: self.request,
             length: u32::try_from(length).unwrap_or(u32::MAX),
             value: 0,
@@ -163,7 +163,7 @@ impl Stream {
 }
 
 /// HTTP/3 has no flags; that a stream ends with a frame is told by the one of HTTP/2.
-fn ending(mut frame: Frame, ends: bool) -> Frame {
+fn ending(mut frame: BareFrame, ends: bool) -> BareFrame {
     if ends && matches!(frame.kind, FrameKind::DATA | FrameKind::HEADERS) {
         frame.flags = FrameEvent::END_STREAM;
     }
@@ -199,21 +199,21 @@ mod tests {
         [&[1, 3, 0, 0, 0xd1][..], &[0, 0x40, 70], &[7; 70]].concat()
     }
 
-    fn told(direction: Direction, pieces: &[(u64, &[u8], bool)]) -> Vec<String> {
+    fn detailed(direction: Direction, pieces: &[(u64, &[u8], bool)]) -> Vec<String> {
         let mut tap = Tap::new(Dialect::Http3, 0);
-        let mut told = Vec::new();
+        let mut detailed = Vec::new();
         for (stream, bytes, fin) in pieces {
             tap.feed_stream(Time::ZERO, direction, QuicStreamId(*stream), bytes, *fin, &mut |frame| {
-                told.push(format!("{frame} {} {}", frame.length, frame.ends_stream()));
+                detailed.push(format!("{frame} {} {}", frame.length, frame.ends_stream()));
             });
         }
-        told
+        detailed
     }
 
     #[test]
     fn frames_of_requests_have_the_streams_of_http_2() {
         for direction in [Direction::Up, Direction::Down] {
-            let seen = told(direction, &[(0, &message(), false), (4, &message(), true)]);
+            let seen = detailed(direction, &[(0, &message(), false), (4, &message(), true)]);
             assert_eq!(
                 seen,
                 ["HEADERS[1] 3 false", "DATA[1] 70 false", "HEADERS[3] 3 false", "DATA[3] 70 true"]
@@ -222,28 +222,28 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_goes_up_is_told_with_its_header_and_one_that_comes_down_with_its_end() {
+    fn a_frame_that_goes_up_is_reported_with_its_header_and_one_that_comes_down_with_its_end() {
         let whole = message();
         let head = &whole[..8];
-        assert_eq!(told(Direction::Up, &[(0, head, false)]).len(), 2);
-        assert_eq!(told(Direction::Down, &[(0, head, false)]).len(), 1);
+        assert_eq!(detailed(Direction::Up, &[(0, head, false)]).len(), 2);
+        assert_eq!(detailed(Direction::Down, &[(0, head, false)]).len(), 1);
     }
 
     #[test]
     fn streams_that_go_one_way_have_frames_only_if_they_are_control_streams() {
         let control = [0, 4, 0, 7, 1, 0]; // SETTINGS, GOAWAY
         assert_eq!(
-            told(Direction::Down, &[(3, &control, false)]),
+            detailed(Direction::Down, &[(3, &control, false)]),
             ["SETTINGS[0] 0 false", "GOAWAY[0] 1 false"]
         );
-        assert_eq!(told(Direction::Down, &[(7, &[2, 0x3f, 0xe1, 0x1f], false)]), [""; 0]);
-        assert_eq!(told(Direction::Down, &[(11, &[0x40], false), (11, &[0x21, 1, 1], true)]), [""; 0]);
+        assert_eq!(detailed(Direction::Down, &[(7, &[2, 0x3f, 0xe1, 0x1f], false)]), [""; 0]);
+        assert_eq!(detailed(Direction::Down, &[(11, &[0x40], false), (11, &[0x21, 1, 1], true)]), [""; 0]);
     }
 
     #[test]
     fn what_http_2_has_not_has_a_name_of_its_own() {
         let frames = [&[3, 1, 0][..], &[0xd, 1, 0], &[0x80, 0xf, 7, 0, 1, 0], &[0x21, 0]].concat();
-        let seen = told(Direction::Up, &[(2, &[&[0], &frames[..]].concat(), false)]);
+        let seen = detailed(Direction::Up, &[(2, &[&[0], &frames[..]].concat(), false)]);
         let names: Vec<&str> = seen.iter().map(|one| one.split('[').next().unwrap()).collect();
         assert_eq!(names, ["CANCEL_PUSH", "MAX_PUSH_ID", "PRIORITY_UPDATE", "other"]);
     }
@@ -251,12 +251,12 @@ mod tests {
     #[test]
     fn a_stream_that_was_given_up_leaves_nothing_behind() {
         let mut tap = Tap::new(Dialect::Http3, 0);
-        let mut told = Vec::new();
-        let mut sink = |frame: FrameEvent| told.push((frame.to_string(), frame.value));
+        let mut detailed = Vec::new();
+        let mut sink = |frame: FrameEvent| detailed.push((frame.to_string(), frame.value));
         tap.feed_stream(Time::ZERO, Direction::Down, QuicStreamId(4), &[1, 9], false, &mut sink);
         tap.abort(Time::ZERO, Direction::Down, QuicStreamId(4), false, 0x10c, &mut sink);
         tap.abort(Time::ZERO, Direction::Up, QuicStreamId(4), true, 0x10c, &mut sink);
-        assert_eq!(told, [("RESET_STREAM[3]".to_owned(), 0x10c), ("STOP_SENDING[3]".to_owned(), 0x10c)]);
+        assert_eq!(detailed, [("RESET_STREAM[3]".to_owned(), 0x10c), ("STOP_SENDING[3]".to_owned(), 0x10c)]);
         let Parser::Http3(frames) = &tap.parser else { panic!("it is HTTP/3") };
         assert!(frames.open.is_empty());
     }
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn streams_that_a_server_begins_carry_no_request() {
         assert_eq!(
-            told(Direction::Down, &[(5, &message(), true)]),
+            detailed(Direction::Down, &[(5, &message(), true)]),
             ["HEADERS[0] 3 false", "DATA[0] 70 true"]
         );
     }
@@ -291,7 +291,7 @@ mod tests {
             // What follows the first end of the stream is no part of it.
             let end = pieces.iter().position(|piece| piece.2).unwrap();
             for direction in [Direction::Up, Direction::Down] {
-                let seen = told(direction, &pieces[..=end]);
+                let seen = detailed(direction, &pieces[..=end]);
                 let kinds: Vec<&str> = seen.iter().map(|one| one.rsplit_once(' ').unwrap().0).collect();
                 prop_assert_eq!(kinds, ["HEADERS[1] 3", "DATA[1] 70", "HEADERS[1] 3", "DATA[1] 70"]);
             }
@@ -303,7 +303,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             fin: bool,
         ) {
-            told(Direction::Down, &[(stream, &bytes, false), (stream, &bytes, fin)]);
+            detailed(Direction::Down, &[(stream, &bytes, false), (stream, &bytes, fin)]);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What was seen on the wire: frames with their times, and the facts that rules read.
 //!
 //! [`Tap`] turns the bytes of a connection into [`FrameEvent`]s while a cell runs; [`Facts`] are what rules know of a
-//! visit afterwards. [`detail::Reader`] tells what is in each frame, for people who look at a few connections. Building the facts takes a whole record, which is above this layer: `diagnose::facts` does it.
+//! repetition afterwards. [`detail::Reader`] says what is in each frame, for people who look at a few connections. Building the
+//! facts takes a whole record, which is above this layer: `diagnose::facts` does it.
 
 pub mod detail;
 pub mod facts;

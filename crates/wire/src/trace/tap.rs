@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Direction, Frame, FrameEvent};
+use super::frame::{BareFrame, Direction, FrameEvent};
 use super::{http1, http2, http3};
 use crate::h3::stream::QuicStreamId;
 use h2lab_base::units::Time;
@@ -67,7 +67,7 @@ impl Tap {
     /// HTTP/3, see [`Tap::feed_stream`].
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(FrameEvent)) {
         let connection = self.connection;
-        let mut emit = |frame: Frame| sink(frame.event(now, connection, direction));
+        let mut emit = |frame: BareFrame| sink(frame.event(now, connection, direction));
         match &mut self.parser {
             Parser::Http1(exchanges) => exchanges.feed(direction, bytes, &mut emit),
             Parser::Http2(frames) => frames.feed(direction, bytes, &mut emit),
@@ -87,7 +87,7 @@ impl Tap {
     ) {
         let connection = self.connection;
         let Parser::Http3(frames) = &mut self.parser else { return };
-        let mut emit = |frame: Frame| sink(frame.event(now, connection, direction));
+        let mut emit = |frame: BareFrame| sink(frame.event(now, connection, direction));
         frames.feed(direction, stream, bytes, fin, &mut emit);
     }
 

@@ -261,7 +261,7 @@ fn answered(answer: &str) -> Vec<Seen> {
 }
 
 #[test]
-fn a_server_that_does_not_switch_is_told_apart_from_one_that_breaks() {
+fn a_server_that_does_not_switch_is_distinguished_from_one_that_breaks() {
     let wrong = answered("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     assert!(
         matches!(&wrong[..], [Seen::Closed { error: Some(Error::WrongProtocol { expected: "HTTP/2", hint }) }] if hint.contains("prior knowledge"))

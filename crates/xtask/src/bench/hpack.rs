@@ -21,7 +21,7 @@ const DECODING: &str = "--toggle-collect=*decode_all*";
 
 /// What a measurement printed: `hpack KIND: N ns per field, …, M fields in all`.
 #[derive(Debug, PartialEq)]
-struct Figures<'a> {
+struct CodecFigures<'a> {
     line: &'a str,
     nanos: f64,
     fields: f64,
@@ -78,13 +78,13 @@ fn build() -> Result<PathBuf> {
 }
 
 /// The figures among what the test runner says.
-fn figures(said: &str) -> Option<Figures<'_>> {
+fn figures(said: &str) -> Option<CodecFigures<'_>> {
     let line = said
         .lines()
         .find_map(|line| line.find("hpack ").map(|at| &line[at..]).filter(|line| line.contains(" ns ")))?;
     let nanos = line.split_once(": ")?.1.split_once(" ns")?.0.parse().ok()?;
     let fields = line.rsplit_once(", ")?.1.split_once(" fields in all")?.0.parse().ok()?;
-    Some(Figures { line, nanos, fields })
+    Some(CodecFigures { line, nanos, fields })
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
         let line = "hpack a: 12.5 ns per field, 3.0 fields and 9.0 bytes per block, 300 fields in all";
         let said =
             format!("\nrunning 1 test\ntest wire::h2::hpack::cost::a ... {line}\nok\n\ntest result: ok");
-        assert_eq!(figures(&said), Some(Figures { line, nanos: 12.5, fields: 300.0 }));
+        assert_eq!(figures(&said), Some(CodecFigures { line, nanos: 12.5, fields: 300.0 }));
         assert_eq!(figures("running 0 tests"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask bench link`: what the emulated link carries, measured by iperf3 through `h2lab link`.
 //!
 //! There is no peer beside it: `sch_netem` is not in every kernel, and a bandwidth that was asked for is its own measure. Each
-//! [`Gate`] is run in several rounds, in turn with the others; what is judged is the median.
+//! [`LinkGate`] is run in several rounds, in turn with the others; what is judged is the median.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ const IPERF: &[(&str, &str)] = &[("iperf3", "iperf3")];
 const SEGMENT: (f64, f64) = (1448.0, 1500.0);
 
 /// A link, and what one TCP connection must get through it.
-struct Gate {
+struct LinkGate {
     /// How `--only` selects it.
     id: &'static str,
     claim: &'static str,
@@ -44,8 +44,8 @@ const BUFFERS: [&str; 2] = [
     "--sysctl-server=net.ipv4.tcp_rmem=4096 131072 33554432",
 ];
 
-const GATES: &[Gate] = &[
-    Gate {
+const GATES: &[LinkGate] = &[
+    LinkGate {
         id: "plain",
         claim: "no impairment, cubic",
         link: &["--loss=0%", "--delay=0ms", "--congestion=cubic"],
@@ -53,7 +53,7 @@ const GATES: &[Gate] = &[
         limits: (4.0, f64::INFINITY),
         aim: 14.0,
     },
-    Gate {
+    LinkGate {
         id: "ipv6",
         claim: "the same over IPv6",
         link: &["--ipv6", "--loss=0%", "--delay=0ms", "--congestion=cubic"],
@@ -61,7 +61,7 @@ const GATES: &[Gate] = &[
         limits: (4.0, f64::INFINITY),
         aim: 14.0,
     },
-    Gate {
+    LinkGate {
         id: "shaped-1g",
         claim: "1 Gbit/s, 5 ms each way, bbr, the last 10 of 15 s",
         link: &["--loss=0%", "--delay=5ms", "--bandwidth=1gbit", "--congestion=bbr", BUFFERS[0], BUFFERS[1]],
@@ -69,7 +69,7 @@ const GATES: &[Gate] = &[
         limits: (0.97, 1.03),
         aim: 0.97,
     },
-    Gate {
+    LinkGate {
         id: "captured-1g",
         claim: "the same with `--pcap`, the last 5 of 10 s",
         link: &[
@@ -85,7 +85,7 @@ const GATES: &[Gate] = &[
         limits: (0.97, 1.03),
         aim: 0.97,
     },
-    Gate {
+    LinkGate {
         id: "shaped-10g",
         claim: "10 Gbit/s, 0.5 ms each way, cubic",
         link: &["--loss=0%", "--delay=0.5ms", "--bandwidth=10gbit", "--queue=5MB", "--congestion=cubic"],
@@ -144,15 +144,15 @@ struct Received {
 
 /// What one run gave.
 #[derive(Debug)]
-struct Figures {
+struct LinkFigures {
     /// Carried, in Gbit/s at the network layer.
     gbit: f64,
     retransmits: u64,
     link: Summary,
 }
 
-impl Figures {
-    fn measure(gate: &Gate, h2lab: &H2lab) -> Result<Self> {
+impl LinkFigures {
+    fn measure(gate: &LinkGate, h2lab: &H2lab) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut words: Vec<String> =
             ["link", "--json", "--server=iperf3 -s -1", "--server-log=server.log"].map(str::to_owned).into();
@@ -182,7 +182,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     need(IPERF)?;
     let wanted =
         |id: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| id.starts_with(only));
-    let gates: Vec<&Gate> = GATES.iter().filter(|gate| wanted(gate.id)).collect();
+    let gates: Vec<&LinkGate> = GATES.iter().filter(|gate| wanted(gate.id)).collect();
     if gates.is_empty() {
         bail!(
             "nothing begins with that; there are {}",
@@ -191,10 +191,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let h2lab = H2lab::build()?;
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
-    let mut all: Vec<Vec<Figures>> = gates.iter().map(|_| Vec::new()).collect();
+    let mut all: Vec<Vec<LinkFigures>> = gates.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (gate, figures) in gates.iter().zip(&mut all) {
-            figures.push(Figures::measure(gate, &h2lab).context(gate.id)?);
+            figures.push(LinkFigures::measure(gate, &h2lab).context(gate.id)?);
         }
     }
     let mut table = HEAD.to_owned();
@@ -218,8 +218,8 @@ const HEAD: &str = "| | Gbit/s | of each round | limit | aim | pump: share of a 
                     retransmissions | device drops | |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// A gate's line of the table, and whether its limits hold.
-fn judge(gate: &Gate, figures: &[Figures]) -> (String, bool) {
-    let of = |value: &dyn Fn(&Figures) -> f64| {
+fn judge(gate: &LinkGate, figures: &[LinkFigures]) -> (String, bool) {
+    let of = |value: &dyn Fn(&LinkFigures) -> f64| {
         let mut values: Vec<f64> = figures.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         middle(&values)
@@ -240,7 +240,7 @@ fn judge(gate: &Gate, figures: &[Figures]) -> (String, bool) {
         " | {limit} | {} | {:.0} % | {:.0} | {:.0}, {:.0}, {:.0} | {:.0} | {drops} | {}{} |",
         gate.aim,
         of(&|figures| figures.link.cpu_ns as f64 / figures.link.wall_ns as f64) * 100.0,
-        of(&Figures::ns_per_packet),
+        of(&LinkFigures::ns_per_packet),
         micros(|link| link.late_p50_ns),
         micros(|link| link.late_p99_ns),
         micros(|link| link.late_max_ns),
@@ -264,7 +264,7 @@ fn markdown(rounds: u32, mechanism: &str, table: &str) -> String {
 mod tests {
     use super::*;
 
-    fn figures(gbit: f64, device_drops: u64) -> Figures {
+    fn figures(gbit: f64, device_drops: u64) -> LinkFigures {
         let direction = || Direction { packets_in: 500 };
         let link = Summary {
             mechanism: "m".to_owned(),
@@ -277,7 +277,7 @@ mod tests {
             wall_ns: 1_000_000,
             device_drops,
         };
-        Figures { gbit, retransmits: 0, link }
+        LinkFigures { gbit, retransmits: 0, link }
     }
 
     #[test]

@@ -54,7 +54,7 @@ const SHAPES: &[Shape] = &[
 
 /// What one run of one tool gave.
 #[derive(Debug, Clone, Copy)]
-struct Figures {
+struct ToolFigures {
     /// Requests per second that the server got.
     rate: f64,
     /// CPU of the generator per request, in microseconds.
@@ -104,7 +104,7 @@ fn markdown(only: &[String], report: &str) -> String {
 
 /// All rounds of a shape; its table.
 fn of_shape(shape: &Shape, h2lab: &H2lab, tools: &[Tool], rounds: u32) -> Result<String> {
-    let mut all: Vec<Vec<Figures>> = vec![Vec::new(); tools.len()];
+    let mut all: Vec<Vec<ToolFigures>> = vec![Vec::new(); tools.len()];
     for round in 0..rounds {
         let mut order: Vec<usize> = (0..tools.len()).collect();
         if round % 2 == 1 {
@@ -130,13 +130,13 @@ fn of_shape(shape: &Shape, h2lab: &H2lab, tools: &[Tool], rounds: u32) -> Result
 }
 
 /// A tool's line of the table.
-fn line(tool: Tool, ours: &[Figures], figures: &[Figures]) -> String {
-    let median = |value: fn(&Figures) -> f64| {
+fn line(tool: Tool, ours: &[ToolFigures], figures: &[ToolFigures]) -> String {
+    let median = |value: fn(&ToolFigures) -> f64| {
         let mut values: Vec<f64> = figures.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         middle(&values)
     };
-    let pair = |(ours, peer): (&Figures, &Figures)| Pair { ours: ours.cpu_us, peer: peer.cpu_us };
+    let pair = |(ours, peer): (&ToolFigures, &ToolFigures)| Pair { ours: ours.cpu_us, peer: peer.cpu_us };
     let ratio = match tool {
         Tool::H2lab => "1".to_owned(),
         _ => {
@@ -145,7 +145,7 @@ fn line(tool: Tool, ours: &[Figures], figures: &[Figures]) -> String {
             format!("{median:.2} ({low:.2} to {high:.2})")
         }
     };
-    let Figures { connections, useless, .. } = figures[figures.len() - 1];
+    let ToolFigures { connections, useless, .. } = figures[figures.len() - 1];
     format!(
         "| {} | {:.0} | {:.2} | {ratio} | {connections} ({useless}) |\n",
         tool.name(),
@@ -155,7 +155,7 @@ fn line(tool: Tool, ours: &[Figures], figures: &[Figures]) -> String {
 }
 
 /// One run of one tool on a server of its own; `None` if it cannot do it.
-fn measure(shape: &Shape, h2lab: &H2lab, tool: Tool) -> Result<Option<Figures>> {
+fn measure(shape: &Shape, h2lab: &H2lab, tool: Tool) -> Result<Option<ToolFigures>> {
     let origin = Origin::start(h2lab)?;
     let url = origin.url(shape.protocol, &format!("/bytes/{SMALL}"));
     let Shape { protocol, connections, streams, .. } = *shape;
@@ -168,7 +168,7 @@ fn measure(shape: &Shape, h2lab: &H2lab, tool: Tool) -> Result<Option<Figures>> 
         println!("{}, {}: no request reached the server: {}", shape.id, tool.name(), done.stdout.trim());
         return Ok(None);
     }
-    Ok(Some(Figures {
+    Ok(Some(ToolFigures {
         rate: served.requests as f64 / f64::from(SECONDS),
         cpu_us: done.cpu_us / served.requests as f64,
         connections: served.connections,

@@ -58,7 +58,7 @@ impl Lateness {
 
 /// What one run of one tool gave.
 #[derive(Debug, Clone, Copy)]
-struct Figures {
+struct PacingFigures {
     lateness: Lateness,
     /// CPU of the generator per request, in microseconds.
     cpu_us: f64,
@@ -69,7 +69,7 @@ pub fn of_protocol(id: &str, h2lab: &H2lab, tools: &[Tool], rounds: Option<u32>)
     let stamps = H2lab::build_example("stamps")?;
     let rounds = rounds.unwrap_or(ROUNDS);
     let (protocol, connections, streams) = if id == IDS[0] { ("h1", 50, 1) } else { ("h2c", 1, 200) };
-    let mut all: Vec<Vec<Figures>> = vec![Vec::new(); tools.len()];
+    let mut all: Vec<Vec<PacingFigures>> = vec![Vec::new(); tools.len()];
     for _ in 0..rounds {
         for (index, &tool) in tools.iter().enumerate() {
             let server = Stamps::start(&stamps)?;
@@ -83,7 +83,7 @@ pub fn of_protocol(id: &str, h2lab: &H2lab, tools: &[Tool], rounds: Option<u32>)
             let cpu_us = done.cpu_us / arrivals.len() as f64;
             let lateness = Lateness::of(arrivals, RATE, SECONDS)
                 .with_context(|| format!("{id}: too few requests of {} arrived", tool.name()))?;
-            all[index].push(Figures { lateness, cpu_us });
+            all[index].push(PacingFigures { lateness, cpu_us });
         }
     }
     let mut table = format!(
@@ -101,7 +101,7 @@ pub fn of_protocol(id: &str, h2lab: &H2lab, tools: &[Tool], rounds: Option<u32>)
 }
 
 /// A tool's line of the table: medians of the rounds.
-fn line(tool: Tool, figures: &[Figures]) -> String {
+fn line(tool: Tool, figures: &[PacingFigures]) -> String {
     let of = |value: fn(&Lateness) -> f64| median(figures, |figures| value(&figures.lateness));
     format!(
         "| {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.1} % | {:.1} |\n",
@@ -115,7 +115,7 @@ fn line(tool: Tool, figures: &[Figures]) -> String {
     )
 }
 
-fn median(figures: &[Figures], value: impl Fn(&Figures) -> f64) -> f64 {
+fn median(figures: &[PacingFigures], value: impl Fn(&PacingFigures) -> f64) -> f64 {
     let mut values: Vec<f64> = figures.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     middle(&values)

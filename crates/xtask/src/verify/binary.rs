@@ -14,7 +14,7 @@ use crate::process;
 const DEADLINE_S: &str = "1200";
 
 /// How often a measurement is made before it counts as void: the first time, and again after the tool called it
-/// invalid. The tool has by then already visited the doubtful cells three times itself.
+/// invalid. The tool has by then already measured the doubtful cells three times itself.
 const TRIES: u32 = 3;
 
 /// Exit code of a measurement that the tool does not trust.

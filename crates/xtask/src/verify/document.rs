@@ -9,7 +9,7 @@ pub struct Document {
     /// One per cell.
     pub cells: Vec<Cell>,
     /// One per comparison.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<CellVerdict>,
     /// The study's part, if the scenario asks for one.
     pub study: Option<Study>,
 }
@@ -58,7 +58,7 @@ pub struct Cell {
 pub struct Bulk {
     /// What the scenario varied here, in words.
     pub factor: String,
-    /// Bits per second, of the visits.
+    /// Bits per second, of the repetitions.
     pub rate_bps: Spread,
     /// What held it back.
     pub limit: Option<Limit>,
@@ -100,13 +100,13 @@ pub struct Program {
     pub version: String,
 }
 
-/// A study: every way to talk under every condition.
+/// A study: every configuration under every condition.
 #[derive(Debug, Deserialize)]
 pub struct Study {
     /// In the order of the matrix.
     pub conditions: Vec<Condition>,
     /// Parties, a protocol and a number of connections.
-    pub ways: Vec<Way>,
+    pub configurations: Vec<Configuration>,
     /// How many connections each multiplexed protocol needs between the same parties.
     pub needed: Vec<Needed>,
     /// The ramps of each cell.
@@ -126,9 +126,9 @@ pub struct Condition {
     pub predicted_connections: Option<u32>,
 }
 
-/// A way to talk.
+/// A configuration.
 #[derive(Debug, Deserialize)]
-pub struct Way {
+pub struct Configuration {
     /// `direct, h2c × 4`.
     pub name: String,
     /// Over the link.
@@ -225,7 +225,7 @@ pub struct Fix {
 
 /// A cell against the baseline of its group.
 #[derive(Debug, Deserialize)]
-pub struct Verdict {
+pub struct CellVerdict {
     /// `no-difference`, `faster`, `slower`, `unstable` …
     pub verdict: String,
     /// The same in words.
@@ -252,8 +252,8 @@ impl Document {
     }
 
     /// The cell of a way under a condition.
-    pub fn cell_of(&self, way: &Way, condition: usize) -> Option<&Cell> {
-        let index = (*way.cells.get(condition)?)?;
+    pub fn cell_of(&self, configuration: &Configuration, condition: usize) -> Option<&Cell> {
+        let index = (*configuration.cells.get(condition)?)?;
         self.cells.iter().find(|cell| cell.index == index)
     }
 
@@ -286,7 +286,7 @@ impl Cell {
     }
 }
 
-impl Verdict {
+impl CellVerdict {
     /// Whether it says that two cells differ.
     pub fn claims_a_difference(&self) -> bool {
         !matches!(self.verdict.as_str(), "no-difference" | "invalid" | "unsupported" | "both-unstable")
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn verdicts_claim_or_do_not() {
         let claims: Vec<bool> =
-            Document::parse(SMALL).unwrap().verdicts.iter().map(Verdict::claims_a_difference).collect();
+            Document::parse(SMALL).unwrap().verdicts.iter().map(CellVerdict::claims_a_difference).collect();
         assert_eq!(claims, [false, true]);
     }
 }

@@ -21,7 +21,7 @@ pub struct Link {
     pub loss: &'static str,
 }
 
-/// Totals of one direction of the ledger.
+/// Totals of one direction of the packet log.
 #[derive(Debug, Deserialize)]
 pub struct Direction {
     /// Packets that entered.
@@ -85,7 +85,7 @@ pub fn run(h2lab: &H2lab, link: Link, seed: u64, client: &str) -> Result<LabRun>
     Ok(LabRun { client: run.stderr, status: document.client_exit_code, link: document.summary, lost })
 }
 
-/// Direction and index of the lost packets in the ledger of `--packets`.
+/// Direction and index of the lost packets in the packet log of `--packets`.
 fn lost(csv: &str) -> BTreeSet<(String, u64)> {
     let packet = |line: &str| {
         let mut cells = line.split(',').skip(2);
@@ -135,7 +135,7 @@ rtt min/avg/max/mdev = 25.100/25.200/25.300/0.100 ms
     }
 
     #[test]
-    fn lost_packets_are_read_from_the_ledger() {
+    fn lost_packets_are_read_from_the_packet_log() {
         let csv =
             "at_s,out_s,direction,index,fate,client_port\n0.1,0.2,up,0,delivered,0\n0.1,,down,7,lost,0\n";
         assert_eq!(lost(csv), BTreeSet::from([("down".to_owned(), 7)]));

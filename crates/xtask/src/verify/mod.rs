@@ -21,7 +21,7 @@ use anyhow::{Result, bail};
 use crate::needs;
 use binary::H2lab;
 use items::Item;
-use outcome::Outcome;
+use outcome::ItemOutcome;
 
 /// A step of the plan whose promises can be shown.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -57,7 +57,7 @@ pub struct Arguments {
 /// How one item went.
 struct Shown<'a> {
     item: &'a Item,
-    outcome: Outcome,
+    outcome: ItemOutcome,
     took: Duration,
 }
 
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn show<'a>(item: &'a Item, h2lab: &H2lab) -> Shown<'a> {
     let (started, stolen) = (Instant::now(), Stolen::now());
-    let outcome = (item.run)(h2lab).unwrap_or_else(|error| Outcome::broken(&error));
+    let outcome = (item.run)(h2lab).unwrap_or_else(|error| ItemOutcome::broken(&error));
     let took = started.elapsed();
     for figure in outcome.figures() {
         println!("    {figure}");
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_hypervisor_took_is_told_as_a_share() {
+    fn what_a_hypervisor_took_is_reported_as_a_share() {
         let stat =
             |stolen| Stolen::parse(&format!("cpu  100 0 50 800 0 0 0 {stolen} 7 7\ncpu0 1\n")).unwrap();
         assert_eq!(stat(50).share_since(stat(50)), None);

@@ -4,13 +4,13 @@ use std::fmt;
 
 /// One figure, as it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Figure {
+pub struct ItemFigure {
     /// Whether the promise holds for it; `None` for a figure that only informs.
     holds: Option<bool>,
     text: String,
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for ItemFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.holds {
             None => "     ",
@@ -23,11 +23,11 @@ impl fmt::Display for Figure {
 
 /// All figures of an item.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    figures: Vec<Figure>,
+pub struct ItemOutcome {
+    figures: Vec<ItemFigure>,
 }
 
-impl Outcome {
+impl ItemOutcome {
     /// An item that could not be shown at all.
     pub fn broken(error: &anyhow::Error) -> Self {
         let mut outcome = Self::default();
@@ -37,12 +37,12 @@ impl Outcome {
 
     /// Adds a figure that only informs.
     pub fn note(&mut self, text: impl Into<String>) {
-        self.figures.push(Figure { holds: None, text: text.into() });
+        self.figures.push(ItemFigure { holds: None, text: text.into() });
     }
 
     /// Adds a figure for which the promise holds or does not.
     pub fn check(&mut self, holds: bool, text: impl Into<String>) {
-        self.figures.push(Figure { holds: Some(holds), text: text.into() });
+        self.figures.push(ItemFigure { holds: Some(holds), text: text.into() });
     }
 
     /// Adds the figures of another part of the same item. A part in which nothing was checked shows nothing.
@@ -54,7 +54,7 @@ impl Outcome {
     }
 
     /// The figures, in the order in which they were found.
-    pub fn figures(&self) -> &[Figure] {
+    pub fn figures(&self) -> &[ItemFigure] {
         &self.figures
     }
 
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn one_figure_that_fails_fails_the_item_and_notes_do_not_count() {
-        let mut outcome = Outcome::default();
+        let mut outcome = ItemOutcome::default();
         outcome.note("seen");
         assert!(!outcome.holds(), "nothing was checked");
         outcome.check(true, "good");
@@ -87,15 +87,15 @@ mod tests {
 
     #[test]
     fn a_part_that_checked_nothing_fails_the_whole() {
-        let mut outcome = Outcome::default();
+        let mut outcome = ItemOutcome::default();
         outcome.check(true, "good");
-        outcome.add(Outcome::default());
+        outcome.add(ItemOutcome::default());
         assert!(!outcome.holds());
     }
 
     #[test]
     fn an_error_is_a_failure_with_its_whole_chain() {
-        let outcome = Outcome::broken(&anyhow::anyhow!("inner").context("outer"));
+        let outcome = ItemOutcome::broken(&anyhow::anyhow!("inner").context("outer"));
         assert!(!outcome.holds());
         assert_eq!(outcome.figures()[0].to_string(), "FAIL outer: inner");
     }

@@ -1,7 +1,7 @@
 //! Which setting lifts a limit, and to what.
 
 use h2lab_base::units::{format_bytes, format_duration};
-use h2lab_model::bulk::{BindingKind, Figures};
+use h2lab_model::bulk::{BindingKind, ConnectionFigures};
 
 /// The largest window of HTTP/2 (RFC 9113 §6.9.1), in bytes.
 const MOST_WINDOW: u64 = (1 << 31) - 1;
@@ -12,21 +12,21 @@ const MOST_TCP_WINDOW: u64 = 65_535 << 14;
 const SHORT_FRAME: u64 = 16_384;
 
 /// What to set, where; `None` if no setting would help.
-pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<String> {
+pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Option<String> {
     let receiver = &figures.receiver;
     let whose = if figures.we_send { "of the server" } else { "here" };
     Some(match kind {
         BindingKind::StreamWindow => {
             let need = Need::of(figures, speed, receiver.stream_window, MOST_WINDOW);
-            need.told(|bytes| format!("a stream window of {bytes} bytes {whose} (-w {bytes})"))
+            need.rendered(|bytes| format!("a stream window of {bytes} bytes {whose} (-w {bytes})"))
         }
         BindingKind::ConnectionWindow => {
             let need = Need::of(figures, speed, receiver.connection_window, MOST_WINDOW);
-            need.told(|bytes| format!("a connection window of {bytes} bytes {whose} (-W {bytes})"))
+            need.rendered(|bytes| format!("a connection window of {bytes} bytes {whose} (-W {bytes})"))
         }
         BindingKind::SendBuffer => {
             let need = Need::of(figures, speed, figures.sender.send_buffer, MOST_TCP_WINDOW);
-            need.told(|bytes| {
+            need.rendered(|bytes| {
                 format!(
                     "net.ipv4.tcp_wmem with {bytes} bytes as its third value at the sender (sysctl -w \
                      net.ipv4.tcp_wmem='4096 16384 {bytes}')"
@@ -35,7 +35,7 @@ pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<St
         }
         BindingKind::ReceiveBuffer => {
             let need = Need::of(figures, speed, receiver.receive_buffer, 2 * MOST_TCP_WINDOW);
-            need.told(|bytes| {
+            need.rendered(|bytes| {
                 format!(
                     "net.ipv4.tcp_rmem with {bytes} bytes as its third value at the receiver (sysctl -w \
                      net.ipv4.tcp_rmem='4096 131072 {bytes}')"
@@ -57,7 +57,7 @@ pub(super) fn fix(kind: BindingKind, figures: &Figures, speed: f64) -> Option<St
     })
 }
 
-fn congestion(figures: &Figures) -> String {
+fn congestion(figures: &ConnectionFigures) -> String {
     let more = "more connections (-c), each with a congestion window of its own";
     match figures.sender.congestion_control.as_deref() {
         Some("bbr") => more.to_owned(),
@@ -78,7 +78,7 @@ struct Need {
 impl Need {
     /// Twice the bandwidth-delay product where that is known: once for what is on its way, once for what is acknowledged
     /// late (a window that is refilled at its half; a buffer that keeps what was sent again). Else twice what there is.
-    fn of(figures: &Figures, speed: f64, present: Option<u64>, most: u64) -> Self {
+    fn of(figures: &ConnectionFigures, speed: f64, present: Option<u64>, most: u64) -> Self {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
@@ -95,7 +95,7 @@ impl Need {
         Self { bytes: bytes.min(most), why, is_beyond: bytes > most }
     }
 
-    fn told(&self, setting: impl Fn(u64) -> String) -> String {
+    fn rendered(&self, setting: impl Fn(u64) -> String) -> String {
         let more =
             if self.is_beyond { ", which one connection cannot have: more of them as well (-c)" } else { "" };
         format!("{}: {}{more}", setting(self.bytes), self.why)

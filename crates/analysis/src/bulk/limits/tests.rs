@@ -8,19 +8,19 @@ use h2lab_model::bulk::testing::small_buffer;
 use h2lab_model::bulk::{ReceiverFigures, SenderFigures};
 
 /// A minute over 250 ms at `rate` bits per second, of which nothing but that is known.
-fn blind(rate: f64) -> Figures {
+fn blind(rate: f64) -> ConnectionFigures {
     let wall = Duration::from_secs(60);
-    Figures {
+    ConnectionFigures {
         wall,
         bytes: (rate / 8.0 * 60.0).round() as u64,
         streams: 1,
         min_rtt: Some(Duration::from_millis(250)),
-        ..Figures::default()
+        ..ConnectionFigures::default()
     }
 }
 
 /// The same with a sender that counted nothing in the way of its data.
-fn counted(rate: f64) -> Figures {
+fn counted(rate: f64) -> ConnectionFigures {
     let zero = Some(Duration::ZERO);
     let sender = SenderFigures {
         blocked_stream_window: zero,
@@ -34,14 +34,14 @@ fn counted(rate: f64) -> Figures {
         cpu: zero,
         ..SenderFigures::default()
     };
-    Figures { sender, ..blind(rate) }
+    ConnectionFigures { sender, ..blind(rate) }
 }
 
-fn gigabit(figures: Figures) -> Figures {
-    Figures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..figures }
+fn gigabit(figures: ConnectionFigures) -> ConnectionFigures {
+    ConnectionFigures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..figures }
 }
 
-fn kind(figures: &Figures) -> (BindingKind, Certainty) {
+fn kind(figures: &ConnectionFigures) -> (BindingKind, Certainty) {
     let binding = binding(figures);
     (binding.kind, binding.certainty)
 }
@@ -56,7 +56,8 @@ const NOTHING: (BindingKind, Certainty) = (BindingKind::Unknown, Certainty::None
 
 #[test]
 fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
-    let figures = Figures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..small_buffer() };
+    let figures =
+        ConnectionFigures { bandwidth: Bandwidth::from_bits_per_second(1_000_000_000), ..small_buffer() };
     let binding = binding(&figures);
     assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Measured));
     assert_eq!(
@@ -84,9 +85,9 @@ fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     let mut raised = blind(usual);
     raised.sender.send_buffer = Some(128 << 20);
     assert_eq!(kind(&raised), NOTHING);
-    let told = binding(&blind(usual));
-    assert!(told.sentence.ends_with("the other end's was not seen"), "{}", told.sentence);
-    assert!(told.fix.unwrap().contains("tcp_wmem with 8388608 bytes"));
+    let sentence = binding(&blind(usual));
+    assert!(sentence.sentence.ends_with("the other end's was not seen"), "{}", sentence.sentence);
+    assert!(sentence.fix.unwrap().contains("tcp_wmem with 8388608 bytes"));
 }
 
 #[test]
@@ -184,8 +185,8 @@ fn an_end_that_is_slow_closes_windows_and_is_named_instead_of_them() {
             (*of_disk, *of_cpu) = (of_a_minute(disk), of_a_minute(cpu));
             let binding = binding(&figures);
             let end = if is_sender { "sender" } else { "receiver" };
-            let is_told = matches!(binding.kind, BindingKind::Disk | BindingKind::Cpu);
-            assert!(!is_told || binding.sentence.contains(end), "{}", binding.sentence);
+            let is_reported = matches!(binding.kind, BindingKind::Disk | BindingKind::Cpu);
+            assert!(!is_reported || binding.sentence.contains(end), "{}", binding.sentence);
             (binding.kind, binding.certainty)
         };
         assert_eq!(with(0.0, BUSY), (BindingKind::Cpu, Certainty::Measured));
@@ -263,7 +264,7 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
     let mut shared = gigabit(counted(0.1e9));
     shared.bytes_beside = shared.bytes * 9;
     assert_eq!(kind(&shared), (BindingKind::Link, Certainty::Measured));
-    let queued = |factor: f64, figures: Figures| {
+    let queued = |factor: f64, figures: ConnectionFigures| {
         let mut figures = figures;
         figures.rtt = figures.min_rtt.map(|rtt| rtt.mul_f64(factor));
         figures.sender.cwnd_bytes = Some(3_125_000);
@@ -278,7 +279,7 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
 #[test]
 fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
     // Five seconds, two of which TCP took to open its window.
-    let figures = Figures { wall: Duration::from_secs(5), bytes: 50_000_000, ..blind(0.0) };
+    let figures = ConnectionFigures { wall: Duration::from_secs(5), bytes: 50_000_000, ..blind(0.0) };
     assert_eq!(kind(&figures), NOTHING);
     let binding = binding_at_speed(&figures, 134_217_728.0);
     assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Guessed));
@@ -412,7 +413,9 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
 
 #[test]
 fn nothing_is_said_of_a_transfer_that_was_none() {
-    for figures in [Figures::default(), Figures { wall: Duration::ZERO, ..small_buffer() }] {
+    for figures in
+        [ConnectionFigures::default(), ConnectionFigures { wall: Duration::ZERO, ..small_buffer() }]
+    {
         let binding = binding(&figures);
         assert_eq!((binding.kind, binding.fix), (BindingKind::Unknown, None));
         assert_eq!(binding.sentence, "no data came");
@@ -422,8 +425,8 @@ fn nothing_is_said_of_a_transfer_that_was_none() {
 #[test]
 fn every_kind_has_a_name_and_a_sentence() {
     for kind in BindingKind::ALL {
-        let told = told::sentence(kind, Certainty::Likely, &small_buffer(), 1e8);
-        assert!(told.len() > 20 && !kind.words().is_empty(), "{told}");
+        let sentence = sentence::sentence(kind, Certainty::Likely, &small_buffer(), 1e8);
+        assert!(sentence.len() > 20 && !kind.words().is_empty(), "{sentence}");
         assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         let has_fix = !matches!(kind, BindingKind::Link | BindingKind::Unknown);
         assert_eq!(remedy::fix(kind, &small_buffer(), 1e8).is_some(), has_fix);
@@ -447,7 +450,7 @@ proptest! {
         times in prop::collection::vec(time(), 9),
         sizes in prop::collection::vec(size(), 5),
     ) {
-        let figures = Figures {
+        let figures = ConnectionFigures {
             connection: 0,
             we_send,
             wall: Duration::from_millis(wall),

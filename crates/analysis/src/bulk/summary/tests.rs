@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use h2lab_base::units::Time;
 use h2lab_model::bulk::testing::{PART, part, record};
-use h2lab_model::bulk::{BindingKind, Meter, TransferDirection};
+use h2lab_model::bulk::{BindingKind, ByteMeter, TransferDirection};
 use h2lab_model::workload::Protocol;
 
 #[test]
@@ -27,7 +27,7 @@ fn the_more_streams_the_faster_is_told_neither_way() {
         transfer.bytes = 4_000_000_000;
         transfer.parts = (0..streams).map(|n| part(0, n, transfer.bytes / streams, 0, 32_000)).collect();
         record.transfers = vec![transfer];
-        record.meter = Meter::new(Time::ZERO);
+        record.meter = ByteMeter::new(Time::ZERO);
         record.meter.add(Time::from_millis(32_000), 4_000_000_000);
         Summary::of(&record)
     };
@@ -48,7 +48,7 @@ fn streams_that_carried_nothing_are_in_the_spread() {
 fn the_last_half_minute_is_told_of_transfers_that_are_longer() {
     let of = |ms: u64| {
         let mut record = record();
-        record.meter = Meter::new(Time::ZERO);
+        record.meter = ByteMeter::new(Time::ZERO);
         (0..=ms / 100).for_each(|tick| record.meter.add(Time::from_millis(100 * tick), 12_500));
         Summary::of(&record).at_speed
     };
@@ -102,7 +102,7 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     assert_eq!(summary.bound[0].connection, 0);
     // As many bytes of which nobody knows what held them back.
     let mut unseen =
-        h2lab_model::bulk::Figures { connection: 4, bytes: PART * 4, ..record.figures[0].clone() };
+        h2lab_model::bulk::ConnectionFigures { connection: 4, bytes: PART * 4, ..record.figures[0].clone() };
     (unseen.min_rtt, unseen.rtt, unseen.sender) = (None, None, h2lab_model::bulk::SenderFigures::default());
     (unseen.receiver, unseen.bandwidth) = (h2lab_model::bulk::ReceiverFigures::default(), None);
     record.figures.push(unseen);
@@ -116,19 +116,19 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
 #[test]
 fn the_slow_start_of_a_connection_that_carried_all_is_not_its_speed() {
     let mut record = record();
-    record.meter = Meter::new(Time::ZERO);
+    record.meter = ByteMeter::new(Time::ZERO);
     for tick in 0..60 {
         // 4 MiB per 250 ms in the second half, a hundredth of that in the first.
         let bytes = if tick < 30 { 16_777 } else { 1_677_722 };
         record.meter.add(Time::from_millis(100 * tick), bytes);
     }
     record.meter.add(Time::from_millis(6000), 1);
-    let blind = Figures {
+    let blind = ConnectionFigures {
         wall: Duration::from_secs(6),
         bytes: record.meter.total(),
         streams: 1,
         min_rtt: Some(Duration::from_millis(250)),
-        ..Figures::default()
+        ..ConnectionFigures::default()
     };
     record.figures = vec![blind.clone()];
     assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::SendBuffer);

@@ -1,4 +1,4 @@
-//! The way in: packets of a link one by one, then a visit to explain.
+//! The way in: packets of a link one by one, then a repetition to explain.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,8 +25,8 @@ const NOT_SLOW: f64 = 0.95;
 
 /// All TCP connections of a link, as its packets tell them.
 ///
-/// Give it every packet in the order in which packets entered the link, both directions together, and with the ledger's
-/// record *as it is at the end* of the visit, when it is known what became of the packet.
+/// Give it every packet in the order in which packets entered the link, both directions together, and with the packet log's
+/// record *as it is at the end* of the repetition, when it is known what became of the packet.
 #[derive(Debug, Default)]
 pub struct Capture {
     log: KeyLog,
@@ -77,40 +77,40 @@ impl Capture {
         self.connections[index].packet(record, segment.as_ref(), &self.log);
     }
 
-    /// So many packets entered besides that nobody wrote down, so that no record of the visit has them either: whatever is not
-    /// among the others may have been one of these.
+    /// So many packets entered besides that nobody wrote down, so that no record of the repetition has them either: whatever is
+    /// not among the others may have been one of these.
     pub const fn miss(&mut self, packets: u64) {
         self.missed += packets;
     }
 
-    /// What the slow requests of the visit waited for. `ids` has the value of [`ID_FIELD`](h2lab_model::workload::ID_FIELD) of each of its
-    /// samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream tell where a
-    /// request went that entered the link; what is known of one that did not takes the ids there, too.
-    pub fn explain(self, visit: &CellRecord, ids: &[u64]) -> Waits {
-        let slower_than = response_quantile(visit, NOT_SLOW);
-        self.explain_above(visit, ids, slower_than)
+    /// What the slow requests of the repetition waited for. `ids` has the value of [`ID_FIELD`](h2lab_model::workload::ID_FIELD)
+    /// of each of its samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream
+    /// say where a request went that entered the link; what is known of one that did not takes the ids there, too.
+    pub fn explain(self, repetition: &CellRecord, ids: &[u64]) -> Waits {
+        let slower_than = response_quantile(repetition, NOT_SLOW);
+        self.explain_above(repetition, ids, slower_than)
     }
 
-    /// The same of every measured request that took longer than `slower_than`: than the 95th percentile of all visits to the
+    /// The same of every measured request that took longer than `slower_than`: than the 95th percentile of all repetitions of the
     /// cell, say, rather than of this one.
-    pub fn explain_above(self, visit: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
-        if visit.cell.protocol == Protocol::H3 {
-            return quic::untold(visit, slower_than);
+    pub fn explain_above(self, repetition: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
+        if repetition.cell.protocol == Protocol::H3 {
+            return quic::undeclared(repetition, slower_than);
         }
         let observed = |direction| self.least.get(&direction).copied().unwrap_or_default();
-        let delays = match &visit.cell.link {
+        let delays = match &repetition.cell.link {
             Some(link) => Delays::of(link),
             None => Delays::observed(observed(Direction::Up), observed(Direction::Down)),
         };
-        let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&visit.cell.sysctls) };
-        let is_whole = self.missed == 0 && self.packets == visit.packets.len();
+        let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&repetition.cell.sysctls) };
+        let is_whole = self.missed == 0 && self.packets == repetition.packets.len();
         let finish = |connection: Connection| connection.finish(timers);
         let traced: Vec<Traced> = self.connections.into_iter().map(finish).collect();
-        explain(&traced, is_whole, &delays, visit, ids, slower_than)
+        explain(&traced, is_whole, &delays, repetition, ids, slower_than)
     }
 }
 
-/// The least that is set on either side: who of the two waits for a timer is not told apart.
+/// The least that is set on either side: who of the two waits for a timer is not distinguished.
 fn rto_min(sysctls: &Sysctls) -> Duration {
     let side =
         |names: &BTreeMap<String, String>| names.get(RTO_MIN_SYSCTL)?.parse().ok().map(Duration::from_micros);

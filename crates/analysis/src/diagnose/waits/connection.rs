@@ -104,9 +104,9 @@ impl Connection {
         } else {
             Some(Flaw::BeganMidFlow)
         };
-        let lane = |half: Half, direction| {
+        let half_connection = |half: Half, direction| {
             let sending = Sending::follow(direction, &half.sends, half.acks, timers);
-            Lane { direction, history: half.flow.finish(), sending }
+            HalfConnection { direction, history: half.flow.finish(), sending }
         };
         Traced {
             ports: self.ports,
@@ -114,8 +114,8 @@ impl Connection {
             ends_at: self.ends_at,
             opening: self.opening,
             answer: self.answer,
-            up: lane(self.up, Direction::Up),
-            down: lane(self.down, Direction::Down),
+            up: half_connection(self.up, Direction::Up),
+            down: half_connection(self.down, Direction::Down),
             busy: Busy::default(),
             streams,
             flaw,
@@ -223,9 +223,9 @@ pub(super) struct Traced {
     /// What answered them.
     pub answer: Transmissions,
     /// What the client sent.
-    pub up: Lane,
+    pub up: HalfConnection,
     /// What the server sent.
-    pub down: Lane,
+    pub down: HalfConnection,
     /// What it said.
     pub streams: Streams,
     /// Why not everything that it said is known.
@@ -244,7 +244,7 @@ struct Busy {
 
 /// One direction of a connection.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct HalfConnection {
     /// Which.
     pub direction: Direction,
     /// What became of its bytes.
@@ -253,10 +253,13 @@ pub(super) struct Lane {
     pub sending: Sending,
 }
 
-impl Lane {
+impl HalfConnection {
     /// When a byte entered the link for the first time.
     pub fn first_sent(&self, place: u64) -> Time {
-        self.history.of(place..place + 1).first().map_or(Time::NEVER, |stretch| stretch.sent.first_sent())
+        self.history
+            .of(place..place + 1)
+            .first()
+            .map_or(Time::NEVER, |byte_range| byte_range.sent.first_sent())
     }
 }
 
@@ -315,7 +318,7 @@ impl Traced {
     }
 
     /// One direction.
-    pub const fn lane(&self, direction: Direction) -> &Lane {
+    pub const fn half_connection(&self, direction: Direction) -> &HalfConnection {
         match direction {
             Direction::Up => &self.up,
             Direction::Down => &self.down,

@@ -1,4 +1,4 @@
-//! From connections that were read, and the record of a visit, to the stories of its slow requests.
+//! From connections that were read, and the record of a repetition, to the latency breakdowns of its slow requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::causes::{self, Delays, NearEnd};
 use super::connection::{Flaw, Traced};
+use super::latency_breakdown::{Interval, LatencyBreakdown, Place, dominant};
 use super::split::Split;
-use super::story::{Interval, Place, Story, dominant};
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_wire::trace::Direction;
@@ -82,13 +82,13 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// What the slow requests of a visit waited for.
+/// What the slow requests of a repetition waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Waits {
-    /// The 95th percentile of the visit's response times, in nanoseconds: a request is slow that took longer.
+    /// The 95th percentile of the repetition's response times, in nanoseconds: a request is slow that took longer.
     pub slower_than_ns: u64,
     /// Every slow request that was measured, in the order of the samples.
-    pub stories: Vec<Story>,
+    pub breakdowns: Vec<LatencyBreakdown>,
     /// Their time by cause.
     pub split: Split,
     /// Why less is told than could be.
@@ -96,35 +96,36 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// The 95th percentile of the visit's response times.
+    /// The 95th percentile of the repetition's response times.
     pub const fn slower_than(&self) -> Duration {
         Duration::from_nanos(self.slower_than_ns)
     }
 }
 
-/// Explains the measured requests of a visit that took longer than `slower_than`. `is_whole`: every packet of the visit is there.
+/// Explains the measured requests of a repetition that took longer than `slower_than`. `is_whole`: every packet of the repetition
+/// is there.
 pub(super) fn explain(
     traced: &[Traced],
     is_whole: bool,
     delays: &Delays,
-    visit: &CellRecord,
+    repetition: &CellRecord,
     ids: &[u64],
     slower_than: Duration,
 ) -> Waits {
-    let join = Join::new(traced, is_whole, delays, visit, ids);
-    let stories: Vec<Story> =
-        slow(visit, slower_than).map(|(index, sample)| join.story(index, sample)).collect();
-    let is_lost = |story: &&Story| story.place.is_none() && join.near.is_none();
-    let not_found = stories.iter().filter(is_lost).count() as u32;
+    let join = Join::new(traced, is_whole, delays, repetition, ids);
+    let breakdowns: Vec<LatencyBreakdown> =
+        slow(repetition, slower_than).map(|(index, sample)| join.breakdown(index, sample)).collect();
+    let is_lost = |breakdown: &&LatencyBreakdown| breakdown.place.is_none() && join.near.is_none();
+    let not_found = breakdowns.iter().filter(is_lost).count() as u32;
     let mut doubts = flaws(traced);
     doubts.extend((not_found > 0).then_some(Doubt::NotFound { requests: not_found }));
-    Waits { slower_than_ns: nanos(slower_than), split: stories.iter().collect(), stories, doubts }
+    Waits { slower_than_ns: nanos(slower_than), split: breakdowns.iter().collect(), breakdowns, doubts }
 }
 
-/// The measured requests of a visit that took longer, each with its index.
-pub(super) fn slow(visit: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, &Sample)> {
+/// The measured requests of a repetition that took longer, each with its index.
+pub(super) fn slow(repetition: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, &Sample)> {
     let is_slow = move |sample: &Sample| sample.measured && sample.response_time() > slower_than;
-    visit.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
+    repetition.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
 }
 
 /// What is wrong with connections.
@@ -146,7 +147,7 @@ fn flaws(traced: &[Traced]) -> Vec<Doubt> {
 struct Join<'a> {
     traced: &'a [Traced],
     delays: &'a Delays,
-    visit: &'a CellRecord,
+    repetition: &'a CellRecord,
     ids: &'a [u64],
     /// The generator's connections cross the link themselves.
     is_direct: bool,
@@ -163,10 +164,10 @@ impl<'a> Join<'a> {
         traced: &'a [Traced],
         is_whole: bool,
         delays: &'a Delays,
-        visit: &'a CellRecord,
+        repetition: &'a CellRecord,
         ids: &'a [u64],
     ) -> Self {
-        let is_direct = visit.cell.sidecar.is_none();
+        let is_direct = repetition.cell.sidecar.is_none();
         let mut by_id: BTreeMap<u64, (Time, (usize, u32))> = BTreeMap::new();
         let mut by_ports: BTreeMap<(u16, u16), Vec<usize>> = BTreeMap::new();
         for (index, connection) in traced.iter().enumerate() {
@@ -184,14 +185,14 @@ impl<'a> Join<'a> {
         let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
         // That a request's id was not seen means something only where all was read, and where the programs hand ids on.
         let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
-        let is_tls = visit.cell.protocol.is_tls();
+        let is_tls = repetition.cell.protocol.is_tls();
         let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, is_tls, delays));
-        Self { traced, delays, visit, ids, is_direct, by_id, by_ports, near }
+        Self { traced, delays, repetition, ids, is_direct, by_id, by_ports, near }
     }
 
-    fn story(&self, index: usize, sample: &Sample) -> Story {
+    fn breakdown(&self, index: usize, sample: &Sample) -> LatencyBreakdown {
         let (place, intervals) = self.life(index, sample);
-        Story {
+        LatencyBreakdown {
             sample: index as u32,
             scheduled_at: sample.scheduled_at,
             completed_at: sample.completed_at,
@@ -220,7 +221,7 @@ impl<'a> Join<'a> {
         }
         if let Some(connection) = own {
             let traced = &self.traced[connection];
-            let ready = self.visit.connections.iter().find(|known| known.index == sample.connection);
+            let ready = self.repetition.connections.iter().find(|known| known.index == sample.connection);
             let ready_at = ready.map_or(Time::ZERO, |known| known.ready_at);
             return (Some(place(traced, None)), causes::unread(traced, sample, ready_at, self.delays));
         }
@@ -230,7 +231,7 @@ impl<'a> Join<'a> {
 
     /// The connection of the generator's on which a request went.
     fn own_connection(&self, sample: &Sample) -> Option<usize> {
-        let known = self.visit.connections.iter().find(|known| known.index == sample.connection)?;
+        let known = self.repetition.connections.iter().find(|known| known.index == sample.connection)?;
         let between = self.by_ports.get(&(known.local_port, known.remote_port))?;
         // Ports may be used again.
         between.iter().rev().find(|&&index| self.traced[index].begins_at <= sample.completed_at).copied()

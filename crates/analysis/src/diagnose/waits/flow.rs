@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::story::Drop;
+use super::latency_breakdown::Drop;
 use h2lab_base::units::Time;
 use h2lab_model::record::PacketRecord;
 use h2lab_wire::trace::Direction;
@@ -15,14 +15,14 @@ pub(super) struct Transmission {
     pub at: Time,
     /// When it left, and its receiver could have it; [`Time::NEVER`] if it was dropped, damaged, or is still inside.
     pub out_at: Time,
-    /// Its index among all packets of its direction: its name in the ledger.
+    /// Its index among all packets of its direction: its name in the packet log.
     pub index: u64,
     /// The link dropped or damaged it.
     pub is_lost: bool,
 }
 
 impl Transmission {
-    /// The transmission that a ledger tells of.
+    /// The transmission that a packet log tells of.
     pub fn of(record: &PacketRecord) -> Self {
         let is_intact = record.arrived_intact();
         Self {
@@ -86,7 +86,7 @@ impl Transmissions {
 
 /// Bytes of the stream that have the same history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct ByteRange {
     /// Which bytes, numbered from 0: the first one behind the SYN.
     pub bytes: Range<u64>,
     /// Every packet that carried them.
@@ -99,8 +99,8 @@ pub(super) struct Stretch {
 /// The history of a direction while its packets come in.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// By first byte; the end is beside it. Stretches do not overlap; between two of them is what was never sent.
-    stretches: BTreeMap<u64, (u64, Transmissions)>,
+    /// By first byte; the end is beside it. Byte ranges do not overlap; between two of them is what was never sent.
+    byte_ranges: BTreeMap<u64, (u64, Transmissions)>,
 }
 
 impl Flow {
@@ -110,7 +110,7 @@ impl Flow {
         self.split_at(bytes.end);
         let mut at = bytes.start;
         while at < bytes.end {
-            let next = self.stretches.range_mut(at..bytes.end).next();
+            let next = self.byte_ranges.range_mut(at..bytes.end).next();
             match next {
                 Some((start, (end, transmissions))) if *start == at => {
                     transmissions.push(sent);
@@ -118,7 +118,7 @@ impl Flow {
                 }
                 other => {
                     let end = other.map_or(bytes.end, |(start, _)| *start);
-                    self.stretches.insert(at, (end, Transmissions(vec![sent])));
+                    self.byte_ranges.insert(at, (end, Transmissions(vec![sent])));
                     at = end;
                 }
             }
@@ -127,29 +127,29 @@ impl Flow {
 
     /// When some of these bytes were last sent, if all or some of them have been.
     pub fn last_sent(&self, bytes: Range<u64>) -> Option<Time> {
-        let before = self.stretches.range(..=bytes.start).next_back();
+        let before = self.byte_ranges.range(..=bytes.start).next_back();
         let (_, (_, sent)) = before.filter(|(_, (end, _))| *end > bytes.start)?;
         sent.all().last().map(|sent| sent.at)
     }
 
-    /// Makes `at` a boundary between stretches, if it lies inside of one.
+    /// Makes `at` a boundary between byte ranges, if it lies inside of one.
     fn split_at(&mut self, at: u64) {
-        let Some((_, (end, sent))) = self.stretches.range_mut(..at).next_back() else { return };
+        let Some((_, (end, sent))) = self.byte_ranges.range_mut(..at).next_back() else { return };
         if *end > at {
             let rest = (*end, sent.clone());
             *end = at;
-            self.stretches.insert(at, rest);
+            self.byte_ranges.insert(at, rest);
         }
     }
 
     /// What came of all bytes.
     pub fn finish(self) -> History {
         let mut readable = Time::ZERO;
-        let stretch = |(start, (end, sent)): (u64, (u64, Transmissions))| {
+        let byte_range = |(start, (end, sent)): (u64, (u64, Transmissions))| {
             readable = readable.max(sent.arrived());
-            Stretch { bytes: start..end, sent, readable }
+            ByteRange { bytes: start..end, sent, readable }
         };
-        History { stretches: self.stretches.into_iter().map(stretch).collect() }
+        History { byte_ranges: self.byte_ranges.into_iter().map(byte_range).collect() }
     }
 }
 
@@ -157,33 +157,33 @@ impl Flow {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct History {
     /// In the order of the stream.
-    stretches: Vec<Stretch>,
+    byte_ranges: Vec<ByteRange>,
 }
 
 impl History {
-    /// All stretches, in the order of the stream.
-    pub fn all(&self) -> &[Stretch] {
-        &self.stretches
+    /// All byte ranges, in the order of the stream.
+    pub fn all(&self) -> &[ByteRange] {
+        &self.byte_ranges
     }
 
-    /// The stretches that have bytes of `bytes`.
-    pub fn of(&self, bytes: Range<u64>) -> &[Stretch] {
-        let from = self.stretches.partition_point(|stretch| stretch.bytes.end <= bytes.start);
-        let until = self.stretches.partition_point(|stretch| stretch.bytes.start < bytes.end);
-        self.stretches.get(from..until).unwrap_or_default()
+    /// The byte ranges that have bytes of `bytes`.
+    pub fn of(&self, bytes: Range<u64>) -> &[ByteRange] {
+        let from = self.byte_ranges.partition_point(|byte_range| byte_range.bytes.end <= bytes.start);
+        let until = self.byte_ranges.partition_point(|byte_range| byte_range.bytes.start < bytes.end);
+        self.byte_ranges.get(from..until).unwrap_or_default()
     }
 
     /// When all bytes before `end` could be read; the origin if there are none.
     pub fn readable(&self, end: u64) -> Time {
-        let count = self.stretches.partition_point(|stretch| stretch.bytes.start < end);
-        count.checked_sub(1).map_or(Time::ZERO, |last| self.stretches[last].readable)
+        let count = self.byte_ranges.partition_point(|byte_range| byte_range.bytes.start < end);
+        count.checked_sub(1).map_or(Time::ZERO, |last| self.byte_ranges[last].readable)
     }
 
-    /// The stretches before `end` among which are all that were still missing at `since`.
-    pub fn missing(&self, since: Time, end: u64) -> &[Stretch] {
-        let from = self.stretches.partition_point(|stretch| stretch.readable <= since);
-        let until = self.stretches.partition_point(|stretch| stretch.bytes.start < end);
-        self.stretches.get(from..until).unwrap_or_default()
+    /// The byte ranges before `end` among which are all that were still missing at `since`.
+    pub fn missing(&self, since: Time, end: u64) -> &[ByteRange] {
+        let from = self.byte_ranges.partition_point(|byte_range| byte_range.readable <= since);
+        let until = self.byte_ranges.partition_point(|byte_range| byte_range.bytes.start < end);
+        self.byte_ranges.get(from..until).unwrap_or_default()
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
         packets.push((100..200, sent(30, Some(40), 4)));
         let after = history(&packets);
         assert_eq!(after.readable(300), ms(40));
-        let [lost, behind] = after.missing(ms(10), 300) else { panic!("two stretches were missing") };
+        let [lost, behind] = after.missing(ms(10), 300) else { panic!("two byte ranges were missing") };
         assert_eq!((lost.bytes.clone(), behind.bytes.clone()), (100..200, 200..300));
         let drops: Vec<_> = lost.sent.drops().map(|(drop, next)| (drop.index, next.unwrap().index)).collect();
         assert_eq!(drops, [(2, 4)]);
@@ -266,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn a_retransmission_with_other_boundaries_splits_the_stretches() {
+    fn a_retransmission_with_other_boundaries_splits_the_byte_ranges() {
         let history = history(&[
             (0..300, sent(0, None, 1)),
             (100..400, sent(5, Some(15), 2)),
             (0..150, sent(6, Some(16), 3)),
         ]);
-        let starts: Vec<u64> = history.all().iter().map(|stretch| stretch.bytes.start).collect();
+        let starts: Vec<u64> = history.all().iter().map(|byte_range| byte_range.bytes.start).collect();
         assert_eq!(starts, [0, 100, 150, 300]);
         assert_eq!(history.readable(400), ms(16));
         assert_eq!(history.of(120..130).len(), 1);
@@ -282,9 +282,9 @@ mod tests {
     #[test]
     fn a_copy_is_no_second_transmission_and_counts_from_when_it_came() {
         let history = history(&[(0..10, sent(0, None, 7)), (0..10, sent(0, Some(12), 7))]);
-        let [stretch] = history.all() else { panic!("one stretch") };
-        assert_eq!((stretch.sent.all().len(), stretch.sent.arrived()), (1, ms(12)));
-        assert_eq!(stretch.sent.drops().count(), 0);
+        let [byte_range] = history.all() else { panic!("one byte range") };
+        assert_eq!((byte_range.sent.all().len(), byte_range.sent.arrived()), (1, ms(12)));
+        assert_eq!(byte_range.sent.drops().count(), 0);
     }
 
     #[test]
@@ -335,8 +335,8 @@ mod tests {
             for end in 0..90 {
                 prop_assert_eq!(history.readable(end), reference(&all, end));
             }
-            for stretch in history.all() {
-                prop_assert!(stretch.sent.all().is_sorted_by_key(|sent| sent.index));
+            for byte_range in history.all() {
+                prop_assert!(byte_range.sent.all().is_sorted_by_key(|sent| sent.index));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What each slow request waited for.
 //!
-//! A link knows each packet that it dropped; the bytes of the packets tell which stream they belong to. Joined, they tell of
+//! A link knows each packet that it dropped; the bytes of the packets say which stream they belong to. Joined, they tell of
 //! every request whether it waited for a lost segment of its own, for one of another stream (head-of-line blocking), for a
 //! window, for a slot, for the server, or for the link's queue. No client and no server can tell that: neither sees the other
 //! half, and neither knows the drops.
@@ -11,11 +11,11 @@
 //!  → TLS, with a key log: bytes in clear and where they lie in the TCP stream                 tls
 //!  → HTTP: which stream's frames lie at which bytes, fields by HPACK, windows of HTTP/2       streams
 //!  → requests, joined by the `x-h2lab-id` field, or by connection and stream                  explain
-//!  → the time of each, interval by interval                                                   causes → story → split
+//!  → the time of each, interval by interval                                                   causes → latency breakdown → split
 //! datagrams of QUIC                                                                           quic: why nothing is told
 //! ```
 //!
-//! [`Capture`] takes the packets one by one, so that a capture need not lie in memory, and then explains a visit. Everything
+//! [`Capture`] takes the packets one by one, so that a capture need not lie in memory, and then explains a repetition. Everything
 //! is deterministic, and no bytes make it panic: what cannot be read costs the names of streams, and a [`Doubt`] says so.
 //!
 //! # How an interval gets its cause
@@ -35,11 +35,11 @@ mod causes;
 mod connection;
 mod explain;
 mod flow;
+mod latency_breakdown;
 mod quic;
 mod segment;
 mod sending;
 mod split;
-mod story;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -47,5 +47,5 @@ mod tls;
 
 pub use capture::Capture;
 pub use explain::{Doubt, Waits};
+pub use latency_breakdown::{Cause, Drop, Interval, Kind, LatencyBreakdown, Place, Repair, Whose, dominant};
 pub use split::{Part, Split};
-pub use story::{Cause, Drop, Interval, Kind, Place, Repair, Story, Whose, dominant};

@@ -3,7 +3,7 @@
 //! QUIC encrypts its frames and, with them, which stream's bytes a datagram carries, what it acknowledges and what it sends again
 //! (RFC 9001 §5; that a sender repairs frames, not packets, is RFC 9000 §13.3). So a drop cannot be joined with who waited for
 //! it, and since streams do not wait for each other's bytes, "something of its connection was lost meanwhile" is no cause, as it
-//! is over TCP. It is told as what it is, a fact beside the reason; no time is given to anything, so that none is `unknown`.
+//! is over TCP. It is reported as what it is, a fact beside the reason; no time is given to anything, so that none is `unknown`.
 //! Opening the packets with a key log, which our own ends could write, is what it would take.
 
 use std::collections::BTreeMap;
@@ -13,17 +13,20 @@ use super::explain::{Doubt, Waits, slow};
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{CellRecord, PacketRecord};
 
-/// What is told of a visit to a cell with HTTP/3.
-pub(super) fn untold(visit: &CellRecord, slower_than: Duration) -> Waits {
+/// What is told of a repetition of a cell with HTTP/3.
+pub(super) fn undeclared(repetition: &CellRecord, slower_than: Duration) -> Waits {
     let is_lost = |packet: &&PacketRecord| packet.fate.is_drop() || packet.marks.corrupt.is_some();
     let mut drops: BTreeMap<(u16, u16), Vec<Time>> = BTreeMap::new();
-    for packet in visit.packets.iter().filter(is_lost) {
+    for packet in repetition.packets.iter().filter(is_lost) {
         drops.entry((packet.client_port, packet.server_port)).or_default().push(packet.at);
     }
-    let ports: BTreeMap<u32, (u16, u16)> =
-        visit.connections.iter().map(|known| (known.index, (known.local_port, known.remote_port))).collect();
+    let ports: BTreeMap<u32, (u16, u16)> = repetition
+        .connections
+        .iter()
+        .map(|known| (known.index, (known.local_port, known.remote_port)))
+        .collect();
     let (mut requests, mut beside_drops) = (0, 0);
-    for (_, sample) in slow(visit, slower_than) {
+    for (_, sample) in slow(repetition, slower_than) {
         let of_connection = ports.get(&sample.connection).and_then(|ports| drops.get(ports));
         let meanwhile = |at: &Time| (sample.scheduled_at..=sample.completed_at).contains(at);
         requests += 1;

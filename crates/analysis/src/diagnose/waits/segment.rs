@@ -90,7 +90,7 @@ impl<'a> Segment<'a> {
 fn tcp_header(headers: &[u8]) -> Option<&[u8]> {
     let network = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 0x0f) * 4,
-        // With extension headers the length of the TCP header tells where it begins; `Packet::parse` has walked them.
+        // With extension headers the length of the TCP header says where it begins; `Packet::parse` has walked them.
         _ => (40..headers.len()).step_by(4).find(|&at| {
             headers.get(at + 12).is_some_and(|byte| usize::from(byte >> 4) * 4 == headers.len() - at)
         })?,

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::flow::Transmission;
-use super::story::{Drop, Repair};
+use super::latency_breakdown::{Drop, Repair};
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
@@ -186,7 +186,7 @@ struct Sender {
     /// Segments that it has been seen to have in flight since its window was last reset: its window is no smaller.
     dared: usize,
     /// When it last heard of its receiver.
-    heard: Time,
+    last_ack_at: Time,
     /// Acknowledgements of the last moment, each with what was in flight before it.
     recent: VecDeque<(Time, usize)>,
     /// When something was last heard or sent.
@@ -216,7 +216,7 @@ impl Sender {
             seen: Sending::default(),
             in_flight: BTreeMap::new(),
             dared: INITIAL_WINDOW,
-            heard: Time::ZERO,
+            last_ack_at: Time::ZERO,
             recent: VecDeque::new(),
             last_event: Time::ZERO,
             last_sent: None,
@@ -233,7 +233,7 @@ impl Sender {
 
     fn acknowledge(&mut self, ack: &Ack) {
         self.recent.push_back((ack.at, self.in_flight.len()));
-        (self.last_event, self.heard) = (ack.at, ack.at);
+        (self.last_event, self.last_ack_at) = (ack.at, ack.at);
         self.acknowledged = self.acknowledged.max(ack.end);
         while let Some(first) = self.in_flight.first_entry() {
             if *first.get() > ack.end {
@@ -323,7 +323,7 @@ impl Sender {
 
     fn send_again(&mut self, send: &Send, elapsed: Duration) {
         let now = send.sent.at;
-        let is_prompt = now.since(self.heard) <= self.timers.reordering();
+        let is_prompt = now.since(self.last_ack_at) <= self.timers.reordering();
         let resends_on = self.seen.resent.last().filter(|last| now.since(last.at) <= PROMPT);
         let repair = match resends_on {
             // A timer may send several at once.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::story::{Cause, Kind, Repair, Story};
+use super::latency_breakdown::{Cause, Kind, LatencyBreakdown, Repair};
 use h2lab_base::units::nanos;
 
 /// What one kind of cause took of a tail.
@@ -33,10 +33,10 @@ pub struct Split {
 
 impl Split {
     /// Adds a request.
-    pub fn add(&mut self, story: &Story) {
+    pub fn add(&mut self, breakdown: &LatencyBreakdown) {
         self.requests += 1;
-        self.parts.entry(story.dominant).or_default().requests += 1;
-        for interval in &story.intervals {
+        self.parts.entry(breakdown.dominant).or_default().requests += 1;
+        for interval in &breakdown.intervals {
             let time = nanos(interval.length());
             self.total_ns += time;
             self.parts.entry(interval.cause.kind()).or_default().time_ns += time;
@@ -46,7 +46,7 @@ impl Split {
         }
     }
 
-    /// Adds the tail of another visit to the same cell.
+    /// Adds the tail of another repetition of the same cell.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.total_ns += other.total_ns;
@@ -72,17 +72,17 @@ impl Split {
     }
 }
 
-impl<'a> FromIterator<&'a Story> for Split {
-    fn from_iter<I: IntoIterator<Item = &'a Story>>(stories: I) -> Self {
+impl<'a> FromIterator<&'a LatencyBreakdown> for Split {
+    fn from_iter<I: IntoIterator<Item = &'a LatencyBreakdown>>(breakdowns: I) -> Self {
         let mut split = Self::default();
-        stories.into_iter().for_each(|story| split.add(story));
+        breakdowns.into_iter().for_each(|breakdown| split.add(breakdown));
         split
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{Drop, Interval, Whose, dominant};
+    use super::super::latency_breakdown::{Drop, Interval, Whose, dominant};
     use super::*;
     use h2lab_base::units::Time;
     use h2lab_wire::trace::Direction;
@@ -92,8 +92,8 @@ mod tests {
         Cause::Loss { whose: Whose::Own, drop, repair }
     }
 
-    /// A story whose parts last so many milliseconds.
-    fn story(parts: &[(u64, Cause)]) -> Story {
+    /// A latency breakdown whose parts last so many milliseconds.
+    fn breakdown(parts: &[(u64, Cause)]) -> LatencyBreakdown {
         let mut at = Time::ZERO;
         let interval = |(millis, cause): &(u64, Cause)| {
             let from = at;
@@ -101,7 +101,7 @@ mod tests {
             Interval { from, until: at, cause: *cause }
         };
         let intervals: Vec<Interval> = parts.iter().map(interval).collect();
-        Story {
+        LatencyBreakdown {
             sample: 0,
             scheduled_at: Time::ZERO,
             completed_at: at,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_dominant_cause_is_the_longest_that_could_be_avoided() {
-        let kind = |parts: &[(u64, Cause)]| story(parts).dominant;
+        let kind = |parts: &[(u64, Cause)]| breakdown(parts).dominant;
         assert_eq!(kind(&[(90, Cause::Propagation), (10, Cause::Server)]), Kind::Server, "a tenth is enough");
         assert_eq!(kind(&[(91, Cause::Propagation), (9, Cause::Server)]), Kind::Propagation);
         let twice = [(20, Cause::Server), (15, loss(Repair::Fast)), (6, loss(Repair::Timeout))];
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn a_split_adds_up_over_stories_and_visits() {
-        let stories = [
-            story(&[(25, Cause::Propagation), (200, loss(Repair::Timeout)), (25, Cause::Server)]),
-            story(&[(25, Cause::Propagation), (25, loss(Repair::Fast))]),
+    fn a_split_adds_up_over_latency_breakdowns_and_repetitions() {
+        let breakdowns = [
+            breakdown(&[(25, Cause::Propagation), (200, loss(Repair::Timeout)), (25, Cause::Server)]),
+            breakdown(&[(25, Cause::Propagation), (25, loss(Repair::Fast))]),
         ];
-        let mut all = Split::from_iter([&stories[0]]);
-        all.merge(&Split::from_iter([&stories[1]]));
-        assert_eq!(all, Split::from_iter(&stories));
+        let mut all = Split::from_iter([&breakdowns[0]]);
+        all.merge(&Split::from_iter([&breakdowns[1]]));
+        assert_eq!(all, Split::from_iter(&breakdowns));
         assert_eq!((all.requests, all.total_ns), (2, 300_000_000));
         assert_eq!(all.parts[&Kind::OwnLoss], Part { time_ns: 225_000_000, requests: 2 });
         assert_eq!(all.repairs_ns[&Repair::Timeout], 200_000_000);
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn what_is_told_reads_back_from_json() {
-        let stories = vec![story(&[(5, Cause::Client), (9, loss(Repair::Probe))])];
-        let json = serde_json::to_string(&stories).unwrap();
-        assert_eq!(serde_json::from_str::<Vec<Story>>(&json).unwrap(), stories, "{json}");
-        let split = Split::from_iter(&stories);
+        let breakdowns = vec![breakdown(&[(5, Cause::Client), (9, loss(Repair::Probe))])];
+        let json = serde_json::to_string(&breakdowns).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<LatencyBreakdown>>(&json).unwrap(), breakdowns, "{json}");
+        let split = Split::from_iter(&breakdowns);
         let json = serde_json::to_string(&split).unwrap();
         assert_eq!(serde_json::from_str::<Split>(&json).unwrap(), split, "{json}");
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use h2lab_base::units::Time;
 use h2lab_model::workload::ID_FIELD;
-use h2lab_wire::trace::detail::{Detail, Head, Reader, Told};
+use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head, Reader};
 use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
 /// Bytes that are kept before the client has said anything, by which the protocol is known.
@@ -122,14 +122,14 @@ impl Frames {
         *flow
     }
 
-    fn add(&mut self, told: &Told) -> Option<&Placed> {
-        let (event, end) = (told.event, told.ends_at);
+    fn add(&mut self, detailed: &DetailedFrame) -> Option<&Placed> {
+        let (event, end) = (detailed.event, detailed.ends_at);
         // A head before the frames of a connection that upgrades has no frame header.
-        let is_head = matches!(&told.detail, Detail::Head(Head { start_line: Some(_), .. }));
+        let is_head = matches!(&detailed.detail, Detail::Head(Head { start_line: Some(_), .. }));
         let header = if is_head || self.is_http1 { 0 } else { 9 };
         let start = end.saturating_sub(u64::from(event.length) + header);
         let bytes = self.places(start..end);
-        match &told.detail {
+        match &detailed.detail {
             Detail::WindowUpdate { increment } => {
                 let updates = self.updates.entry(event.stream.0).or_default();
                 let granted = updates.last().map_or(0, |last| last.granted) + u64::from(*increment);
@@ -280,9 +280,9 @@ impl Streams {
         }
         frames.plaintext += bytes.len() as u64;
         // The time does not matter here: bytes have theirs by their places.
-        reader.feed(Time::ZERO, direction, bytes, &mut |told| {
+        reader.feed(Time::ZERO, direction, bytes, &mut |detailed| {
             let index = frames.all.len() as u32;
-            let Some(placed) = frames.add(&told) else { return };
+            let Some(placed) = frames.add(&detailed) else { return };
             if placed.kind == FrameKind::RST_STREAM
                 && let Some(exchange) = exchanges.get_mut(&placed.stream)
             {
@@ -296,7 +296,7 @@ impl Streams {
                 Direction::Up => exchange.up.push(index),
                 Direction::Down => exchange.down.push(index),
             }
-            if let (Direction::Up, Detail::Head(head)) = (direction, &told.detail) {
+            if let (Direction::Up, Detail::Head(head)) = (direction, &detailed.detail) {
                 exchange.id = id_of(head).or(exchange.id);
             }
         });

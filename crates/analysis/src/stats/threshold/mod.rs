@@ -125,14 +125,14 @@ fn without_latency(cell: &CellSummary) -> Option<&'static str> {
 
 /// A metric of some cells, times a factor.
 #[derive(Debug, Clone, PartialEq)]
-struct Figure {
+struct MetricFigure {
     factor: f64,
     /// The cells with this label or protocol, as given; `None` for every cell.
     cells: Option<String>,
     metric: Metric,
 }
 
-impl Figure {
+impl MetricFigure {
     fn of(&self, cell: &CellSummary) -> f64 {
         self.factor * self.metric.of(cell)
     }
@@ -146,7 +146,7 @@ impl Figure {
     }
 
     /// `h2c × 4 has p99 61.2ms`, with the factor's product if there is one.
-    fn tell(&self, cell: &CellSummary) -> String {
+    fn describe(&self, cell: &CellSummary) -> String {
         let (metric, value) = (self.metric.name(), self.metric.of(cell));
         if value.is_infinite() || cell.requests.sent == 0 {
             return format!("{} {}", cell.label, without_latency(cell).unwrap_or("has no figure"));
@@ -220,7 +220,7 @@ enum Bound {
     /// A number in the figure's unit.
     Number(f64),
     /// Another figure of the same unit.
-    Figure(Figure),
+    MetricFigure(MetricFigure),
 }
 
 /// A condition under which a run fails. `50ms < h2c.p99` is kept as `h2c.p99 > 50ms`.
@@ -228,7 +228,7 @@ enum Bound {
 pub struct Threshold {
     /// As given.
     text: String,
-    figure: Figure,
+    figure: MetricFigure,
     relation: Relation,
     bound: Bound,
 }
@@ -283,7 +283,7 @@ impl Threshold {
     /// The names of cells that it uses, as given: labels or protocols.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let other = match &self.bound {
-            Bound::Figure(figure) => figure.cells.as_deref(),
+            Bound::MetricFigure(figure) => figure.cells.as_deref(),
             Bound::Number(_) => None,
         };
         [self.figure.cells.as_deref(), other].into_iter().flatten()
@@ -325,21 +325,21 @@ impl Threshold {
                 violations.push(Violation {
                     group: cell.cell.group,
                     condition: self.text.clone(),
-                    measured: format!("{}{other}", self.figure.tell(cell)),
+                    measured: format!("{}{other}", self.figure.describe(cell)),
                 });
             }
         };
         for cell in self.figure.named(group) {
             match &self.bound {
                 Bound::Number(number) => check(cell, *number, None),
-                Bound::Figure(other) if other.cells == self.figure.cells => {
-                    check(cell, other.of(cell), Some(other.tell(cell)));
+                Bound::MetricFigure(other) if other.cells == self.figure.cells => {
+                    check(cell, other.of(cell), Some(other.describe(cell)));
                 }
-                Bound::Figure(other) => {
+                Bound::MetricFigure(other) => {
                     let others = other.named(group);
                     for against in others.into_iter().filter(|against| against.cell.index != cell.cell.index)
                     {
-                        check(cell, other.of(against), Some(other.tell(against)));
+                        check(cell, other.of(against), Some(other.describe(against)));
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Bound, Figure, METRICS, Relation, Threshold, ThresholdError, Unit};
+use super::{Bound, METRICS, MetricFigure, Relation, Threshold, ThresholdError, Unit};
 use h2lab_base::units::{Ratio, millis_f64, parse_duration};
 
 /// One side of a condition, as written.
@@ -12,7 +12,7 @@ enum Side {
     /// A time in ms, or a share.
     Number(f64, Unit),
     /// A metric.
-    Figure(Figure),
+    MetricFigure(MetricFigure),
 }
 
 impl FromStr for Threshold {
@@ -26,8 +26,8 @@ impl FromStr for Threshold {
         let (left, right) = text.split_once(spelling).ok_or_else(refuse)?;
         let (left, right) = (side(left).ok_or_else(refuse)?, side(right).ok_or_else(refuse)?);
         let (figure, relation, other) = match (left, right) {
-            (Side::Figure(figure), other) => (figure, relation, other),
-            (other, Side::Figure(figure)) => (figure, relation.turned(), other),
+            (Side::MetricFigure(figure), other) => (figure, relation, other),
+            (other, Side::MetricFigure(figure)) => (figure, relation.turned(), other),
             _ => return Err(refuse()),
         };
         let bound = bound(other, figure.metric.unit()).ok_or_else(|| ThresholdError::Unit {
@@ -46,7 +46,7 @@ fn bound(side: Side, unit: Unit) -> Option<Bound> {
         Side::Plain(number) if unit == Unit::Share => Some(Bound::Number(Ratio::new(number)?.get())),
         Side::Plain(number) => Some(Bound::Number(number)),
         Side::Number(number, of) => (of == unit).then_some(Bound::Number(number)),
-        Side::Figure(figure) => (figure.metric.unit() == unit).then_some(Bound::Figure(figure)),
+        Side::MetricFigure(figure) => (figure.metric.unit() == unit).then_some(Bound::MetricFigure(figure)),
     }
 }
 
@@ -68,14 +68,14 @@ fn side(text: &str) -> Option<Side> {
     };
     let (cells, metric) = match name.rsplit_once('.') {
         Some((cells, metric)) => (Some(cells.trim()).filter(|cells| !cells.is_empty())?, metric),
-        None => return Some(Side::Figure(figure(factor, None, name)?)),
+        None => return Some(Side::MetricFigure(figure(factor, None, name)?)),
     };
-    Some(Side::Figure(figure(factor, Some(cells), metric)?))
+    Some(Side::MetricFigure(figure(factor, Some(cells), metric)?))
 }
 
-fn figure(factor: f64, cells: Option<&str>, metric: &str) -> Option<Figure> {
+fn figure(factor: f64, cells: Option<&str>, metric: &str) -> Option<MetricFigure> {
     let (_, metric) = METRICS.into_iter().find(|(spelling, _)| *spelling == metric)?;
-    Some(Figure { factor, cells: cells.map(str::to_owned), metric })
+    Some(MetricFigure { factor, cells: cells.map(str::to_owned), metric })
 }
 
 /// A number of at least 0. Infinity and what is no number at all would make a condition that always or never holds.

@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::stats::analyse;
-use h2lab_model::record::testing::{Model, cell, run, visit};
+use h2lab_model::record::testing::{Model, cell, one_repetition, run};
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::scenario::Scenario;
 use h2lab_model::workload::Protocol;
 
 /// The response times of h1 are about 25 ms, of h2c × 1 about 50 ms and of h2c × 4 about 100 ms.
-fn visits() -> Vec<CellRecord> {
+fn repetitions() -> Vec<CellRecord> {
     let of = |index, protocol, connections, factor| {
         let model = Model { factor, ..Model::CLEAN };
-        visit(&cell(index, 0, protocol, connections, 0.0), 0, &model)
+        one_repetition(&cell(index, 0, protocol, connections, 0.0), 0, &model)
     };
     vec![of(0, Protocol::H1, 32, 1.0), of(1, Protocol::H2c, 1, 2.0), of(2, Protocol::H2c, 4, 4.0)]
 }
@@ -21,15 +21,15 @@ fn threshold(condition: &str) -> Threshold {
 }
 
 /// What is said of the condition, without the condition.
-fn said(visits: Vec<CellRecord>, condition: &str) -> Vec<String> {
-    let violations = threshold(condition).check(&analyse(&run(visits))).unwrap();
+fn said(repetitions: Vec<CellRecord>, condition: &str) -> Vec<String> {
+    let violations = threshold(condition).check(&analyse(&run(repetitions))).unwrap();
     let lead = format!("{condition}: ");
     violations.iter().map(|v| v.to_string().strip_prefix(&lead).unwrap().to_owned()).collect()
 }
 
 /// How many cells or pairs a condition holds for.
 fn held(condition: &str) -> usize {
-    said(visits(), condition).len()
+    said(repetitions(), condition).len()
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn two_metrics_are_held_against_each_other_for_each_pair_of_cells() {
 #[test]
 fn a_cell_is_named_by_its_label_in_any_spelling() {
     for name in ["h2c × 4", "h2c×4", "h2cx4", "h2c x 4"] {
-        assert_eq!(said(visits(), &format!("{name}.p50 > 90ms")).len(), 1, "{name}");
-        assert_eq!(said(visits(), &format!("{name}.p50 > 110ms")).len(), 0, "{name}");
+        assert_eq!(said(repetitions(), &format!("{name}.p50 > 90ms")).len(), 1, "{name}");
+        assert_eq!(said(repetitions(), &format!("{name}.p50 > 110ms")).len(), 0, "{name}");
     }
 }
 
@@ -63,7 +63,7 @@ fn a_label_is_meant_before_a_protocol() {
     let twin = |twin| {
         let mut twin = Cell { twin, index: twin, ..cell(0, 0, Protocol::H1, 32, 0.0) };
         twin.seed += u64::from(twin.index);
-        visit(&twin, 0, &Model::CLEAN)
+        one_repetition(&twin, 0, &Model::CLEAN)
     };
     let both = || vec![twin(0), twin(1)];
     assert_eq!(said(both(), "h1.p50 > 1ms").len(), 1, "the first of the twins is called h1");
@@ -73,7 +73,7 @@ fn a_label_is_meant_before_a_protocol() {
 #[test]
 fn a_url_with_an_x_in_it_names_its_cells() {
     let at = |index, url: &str| {
-        let mut record = visit(&cell(index, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN);
+        let mut record = one_repetition(&cell(index, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN);
         record.cell.target = h2lab_model::scenario::Target::Url { url: url.to_owned() };
         record
     };
@@ -89,36 +89,36 @@ fn a_number_on_the_left_is_the_same_condition_told_once() {
         ("1000 >= throughput", "throughput <= 1000"),
         ("0 <= errors", "errors >= 0"),
     ] {
-        assert_eq!(said(visits(), left), said(visits(), right));
+        assert_eq!(said(repetitions(), left), said(repetitions(), right));
     }
     assert_eq!(held("50ms < h2cx4.p50"), 1);
 }
 
 /// The three cells; of h1, which has 3,000 requests, `failed` failed and `unfinished` were cut off.
 fn with_errors(failed: usize, unfinished: usize) -> Vec<CellRecord> {
-    let mut visits = visits();
-    let mut measured = visits[0].samples.iter_mut().filter(|sample| sample.measured);
+    let mut repetitions = repetitions();
+    let mut measured = repetitions[0].samples.iter_mut().filter(|sample| sample.measured);
     measured.by_ref().take(failed).for_each(|sample| sample.outcome = Outcome::Reset);
     measured.take(unfinished).for_each(|sample| sample.outcome = Outcome::Unfinished);
-    visits
+    repetitions
 }
 
 #[test]
 fn errors_are_what_failed_and_what_was_cut_off() {
-    let told = ["h1 has errors 0.133 %"];
+    let reported = ["h1 has errors 0.133 %"];
     for (failed, unfinished) in [(4, 0), (0, 4), (2, 2)] {
-        assert_eq!(said(with_errors(failed, unfinished), "errors > 0.1%"), told);
+        assert_eq!(said(with_errors(failed, unfinished), "errors > 0.1%"), reported);
     }
     assert_eq!(said(with_errors(2, 1), "errors > 0.1%"), [""; 0], "3 of 3,000 are 0.1 % and not more");
     assert_eq!(said(with_errors(2, 1), "errors >= 0.001"), ["h1 has errors 0.100 %"]);
 }
 
 #[test]
-fn what_was_measured_is_told_with_its_unit() {
-    let told = said(visits(), "h2cx4.p50 > 1.5*h1.p50");
-    assert_eq!(told, ["h2c × 4 has p50 100.3ms; h1 has p50 25.07ms, times 1.5 is 37.6ms"]);
-    assert_eq!(said(visits(), "h2cx4.p50 < 1e300*h1.p50").len(), 1, "however large a factor");
-    assert_eq!(said(visits(), "h1.throughput < 2000"), ["h1 has throughput 1000.0/s"]);
+fn what_was_measured_is_reported_with_its_unit() {
+    let reported = said(repetitions(), "h2cx4.p50 > 1.5*h1.p50");
+    assert_eq!(reported, ["h2c × 4 has p50 100.3ms; h1 has p50 25.07ms, times 1.5 is 37.6ms"]);
+    assert_eq!(said(repetitions(), "h2cx4.p50 < 1e300*h1.p50").len(), 1, "however large a factor");
+    assert_eq!(said(repetitions(), "h1.throughput < 2000"), ["h1 has throughput 1000.0/s"]);
 }
 
 #[test]
@@ -200,6 +200,6 @@ fn unknown_names_are_refused_before_and_after_the_run() {
         });
         assert_eq!(name.as_deref(), unknown);
     }
-    let error = threshold("h2.p99 > 1").check(&analyse(&run(visits()))).unwrap_err();
+    let error = threshold("h2.p99 > 1").check(&analyse(&run(repetitions()))).unwrap_err();
     assert!(matches!(error, ThresholdError::NoSuchCell { name, .. } if name == "h2"));
 }

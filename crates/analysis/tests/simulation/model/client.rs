@@ -13,7 +13,7 @@ use super::end::{End, Role};
 use super::requests::Fate;
 use crate::tcp::{self, Socket};
 
-/// What all requests of a visit have in common.
+/// What all requests of a repetition have in common.
 pub struct Prepared<'a> {
     work: &'a Work,
     fields: Vec<Field<'static>>,
@@ -56,7 +56,7 @@ struct Carried {
 
 /// What a connection needs to begin.
 pub struct Dial<'a> {
-    /// Its number in the visit.
+    /// Its number in the repetition.
     pub index: u32,
     /// The client's port and the server's.
     pub ports: (u16, u16),
@@ -76,13 +76,13 @@ pub struct Dial<'a> {
 pub struct Client<'a> {
     /// Socket and engine.
     pub end: End,
-    book: Book<'a>,
+    state: ClientState<'a>,
     /// Streams at a time that we allow ourselves.
     limit: u32,
 }
 
 /// What the client's role remembers.
-struct Book<'a> {
+struct ClientState<'a> {
     prepared: &'a Prepared<'a>,
     record: ConnectionRecord,
     tap: Tap,
@@ -136,7 +136,7 @@ impl<'a> Client<'a> {
             http: HttpRecord::default(),
         };
         let reader = reader.map(|pace| Reader { pace, pieces: VecDeque::new(), free_at: now });
-        let book = Book {
+        let state = ClientState {
             prepared,
             record,
             tap: Tap::new(dialect, index),
@@ -149,32 +149,32 @@ impl<'a> Client<'a> {
             ending: None,
             over: false,
         };
-        Self { end: End::new(Socket::dial(tcp, now), engine), book, limit }
+        Self { end: End::new(Socket::dial(tcp, now), engine), state, limit }
     }
 
     /// Lets everything move that can.
     pub fn advance(&mut self, now: Time) {
-        self.end.advance(now, &mut self.book);
-        let record = &mut self.book.record;
+        self.end.advance(now, &mut self.state);
+        let record = &mut self.state.record;
         if self.end.socket.is_open() && !record.connected_at.happened() {
             (record.connected_at, record.ready_at) = (now, now);
         }
-        if self.book.carried.is_empty() && self.end.engine.is_draining() {
+        if self.state.carried.is_empty() && self.end.engine.is_draining() {
             // The server has said that it is finished, and so are we.
-            self.book.finish(now, CloseReason::Server, (Outcome::GoAway, 0));
-            self.end.advance(now, &mut self.book);
+            self.state.finish(now, CloseReason::Server, (Outcome::GoAway, 0));
+            self.end.advance(now, &mut self.state);
         }
     }
 
     /// When [`Client::advance`] must be called.
     pub fn deadline(&self) -> Time {
-        let reader = self.book.reader.as_ref().and_then(|reader| reader.pieces.front());
+        let reader = self.state.reader.as_ref().and_then(|reader| reader.pieces.front());
         reader.map_or(Time::NEVER, |(at, ..)| *at).min(self.end.deadline())
     }
 
     /// How many more requests may be begun now.
     pub fn available(&self) -> u32 {
-        if !self.end.socket.is_open() || self.book.over {
+        if !self.end.socket.is_open() || self.state.over {
             return 0;
         }
         self.end.engine.available_streams().min(self.limit.saturating_sub(self.open()))
@@ -182,7 +182,7 @@ impl<'a> Client<'a> {
 
     /// Requests under way.
     pub fn open(&self) -> u32 {
-        self.book.carried.len() as u32
+        self.state.carried.len() as u32
     }
 
     /// Whether it is up and the server has shown that it speaks our protocol.
@@ -192,34 +192,34 @@ impl<'a> Client<'a> {
 
     /// Whether it will take no further requests, ever.
     pub fn is_spent(&self) -> bool {
-        self.book.over || self.end.engine.is_draining()
+        self.state.over || self.end.engine.is_draining()
     }
 
     /// Begins a request; `false` if the engine does not take it.
     pub fn begin(&mut self, now: Time, request: usize, mut sample: Sample) -> bool {
-        let Some(stream) = self.end.engine.send_request(now, &self.book.prepared.head()) else {
+        let Some(stream) = self.end.engine.send_request(now, &self.state.prepared.head()) else {
             return false;
         };
-        let record = &mut self.book.record;
+        let record = &mut self.state.record;
         record.requests += 1;
         record.highest_stream = record.highest_stream.max(stream);
         let head_end = record.bytes_sent + self.end.engine.unsent() as u64;
         (sample.connection, sample.stream) = (record.index, stream);
         let carried =
             Carried { request, sample, body_taken: 0, begun_at: now, waits_since: Time::NEVER, head_end };
-        self.book.carried.insert(stream, carried);
-        self.book.unsent.push_back(stream);
-        self.book.writable.push(stream);
+        self.state.carried.insert(stream, carried);
+        self.state.unsent.push_back(stream);
+        self.state.writable.push(stream);
         true
     }
 
     /// Gives up on the request on `stream`; `false` if it carries none. In HTTP/1.1 the connection ends with it.
     pub fn cancel(&mut self, now: Time, stream: StreamId) -> bool {
         let fate = Fate::Failed(Outcome::Timeout, ErrorCode::CANCEL.0);
-        let found = self.book.settle(stream, fate);
+        let found = self.state.settle(stream, fate);
         if found {
             if matches!(self.end.engine, Connection::H1(_)) {
-                self.book.ending = Some("a request was cancelled");
+                self.state.ending = Some("a request was cancelled");
             }
             self.end.engine.reset(now, stream, ErrorCode::CANCEL);
         }
@@ -228,37 +228,37 @@ impl<'a> Client<'a> {
 
     /// Takes no further requests.
     pub fn goaway(&mut self, now: Time, code: ErrorCode) {
-        self.book.ending = Some("we said that we are going away");
+        self.state.ending = Some("we said that we are going away");
         self.end.engine.goaway(now, code, b"model");
     }
 
     /// The open stream with this place, modulo their number.
     pub fn open_stream(&self, place: usize) -> Option<StreamId> {
-        self.book.carried.keys().nth(place % self.book.carried.len().max(1)).copied()
+        self.state.carried.keys().nth(place % self.state.carried.len().max(1)).copied()
     }
 
     /// The stream that carries this request.
     pub fn stream_of(&self, request: usize) -> Option<StreamId> {
-        self.book.carried.iter().find(|(_, carried)| carried.request == request).map(|(stream, _)| *stream)
+        self.state.carried.iter().find(|(_, carried)| carried.request == request).map(|(stream, _)| *stream)
     }
 
     /// Requests that have ended here since the last time, and the frames that crossed.
     pub fn take_news(&mut self) -> (Vec<(usize, Sample, Fate)>, Vec<FrameEvent>) {
-        (std::mem::take(&mut self.book.finished), std::mem::take(&mut self.book.frames))
+        (std::mem::take(&mut self.state.finished), std::mem::take(&mut self.state.frames))
     }
 
-    /// The visit is cut: what is under way is unfinished.
+    /// The repetition is cut: what is under way is unfinished.
     pub fn cut(&mut self) {
-        self.book.abandon(|_| Fate::Failed(Outcome::Unfinished, 0));
+        self.state.abandon(|_| Fate::Failed(Outcome::Unfinished, 0));
     }
 
     /// What is known of the connection.
     pub fn into_record(self) -> ConnectionRecord {
-        ConnectionRecord { counters: *self.end.engine.counters(), ..self.book.record }
+        ConnectionRecord { counters: *self.end.engine.counters(), ..self.state.record }
     }
 }
 
-impl Book<'_> {
+impl ClientState<'_> {
     /// Takes a request off its stream; whether there was one.
     fn settle(&mut self, stream: StreamId, fate: Fate) -> bool {
         let carried = self.carried.remove(&stream);
@@ -275,7 +275,7 @@ impl Book<'_> {
         }
     }
 
-    /// The connection is over: books it once, and every request that it still carried.
+    /// The connection is over: records it once, and every request that it still carried.
     fn finish(&mut self, now: Time, closed: CloseReason, (outcome, code): (Outcome, u32)) {
         if std::mem::replace(&mut self.over, true) {
             return;
@@ -367,7 +367,7 @@ impl Book<'_> {
     }
 }
 
-impl Role for Book<'_> {
+impl Role for ClientState<'_> {
     fn received(&mut self, now: Time, bytes: &[u8]) {
         self.record.bytes_received += bytes.len() as u64;
         let frames = &mut self.frames;

@@ -31,13 +31,13 @@ pub struct End {
     /// The protocol.
     pub engine: Connection,
     /// The role knows that nothing more arrives.
-    told: bool,
+    reported: bool,
 }
 
 impl End {
     /// An engine on a socket.
     pub fn new(socket: Socket, engine: Connection) -> Self {
-        Self { socket, engine, told: false }
+        Self { socket, engine, reported: false }
     }
 
     /// Reads, acts and writes until nothing moves.
@@ -79,14 +79,14 @@ impl End {
             self.take_events(now, role);
             moved = true;
         }
-        if self.told {
+        if self.reported {
             return moved;
         }
         if self.socket.is_reset() {
-            self.told = true;
+            self.reported = true;
             role.broken(now);
         } else if self.socket.is_at_end() {
-            self.told = true;
+            self.reported = true;
             self.engine.handle_eof(now);
             self.take_events(now, role);
             role.at_end(now);

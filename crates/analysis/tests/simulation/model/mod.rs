@@ -1,20 +1,19 @@
-//! A visit to a cell in virtual time: our client engine and our server engine, TCP and the link between them.
+//! A repetition of a cell in virtual time: our client engine and our server engine, TCP and the link between them.
 //!
-//! [`visit`] is the door: a [`Cell`](h2lab_model::scenario::Cell) and a [`Setup`] in, a
+//! [`repetition`] is the door: a [`Cell`](h2lab_model::scenario::Cell) and a [`Setup`] in, a
 //! [`CellRecord`](h2lab_model::record::CellRecord) out, as the lab makes it from real packets. Nothing waits and nothing
 //! is random but by the cell's seed.
 //!
 //! | file | part |
 //! |---|---|
 //! | `setup` | what can be replaced: TCP, engines, application, the client's reading, disturbances |
-//! | `world`, `alarms` | the events in their order |
-//! | `network` | both directions of the link, and the ledger |
+//! | `world`, `timers` | the events in their order |
+//! | `network` | both directions of the link, and the packet log |
 //! | `end` | one socket with one engine |
 //! | `client`, `requests`, `pool` | who asks: bookkeeping of a connection, of all requests, choice of a connection |
 //! | `server` | who answers |
 //! | `record` | the outcome as the report knows it |
 
-mod alarms;
 mod client;
 mod end;
 mod network;
@@ -23,7 +22,8 @@ mod record;
 mod requests;
 mod server;
 mod setup;
+mod timers;
 mod world;
 
 pub use setup::{Answer, Deed, Disturbance, Setup, Side, at_once, stalling};
-pub use world::{Visit, visit};
+pub use world::{Repetition, repetition};

@@ -1,4 +1,4 @@
-//! The link between all clients and all servers, and its ledger.
+//! The link between all clients and all servers, and its packet log.
 
 use h2lab_base::units::Time;
 use h2lab_link::{Admission, DirectionTotals, Endpoint, Flows, LinkSpec, Offload, Packet, Passage, Pipe};
@@ -17,7 +17,7 @@ pub const FIRST_PORT: u16 = 32_768;
 struct Carried {
     connection: usize,
     segment: Segment,
-    /// Its place in the ledger.
+    /// Its place in the packet log.
     place: usize,
 }
 
@@ -27,21 +27,21 @@ pub struct Network {
     up: Pipe<Carried>,
     down: Pipe<Carried>,
     flows: Flows,
-    ledger: Vec<PacketRecord>,
+    packet_log: Vec<PacketRecord>,
 }
 
 impl Network {
     /// A link that loses what `seed` says.
     pub fn new(link: &LinkSpec, seed: u64) -> Self {
         let (up, down) = link.pipes(seed, Time::ZERO);
-        Self { up, down, flows: Flows::of(link), ledger: Vec::new() }
+        Self { up, down, flows: Flows::of(link), packet_log: Vec::new() }
     }
 
     /// A segment enters.
     pub fn push(&mut self, now: Time, direction: Direction, connection: usize, segment: &Segment) {
         let client_port = FIRST_PORT.wrapping_add(connection as u16);
         let packet = packet(direction, client_port, segment);
-        let Self { up, down, flows, ledger } = self;
+        let Self { up, down, flows, packet_log } = self;
         let pipe = match direction {
             Direction::Up => up,
             Direction::Down => down,
@@ -61,15 +61,15 @@ impl Network {
         };
         match pipe.admit(now, &packet, flows.number(&packet)) {
             Admission::Dropped { index, cause } => {
-                ledger.push(record(index, Marks::default(), cause.into()));
+                packet_log.push(record(index, Marks::default(), cause.into()));
             }
             Admission::Passes { original, copy } => {
                 for passage in std::iter::once(original).chain(copy) {
                     let Passage { index, marks, .. } = passage;
-                    let (place, segment) = (ledger.len(), segment.clone());
-                    ledger.push(record(index, marks, PacketFate::InFlight));
+                    let (place, segment) = (packet_log.len(), segment.clone());
+                    packet_log.push(record(index, marks, PacketFate::InFlight));
                     if let Err(cause) = pipe.enqueue(passage, Carried { connection, segment, place }) {
-                        ledger[place].fate = cause.into();
+                        packet_log[place].fate = cause.into();
                     }
                 }
             }
@@ -90,10 +90,10 @@ impl Network {
             };
             for pipe in [&mut self.up, &mut self.down] {
                 while let Some((_, cause, carried)) = pipe.poll_dropped() {
-                    self.ledger[carried.place].fate = cause.into();
+                    self.packet_log[carried.place].fate = cause.into();
                 }
             }
-            let entry = &mut self.ledger[carried.place];
+            let entry = &mut self.packet_log[carried.place];
             (entry.out_at, entry.fate) = (due, PacketFate::Delivered);
             // A wrong checksum: the receiver throws it away.
             if entry.arrived_intact() {
@@ -102,9 +102,9 @@ impl Network {
         }
     }
 
-    /// The totals of both directions, up and down, and the ledger.
+    /// The totals of both directions, up and down, and the packet log.
     pub fn into_parts(self) -> (DirectionTotals, DirectionTotals, Vec<PacketRecord>) {
-        (self.up.totals(), self.down.totals(), self.ledger)
+        (self.up.totals(), self.down.totals(), self.packet_log)
     }
 }
 

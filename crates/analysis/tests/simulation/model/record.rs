@@ -1,4 +1,4 @@
-//! The outcome of a visit in the words of the report.
+//! The outcome of a repetition in the words of the report.
 
 use h2lab_base::counters::TcpSummary;
 use h2lab_base::units::{Time, nanos};
@@ -9,10 +9,10 @@ use h2lab_wire::trace::FrameEvent;
 
 use super::network::Network;
 use super::setup::Setup;
-use crate::tcp::{Congestion, Figures};
+use crate::tcp::{Congestion, EndFigures};
 
-/// What a visit left behind.
-pub struct Outcome {
+/// What a repetition left behind.
+pub struct ModelOutcome {
     /// When the first request was due.
     pub started_at: Time,
     /// When it was cut, or everything was done.
@@ -29,7 +29,7 @@ pub struct Outcome {
 
 /// The records of all connections, with both ends of their TCP, and the counters of the servers' engines.
 pub fn connections(
-    ends: impl Iterator<Item = (ConnectionRecord, [Figures; 2], Counters)>,
+    ends: impl Iterator<Item = (ConnectionRecord, [EndFigures; 2], Counters)>,
     setup: &Setup<'_>,
 ) -> (Vec<ConnectionRecord>, Vec<Counters>) {
     ends.map(|(record, [client, server], counters)| {
@@ -44,7 +44,7 @@ pub fn connections(
     .unzip()
 }
 
-fn tcp(figures: Figures, congestion: Congestion) -> TcpSummary {
+fn tcp(figures: EndFigures, congestion: Congestion) -> TcpSummary {
     TcpSummary {
         retransmits: figures.retransmits,
         rtt_us: figures.rtt.as_micros() as u32,
@@ -57,8 +57,8 @@ fn tcp(figures: Figures, congestion: Congestion) -> TcpSummary {
     }
 }
 
-/// The record of a visit. Its warnings say that it is simulated: nobody shall take it for a measurement.
-pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: Outcome, network: Network) -> CellRecord {
+/// The record of a repetition. Its warnings say that it is simulated: nobody shall take it for a measurement.
+pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: ModelOutcome, network: Network) -> CellRecord {
     let wall_ns = nanos(outcome.ended_at.since(outcome.started_at));
     let (up, down, packets) = network.into_parts();
     CellRecord {
@@ -72,7 +72,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: Outcome, network: Network) ->
         tallies: Vec::new(),
         connections: outcome.connections,
         frames: outcome.frames,
-        tcp: Vec::new(), // the ledger tells what a look at TCP every 10 ms could only hint at
+        tcp: Vec::new(), // the packet log says what a look at TCP every 10 ms could only hint at
         packets,
         link: Some(LinkSummary {
             up,

@@ -1,4 +1,4 @@
-//! Every request of a visit: when it was due, whether it waits, how it ended. The rules are those of the generator.
+//! Every request of a repetition: when it was due, whether it waits, how it ended. The rules are those of the generator.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -130,7 +130,7 @@ impl Requests {
         }
     }
 
-    /// Books what still waits as unfinished, and tells how much that was.
+    /// Records what still waits as unfinished, and says how much that was.
     pub fn cut(&mut self, now: Time) -> u64 {
         let backlog = self.waiting.len() as u64;
         while let Some((request, sample)) = self.next_waiting(now) {

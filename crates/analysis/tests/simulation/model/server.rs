@@ -162,7 +162,7 @@ fn go_on(now: Time, engine: &mut Connection, stream: StreamId, left: &mut u64) {
         let taken = engine.send_data(now, stream, piece, piece.len() as u64 == *left);
         *left -= taken as u64;
         if taken < piece.len() {
-            return; // the engine tells when there is room again
+            return; // the engine says when there is room again
         }
     }
 }

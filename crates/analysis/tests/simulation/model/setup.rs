@@ -1,4 +1,4 @@
-//! What of a visit can be replaced by another value.
+//! What of a repetition can be replaced by another value.
 
 use std::time::Duration;
 

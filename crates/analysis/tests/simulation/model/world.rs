@@ -1,4 +1,4 @@
-//! The events of a visit in their order: packets, deadlines, requests, disturbances.
+//! The events of a repetition in their order: packets, deadlines, requests, disturbances.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use h2lab_model::workload::{Arrival, Schedule};
 use h2lab_wire::trace::{Direction, FrameEvent};
 use h2lab_wire::{Config, Connection, Counters};
 
-use super::alarms::Alarms;
 use super::client::{Client, Dial, Prepared};
 use super::network::{FIRST_PORT, Network, SERVER_PORT};
 use super::pool::Pool;
@@ -17,7 +16,8 @@ use super::record;
 use super::requests::Requests;
 use super::server::Server;
 use super::setup::{Deed, Disturbance, Setup, Side};
-use crate::tcp::{self, Figures};
+use super::timers::Timers;
+use crate::tcp::{self, EndFigures};
 
 /// Events at one moment after which the world is taken to be caught in a circle.
 const EVENTS_AT_ONCE: u32 = 1_000_000;
@@ -28,9 +28,9 @@ const LEAD: Duration = Duration::from_millis(1);
 /// How long the warm pool may take to be up.
 const DIAL_LIMIT: Time = Time::from_millis(60_000);
 
-/// What a visit gave.
+/// What a repetition gave.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Visit {
+pub struct Repetition {
     /// As the lab would have recorded it.
     pub record: CellRecord,
     /// What the server's engine of each connection has counted.
@@ -40,7 +40,7 @@ pub struct Visit {
 }
 
 /// Both ends of a connection.
-struct Lane<'a> {
+struct EndPair<'a> {
     client: Client<'a>,
     server: Server<'a>,
     phase: Phase,
@@ -56,16 +56,16 @@ enum Phase {
     Spent,
 }
 
-/// Everything that takes part in a visit.
+/// Everything that takes part in a repetition.
 struct World<'a> {
     cell: &'a Cell,
     setup: &'a Setup<'a>,
     prepared: &'a Prepared<'a>,
     now: Time,
     network: Network,
-    lanes: Vec<Lane<'a>>,
+    pairs: Vec<EndPair<'a>>,
     /// Two per lane: the client's, then the server's.
-    alarms: Alarms,
+    timers: Timers,
     pool: Pool,
     /// Connections in [`Phase::Dialling`] and in [`Phase::Live`].
     dialling: usize,
@@ -78,10 +78,10 @@ struct World<'a> {
     events_at_once: u32,
 }
 
-/// Visits a cell: dials, warms up, measures, drains. Everything random follows from the cell's seed and the setup.
+/// Measures a cell: dials, warms up, measures, drains. Everything random follows from the cell's seed and the setup.
 ///
 /// Panics if the cell has no link, or if the model stands still, which would be a defect of an engine or of the model.
-pub fn visit(cell: &Cell, setup: &Setup<'_>) -> Visit {
+pub fn repetition(cell: &Cell, setup: &Setup<'_>) -> Repetition {
     let prepared = Prepared::new(&cell.work);
     let mut world = World::new(cell, setup, &prepared);
     world.warm_up();
@@ -99,8 +99,8 @@ impl<'a> World<'a> {
             prepared,
             now: Time::ZERO,
             network: Network::new(link, cell.seed),
-            lanes: Vec::new(),
-            alarms: Alarms::default(),
+            pairs: Vec::new(),
+            timers: Timers::default(),
             pool: Pool::new(cell.connections, cell.max_connections),
             dialling: 0,
             live: 0,
@@ -116,7 +116,7 @@ impl<'a> World<'a> {
     fn warm_up(&mut self) {
         loop {
             self.dial_wanted();
-            let up = self.lanes.iter().filter(|lane| lane.client.is_established()).count();
+            let up = self.pairs.iter().filter(|pair| pair.client.is_established()).count();
             if up >= self.pool.warm() {
                 return;
             }
@@ -165,40 +165,40 @@ impl<'a> World<'a> {
 
     /// Goes on to the next event, but not beyond `until`, and lets everything happen that is due then.
     fn step(&mut self, until: Time) {
-        let next = self.network.next_at().min(self.alarms.next_at()).min(until);
+        let next = self.network.next_at().min(self.timers.next_at()).min(until);
         self.events_at_once = if next > self.now { 0 } else { self.events_at_once + 1 };
         assert!(self.events_at_once < EVENTS_AT_ONCE, "time stands still at {}", self.now);
         self.now = self.now.max(next);
         while let Some((direction, connection, segment)) = self.network.poll(self.now) {
-            let lane = &mut self.lanes[connection];
+            let pair = &mut self.pairs[connection];
             let (end, side) = match direction {
-                Direction::Up => (&mut lane.server.end, Side::Server),
-                Direction::Down => (&mut lane.client.end, Side::Client),
+                Direction::Up => (&mut pair.server.end, Side::Server),
+                Direction::Down => (&mut pair.client.end, Side::Client),
             };
             end.socket.handle_segment(self.now, segment);
             self.touch(connection, side);
         }
-        while let Some(key) = self.alarms.pop(self.now) {
+        while let Some(key) = self.timers.pop(self.now) {
             self.touch(key / 2, if key % 2 == 0 { Side::Client } else { Side::Server });
         }
     }
 
-    /// Lets an end go on, sends what it has, books what it tells.
+    /// Lets an end go on, sends what it has, records what it tells.
     fn touch(&mut self, connection: usize, side: Side) {
         let now = self.now;
-        let lane = &mut self.lanes[connection];
+        let pair = &mut self.pairs[connection];
         let (end, direction) = match side {
             Side::Client => {
-                lane.client.advance(now);
-                (&mut lane.client.end, Direction::Up)
+                pair.client.advance(now);
+                (&mut pair.client.end, Direction::Up)
             }
             Side::Server => {
-                let stalled = lane.server.stalled();
-                lane.server.advance(now);
-                if lane.server.stalled() > stalled {
-                    lane.stalled_until = now;
+                let stalled = pair.server.stalled();
+                pair.server.advance(now);
+                if pair.server.stalled() > stalled {
+                    pair.stalled_until = now;
                 }
-                (&mut lane.server.end, Direction::Down)
+                (&mut pair.server.end, Direction::Down)
             }
         };
         while let Some(segment) = end.socket.poll_transmit(now) {
@@ -206,15 +206,15 @@ impl<'a> World<'a> {
         }
         match side {
             Side::Client => {
-                self.alarms.set(2 * connection, lane.client.deadline());
+                self.timers.set(2 * connection, pair.client.deadline());
                 self.take_news(connection);
             }
-            Side::Server => self.alarms.set(2 * connection + 1, lane.server.deadline()),
+            Side::Server => self.timers.set(2 * connection + 1, pair.server.deadline()),
         }
     }
 
     fn take_news(&mut self, connection: usize) {
-        let Lane { client, phase, .. } = &mut self.lanes[connection];
+        let EndPair { client, phase, .. } = &mut self.pairs[connection];
         let (finished, frames) = client.take_news();
         self.pool.update(connection, client.open(), client.available());
         self.frames.extend(frames);
@@ -242,7 +242,7 @@ impl<'a> World<'a> {
             && let Some(connection) = self.pool.pick()
         {
             let Some((request, sample)) = self.requests.next_waiting(self.now) else { break };
-            let client = &mut self.lanes[connection].client;
+            let client = &mut self.pairs[connection].client;
             if client.begin(self.now, request, sample) {
                 self.pool.update(connection, client.open(), client.available());
                 dirty.push(connection);
@@ -261,9 +261,9 @@ impl<'a> World<'a> {
     /// Cancels what has timed out.
     fn expire(&mut self) {
         while let Some(request) = self.requests.next_expired(self.now) {
-            let found = self.lanes.iter().position(|lane| lane.client.stream_of(request).is_some());
+            let found = self.pairs.iter().position(|pair| pair.client.stream_of(request).is_some());
             let connection = found.expect("an unfinished request waits or is carried");
-            let client = &mut self.lanes[connection].client;
+            let client = &mut self.pairs[connection].client;
             let stream = client.stream_of(request).expect("it was just found");
             client.cancel(self.now, stream);
             self.touch(connection, Side::Client);
@@ -277,7 +277,7 @@ impl<'a> World<'a> {
     }
 
     fn dial(&mut self) {
-        let connection = self.lanes.len();
+        let connection = self.pairs.len();
         let is_h2 = self.cell.protocol.is_multiplexed();
         let now = self.now;
         let engine =
@@ -301,7 +301,7 @@ impl<'a> World<'a> {
         let client = Client::new(dial, now);
         let server =
             Server::new(own(self.setup.server_tcp, 1), engine(self.setup.server), self.setup.application);
-        self.lanes.push(Lane { client, server, phase: Phase::Dialling, stalled_until: Time::ZERO });
+        self.pairs.push(EndPair { client, server, phase: Phase::Dialling, stalled_until: Time::ZERO });
         self.dialling += 1;
         self.touch(connection, Side::Client);
     }
@@ -315,8 +315,8 @@ impl<'a> World<'a> {
         while self.next_disturbance() <= self.now {
             let disturbance = self.setup.disturbances[self.disturbed];
             self.disturbed += 1;
-            let is_live = |k: &usize| self.lanes[*k].phase == Phase::Live;
-            let live: Vec<usize> = (0..self.lanes.len()).filter(is_live).collect();
+            let is_live = |k: &usize| self.pairs[*k].phase == Phase::Live;
+            let live: Vec<usize> = (0..self.pairs.len()).filter(is_live).collect();
             if let Some(&connection) = live.get(disturbance.connection % live.len().max(1)) {
                 self.apply(connection, disturbance);
                 self.touch(connection, Side::Client);
@@ -327,7 +327,7 @@ impl<'a> World<'a> {
 
     fn apply(&mut self, connection: usize, disturbance: Disturbance) {
         let now = self.now;
-        let Lane { client, server, .. } = &mut self.lanes[connection];
+        let EndPair { client, server, .. } = &mut self.pairs[connection];
         match disturbance.deed {
             Deed::GoAway(Side::Client, code) => client.goaway(now, code),
             Deed::GoAway(Side::Server, code) => server.end.engine.goaway(now, code, b"model"),
@@ -350,21 +350,22 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The visit is cut: books what is unfinished.
-    fn finish(mut self) -> Visit {
-        for connection in 0..self.lanes.len() {
-            self.lanes[connection].client.cut();
+    /// The repetition is cut: records what is unfinished.
+    fn finish(mut self) -> Repetition {
+        for connection in 0..self.pairs.len() {
+            self.pairs[connection].client.cut();
             self.take_news(connection);
         }
         let backlog = self.requests.cut(self.now);
-        let stalled_until = self.lanes.iter().map(|lane| lane.stalled_until).collect();
-        let ends = |lane: Lane<'_>| {
-            let figures: [Figures; 2] = [lane.client.end.socket.figures(), lane.server.end.socket.figures()];
-            let counters = *lane.server.end.engine.counters();
-            (lane.client.into_record(), figures, counters)
+        let stalled_until = self.pairs.iter().map(|pair| pair.stalled_until).collect();
+        let ends = |pair: EndPair<'_>| {
+            let figures: [EndFigures; 2] =
+                [pair.client.end.socket.figures(), pair.server.end.socket.figures()];
+            let counters = *pair.server.end.engine.counters();
+            (pair.client.into_record(), figures, counters)
         };
-        let (connections, servers) = record::connections(self.lanes.into_iter().map(ends), self.setup);
-        let outcome = record::Outcome {
+        let (connections, servers) = record::connections(self.pairs.into_iter().map(ends), self.setup);
+        let outcome = record::ModelOutcome {
             started_at: self.started_at,
             ended_at: self.now,
             backlog,
@@ -372,6 +373,10 @@ impl<'a> World<'a> {
             frames: self.frames,
             connections,
         };
-        Visit { record: record::of(self.cell, self.setup, outcome, self.network), servers, stalled_until }
+        Repetition {
+            record: record::of(self.cell, self.setup, outcome, self.network),
+            servers,
+            stalled_until,
+        }
     }
 }

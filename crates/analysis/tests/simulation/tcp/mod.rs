@@ -106,7 +106,7 @@ impl Segment {
 
 /// What an end has done, as `TCP_INFO` would tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct EndFigures {
     /// Segments with payload sent, repeated ones included.
     pub segments_out: u32,
     /// Segments with payload received.

@@ -68,7 +68,7 @@ impl Receiver {
             self.advance();
         }
         self.owed += 1;
-        // Whatever is out of the ordinary is told at once: it is what the sender repairs its losses by.
+        // Whatever is out of the ordinary is reported at once: it is what the sender repairs its losses by.
         if !in_order || self.owed >= 2 || self.config.delayed_ack.is_zero() {
             self.ack_at = now;
         } else {
@@ -171,7 +171,7 @@ mod tests {
         space
     }
 
-    fn told(receiver: &mut Receiver) -> (u64, u64, Vec<(u64, u64)>) {
+    fn rendered(receiver: &mut Receiver) -> (u64, u64, Vec<(u64, u64)>) {
         let mut segment = Segment::default();
         receiver.acknowledge(&mut segment);
         (segment.ack, segment.window, segment.sack)
@@ -182,10 +182,10 @@ mod tests {
         let mut receiver = receiver(100);
         receiver.take(NOW, data(4, b"def"));
         assert_eq!(receiver.readable(), 0);
-        assert_eq!(told(&mut receiver), (1, 100, vec![(4, 7)]));
+        assert_eq!(rendered(&mut receiver), (1, 100, vec![(4, 7)]));
         receiver.take(NOW, data(1, b"abc"));
         assert_eq!(read(&mut receiver, 99), b"abcdef");
-        assert_eq!(told(&mut receiver), (7, 100, vec![]));
+        assert_eq!(rendered(&mut receiver), (7, 100, vec![]));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(receiver.ack_at(), Time::from_millis(1_040));
         receiver.take(NOW, data(2, b"b"));
         assert_eq!(receiver.ack_at(), NOW);
-        told(&mut receiver);
+        rendered(&mut receiver);
         assert_eq!(receiver.ack_at(), Time::NEVER);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         for seq in [1, 5] {
             let mut receiver = receiver(100);
             receiver.take(NOW, data(1, b"a"));
-            told(&mut receiver);
+            rendered(&mut receiver);
             receiver.take(NOW, data(seq, b"a"));
             assert_eq!(receiver.ack_at(), NOW, "{seq}");
         }
@@ -216,19 +216,19 @@ mod tests {
         for seq in [3, 4, 7, 9, 11, 8] {
             receiver.take(NOW, data(seq, b"x"));
         }
-        assert_eq!(told(&mut receiver).2, [(7, 10), (3, 5), (11, 12)]);
+        assert_eq!(rendered(&mut receiver).2, [(7, 10), (3, 5), (11, 12)]);
     }
 
     #[test]
     fn what_does_not_fit_the_window_is_refused_and_reading_reopens_it() {
         let mut receiver = receiver(4);
         receiver.take(NOW, data(1, b"abcd"));
-        assert_eq!(told(&mut receiver), (5, 0, vec![]));
+        assert_eq!(rendered(&mut receiver), (5, 0, vec![]));
         receiver.take(NOW, data(5, b"e"));
-        assert_eq!(told(&mut receiver), (5, 0, vec![]), "not taken, but answered");
+        assert_eq!(rendered(&mut receiver), (5, 0, vec![]), "not taken, but answered");
         assert_eq!(read(&mut receiver, 3), b"abc");
         assert_eq!(receiver.ack_at(), NOW);
-        assert_eq!(told(&mut receiver).1, 3);
+        assert_eq!(rendered(&mut receiver).1, 3);
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         assert!(!receiver.is_at_end());
         receiver.take(NOW, data(1, b"a"));
         assert!(!receiver.is_at_end());
-        assert_eq!(told(&mut receiver).0, 3, "FIN counts as a byte");
+        assert_eq!(rendered(&mut receiver).0, 3, "FIN counts as a byte");
         read(&mut receiver, 9);
         assert!(receiver.is_at_end());
     }

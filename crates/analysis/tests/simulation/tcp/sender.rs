@@ -8,7 +8,7 @@ use h2lab_base::units::Time;
 
 use super::congestion::Window;
 use super::trips::RoundTrips;
-use super::{Config, Figures, Segment};
+use super::{Config, EndFigures, Segment};
 
 /// Transmissions after a segment whose delivery shows that it was lost (RFC 5681 §3.2).
 const DUPLICATES: usize = 3;
@@ -125,7 +125,7 @@ pub(super) struct Sender {
     /// A window probe is to be sent.
     probe_window: bool,
     lengths: Counter,
-    figures: Figures,
+    figures: EndFigures,
 }
 
 impl Sender {
@@ -148,7 +148,7 @@ impl Sender {
             tail_probe: TailProbe::Off,
             probe_window: false,
             lengths: Counter::new(config.shred.unwrap_or(0), "segments"),
-            figures: Figures::default(),
+            figures: EndFigures::default(),
             config,
         }
     }
@@ -413,8 +413,8 @@ impl Sender {
     }
 
     /// What this end has done so far.
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn figures(&self) -> EndFigures {
+        EndFigures {
             cwnd: self.window.segments(),
             rtt: self.trips.smoothed(),
             min_rtt: self.trips.shortest(),

@@ -8,7 +8,7 @@ use h2lab_base::units::Time;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::trips::FIRST_RTO;
-use super::{Config, Figures, Segment};
+use super::{Config, EndFigures, Segment};
 
 /// How far a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl Socket {
     }
 
     /// What this end has done so far.
-    pub fn figures(&self) -> Figures {
-        Figures { segments_in: self.segments_in, ..self.sender.figures() }
+    pub fn figures(&self) -> EndFigures {
+        EndFigures { segments_in: self.segments_in, ..self.sender.figures() }
     }
 }

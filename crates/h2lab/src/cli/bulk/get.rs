@@ -56,7 +56,7 @@ pub struct GetArgs {
     transfer: TransferArgs,
 }
 
-/// Fetches and tells how it went.
+/// Fetches and says how it went.
 pub fn main(args: &GetArgs, command_line: Vec<String>) -> Result<Exit> {
     let urls: Vec<Url> = args.urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
     check_server(&args.urls, &urls)?;

@@ -21,7 +21,7 @@ use super::{Exit, help};
 /// interrupted is gone on with, and what arrived is compared with the server's checksum. It needs no server of ours: nginx,
 /// Apache and Caddy do. `bulk put` is the same the other way. `bulk serve` is the other end, for a folder, or for memory if
 /// only the network is to be measured; curl can fetch from it, and send to it. `bulk drive` has several machines do both ends at
-/// once, and tells what they carry together.
+/// once, and says what they carry together.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

@@ -19,7 +19,7 @@ use h2lab_roles::client::url::Url;
 
 /// Send files: whole or in parts, resumable, checked end to end
 ///
-/// To `bulk serve` files go in parts if there are several lanes (-c, -m); it joins them, compares the checksum, and only then
+/// To `bulk serve` files go in parts if there are several workers (-c, -m); it joins them, compares the checksum, and only then
 /// does the file get its name there. What was interrupted, by us, by the server or by its disk, is gone on with by the same
 /// command: the server says what it has. A file that changes while it is sent is refused.
 ///
@@ -52,7 +52,7 @@ pub struct PutArgs {
     transfer: TransferArgs,
 }
 
-/// Sends and tells how it went.
+/// Sends and says how it went.
 pub fn main(args: &PutArgs, command_line: Vec<String>) -> Result<Exit> {
     let (text, files) = args.files_and_url.split_last().ok_or_else(|| Usage("give a URL".to_owned()))?;
     let url = reach::url(text)?;

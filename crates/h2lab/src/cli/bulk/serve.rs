@@ -34,7 +34,7 @@ const LEAST_FILES: usize = 4;
 /// --memory throws away what it gets, and counts it. Nothing outside of the folder can be had or changed, also not by symbolic
 /// links; there are no listings.
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped; a last line tells what it
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped; a last line says what it
 /// has served.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(

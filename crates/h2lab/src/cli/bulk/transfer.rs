@@ -42,8 +42,8 @@ pub struct TransferArgs {
     /// Requests at a time on one connection of HTTP/2 or HTTP/3 [default: 1]
     #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub streams: Option<u32>,
-    /// Bytes of a part, less if a lane would get none [default: a quarter of each lane's share, 16M to 1G]. One lane (no -c,
-    /// no -m) has no parts
+    /// Bytes of a part, less if a worker would get none [default: a quarter of each worker's share, 16M to 1G]. One worker (no
+    /// -c, no -m) has no parts
     #[arg(long, value_name = "SIZE", value_parser = part)]
     pub part: Option<u64>,
     /// crc32c, sha-256, sha-512 or none [default: crc32c, none where no file is involved]
@@ -128,10 +128,10 @@ pub struct Cargo {
 }
 
 impl TransferArgs {
-    /// Moves `cargo` and tells how it went.
+    /// Moves `cargo` and says how it went.
     pub fn run(&self, cargo: Cargo, command_line: Vec<String>) -> Result<Exit> {
         let (fields, settings) = fields_and_settings(&self.client)?;
-        let plan = Plan {
+        let plan = TransferPlan {
             args: self,
             tls: self.reach.tls.trust()?.options(),
             fields,
@@ -176,17 +176,17 @@ impl TransferArgs {
     }
 
     fn manner(&self, cargo: &Cargo, settings: &EngineSettings) -> Result<Manner, Usage> {
-        let lanes = self.connections.saturating_mul(self.streams.unwrap_or(1));
+        let workers = self.connections.saturating_mul(self.streams.unwrap_or(1));
         let usual = if cargo.is_memory { Algorithm::None } else { Algorithm::Crc32c };
         let checksum = self.checksum.unwrap_or(usual);
         let is_gone = cargo.is_memory && cargo.direction == TransferDirection::Get;
-        if is_gone && checksum != Algorithm::None && !checksum.combines() && lanes > 1 {
+        if is_gone && checksum != Algorithm::None && !checksum.combines() && workers > 1 {
             let words = "sums parts in their order only, and with --discard they cannot be read again; give crc32c, or neither -c nor -m";
             return Err(Usage(format!("--checksum {checksum} {words}")));
         }
         Ok(Manner {
             direction: cargo.direction,
-            lanes,
+            workers,
             part: self.part,
             checksum,
             resume: !self.no_resume,
@@ -226,7 +226,7 @@ const fn gravity(exit: Exit) -> u8 {
 }
 
 /// All that attempts to reach the server have in common.
-struct Plan<'a> {
+struct TransferPlan<'a> {
     args: &'a TransferArgs,
     cargo: Cargo,
     tls: TlsOptions,
@@ -237,7 +237,7 @@ struct Plan<'a> {
     stop: Arc<AtomicBool>,
 }
 
-impl Plan<'_> {
+impl TransferPlan<'_> {
     /// The protocols to try, the best first; only one if it was asked for by name.
     fn protocols(&self) -> Result<Vec<Protocol>, Usage> {
         let protocols = self.args.client.protocol.to_try(self.cargo.url.is_tls(), &[Protocol::H1])?;

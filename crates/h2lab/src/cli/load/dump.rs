@@ -303,8 +303,8 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_counted_and_told() {
         let full = Sink(Arc::default(), Some(io::ErrorKind::StorageFull));
-        let told = dumped(Form::JsonLines, &full, 10_000).unwrap();
-        assert!(told.contains("--dump x lacks") && told.contains("space"), "{told}");
+        let reported = dumped(Form::JsonLines, &full, 10_000).unwrap();
+        assert!(reported.contains("--dump x lacks") && reported.contains("space"), "{reported}");
         let gone = Sink(Arc::default(), Some(io::ErrorKind::BrokenPipe));
         assert_eq!(dumped(Form::Csv, &gone, 10), None, "a reader that has read enough is no loss");
     }

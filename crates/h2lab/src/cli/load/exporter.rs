@@ -47,8 +47,8 @@ impl Exporter {
         eprintln!("metrics at http://{}/metrics", listener.local_addr()?);
         let (metrics, listener) = (Arc::new(Metrics::new(threads)), Arc::new(listener));
         let ended = Arc::new(AtomicBool::new(false));
-        let (of_thread, told, end) = (Arc::clone(&listener), Arc::clone(&metrics), Arc::clone(&ended));
-        let thread = std::thread::spawn(move || serve(&of_thread, &told, &end));
+        let (of_thread, reported, end) = (Arc::clone(&listener), Arc::clone(&metrics), Arc::clone(&ended));
+        let thread = std::thread::spawn(move || serve(&of_thread, &reported, &end));
         Ok(Self { metrics, listener, ended, thread: Some(thread) })
     }
 

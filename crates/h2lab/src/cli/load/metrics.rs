@@ -220,7 +220,7 @@ mod tests {
             "h2lab_connections_opened_total 9",
             "h2lab_requests_in_flight 3",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line}\n{text}");
+            assert!(text.lines().any(|reported| reported == line), "{line}\n{text}");
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let text = metrics.text();
         for (bound, n) in [("0.0005", 0), ("0.001", 1), ("0.0025", 2), ("10", 2), ("+Inf", 3)] {
             let line = format!("h2lab_response_time_seconds_bucket{{le=\"{bound}\"}} {n}");
-            assert!(text.lines().any(|told| told == line), "{line}\n{text}");
+            assert!(text.lines().any(|reported| reported == line), "{line}\n{text}");
         }
         assert!(text.contains("h2lab_response_time_seconds_sum 20.002001\n"), "{text}");
     }

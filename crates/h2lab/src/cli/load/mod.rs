@@ -96,7 +96,7 @@ pub struct LoadArgs {
     pub quiet: bool,
 }
 
-/// Sends the load and tells how it went.
+/// Sends the load and says how it went.
 pub fn main(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
     if args.dump.as_deref().is_some_and(dump::is_stdout) && args.output.json {

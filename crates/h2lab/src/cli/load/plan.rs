@@ -27,7 +27,7 @@ pub const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 
 /// What is to be done.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct LoadPlan {
     /// As the run folder keeps it: `cell` is its only one.
     pub scenario: Scenario,
     /// The work.
@@ -44,7 +44,7 @@ pub fn protocols(args: &LoadArgs, is_tls: bool) -> Result<Vec<Protocol>, Usage> 
 }
 
 /// The plan in `protocol`.
-pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<Plan> {
+pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<LoadPlan> {
     let mut scenario = scenario(args, requests, protocol)?;
     let size = Size::of(args, protocol);
     let matrix = &mut scenario.matrix;
@@ -57,7 +57,7 @@ pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     let mut cell = flags::only_cell(&scenario)?;
     // The plan has none, since a live server has no emulated link: this one is of our sockets.
     cell.congestion.clone_from(&args.load.congestion);
-    Ok(Plan { scenario, cell, requests: args.load.requests })
+    Ok(LoadPlan { scenario, cell, requests: args.load.requests })
 }
 
 /// Connections and streams.
@@ -98,7 +98,7 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     let mut scenario = Scenario {
         claim: format!("How does {} answer load?", requests.url),
         seed: Axis::one(load.seed),
-        visits: 1,
+        repetitions: 1,
         ..Scenario::default()
     };
     let work = &mut scenario.work;

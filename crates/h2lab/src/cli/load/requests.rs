@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn several_urls_are_kinds_with_weights() {
         let requests = kinds(&["http://a/x", "http://a/y weight=3"], None).unwrap();
-        let told: Vec<_> = requests.kinds.iter().map(|kind| (kind.path.as_str(), kind.weight)).collect();
-        assert_eq!(told, [("/x", 1), ("/y", 3)]);
+        let reported: Vec<_> = requests.kinds.iter().map(|kind| (kind.path.as_str(), kind.weight)).collect();
+        assert_eq!(reported, [("/x", 1), ("/y", 3)]);
         assert_eq!(requests.text, "http://a/x");
     }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn what_is_wrong_is_reported_with_its_place() {
         for (urls, file, words) in [
             (vec!["http://a/", "http://b/"], None, ["http://b/", "run two loads"]),
             (vec!["http://a/", "https://a/"], None, ["https://a/", "run two loads"]),

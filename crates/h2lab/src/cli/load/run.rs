@@ -15,7 +15,7 @@ use super::super::{Exit, policy, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump};
 use super::exporter::Exporter;
-use super::plan::{self, Plan};
+use super::plan::{self, LoadPlan};
 use super::requests::{self, Requests};
 use super::view::{Show, View};
 use crate::run::folder;
@@ -68,7 +68,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         seed: args.load.seed,
         machine: folder::machine(),
         scenario: plan.scenario,
-        visits: vec![record],
+        repetitions: vec![record],
         interrupted,
         resumed: Vec::new(),
     };
@@ -76,7 +76,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let concluded = Concluded::new(&run, out.as_deref().filter(|_| kept.is_ok()));
     let kept = kept.and_then(|()| concluded.store());
     let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
-    output::tell_load(&concluded, &args.output, aside)?;
+    output::write_load(&concluded, &args.output, aside)?;
     kept?;
     if interrupted {
         return Ok(Exit::Interrupted);
@@ -100,7 +100,7 @@ fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Resul
 }
 
 /// Refuses congestion control that the sockets of TCP could not have; QUIC's is refused with the scenario.
-fn check_congestion(args: &LoadArgs, plans: &[Plan], endpoints: &[Endpoint]) -> Result<()> {
+fn check_congestion(args: &LoadArgs, plans: &[LoadPlan], endpoints: &[Endpoint]) -> Result<()> {
     let Some(name) = args.load.congestion.as_deref() else { return Ok(()) };
     if endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
         return Err(Usage("--congestion: a Unix socket has none".to_owned()).into());
@@ -114,13 +114,13 @@ fn check_congestion(args: &LoadArgs, plans: &[Plan], endpoints: &[Endpoint]) -> 
 /// Stores the run.
 fn keep(path: &std::path::Path, run: &RunRecord) -> Result<()> {
     let mut folder = RunFolder::create(path, run)?;
-    run.visits.iter().try_for_each(|visit| folder.add(visit))?;
+    run.repetitions.iter().try_for_each(|repetition| folder.add(repetition))?;
     folder.finish(run.interrupted)
 }
 
 /// What came of a load.
 struct Loaded {
-    plan: Plan,
+    plan: LoadPlan,
     record: CellRecord,
     interrupted: bool,
 }
@@ -181,7 +181,7 @@ struct Attempts<'a> {
 impl Attempts<'_> {
     /// Tries the protocols of `plans` and the endpoints, in order, until one carries load. An attempt that fails has sent no
     /// request, so that nothing is sent that was not asked for.
-    fn first_that_works(&self, plans: &[Plan], endpoints: &[Endpoint]) -> Result<Loaded> {
+    fn first_that_works(&self, plans: &[LoadPlan], endpoints: &[Endpoint]) -> Result<Loaded> {
         let (mut protocol, mut place) = (0, 0);
         loop {
             let (plan, at) = (&plans[protocol], &endpoints[place]);
@@ -204,7 +204,7 @@ impl Attempts<'_> {
     }
 
     /// Loads the server at `endpoint`.
-    fn load(&self, plan: &Plan, endpoint: &Endpoint) -> Result<Loaded, LoadError> {
+    fn load(&self, plan: &LoadPlan, endpoint: &Endpoint) -> Result<Loaded, LoadError> {
         // An open loop sleeps between requests, and another program's slice must not make it late.
         let is_open = !matches!(plan.cell.work.arrival, Arrival::Closed { .. });
         let spec = LoadSpec {
@@ -219,7 +219,7 @@ impl Attempts<'_> {
             record: self.args.load.record.0,
             tap: self.args.frames,
             on_thread: is_open.then_some(|| {
-                // Its lateness tells whether it worked.
+                // Its lateness says whether it worked.
                 let _ = (sched::prefer(), sched::sharpen_timers());
             }),
             sharp: true,
@@ -230,13 +230,13 @@ impl Attempts<'_> {
         if is_open {
             let _ = sched::sharpen_timers();
         }
-        let mut is_told = false;
-        let finished = load::run_told(&spec, self.beside.listener.as_ref(), &mut |progress| {
+        let mut is_reported = false;
+        let finished = load::run_observed(&spec, self.beside.listener.as_ref(), &mut |progress| {
             if let Some(exporter) = &self.beside.exporter {
                 exporter.metrics().show(progress);
             }
-            if !is_told {
-                is_told = true;
+            if !is_reported {
+                is_reported = true;
                 view.announce(&self.announcement(plan, endpoint));
             }
             view.show(progress);
@@ -258,13 +258,13 @@ impl Attempts<'_> {
     }
 
     /// What is done, in a line.
-    fn announcement(&self, plan: &Plan, endpoint: &Endpoint) -> String {
+    fn announcement(&self, plan: &LoadPlan, endpoint: &Endpoint) -> String {
         format!("{} at {endpoint}: {}", self.requests.text, sentence(plan))
     }
 }
 
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
-fn sentence(plan: &Plan) -> String {
+fn sentence(plan: &LoadPlan) -> String {
     let (cell, work) = (&plan.cell, &plan.cell.work);
     let plural = |n: u32, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let connections = plural(cell.connections, "connection");
@@ -296,7 +296,7 @@ fn sentence(plan: &Plan) -> String {
 }
 
 /// The record of a load, as if it had been planned to last as long as it did: -n and Ctrl-C end it before its time.
-fn record(plan: &Plan, result: LoadResult, priority: Priority) -> CellRecord {
+fn record(plan: &LoadPlan, result: LoadResult, priority: Priority) -> CellRecord {
     let mut cell = plan.cell.clone();
     let is_complete = plan.requests.is_some_and(|n| due(&result) >= n);
     if is_complete || result.interrupted {

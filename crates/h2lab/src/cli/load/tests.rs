@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::Parser;
 use h2lab_model::workload::{Arrival, ClientPolicy, DialPolicy, Protocol};
 
-use super::plan::{self, Plan};
+use super::plan::{self, LoadPlan};
 use super::{LoadArgs, requests};
 
 #[derive(Debug, Parser)]
@@ -13,7 +13,7 @@ struct Line {
 }
 
 /// The plan of a command line in the protocol that is tried first.
-fn planned(line: &str) -> Plan {
+fn planned(line: &str) -> LoadPlan {
     let args = Line::try_parse_from(["load"].into_iter().chain(line.split(' '))).unwrap().load;
     let requests = requests::read(&args.urls, args.urls_file.as_deref()).unwrap();
     let protocols = plan::protocols(&args, requests.url.is_tls()).unwrap();

@@ -9,12 +9,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::plan::{self, Plan};
+use super::plan::{self, LoadPlan};
 use h2lab_roles::load::{Progress, Recent};
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
 const DRAWN_EVERY: Duration = Duration::from_millis(250);
-const TOLD_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// How much of the past the sparkline shows: one column each.
 const COLUMN: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ pub struct View {
 
 impl View {
     /// Begins to show `plan`.
-    pub fn start(show: Show, plan: &Plan) -> Self {
+    pub fn start(show: Show, plan: &LoadPlan) -> Self {
         // Room for what comes while the terminal is written to; more than that is old and may be lost.
         let (news, incoming) = sync_channel(64);
         let mut screen = Screen::new(show, plan);
@@ -64,15 +64,15 @@ impl View {
 
     /// Says what is being done.
     pub fn announce(&self, text: &str) {
-        self.tell(News::Announcement(text.to_owned()));
+        self.write_out(News::Announcement(text.to_owned()));
     }
 
     /// Says how it goes. Never waits.
     pub fn show(&self, progress: &Progress) {
-        self.tell(News::Progress(*progress));
+        self.write_out(News::Progress(*progress));
     }
 
-    fn tell(&self, news: News) {
+    fn write_out(&self, news: News) {
         if let Some(sender) = &self.news {
             // A full channel means that the terminal does not keep up: the next news says more.
             let _ = sender.try_send(news);
@@ -148,7 +148,7 @@ impl Mark {
 }
 
 impl Screen {
-    fn new(show: Show, plan: &Plan) -> Self {
+    fn new(show: Show, plan: &LoadPlan) -> Self {
         Self {
             colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             ..Self::blank(show, plan.requests, plan.cell.work.phases.measure < plan::ENDLESS)
@@ -185,7 +185,7 @@ impl Screen {
             remember(&mut self.tails, self.recent.p99.as_secs_f64());
             self.column = Mark::of(now);
         }
-        let every = if self.show == Show::View { DRAWN_EVERY } else { TOLD_EVERY };
+        let every = if self.show == Show::View { DRAWN_EVERY } else { REPORT_EVERY };
         if now.elapsed.saturating_sub(self.drawn_at) < every {
             return String::new();
         }

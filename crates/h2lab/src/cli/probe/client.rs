@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::probe::client::grade;
-use h2lab_model::probe::client::grade::Played;
-use h2lab_model::probe::client::{Act, Performance, score_card};
+use h2lab_model::probe::client::grade::CaseRuns;
+use h2lab_model::probe::client::{CaseRun, TestCase, score_card};
 use h2lab_model::probe::{Limits, ProbeReport, Spent, Subject};
 
 use super::output::ReportArgs;
@@ -21,8 +21,9 @@ use h2lab_roles::probe::client::{ClientError, Script};
 
 /// Check how a client behaves when its server ends connections, refuses streams, or falls silent
 ///
-/// Runs the client's command once for each act of a server of ours on loopback, and grades it: connections per GOAWAY, requests
-/// lost against those that could be sent again, windows and how often credit comes back, frame size, PINGs, time to recover,
+/// Runs the client's command once for each test case of a server of ours on loopback, and grades it: connections per GOAWAY,
+/// requests lost against those that could be sent again, windows and how often credit comes back, frame size, PINGs, time to
+/// recover,
 /// `TCP_NODELAY`, settings that it ignores. Each verdict has its evidence and the library's setting that fixes it; a score card
 /// closes the report.
 ///
@@ -33,7 +34,7 @@ use h2lab_roles::probe::client::{ClientError, Script};
     &[
         ("h2lab probe client --run 'curl -s --http2-prior-knowledge -Z {urls}'", "curl, twelve requests at a time"),
         ("h2lab probe client --tls --run 'curl -s --cacert {ca} {url}'", "over TLS"),
-        ("h2lab probe client --run 'node app.js {url}' --act stream-quota,black-out --json", "two acts, for scripts"),
+        ("h2lab probe client --run 'node app.js {url}' --case stream-quota,black-out --json", "two test cases, for scripts"),
     ],
 ))]
 pub struct ClientArgs {
@@ -46,13 +47,13 @@ pub struct ClientArgs {
     /// Serve TLS: h2 and http/1.1 by ALPN
     #[arg(long)]
     tls: bool,
-    /// Play these acts only, behind `plain`: see docs/probe-client.md
-    #[arg(long, value_name = "ACT", value_delimiter = ',', value_parser = act)]
-    act: Vec<Act>,
-    /// How long the command may run on once the server says nothing more, in the acts in which it falls silent
+    /// Run these test cases only, behind `plain`: see docs/probe-client.md
+    #[arg(long = "case", alias = "act", value_name = "CASE", value_delimiter = ',', value_parser = test_case)]
+    test_case: Vec<TestCase>,
+    /// How long the command may run on once the server says nothing more, in the test cases in which it falls silent
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     patience: Duration,
-    /// How long the command may run in any act
+    /// How long the command may run in any test case
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time_limit: Duration,
     #[command(flatten)]
@@ -62,10 +63,10 @@ pub struct ClientArgs {
 /// URLs that `{urls}` stands for, unless `-n` says otherwise.
 const URLS: u16 = 12;
 
-fn act(name: &str) -> Result<Act, String> {
-    Act::named(name).ok_or_else(|| {
-        let names = Act::ALL.map(Act::name).join(", ");
-        format!("there is no act `{name}`: {names}")
+fn test_case(name: &str) -> Result<TestCase, String> {
+    TestCase::named(name).ok_or_else(|| {
+        let names = TestCase::ALL.map(TestCase::name).join(", ");
+        format!("there is no test case `{name}`: {names}")
     })
 }
 
@@ -99,34 +100,41 @@ pub fn main(args: &ClientArgs) -> Result<Exit> {
         tls: args.tls,
         patience: args.patience,
         limit: args.time_limit,
-        acts: acts(&args.act),
+        test_cases: test_cases(&args.test_case),
     };
     let clock = Clock::start();
-    let played = match client::play(&script, clock, &stop, &mut |act| eprintln!("{} …", act.name())) {
-        Ok(played) => played,
-        Err(ClientError::Interrupted) => return Ok(Exit::Interrupted),
-        Err(error) => {
-            let message = error.to_string();
-            return Err(Failure { kind: FailureKind::Environment, message }.into());
-        }
-    };
-    args.report.tell(&report(args, &played))
+    let case_runs =
+        match client::run_cases(&script, clock, &stop, &mut |test_case| eprintln!("{} …", test_case.name()))
+        {
+            Ok(case_runs) => case_runs,
+            Err(ClientError::Interrupted) => return Ok(Exit::Interrupted),
+            Err(error) => {
+                let message = error.to_string();
+                return Err(Failure { kind: FailureKind::Environment, message }.into());
+            }
+        };
+    args.report.notify(&report(args, &case_runs))
 }
 
 /// Plain comes first, since all others are measured by it.
-fn acts(chosen: &[Act]) -> Vec<Act> {
-    let is_chosen = |act: &Act| chosen.is_empty() || *act == Act::Plain || chosen.contains(act);
-    Act::ALL.into_iter().filter(is_chosen).collect()
+fn test_cases(chosen: &[TestCase]) -> Vec<TestCase> {
+    let is_chosen = |test_case: &TestCase| {
+        chosen.is_empty() || *test_case == TestCase::Plain || chosen.contains(test_case)
+    };
+    TestCase::ALL.into_iter().filter(is_chosen).collect()
 }
 
-fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
-    let software = played.iter().flat_map(|act| &act.connections).find_map(|seen| seen.user_agent.clone());
-    let checks: Vec<_> = grade::checks(Played(played))
+fn report(args: &ClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
+    let software = case_runs
+        .iter()
+        .flat_map(|test_case| &test_case.connections)
+        .find_map(|seen| seen.user_agent.clone());
+    let checks: Vec<_> = grade::checks(CaseRuns(case_runs))
         .into_iter()
         .map(|check| check.for_product(software.as_deref().or(Some(&args.run))))
         .collect();
-    let connections: usize = played.iter().map(Performance::dials).sum();
-    let took: Duration = played.iter().map(|act| act.took).sum();
+    let connections: usize = case_runs.iter().map(CaseRun::dials).sum();
+    let took: Duration = case_runs.iter().map(|test_case| test_case.took).sum();
     ProbeReport {
         target: args.run.clone(),
         subject: Subject::Client,
@@ -136,9 +144,9 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
         limits: Limits::default(),
         attempts: Vec::new(),
         spent: Spent {
-            requests: played
+            requests: case_runs
                 .iter()
-                .flat_map(|act| &act.connections)
+                .flat_map(|test_case| &test_case.connections)
                 .map(|seen| seen.requests.len() as u64)
                 .sum(),
             bytes: 0,
@@ -146,9 +154,9 @@ fn report(args: &ClientArgs, played: &[Performance]) -> ProbeReport {
             connections: connections as u64,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         },
-        warnings: if played.len() < acts(&args.act).len() {
+        warnings: if case_runs.len() < test_cases(&args.test_case).len() {
             vec![
-                "only `plain` was played: what a client does there by itself, it would do in all others"
+                "only `plain` was run: what a client does there by itself, it would do in all others"
                     .to_owned(),
             ]
         } else {
@@ -164,7 +172,10 @@ mod tests {
 
     #[test]
     fn plain_is_always_played_and_first() {
-        assert_eq!(acts(&[Act::BlackOut, Act::Quota]), [Act::Plain, Act::Quota, Act::BlackOut]);
-        assert_eq!(acts(&[]), Act::ALL);
+        assert_eq!(
+            test_cases(&[TestCase::BlackOut, TestCase::Quota]),
+            [TestCase::Plain, TestCase::Quota, TestCase::BlackOut]
+        );
+        assert_eq!(test_cases(&[]), TestCase::ALL);
     }
 }

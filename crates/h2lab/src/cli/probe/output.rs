@@ -94,7 +94,7 @@ impl ReportArgs {
     }
 
     /// Prints the report, writes its files, and says how the program ends.
-    pub fn tell(&self, found: &ProbeReport) -> Result<Exit> {
+    pub fn notify(&self, found: &ProbeReport) -> Result<Exit> {
         let form = match (self.json, self.sarif, self.junit) {
             (true, ..) => Form::Json,
             (_, true, _) => Form::Sarif,

@@ -9,9 +9,9 @@ use h2lab_model::probe::Allowance;
 use crate::cli::exit::Usage;
 use crate::cli::values::{duration, size};
 use h2lab_net::tcp::Endpoint;
-use h2lab_roles::probe::gate::Distance;
+use h2lab_roles::probe::target_authorization::Distance;
 
-/// The flag that lifts the gate, as messages name it.
+/// The flag that lifts the target authorization, as messages name it.
 const FLAG: &str = "--i-own-this-host";
 
 /// Bounds of what is sent.

@@ -29,7 +29,7 @@ use h2lab_net::tls::TlsOptions;
 use h2lab_roles::probe::smuggling;
 use h2lab_roles::probe::smuggling::fixture;
 use h2lab_roles::probe::smuggling::fixture::{FORBIDDEN, Fixture};
-use h2lab_roles::probe::smuggling::{Desk, Paths, SmugglingError};
+use h2lab_roles::probe::smuggling::{BackendListener, Paths, SmugglingError};
 use h2lab_roles::probe::{Host, ProbeError, Prober};
 
 /// Check whether a proxy lets clients tunnel past its rules, or forwards malformed requests
@@ -174,11 +174,11 @@ impl Run<'_> {
         let h2 = self.edge(args.h2_proxy.as_deref().unwrap_or(proxy))?;
         let h2 = if h2.1 == Protocol::H1s { (h2.0, Protocol::H2) } else { (h2.0, Protocol::H2c) };
         let listen = args.backend_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let desk = Desk::open(listen, self.clock)
+        let backend_listener = BackendListener::open(listen, self.clock)
             .with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
-        eprintln!("backend: listening on {}", desk.address());
+        eprintln!("backend: listening on {}", backend_listener.address());
         let paths = self.paths(&clear.0.path);
-        self.probe(&desk, Edge { target: proxy.to_owned(), clear, h2, paths }, None)
+        self.probe(&backend_listener, Edge { target: proxy.to_owned(), clear, h2, paths }, None)
     }
 
     /// The paths to ask for; `of_url` is that of the proxy's URL.
@@ -196,13 +196,13 @@ impl Run<'_> {
 
     /// A fixture, started for it.
     fn of_fixture(&self, fixture: &'static Fixture) -> Result<Exit> {
-        let desk =
-            Desk::open((Ipv4Addr::LOCALHOST, 0).into(), self.clock).context("cannot listen on loopback")?;
+        let backend_listener = BackendListener::open((Ipv4Addr::LOCALHOST, 0).into(), self.clock)
+            .context("cannot listen on loopback")?;
         let folder = Folder::create("h2lab-fixture").map_err(|error| {
             let message = format!("cannot make a temporary folder: {error}");
             Failure { kind: FailureKind::Environment, message }
         })?;
-        let sut = start(fixture, &desk, folder.path().to_owned())?;
+        let sut = start(fixture, &backend_listener, folder.path().to_owned())?;
         if self.stop.load(Ordering::Relaxed) {
             return Ok(Exit::Interrupted);
         }
@@ -220,17 +220,22 @@ impl Run<'_> {
         };
         let target = format!("{} ({})", fixture.name, fixture.about);
         let (clear, h2) = (host(Protocol::H1)?, host(Protocol::H2c)?);
-        self.probe(&desk, Edge { target, clear, h2, paths }, Some(&sut))
+        self.probe(&backend_listener, Edge { target, clear, h2, paths }, Some(&sut))
     }
 
-    fn probe(&self, desk: &Desk, edge: Edge, fixture: Option<&StartedSut>) -> Result<Exit> {
+    fn probe(
+        &self,
+        backend_listener: &BackendListener,
+        edge: Edge,
+        fixture: Option<&StartedSut>,
+    ) -> Result<Exit> {
         let safety = &self.args.host.safety;
         // A fixture is ours.
         let allowance = if fixture.is_some() { safety.owning().allowance()? } else { safety.allowance()? };
         let budget = Budget::new(allowance, self.clock.now());
         let (host, stop) = (edge.clear.0.clone(), Arc::clone(&self.stop));
         let mut prober = Prober::new(host, budget, self.clock, self.args.timeout, stop);
-        match self.examine(desk, &mut prober, &edge) {
+        match self.examine(backend_listener, &mut prober, &edge) {
             Ok(found) => {
                 let software = fixture
                     .map(|sut| format!("{}/{}", sut.name.split('-').next().unwrap_or_default(), sut.version))
@@ -250,7 +255,7 @@ impl Run<'_> {
                     warnings: found.warnings,
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                 };
-                self.args.report.tell(&report)
+                self.args.report.notify(&report)
             }
             Err(SmugglingError::Probe(ProbeError::Interrupted)) => Ok(Exit::Interrupted),
             Err(error) => {
@@ -268,7 +273,7 @@ impl Run<'_> {
 
     fn examine(
         &self,
-        desk: &Desk,
+        backend_listener: &BackendListener,
         prober: &mut Prober,
         edge: &Edge,
     ) -> Result<smuggling::Found, SmugglingError> {
@@ -276,11 +281,11 @@ impl Run<'_> {
             smuggling::Found::default()
         } else {
             eprintln!("offers of h2c …");
-            smuggling::upgrades(prober, desk, edge.clear.1, &edge.paths)?
+            smuggling::upgrades(prober, backend_listener, edge.clear.1, &edge.paths)?
         };
         if !self.args.upgrade_only {
             eprintln!("HTTP/2 that must not be sent …");
-            let more = smuggling::downgrades(prober, desk, edge.h2.clone(), &edge.paths.allowed)?;
+            let more = smuggling::downgrades(prober, backend_listener, edge.h2.clone(), &edge.paths.allowed)?;
             found.checks.extend(more.checks);
             found.software = found.software.or(more.software);
         }
@@ -288,8 +293,8 @@ impl Run<'_> {
     }
 }
 
-fn start(fixture: &'static Fixture, desk: &Desk, logs: PathBuf) -> Result<StartedSut> {
-    fixture.start(desk.address(), logs).map_err(|error| {
+fn start(fixture: &'static Fixture, backend_listener: &BackendListener, logs: PathBuf) -> Result<StartedSut> {
+    fixture.start(backend_listener.address(), logs).map_err(|error| {
         let kind = match error {
             SutError::Unknown { .. } | SutError::Unsupported { .. } => FailureKind::Usage,
             _ => FailureKind::Environment,

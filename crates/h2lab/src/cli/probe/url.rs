@@ -77,7 +77,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     };
     match url::run(&mut prober, &url, &wishes, &mut progress) {
         Ok(report) => {
-            let exit = args.report.tell(&report)?;
+            let exit = args.report.notify(&report)?;
             Ok(if prober.check_stop().is_err() { Exit::Interrupted } else { exit })
         }
         Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),

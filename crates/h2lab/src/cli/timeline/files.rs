@@ -17,13 +17,15 @@ enum Format {
 }
 
 fn format_of(path: &Path) -> Result<Format, Usage> {
-    let told = |why: &str| Usage(format!("-o {}: {why}", path.display()));
+    let reported = |why: &str| Usage(format!("-o {}: {why}", path.display()));
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("html") => Ok(Format::Html),
         Some("svg") => Ok(Format::Svg),
         Some("json") => Ok(Format::Json),
-        Some("png") => Err(told("pictures are written as .svg; a browser or rsvg-convert makes a PNG of it")),
-        _ => Err(told("the ending must be one of .html .svg .json")),
+        Some("png") => {
+            Err(reported("pictures are written as .svg; a browser or rsvg-convert makes a PNG of it"))
+        }
+        _ => Err(reported("the ending must be one of .html .svg .json")),
     }
 }
 

@@ -4,7 +4,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h3::stream::QuicStreamId;
-use h2lab_wire::trace::detail::{Detail, Told, flag_names};
+use h2lab_wire::trace::detail::{Detail, DetailedFrame, flag_names};
 use h2lab_wire::trace::{Direction, FrameEvent};
 use h2lab_wire::{ErrorCode, StreamId};
 use schemars::JsonSchema;
@@ -30,7 +30,7 @@ pub struct TraceDocument {
     /// Connections, in the order in which they were dialled.
     pub connections: Vec<Connection>,
     /// Frames, in the order in which they crossed the socket.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<FrameDocument>,
     /// Frames that --head, --tail or --elide left out, and those above the 100,000 that a document holds.
     pub frames_left_out: u64,
 }
@@ -91,7 +91,7 @@ pub struct GoAway {
 
 /// A frame; what is in it depends on its type.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct Frame {
+pub struct FrameDocument {
     /// When it crossed the socket, in milliseconds since the beginning: sent, when its header did; received, when its last
     /// byte did.
     pub at_ms: f64,
@@ -189,9 +189,9 @@ impl From<TlsFacts> for Tls {
     }
 }
 
-impl Frame {
+impl FrameDocument {
     /// A frame of a connection in `protocol`.
-    pub fn of(Told { event, detail, is_complete, .. }: Told, protocol: Protocol) -> Self {
+    pub fn of(DetailedFrame { event, detail, is_complete, .. }: DetailedFrame, protocol: Protocol) -> Self {
         Self {
             at_ms: millis(event.at).unwrap_or_default(),
             connection: event.connection,

@@ -10,7 +10,7 @@ use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::{Detail, Head, dependency, plain};
 use h2lab_wire::{ErrorCode, StreamId};
 
-use super::document::{Frame, millis, on_the_wire};
+use super::document::{FrameDocument, millis, on_the_wire};
 use super::selection::Gap;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
@@ -129,7 +129,7 @@ impl Lines {
     }
 
     /// A frame, and with `--verbose` all that is in it beneath.
-    pub fn frame(self, frame: &Frame) -> String {
+    pub fn frame(self, frame: &FrameDocument) -> String {
         let arrow = match (frame.direction, self.unicode) {
             (Direction::Up, true) => "→",
             (Direction::Down, true) => "←",
@@ -156,7 +156,7 @@ impl Lines {
     }
 
     /// What stands behind the flags, and the lines beneath.
-    fn detail(self, frame: &Frame, before: usize) -> (String, Vec<String>) {
+    fn detail(self, frame: &FrameDocument, before: usize) -> (String, Vec<String>) {
         match &frame.detail {
             Detail::Head(head) => self.head(head, before),
             Detail::Settings { settings, is_cut } => {

@@ -28,7 +28,7 @@ use view::{Format, View};
 /// Show every frame of a few requests, with its time and what is in it
 ///
 /// Makes requests to a live server and tells, as it happens, how each connection comes to be, what crosses it in both
-/// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are told in the same words),
+/// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are described in the same words),
 /// and why it ends. What carries a secret (authorization, cookies) is shown by its length only.
 ///
 /// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.

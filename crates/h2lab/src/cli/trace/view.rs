@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::Protocol;
-use h2lab_wire::trace::detail::{Detail, Reader, Told};
+use h2lab_wire::trace::detail::{Detail, DetailedFrame, Reader};
 use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
 use super::ShowArgs;
-use super::document::{Connection, Frame, TraceDocument};
+use super::document::{Connection, FrameDocument, TraceDocument};
 use super::lines::Lines;
 use super::selection::{Selection, Shown};
 use h2lab_net::transport::Crossing;
 use h2lab_roles::client;
-use h2lab_roles::client::{Sight, Watch};
+use h2lab_roles::client::{Watch, WatchEvent};
 use h2lab_roles::load::LoadResult;
 
 /// In what form.
@@ -50,7 +50,7 @@ struct Inner {
     format: Format,
     secrets: bool,
     lines: Lines,
-    selection: Selection<Frame>,
+    selection: Selection<FrameDocument>,
     readers: BTreeMap<u32, Reader>,
     connections: BTreeMap<u32, Connection>,
     /// Those whose end has not been told.
@@ -58,7 +58,7 @@ struct Inner {
     /// Whether the server has sent SETTINGS: it speaks HTTP/2, whatever else happens.
     speaks_http2: bool,
     /// Shown so far; only for the document.
-    frames: Vec<Frame>,
+    frames: Vec<FrameDocument>,
     left_out: u64,
     /// Frames for which the document had no room.
     not_kept: u64,
@@ -153,23 +153,23 @@ impl View {
 }
 
 impl Watch for View {
-    fn see(&self, at: Time, sight: Sight<'_>) {
+    fn see(&self, at: Time, watch_event: WatchEvent<'_>) {
         let mut inner = self.inner();
         inner.latest = inner.latest.max(at);
-        match sight {
-            Sight::Dialling { connection, address } => {
+        match watch_event {
+            WatchEvent::Dialling { connection, address } => {
                 let entry = Connection::dialled(connection, address.to_string(), at);
                 inner.connections.insert(connection, entry);
                 inner.open.insert(connection);
                 let line = Lines::dialling(connection, address, inner.protocol, at);
                 inner.announce(line);
             }
-            Sight::Connected { record } => {
+            WatchEvent::Connected { record } => {
                 inner.update(record);
                 let line = Lines::connected(record);
                 inner.announce(line);
             }
-            Sight::Ready { record, tls } => {
+            WatchEvent::Ready { record, tls } => {
                 inner.update(record);
                 if let Some(tls) = tls {
                     let line = Lines::tls(record, inner.protocol, &tls);
@@ -179,10 +179,10 @@ impl Watch for View {
                     }
                 }
             }
-            Sight::Crossing { connection, direction, crossing } => {
+            WatchEvent::Crossing { connection, direction, crossing } => {
                 inner.crossing(at, connection, direction, crossing);
             }
-            Sight::Closed { record } => inner.closed(record),
+            WatchEvent::Closed { record } => inner.closed(record),
         }
         inner.flush();
     }
@@ -198,20 +198,20 @@ impl Inner {
     fn crossing(&mut self, at: Time, connection: u32, direction: Direction, crossing: Crossing<'_>) {
         let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
-        let mut told = Vec::new();
-        client::read(reader, at, direction, crossing, &mut |one| told.push(one));
-        self.tell(told);
+        let mut detailed = Vec::new();
+        client::read(reader, at, direction, crossing, &mut |one| detailed.push(one));
+        self.write_out(detailed);
     }
 
-    fn tell(&mut self, told: Vec<Told>) {
+    fn write_out(&mut self, detailed: Vec<DetailedFrame>) {
         let mut shown = Vec::new();
-        for mut one in told {
+        for mut one in detailed {
             if !self.secrets {
                 hide_secrets(&mut one.detail);
             }
             let kind = one.event.kind;
             self.speaks_http2 |= kind == FrameKind::SETTINGS && one.event.direction == Direction::Down;
-            let frame = Frame::of(one, self.protocol);
+            let frame = FrameDocument::of(one, self.protocol);
             self.selection.frame(kind, frame.stream, || frame, &mut |what| shown.push(what));
         }
         self.show(shown);
@@ -219,11 +219,11 @@ impl Inner {
 
     /// A connection has ended, or all is done while it is open.
     fn closed(&mut self, record: &ConnectionRecord) {
-        let mut told = Vec::new();
+        let mut detailed = Vec::new();
         if let Some(mut reader) = self.readers.remove(&record.index) {
-            reader.end(&mut |one| told.push(one));
+            reader.end(&mut |one| detailed.push(one));
         }
-        self.tell(told);
+        self.write_out(detailed);
         self.update(record);
         self.open.remove(&record.index);
         let line = Lines::closed(record, self.protocol, self.latest);
@@ -243,7 +243,7 @@ impl Inner {
         self.show(shown);
     }
 
-    fn show(&mut self, shown: Vec<Shown<Frame>>) {
+    fn show(&mut self, shown: Vec<Shown<FrameDocument>>) {
         for what in shown {
             match (what, self.format) {
                 (Shown::Gap(gap), format) => {

@@ -1,9 +1,9 @@
-//! The run folder: `run.json` and Parquet tables, written after every visit, readable by DuckDB, Polars and pandas.
+//! The run folder: `run.json` and Parquet tables, written after every repetition, readable by DuckDB, Polars and pandas.
 //!
-//! Each visit is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
+//! Each repetition is first written as small tables under `repetitions/`, so that an interrupted or killed run keeps all that it
 //! has measured and can be gone on with ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
 //! `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of
-//! each visit, whose name begins with the visit's number.
+//! each repetition, whose name begins with the repetition's number.
 
 mod durable;
 mod reopen;
@@ -18,11 +18,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use h2lab_analysis::diagnose::waits::{Doubt, Story, Waits};
+use h2lab_analysis::diagnose::waits::{Doubt, LatencyBreakdown, Waits};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::record::{
-    BulkVisit, CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord,
+    BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord,
     RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
 };
 use h2lab_model::scenario::{Cell, Scenario};
@@ -34,9 +34,9 @@ pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
 use table::Row;
 
-/// One visit without its bulk, as `run.json` has it.
+/// One repetition without its bulk, as `run.json` has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct VisitHead {
+struct RepetitionHead {
     /// What the tables call it; its place in the list in folders of before the field. One that is measured again after it
     /// was found damaged takes its number.
     #[serde(default)]
@@ -51,7 +51,7 @@ struct VisitHead {
     sidecar: Option<SidecarSummary>,
     /// Absent unless the work is bulk, and in folders of before the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    bulk: Option<BulkVisit>,
+    bulk: Option<BulkRepetition>,
     environment: Environment,
     warnings: Vec<String>,
     /// Absent in folders of before the field.
@@ -62,7 +62,7 @@ struct VisitHead {
     waits: Option<WaitsHead>,
 }
 
-/// What slow requests waited for, without the stories, which are a table.
+/// What slow requests waited for, without the latency breakdowns, which are a table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct WaitsHead {
     slower_than_ns: u64,
@@ -84,12 +84,13 @@ struct RunHead {
     /// When it was gone on with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resumed: Vec<String>,
-    visits: Vec<VisitHead>,
+    #[serde(alias = "visits")]
+    repetitions: Vec<RepetitionHead>,
 }
 
 impl RunHead {
-    /// The run with these visits.
-    fn run(&self, scenario: Scenario, visits: Vec<CellRecord>) -> RunRecord {
+    /// The run with these repetitions.
+    fn run(&self, scenario: Scenario, repetitions: Vec<CellRecord>) -> RunRecord {
         RunRecord {
             schema: self.schema,
             version: self.version.clone(),
@@ -98,14 +99,14 @@ impl RunHead {
             seed: self.seed,
             machine: self.machine.clone(),
             scenario,
-            visits,
+            repetitions,
             interrupted: self.interrupted,
             resumed: self.resumed.clone(),
         }
     }
 }
 
-/// The folder of the visits' packets, for Wireshark.
+/// The folder of the repetitions' packets, for Wireshark.
 const CAPTURES: &str = "pcap";
 
 /// An open run folder.
@@ -113,13 +114,13 @@ const CAPTURES: &str = "pcap";
 pub struct RunFolder {
     path: PathBuf,
     head: RunHead,
-    /// Held as long as the run goes on: two processes at one folder would destroy each other's visits. The kernel lets go
+    /// Held as long as the run goes on: two processes at one folder would destroy each other's repetitions. The kernel lets go
     /// of it when the process ends, however it does.
     _lock: File,
 }
 
 impl RunFolder {
-    /// Makes the folder. `run` tells all but the visits, which are added one by one.
+    /// Makes the folder. `run` tells all but the repetitions, which are added one by one.
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
         std::fs::create_dir_all(path.join("visits"))
             .with_context(|| format!("cannot make the run folder {}", path.display()))?;
@@ -134,7 +135,7 @@ impl RunFolder {
             scenario: run.scenario.without_secrets().to_toml(),
             interrupted: true, // until `finish` says otherwise
             resumed: Vec::new(),
-            visits: Vec::new(),
+            repetitions: Vec::new(),
         };
         let folder = Self { path: path.to_owned(), head, _lock: lock };
         folder.write_head()?;
@@ -146,8 +147,8 @@ impl RunFolder {
         &self.path
     }
 
-    /// The file for the packets of the visit that is stored next, from the root on. A visit that is tried again replaces
-    /// it, as its record does.
+    /// The file for the packets of the repetition that is stored next, from the root on. A repetition that is tried again
+    /// replaces it, as its record does.
     pub fn next_pcap(&self, cell: &Cell) -> Result<PathBuf> {
         let captures = self.path.join(CAPTURES);
         std::fs::create_dir_all(&captures).with_context(|| format!("cannot make {}", captures.display()))?;
@@ -157,26 +158,26 @@ impl RunFolder {
         Ok(std::path::absolute(captures.join(name))?)
     }
 
-    /// Stores one visit; all of it is on disk when this returns.
+    /// Stores one repetition; all of it is on disk when this returns.
     pub fn add(&mut self, record: &CellRecord) -> Result<()> {
         self.add_explained(record, None)
     }
 
     /// The same with what its slow requests waited for.
     pub fn add_explained(&mut self, record: &CellRecord, waits: Option<&Waits>) -> Result<()> {
-        let visit = self.free_number();
-        table::write(&self.part::<Sample>(visit), visit, &record.samples)?;
-        table::write(&self.part::<Tally>(visit), visit, &record.tallies)?;
-        table::write(&self.part::<ConnectionRecord>(visit), visit, &record.connections)?;
-        table::write(&self.part::<FrameEvent>(visit), visit, &record.frames)?;
-        table::write(&self.part::<TcpTick>(visit), visit, &record.tcp)?;
-        table::write(&self.part::<PacketRecord>(visit), visit, &record.packets)?;
+        let measured = self.free_number();
+        table::write(&self.part::<Sample>(measured), measured, &record.samples)?;
+        table::write(&self.part::<Tally>(measured), measured, &record.tallies)?;
+        table::write(&self.part::<ConnectionRecord>(measured), measured, &record.connections)?;
+        table::write(&self.part::<FrameEvent>(measured), measured, &record.frames)?;
+        table::write(&self.part::<TcpTick>(measured), measured, &record.tcp)?;
+        table::write(&self.part::<PacketRecord>(measured), measured, &record.packets)?;
         if let Some(waits) = waits {
-            table::write(&self.part::<Story>(visit), visit, &waits.stories)?;
+            table::write(&self.part::<LatencyBreakdown>(measured), measured, &waits.breakdowns)?;
         }
         durable::sync(&self.path.join("visits"))?;
-        self.head.visits.push(VisitHead {
-            number: Some(visit),
+        self.head.repetitions.push(RepetitionHead {
+            number: Some(measured),
             cell: record.cell.without_secrets(),
             attempt: record.attempt,
             started_at: record.started_at,
@@ -196,11 +197,12 @@ impl RunFolder {
         self.write_head()
     }
 
-    /// The smallest number that no visit has.
+    /// The smallest number that no repetition has.
     fn free_number(&self) -> u64 {
-        let taken: BTreeSet<u64> = self.head.visits.iter().filter_map(|visit| visit.number).collect();
-        let visits = self.head.visits.len() as u64;
-        (0..visits).find(|number| !taken.contains(number)).unwrap_or(visits)
+        let taken: BTreeSet<u64> =
+            self.head.repetitions.iter().filter_map(|measured| measured.number).collect();
+        let repetitions = self.head.repetitions.len() as u64;
+        (0..repetitions).find(|number| !taken.contains(number)).unwrap_or(repetitions)
     }
 
     /// Notes that the run is gone on with at this time (RFC 3339).
@@ -210,8 +212,8 @@ impl RunFolder {
         self.write_head()
     }
 
-    /// Joins the visits' tables and removes the parts, and what a visit that was killed has left: half a file, and the secrets
-    /// of TLS.
+    /// Joins the repetitions' tables and removes the parts, and what a repetition that was killed has left: half a file, and the
+    /// secrets of TLS.
     pub fn finish(mut self, interrupted: bool) -> Result<()> {
         // First, since joining takes its time and a second Ctrl-C ends it; and once more, since programs of a lab that is
         // being killed may have written meanwhile.
@@ -220,19 +222,21 @@ impl RunFolder {
     }
 
     fn join_all(&mut self, interrupted: bool) -> Result<()> {
-        // The order of the numbers is that of the visits, unless one was measured again.
-        self.head.visits.sort_by_key(|visit| visit.number);
+        // The order of the numbers is that of the repetitions, unless one was measured again.
+        self.head.repetitions.sort_by_key(|measured| measured.number);
         self.join::<Sample>()?;
         self.join::<Tally>()?;
         self.join::<ConnectionRecord>()?;
         self.join::<FrameEvent>()?;
         self.join::<TcpTick>()?;
         self.join::<PacketRecord>()?;
-        let explained = self.head.visits.iter().filter(|visit| visit.waits.is_some());
-        let explained: Vec<PathBuf> =
-            explained.filter_map(|visit| visit.number).map(|n| self.part::<Story>(n)).collect();
+        let explained = self.head.repetitions.iter().filter(|measured| measured.waits.is_some());
+        let explained: Vec<PathBuf> = explained
+            .filter_map(|measured| measured.number)
+            .map(|n| self.part::<LatencyBreakdown>(n))
+            .collect();
         if !explained.is_empty() {
-            table::join::<Story>(&explained, &self.joined::<Story>())?;
+            table::join::<LatencyBreakdown>(&explained, &self.joined::<LatencyBreakdown>())?;
         }
         self.head.interrupted = interrupted;
         self.write_head()?;
@@ -240,13 +244,18 @@ impl RunFolder {
         std::fs::remove_dir_all(&parts).with_context(|| format!("cannot remove {}", parts.display()))
     }
 
-    fn part<R: Table>(&self, visit: u64) -> PathBuf {
-        part::<R>(&self.path, visit)
+    fn part<R: Table>(&self, measured: u64) -> PathBuf {
+        part::<R>(&self.path, measured)
     }
 
     fn join<R: Table>(&self) -> Result<()> {
-        let parts: Vec<PathBuf> =
-            self.head.visits.iter().filter_map(|visit| visit.number).map(|n| self.part::<R>(n)).collect();
+        let parts: Vec<PathBuf> = self
+            .head
+            .repetitions
+            .iter()
+            .filter_map(|measured| measured.number)
+            .map(|n| self.part::<R>(n))
+            .collect();
         table::join::<R>(&parts, &self.joined::<R>())
     }
 
@@ -262,7 +271,7 @@ impl RunFolder {
     }
 }
 
-/// Removes what was half-written in the folder, the key log of a visit that was killed included.
+/// Removes what was half-written in the folder, the key log of a repetition that was killed included.
 fn sweep(folder: &Path) -> Result<()> {
     let captures = folder.join(CAPTURES);
     if captures.exists() {
@@ -285,7 +294,7 @@ pub fn discard(folder: &Path) -> Result<()> {
     for name in names {
         std::fs::remove_file(folder.join(format!("{name}.parquet")))?;
     }
-    let waits = folder.join(format!("{}.parquet", Story::NAME));
+    let waits = folder.join(format!("{}.parquet", LatencyBreakdown::NAME));
     if waits.exists() {
         std::fs::remove_file(waits)?;
     }
@@ -332,13 +341,13 @@ impl Table for PacketRecord {
 }
 
 /// What slow requests waited for, one row each. Not every run asks.
-impl Table for Story {
+impl Table for LatencyBreakdown {
     const NAME: &'static str = "waits";
     const IS_NEW: bool = true;
 }
 
-fn part<R: Table>(folder: &Path, visit: u64) -> PathBuf {
-    folder.join("visits").join(format!("{visit:04}.{}.parquet", R::NAME))
+fn part<R: Table>(folder: &Path, measured: u64) -> PathBuf {
+    folder.join("visits").join(format!("{measured:04}.{}.parquet", R::NAME))
 }
 
 /// Reads a run folder back, finished or not.
@@ -362,47 +371,47 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
     let mut frames = bulk::<FrameEvent>(folder, detailed)?.into_iter();
     let mut tcp = bulk::<TcpTick>(folder, detailed)?.into_iter();
     let mut packets = bulk::<PacketRecord>(folder, detailed)?.into_iter();
-    let with_bulk = |visit: &VisitHead| CellRecord {
+    let with_bulk = |measured: &RepetitionHead| CellRecord {
         samples: samples.next().unwrap_or_default(),
         tallies: tallies.next().unwrap_or_default(),
         connections: connections.next().unwrap_or_default(),
         frames: frames.next().unwrap_or_default(),
         tcp: tcp.next().unwrap_or_default(),
         packets: packets.next().unwrap_or_default(),
-        ..record_of(visit.clone())
+        ..record_of(measured.clone())
     };
-    let visits = head.visits.iter().map(with_bulk).collect();
-    Ok(head.run(scenario, visits))
+    let repetitions = head.repetitions.iter().map(with_bulk).collect();
+    Ok(head.run(scenario, repetitions))
 }
 
-/// What the slow requests of each visit waited for, where that was asked.
+/// What the slow requests of each repetition waited for, where that was asked.
 pub fn read_waits(folder: &Path) -> Result<Vec<Explained>> {
     let head = read_head(folder)?;
-    let asked = |visit: &VisitHead| visit.waits.is_some();
-    if !head.visits.iter().any(asked) {
+    let asked = |measured: &RepetitionHead| measured.waits.is_some();
+    if !head.repetitions.iter().any(asked) {
         return Ok(Vec::new());
     }
-    let mut stories = bulk::<Story>(folder, &numbers(&head))?.into_iter();
-    let explained = head.visits.iter().map(|visit| (visit, stories.next().unwrap_or_default()));
-    let explained = explained.filter_map(|(visit, stories)| {
-        let known = visit.waits.as_ref()?;
+    let mut breakdowns = bulk::<LatencyBreakdown>(folder, &numbers(&head))?.into_iter();
+    let explained = head.repetitions.iter().map(|measured| (measured, breakdowns.next().unwrap_or_default()));
+    let explained = explained.filter_map(|(measured, breakdowns)| {
+        let known = measured.waits.as_ref()?;
         let waits = Waits {
             slower_than_ns: known.slower_than_ns,
-            split: stories.iter().collect(),
-            stories,
+            split: breakdowns.iter().collect(),
+            breakdowns,
             doubts: known.doubts.clone(),
         };
-        Some(Explained { cell: visit.cell.index, repetition: visit.cell.repetition, waits })
+        Some(Explained { cell: measured.cell.index, repetition: measured.cell.repetition, waits })
     });
     Ok(explained.collect())
 }
 
-/// The same without any bulk: what was asked, and which visits were made.
+/// The same without any bulk: what was asked, and which repetitions were made.
 pub fn read_heads(folder: &Path) -> Result<RunRecord> {
     let head = read_head(folder)?;
     let scenario = scenario_of(&head)?;
-    let visits = head.visits.iter().cloned().map(record_of).collect();
-    Ok(head.run(scenario, visits))
+    let repetitions = head.repetitions.iter().cloned().map(record_of).collect();
+    Ok(head.run(scenario, repetitions))
 }
 
 /// `run.json`, if this version can read it.
@@ -426,49 +435,50 @@ fn scenario_of(head: &RunHead) -> Result<Scenario> {
     Scenario::of_a_run(&head.scenario).context("the scenario in run.json is damaged")
 }
 
-/// What the tables call each visit of `run.json`.
+/// What the tables call each repetition of `run.json`.
 fn numbers(head: &RunHead) -> Vec<u64> {
-    let number = |(place, visit): (usize, &VisitHead)| visit.number.unwrap_or(place as u64);
-    head.visits.iter().enumerate().map(number).collect()
+    let number = |(place, measured): (usize, &RepetitionHead)| measured.number.unwrap_or(place as u64);
+    head.repetitions.iter().enumerate().map(number).collect()
 }
 
-/// A visit without its bulk.
-fn record_of(visit: VisitHead) -> CellRecord {
+/// A repetition without its bulk.
+fn record_of(measured: RepetitionHead) -> CellRecord {
     CellRecord {
-        attempt: visit.attempt,
-        started_at: visit.started_at,
-        link: visit.link,
-        generator: visit.generator,
-        server: visit.server,
-        sidecar: visit.sidecar,
-        bulk: visit.bulk,
-        environment: visit.environment,
-        warnings: visit.warnings,
-        unsupported: visit.unsupported,
-        ..CellRecord::empty(visit.cell)
+        attempt: measured.attempt,
+        started_at: measured.started_at,
+        link: measured.link,
+        generator: measured.generator,
+        server: measured.server,
+        sidecar: measured.sidecar,
+        bulk: measured.bulk,
+        environment: measured.environment,
+        warnings: measured.warnings,
+        unsupported: measured.unsupported,
+        ..CellRecord::empty(measured.cell)
     }
 }
 
-/// The rows of a table, by visit, in the order of `visits`.
-fn bulk<R: Table>(folder: &Path, visits: &[u64]) -> Result<Vec<Vec<R>>> {
+/// The rows of a table, by repetition, in the order of `repetitions`.
+fn bulk<R: Table>(folder: &Path, repetitions: &[u64]) -> Result<Vec<Vec<R>>> {
     let joined = folder.join(format!("{}.parquet", R::NAME));
-    if visits.is_empty() {
+    if repetitions.is_empty() {
         return Ok(Vec::new());
     }
     let paths = if joined.exists() {
         vec![joined]
     } else {
-        visits.iter().map(|visit| part::<R>(folder, *visit)).collect()
+        repetitions.iter().map(|measured| part::<R>(folder, *measured)).collect()
     };
-    let places: BTreeMap<u64, usize> = visits.iter().copied().zip(0..).collect();
-    let mut by_visit: Vec<Vec<R>> = visits.iter().map(|_| Vec::new()).collect();
+    let places: BTreeMap<u64, usize> = repetitions.iter().copied().zip(0..).collect();
+    let mut by_repetition: Vec<Vec<R>> = repetitions.iter().map(|_| Vec::new()).collect();
     for path in paths.into_iter().filter(|path| !R::IS_NEW || path.exists()) {
-        for (visit, row) in table::read::<R>(&path)? {
-            let place = places.get(&visit);
-            let place = place
-                .with_context(|| format!("{} names visit {visit}, run.json does not", path.display()))?;
-            by_visit[*place].push(row);
+        for (measured, row) in table::read::<R>(&path)? {
+            let place = places.get(&measured);
+            let place = place.with_context(|| {
+                format!("{} names repetition {measured}, run.json does not", path.display())
+            })?;
+            by_repetition[*place].push(row);
         }
     }
-    Ok(by_visit)
+    Ok(by_repetition)
 }

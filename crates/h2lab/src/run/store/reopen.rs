@@ -5,23 +5,23 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use h2lab_analysis::diagnose::waits::Story;
+use h2lab_analysis::diagnose::waits::LatencyBreakdown;
 use h2lab_base::counters::TcpTick;
 use h2lab_model::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally};
 use h2lab_wire::trace::FrameEvent;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::{RunFolder, Table, VisitHead, durable, part, read_head, record_of, table};
+use super::{RepetitionHead, RunFolder, Table, durable, part, read_head, record_of, table};
 
 /// A run folder that can be gone on with.
 #[derive(Debug)]
 pub struct Reopened {
     /// The folder; [`RunFolder::add`] continues it.
     pub folder: RunFolder,
-    /// The run with the visits that are whole.
+    /// The run with the repetitions that are whole.
     pub run: RunRecord,
-    /// Visits that were stored and cannot be read, with the reason: they are discarded.
+    /// Repetitions that were stored and cannot be read, with the reason: they are discarded.
     pub discarded: Vec<String>,
 }
 
@@ -51,29 +51,29 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
     }
     let scenario = super::scenario_of(&head)?;
     super::sweep(path)?;
-    fs::create_dir_all(path.join("visits")).context("cannot make the folder of the visits")?;
+    fs::create_dir_all(path.join("visits")).context("cannot make the folder of the repetitions")?;
     durable::sweep(&path.join("visits"))?;
     split_all(path)?;
-    let (mut visits, mut discarded, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, mut visit) in std::mem::take(&mut head.visits).into_iter().enumerate() {
-        let number = *visit.number.get_or_insert(place as u64);
-        match whole(path, number, &visit) {
+    let (mut repetitions, mut discarded, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, mut repetition) in std::mem::take(&mut head.repetitions).into_iter().enumerate() {
+        let number = *repetition.number.get_or_insert(place as u64);
+        match whole(path, number, &repetition) {
             Ok(record) => {
-                visits.push(record);
-                kept.push(visit);
+                repetitions.push(record);
+                kept.push(repetition);
             }
-            Err(error) => discarded.push(format!("visit {number}: {error:#}")),
+            Err(error) => discarded.push(format!("repetition {number}: {error:#}")),
         }
     }
-    head.visits = kept;
-    let run = head.run(scenario, visits);
+    head.repetitions = kept;
+    let run = head.run(scenario, repetitions);
     Ok(Reopened { folder: RunFolder { path: path.to_owned(), head, _lock: lock }, run, discarded })
 }
 
-/// A visit with its bulk, if each of its tables is there and whole.
-fn whole(path: &Path, number: u64, head: &VisitHead) -> Result<CellRecord> {
+/// A repetition with its bulk, if each of its tables is there and whole.
+fn whole(path: &Path, number: u64, head: &RepetitionHead) -> Result<CellRecord> {
     if head.waits.is_some() {
-        rows::<Story>(path, number)?;
+        rows::<LatencyBreakdown>(path, number)?;
     }
     Ok(CellRecord {
         samples: rows::<Sample>(path, number)?,
@@ -89,13 +89,13 @@ fn whole(path: &Path, number: u64, head: &VisitHead) -> Result<CellRecord> {
 fn rows<R: Table>(path: &Path, number: u64) -> Result<Vec<R>> {
     let part = part::<R>(path, number);
     let rows = table::read::<R>(&part)?;
-    if rows.iter().any(|(visit, _)| *visit != number) {
-        bail!("{} is of another visit", part.display());
+    if rows.iter().any(|(repetition, _)| *repetition != number) {
+        bail!("{} is of another repetition", part.display());
     }
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Takes tables apart that an orderly end had joined, each before it is removed: a visit more would not fit into them.
+/// Takes tables apart that an orderly end had joined, each before it is removed: a repetition more would not fit into them.
 fn split_all(path: &Path) -> Result<()> {
     split::<Sample>(path)?;
     split::<Tally>(path)?;
@@ -103,7 +103,7 @@ fn split_all(path: &Path) -> Result<()> {
     split::<FrameEvent>(path)?;
     split::<TcpTick>(path)?;
     split::<PacketRecord>(path)?;
-    split::<Story>(path)
+    split::<LatencyBreakdown>(path)
 }
 
 fn split<R: Table>(path: &Path) -> Result<()> {
@@ -113,19 +113,21 @@ fn split<R: Table>(path: &Path) -> Result<()> {
     }
     let rows = table::read::<R>(&joined)?;
     let numbers: BTreeSet<u64> = read_head(path)?
-        .visits
+        .repetitions
         .iter()
         .enumerate()
-        .map(|(place, visit)| visit.number.unwrap_or(place as u64))
+        .map(|(place, repetition)| repetition.number.unwrap_or(place as u64))
         .collect();
-    let mut by_visit: Vec<(u64, Vec<R>)> = numbers.into_iter().map(|number| (number, Vec::new())).collect();
-    for (visit, row) in rows {
-        let place = by_visit.binary_search_by_key(&visit, |(number, _)| *number).ok();
-        let place =
-            place.with_context(|| format!("{} names visit {visit}, run.json does not", joined.display()))?;
-        by_visit[place].1.push(row);
+    let mut by_repetition: Vec<(u64, Vec<R>)> =
+        numbers.into_iter().map(|number| (number, Vec::new())).collect();
+    for (repetition, row) in rows {
+        let place = by_repetition.binary_search_by_key(&repetition, |(number, _)| *number).ok();
+        let place = place.with_context(|| {
+            format!("{} names repetition {repetition}, run.json does not", joined.display())
+        })?;
+        by_repetition[place].1.push(row);
     }
-    for (number, rows) in &by_visit {
+    for (number, rows) in &by_repetition {
         table::write(&part::<R>(path, *number), *number, rows)?;
     }
     durable::sync(&path.join("visits"))?;

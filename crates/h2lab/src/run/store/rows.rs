@@ -1,7 +1,7 @@
 //! How each record type lies in its table.
 
 use anyhow::{Context, Result, bail};
-use h2lab_analysis::diagnose::waits::Story;
+use h2lab_analysis::diagnose::waits::LatencyBreakdown;
 use h2lab_base::counters::TcpTick;
 use h2lab_model::record::tally::{Class, Counts, Part};
 use h2lab_model::record::{
@@ -330,7 +330,7 @@ impl Row for PacketRecord {
 
 /// The scalar part stands in columns; the intervals of its time, each with its cause, in one JSON column, which DuckDB reads
 /// with `detail->'$.intervals'`.
-impl Row for Story {
+impl Row for LatencyBreakdown {
     const COLUMNS: &'static [(&'static str, Kind)] = &[
         ("sample", Kind::Int),
         ("scheduled_at_ns", Kind::Time),
@@ -348,7 +348,7 @@ impl Row for Story {
         row.text(self.dominant.name());
         row.int(self.place.map_or(0, |place| place.client_port));
         row.int(self.place.and_then(|place| place.stream).unwrap_or(0));
-        row.text(&serde_json::to_string(self).expect("a story is plain data"));
+        row.text(&serde_json::to_string(self).expect("a latency breakdown is plain data"));
     }
 
     fn take(row: &mut RowReader<'_>) -> Result<Self> {
@@ -358,7 +358,7 @@ impl Row for Story {
         row.text()?;
         row.int::<u64>()?;
         row.int::<u64>()?;
-        serde_json::from_str(row.text()?).context("a story's detail is not JSON of this version")
+        serde_json::from_str(row.text()?).context("a latency breakdown's detail is not JSON of this version")
     }
 }
 

@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// A record type that is stored as rows of a table.
 pub trait Row: Sized {
-    /// The columns, in order. The first is always `visit`, written by the table itself and not named here.
+    /// The columns, in order. The first is always `measured`, written by the table itself and not named here.
     const COLUMNS: &'static [(&'static str, Kind)];
     /// Writes the columns in order.
     fn put(&self, row: &mut RowWriter<'_>);
@@ -180,7 +180,7 @@ impl RowReader<'_> {
     }
 }
 
-/// The Parquet schema of `R`, with `visit` first.
+/// The Parquet schema of `R`, with `measured` first.
 fn schema<R: Row>() -> Result<TypePtr> {
     let columns = std::iter::once(("visit", Kind::Int)).chain(R::COLUMNS.iter().copied());
     let fields: Result<Vec<TypePtr>> = columns
@@ -205,7 +205,7 @@ fn schema<R: Row>() -> Result<TypePtr> {
 ///
 /// Numbers and times as differences in as few bits as they need (`DELTA_BINARY_PACKED`): times hardly ever repeat, and
 /// looking each of a million up in a dictionary first took more CPU than everything else about the file. Text is names
-/// out of a few, for which a dictionary is right. Statistics are kept per row group, not per page: a row group is a visit.
+/// out of a few, for which a dictionary is right. Statistics are kept per row group, not per page: a row group is a repetition.
 fn properties<R: Row>() -> Arc<WriterProperties> {
     let numbers = R::COLUMNS.iter().filter(|(_, kind)| matches!(kind, Kind::Int | Kind::Time));
     let numbers = std::iter::once("visit").chain(numbers.map(|(name, _)| *name));
@@ -221,21 +221,21 @@ fn properties<R: Row>() -> Arc<WriterProperties> {
     Arc::new(packed.build())
 }
 
-/// Writes the rows of one visit as a table of their own.
-pub fn write<R: Row>(path: &Path, visit: u64, rows: &[R]) -> Result<()> {
-    write_all(path, [(visit, rows)])
+/// Writes the rows of one repetition as a table of their own.
+pub fn write<R: Row>(path: &Path, measured: u64, rows: &[R]) -> Result<()> {
+    write_all(path, [(measured, rows)])
 }
 
-/// Writes the rows of several visits, each with its number, as one table: a row group per visit.
+/// Writes the rows of several repetitions, each with its number, as one table: a row group per repetition.
 pub fn write_all<'r, R: Row + 'r>(
     path: &Path,
-    visits: impl IntoIterator<Item = (u64, &'r [R])>,
+    repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
 ) -> Result<()> {
     durable::put(path, |file| {
         let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
-        for (visit, rows) in visits {
+        for (measured, rows) in repetitions {
             let mut group = writer.next_row_group()?;
-            for values in &columns(visit, rows) {
+            for values in &columns(measured, rows) {
                 write_column(&mut group, values)?;
             }
             group.close()?;
@@ -245,8 +245,8 @@ pub fn write_all<'r, R: Row + 'r>(
     })
 }
 
-/// The columns of a table with these rows, `visit` first.
-fn columns<R: Row>(visit: u64, rows: &[R]) -> Vec<Values> {
+/// The columns of a table with these rows, `measured` first.
+fn columns<R: Row>(measured: u64, rows: &[R]) -> Vec<Values> {
     let mut columns: Vec<Values> =
         R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, rows.len())).collect();
     for row in rows {
@@ -254,7 +254,7 @@ fn columns<R: Row>(visit: u64, rows: &[R]) -> Vec<Values> {
         row.put(&mut writer);
         debug_assert_eq!(writer.next, R::COLUMNS.len(), "`put` writes every column");
     }
-    columns.insert(0, Values::Int(vec![visit.cast_signed(); rows.len()]));
+    columns.insert(0, Values::Int(vec![measured.cast_signed(); rows.len()]));
     columns
 }
 
@@ -272,7 +272,8 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, &File>, values: &Values
     Ok(())
 }
 
-/// Joins the tables of several visits into one, a row group per visit, without decoding them. The parts may be gone then.
+/// Joins the tables of several repetitions into one, a row group per repetition, without decoding them. The parts may be gone
+/// then.
 pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
     if let [only] = parts {
         std::fs::rename(only, path).with_context(|| format!("cannot put {} in place", path.display()))?;
@@ -306,7 +307,7 @@ fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
     Ok(())
 }
 
-/// Reads a table: each row with its visit, in order.
+/// Reads a table: each row with its repetition, in order.
 pub fn read<R: Row>(path: &Path) -> Result<Vec<(u64, R)>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let reader =
@@ -332,8 +333,8 @@ fn read_group<R: Row>(group: &dyn RowGroupReader, rows: &mut Vec<(u64, R)>) -> R
     let mut cursors = vec![0; columns.len()];
     for row in 0..count {
         let mut reader = RowReader { columns: &columns, cursors: &mut cursors, row, next: 0 };
-        let visit = reader.int()?;
-        rows.push((visit, R::take(&mut reader)?));
+        let measured = reader.int()?;
+        rows.push((measured, R::take(&mut reader)?));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The run folder gives back what was put in, finished or not.
 
 use h2lab_model::record::{
-    CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Meter, Offered, Outcome,
+    ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Offered, Outcome,
     PacketFate, RunRecord,
 };
 use h2lab_wire::trace::{Direction, FrameKind};
@@ -24,7 +24,7 @@ fn server(name: &str) -> ServerSummary {
     ServerSummary { name: name.to_owned(), version: "1".to_owned(), cpu_ns: 2, wall_ns: 3, rss_peak_bytes: 4 }
 }
 
-fn visit(cell: &Cell) -> CellRecord {
+fn measured(cell: &Cell) -> CellRecord {
     let answered = Sample {
         connection: 3,
         stream: StreamId(7),
@@ -119,11 +119,11 @@ fn visit(cell: &Cell) -> CellRecord {
     }
 }
 
-/// What a visit of bulk work moved.
-fn moved() -> BulkVisit {
-    let mut meter = Meter::new(time(1));
+/// What a repetition of bulk work moved.
+fn moved() -> BulkRepetition {
+    let mut meter = ByteMeter::new(time(1));
     meter.add(time(250), 1000);
-    BulkVisit {
+    BulkRepetition {
         meter,
         frames: FrameFigures { data: 1, data_bytes: 1000, largest_data: 1000, updates: 0, update_bytes: 0 },
         io: IoFigures { socket_reads: Some(2), largest_buffer: 600, ..IoFigures::default() },
@@ -142,13 +142,13 @@ fn run() -> RunRecord {
         seed: 7,
         machine: "Linux".to_owned(),
         scenario: Scenario::default(),
-        visits: Vec::new(),
+        repetitions: Vec::new(),
         interrupted: true,
         resumed: Vec::new(),
     }
 }
 
-/// A folder with three visits, one without bulk and one that could not be made, and the record that it should give back.
+/// A folder with three repetitions, one without bulk and one that could not be made, and the record that it should give back.
 fn filled(path: &Path) -> (RunFolder, RunRecord) {
     let mut run = run();
     let plan = run.scenario.plan();
@@ -159,13 +159,13 @@ fn filled(path: &Path) -> (RunFolder, RunRecord) {
         frames: Vec::new(),
         tcp: Vec::new(),
         packets: Vec::new(),
-        ..visit(&plan[1])
+        ..measured(&plan[1])
     };
     let mut folder = RunFolder::create(path, &run).unwrap();
     let unsupported = CellRecord::unsupported(plan[2].clone(), "it speaks another protocol".to_owned());
-    for record in [visit(&plan[0]), empty, unsupported] {
+    for record in [measured(&plan[0]), empty, unsupported] {
         folder.add(&record).unwrap();
-        run.visits.push(record);
+        run.repetitions.push(record);
     }
     (folder, run)
 }
@@ -195,12 +195,12 @@ fn what_a_request_carries_is_not_in_run_json() {
     cell.work.mix.clone_from(&run.scenario.work.mix);
     let temporary = tempfile::tempdir().unwrap();
     let mut folder = RunFolder::create(temporary.path(), &run).unwrap();
-    folder.add(&visit(&cell)).unwrap();
+    folder.add(&measured(&cell)).unwrap();
     folder.finish(false).unwrap();
     let text = std::fs::read_to_string(temporary.path().join("run.json")).unwrap();
     assert!(!text.contains(SECRET), "{text}");
     let named = text.matches("authorization").count();
-    assert_eq!(named, 4, "the names are told, in the scenario's and in the visit's work and kinds");
+    assert_eq!(named, 4, "the names are told, in the scenario's and in the repetition's work and kinds");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn waits() -> Waits {
     use h2lab_analysis::diagnose::waits::{Cause, Drop, Interval, Kind, Repair, Whose};
     let drop = Drop { direction: Direction::Down, index: 12, at: time(5) };
     let cause = Cause::Loss { whose: Whose::Other { stream: 3, id: Some(9) }, drop, repair: Repair::Timeout };
-    let story = Story {
+    let breakdown = LatencyBreakdown {
         sample: 0,
         scheduled_at: time(1),
         completed_at: time(21),
@@ -224,11 +224,11 @@ fn waits() -> Waits {
         intervals: vec![Interval { from: time(1), until: time(21), cause }],
         dominant: Kind::HeadOfLine,
     };
-    let stories = vec![story];
+    let breakdowns = vec![breakdown];
     Waits {
         slower_than_ns: 7,
-        split: stories.iter().collect(),
-        stories,
+        split: breakdowns.iter().collect(),
+        breakdowns,
         doubts: vec![Doubt::NoKeys { connections: 2 }],
     }
 }
@@ -238,7 +238,7 @@ fn what_slow_requests_waited_for_is_given_back_finished_or_not_and_after_a_resum
     let temporary = tempfile::tempdir().unwrap();
     let (mut folder, run) = filled(temporary.path());
     let cell = run.scenario.plan()[3].clone();
-    folder.add_explained(&visit(&cell), Some(&waits())).unwrap();
+    folder.add_explained(&measured(&cell), Some(&waits())).unwrap();
     let expected = [Explained { cell: cell.index, repetition: cell.repetition, waits: waits() }];
     assert_eq!(read_waits(temporary.path()).unwrap(), expected);
     folder.finish(true).unwrap();
@@ -267,7 +267,7 @@ fn a_folder_of_before_the_tallies_reads_without_them() {
     folder.finish(false).unwrap();
     std::fs::remove_file(temporary.path().join("tallies.parquet")).unwrap();
     run.interrupted = false;
-    run.visits.iter_mut().for_each(|visit| visit.tallies.clear());
+    run.repetitions.iter_mut().for_each(|measured| measured.tallies.clear());
     assert_eq!(read(temporary.path()).unwrap(), run);
 }
 
@@ -297,13 +297,13 @@ fn a_damaged_table_is_an_error_that_names_the_file() {
     assert!(format!("{:#}", read(temporary.path()).unwrap_err()).contains("samples.parquet"));
 }
 
-/// The visit of the plan that [`filled`] has not made.
+/// The repetition of the plan that [`filled`] has not made.
 fn missing(run: &RunRecord) -> CellRecord {
-    visit(&run.scenario.plan()[3])
+    measured(&run.scenario.plan()[3])
 }
 
 #[test]
-fn a_torn_visit_is_discarded_and_the_next_one_takes_its_number() {
+fn a_torn_repetition_is_discarded_and_the_next_one_takes_its_number() {
     let whole = {
         let temporary = tempfile::tempdir().unwrap();
         drop(filled(temporary.path()));
@@ -318,23 +318,23 @@ fn a_torn_visit_is_discarded_and_the_next_one_takes_its_number() {
         let mut again = reopen(temporary.path()).unwrap();
         assert_eq!(again.discarded.len(), 1, "{length} of {} bytes", whole.len());
         assert!(again.discarded[0].contains("0000.samples.parquet"), "{:?}", again.discarded);
-        let first = run.visits.remove(0);
+        let first = run.repetitions.remove(0);
         assert_eq!(again.run, run, "the others stay");
         again.folder.add(&first).unwrap();
         again.folder.finish(false).unwrap();
-        run.visits.insert(0, first);
+        run.repetitions.insert(0, first);
         run.interrupted = false;
         assert_eq!(read(temporary.path()).unwrap(), run);
     }
 }
 
 #[test]
-fn a_table_that_is_missing_tears_its_visit_too() {
+fn a_table_that_is_missing_tears_its_repetition_too() {
     let temporary = tempfile::tempdir().unwrap();
     drop(filled(temporary.path()));
     std::fs::remove_file(temporary.path().join("visits/0001.link.parquet")).unwrap();
     let again = reopen(temporary.path()).unwrap();
-    assert_eq!((again.run.visits.len(), again.discarded.len()), (2, 1));
+    assert_eq!((again.run.repetitions.len(), again.discarded.len()), (2, 1));
 }
 
 #[test]
@@ -350,18 +350,18 @@ fn an_orderly_interrupted_run_is_taken_apart_and_gone_on_with() {
         run.resumed.push(format!("resume {round}"));
         if round == 1 {
             again.folder.add(&missing(&run)).unwrap();
-            run.visits.push(missing(&run));
+            run.repetitions.push(missing(&run));
         }
         again.folder.finish(round == 0).unwrap();
     }
     run.interrupted = false;
     assert_eq!(read(temporary.path()).unwrap(), run);
-    assert_eq!(read_heads(temporary.path()).unwrap().visits.len(), 4);
+    assert_eq!(read_heads(temporary.path()).unwrap().repetitions.len(), 4);
     assert!(format!("{:#}", reopen(temporary.path()).unwrap_err()).contains("complete"));
 }
 
 #[test]
-fn a_kill_while_a_visit_is_written_leaves_only_what_is_swept_away() {
+fn a_kill_while_a_repetition_is_written_leaves_only_what_is_swept_away() {
     let temporary = tempfile::tempdir().unwrap();
     let (folder, run) = filled(temporary.path());
     drop(folder);
@@ -375,7 +375,7 @@ fn a_kill_while_a_visit_is_written_leaves_only_what_is_swept_away() {
     again.folder.add(&missing(&run)).unwrap();
     drop(again);
     let mut expected = run.clone();
-    expected.visits.push(missing(&run));
+    expected.repetitions.push(missing(&run));
     assert_eq!(read(temporary.path()).unwrap(), expected);
 }
 
@@ -391,12 +391,12 @@ fn two_processes_never_add_to_one_folder() {
 }
 
 #[test]
-fn the_secrets_of_a_visit_that_was_killed_do_not_outlive_the_run_even_if_it_cannot_be_joined() {
+fn the_secrets_of_a_repetition_that_was_killed_do_not_outlive_the_run_even_if_it_cannot_be_joined() {
     for is_whole in [true, false] {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("run");
         let (folder, run) = filled(&path);
-        let capture = folder.next_pcap(&run.visits[0].cell).unwrap().with_extension("partial");
+        let capture = folder.next_pcap(&run.repetitions[0].cell).unwrap().with_extension("partial");
         let keys = path.join("keys-00000000000000ff.partial");
         for file in [&capture, &keys] {
             std::fs::write(file, "CLIENT_RANDOM 3a ff").unwrap();

@@ -33,16 +33,16 @@ fn interrupted(server: &Server, here: &Path, protocol: Protocol, more: &[&str], 
     happen();
     let ended = child.stop(Signal::INT, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(130), "{protocol}: {}", child.log());
-    let is_told = |line: &str| line.contains("goes on with it").then_some(());
-    child.wait_for_line(DEADLINE, is_told).expect("it says that it can be gone on with");
+    let is_reported = |line: &str| line.contains("goes on with it").then_some(());
+    child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be gone on with");
 }
 
 /// That what is here was not asked for again, and all else was: by the server's own count.
 #[track_caller]
-fn assert_nothing_twice(answered: &[(u16, u64, u64)], told: &Value) {
-    let held = told["held_bytes"].as_u64().unwrap();
-    assert!(held > 0, "{told:#}");
-    assert_eq!(held + told["bytes"].as_u64().unwrap(), TOTAL as u64, "{told:#}");
+fn assert_nothing_twice(answered: &[(u16, u64, u64)], report: &Value) {
+    let held = report["held_bytes"].as_u64().unwrap();
+    assert!(held > 0, "{report:#}");
+    assert_eq!(held + report["bytes"].as_u64().unwrap(), TOTAL as u64, "{report:#}");
     let sent: u64 = answered.iter().map(|(_, from, until)| until - from).sum();
     assert_eq!(sent, TOTAL as u64 - held, "{answered:?}");
     assert!(answered.iter().all(|(status, ..)| *status == 206), "{answered:?}");
@@ -71,11 +71,11 @@ fn what_ctrl_c_interrupted_is_gone_on_with_and_nothing_comes_twice() {
         drop(first);
         let second = Server::start(site.path());
         let url = second.url(protocol, "/data");
-        let told = document(&get(here.path(), protocol, &[more, &[&url]].concat()), 0);
+        let report = document(&get(here.path(), protocol, &[more, &[&url]].concat()), 0);
         assert!(fs::read(here.path().join("data")).unwrap() == content, "{protocol}");
         assert_eq!(names(here.path()), ["data"], "{protocol}");
-        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
-        assert_nothing_twice(&second.answered(), &told);
+        assert_eq!(report["transfers"][0]["checksum"]["verdict"], "matches", "{report:#}");
+        assert_nothing_twice(&second.answered(), &report);
     }
 }
 
@@ -101,9 +101,9 @@ fn a_server_that_is_killed_leaves_what_it_sent() {
         assert_eq!(ended.status.code(), Some(3), "{}", child.log());
         let second = Server::start(site.path());
         let url = second.url(protocol, "/data");
-        let told = document(&get(here.path(), protocol, &[&url]), 0);
+        let report = document(&get(here.path(), protocol, &[&url]), 0);
         assert!(fs::read(here.path().join("data")).unwrap() == content, "{protocol}");
-        assert_nothing_twice(&second.answered(), &told);
+        assert_nothing_twice(&second.answered(), &report);
     }
 }
 
@@ -116,9 +116,9 @@ fn a_file_that_has_changed_is_not_joined_with_a_part_of_the_old_one() {
     interrupted(&server, here.path(), Protocol::H1, &[], || ());
     fs::write(site.path().join("data"), bytes(TOTAL - 1)).unwrap();
     let url = server.url(Protocol::H1, "/data");
-    let told = document(&get(here.path(), Protocol::H1, &[&url]), 3);
-    let why = told["transfers"][0]["why"].as_str().unwrap();
-    assert!(why.contains("changed") && why.contains("--no-resume"), "{told:#}");
+    let report = document(&get(here.path(), Protocol::H1, &[&url]), 3);
+    let why = report["transfers"][0]["why"].as_str().unwrap();
+    assert!(why.contains("changed") && why.contains("--no-resume"), "{report:#}");
     assert_eq!(names(here.path()), ["data.part", "data.part.journal"], "the old part is still there");
     document(&get(here.path(), Protocol::H1, &["--no-resume", &url]), 0);
     assert_eq!(fs::read(here.path().join("data")).unwrap().len(), TOTAL - 1);
@@ -136,10 +136,10 @@ fn a_disk_that_is_too_small_says_so_before_the_first_byte() {
         binary().display()
     );
     let finished = run_program(Path::new("sh"), here.path(), &["-c", &script]);
-    let told = document(&finished, 4);
-    let why = told["transfers"][0]["why"].as_str().unwrap();
-    assert!(why.contains("there is no room"), "{told:#}");
-    assert_eq!(told["bytes"], 0, "{told:#}");
+    let report = document(&finished, 4);
+    let why = report["transfers"][0]["why"].as_str().unwrap();
+    assert!(why.contains("there is no room"), "{report:#}");
+    assert_eq!(report["bytes"], 0, "{report:#}");
 }
 
 #[test]
@@ -150,9 +150,9 @@ fn a_file_that_is_larger_than_may_be_is_an_error_and_no_signal() {
     let url = server.url(Protocol::H1, "/data");
     let script = format!("ulimit -f 1000; exec '{}' bulk get --json {url}", binary().display());
     let finished = run_program(Path::new("sh"), here.path(), &["-c", &script]);
-    let told = document(&finished, 4);
-    let why = told["transfers"][0]["why"].as_str().unwrap();
-    assert!(why.contains("ulimit -f"), "{told:#}");
+    let report = document(&finished, 4);
+    let why = report["transfers"][0]["why"].as_str().unwrap();
+    assert!(why.contains("ulimit -f"), "{report:#}");
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn two_that_write_one_file_do_not_mix() {
     let here = folder();
     interrupted(&server, here.path(), Protocol::H1, &[], || {
         let url = server.url(Protocol::H1, "/data");
-        let told = document(&get(here.path(), Protocol::H1, &[&url]), 4);
-        let why = told["transfers"][0]["why"].as_str().unwrap();
-        assert!(why.contains("another process is writing it"), "{told:#}");
+        let report = document(&get(here.path(), Protocol::H1, &[&url]), 4);
+        let why = report["transfers"][0]["why"].as_str().unwrap();
+        assert!(why.contains("another process is writing it"), "{report:#}");
     });
 }

@@ -84,11 +84,11 @@ impl Server {
     /// The requests for bytes that it has answered: status, first byte, one past the last. It is stopped for that, so that
     /// none is missing.
     fn answered(self) -> Vec<(u16, u64, u64)> {
-        self.told("GET")
+        self.rendered("GET")
     }
 
     /// Those with this method.
-    fn told(mut self, method: &str) -> Vec<(u16, u64, u64)> {
+    fn rendered(mut self, method: &str) -> Vec<(u16, u64, u64)> {
         self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
         // Its last word has been read when its end is seen, or not yet.
         let is_last = |line: &str| line.starts_with("served ").then_some(());
@@ -155,16 +155,23 @@ fn a_file_arrives_whole_and_in_parts_over_every_protocol() {
         let parts: &[&str] = if protocol.is_multiplexed() { &["-c2", "-m3"] } else { &["-c3"] };
         for way in [&[][..], &[parts, &["--part=300k"]].concat(), &["--checksum=sha-256"]] {
             let here = folder();
-            let told = document(&get(here.path(), protocol, &[way, &[&url]].concat()), 0);
+            let report = document(&get(here.path(), protocol, &[way, &[&url]].concat()), 0);
             assert!(fs::read(here.path().join("data")).unwrap() == content, "{protocol} {way:?}");
             assert_eq!(names(here.path()), ["data"], "{protocol} {way:?}");
-            let transfer = &told["transfers"][0];
-            assert_eq!(transfer["outcome"], "complete", "{told:#}");
-            assert_eq!(transfer["checksum"]["verdict"], "matches", "{told:#}");
-            assert_eq!((&told["bytes"], &told["held_bytes"]), (&5_000_003.into(), &0.into()), "{told:#}");
-            let streams = told["streams"]["count"].as_u64().unwrap();
-            assert_eq!(streams > 1, way.len() > 1, "{told:#}");
-            assert!(told["stalls_s"]["disk"].is_number(), "{protocol} {way:?}: the disk is seen: {told:#}");
+            let transfer = &report["transfers"][0];
+            assert_eq!(transfer["outcome"], "complete", "{report:#}");
+            assert_eq!(transfer["checksum"]["verdict"], "matches", "{report:#}");
+            assert_eq!(
+                (&report["bytes"], &report["held_bytes"]),
+                (&5_000_003.into(), &0.into()),
+                "{report:#}"
+            );
+            let streams = report["streams"]["count"].as_u64().unwrap();
+            assert_eq!(streams > 1, way.len() > 1, "{report:#}");
+            assert!(
+                report["stalls_s"]["disk"].is_number(),
+                "{protocol} {way:?}: the disk is seen: {report:#}"
+            );
         }
         let here = folder();
         document(&get(here.path(), protocol, &[parts, &[&server.url(protocol, "/empty")]].concat()), 0);
@@ -179,13 +186,13 @@ fn memory_goes_to_nowhere_over_every_protocol_and_its_checksum_is_right() {
         let url = server.url(protocol, "/bytes/20M");
         let here = folder();
         let arguments = ["--discard", "--checksum=crc32c", "-c2", "--part=3M", &url];
-        let told = document(&get(here.path(), protocol, &arguments), 0);
-        assert_eq!(told["bytes"], 20 << 20, "{told:#}");
-        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
+        let report = document(&get(here.path(), protocol, &arguments), 0);
+        assert_eq!(report["bytes"], 20 << 20, "{report:#}");
+        assert_eq!(report["transfers"][0]["checksum"]["verdict"], "matches", "{report:#}");
         assert!(names(here.path()).is_empty());
         if protocol.is_multiplexed() {
-            let largest = told["frames"]["largest_data"].as_u64().unwrap();
-            assert!((16_384..=65_536).contains(&largest), "{told:#}");
+            let largest = report["frames"]["largest_data"].as_u64().unwrap();
+            assert!((16_384..=65_536).contains(&largest), "{report:#}");
         }
     }
 }
@@ -201,13 +208,18 @@ fn several_files_are_fetched_at_a_time_and_each_is_counted() {
     let urls: Vec<String> = (0..8).map(|n| server.url(Protocol::H2c, &format!("/f{n}"))).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let here = folder();
-    let told = document(&get(here.path(), Protocol::H2c, &[&["-m4", "--out-dir=in"], &urls[..]].concat()), 3);
+    let report =
+        document(&get(here.path(), Protocol::H2c, &[&["-m4", "--out-dir=in"], &urls[..]].concat()), 3);
     for (n, content) in contents.iter().enumerate() {
         assert!(fs::read(here.path().join(format!("in/f{n}"))).unwrap() == *content, "f{n}");
     }
-    assert_eq!((&told["files"]["complete"], &told["files"]["failed"]), (&7.into(), &1.into()), "{told:#}");
-    let why = told["transfers"][7]["why"].as_str().unwrap();
-    assert!(why.contains("404"), "{told:#}");
+    assert_eq!(
+        (&report["files"]["complete"], &report["files"]["failed"]),
+        (&7.into(), &1.into()),
+        "{report:#}"
+    );
+    let why = report["transfers"][7]["why"].as_str().unwrap();
+    assert!(why.contains("404"), "{report:#}");
     assert_eq!(names(&here.path().join("in")).len(), 7, "nothing is left of the one that is not there");
 }
 
@@ -215,12 +227,12 @@ fn several_files_are_fetched_at_a_time_and_each_is_counted() {
 fn a_run_of_a_given_time_is_cut_and_counts_what_came() {
     let server = Server::start(Path::new("--memory"));
     let url = server.url(Protocol::H2c, "/bytes/1000G");
-    let told = document(&get(folder().path(), Protocol::H2c, &["--discard", "-z1s", "-m2", &url]), 0);
-    assert_eq!(told["files"]["partial"], 2, "{told:#}");
+    let report = document(&get(folder().path(), Protocol::H2c, &["--discard", "-z1s", "-m2", &url]), 0);
+    assert_eq!(report["files"]["partial"], 2, "{report:#}");
     let arrived: u64 =
-        told["transfers"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
-    assert!(arrived > 0 && told["bytes"] == arrived, "{told:#}");
-    assert_eq!(told["transfers"][0]["why"], "the time was over", "{told:#}");
+        report["transfers"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    assert!(arrived > 0 && report["bytes"] == arrived, "{report:#}");
+    assert_eq!(report["transfers"][0]["why"], "the time was over", "{report:#}");
 }
 
 #[test]
@@ -228,9 +240,9 @@ fn a_checksum_comes_behind_the_bytes_and_is_asked_for_only_where_it_cannot() {
     for protocol in Protocol::ALL {
         let server = Server::start(Path::new("--memory"));
         let url = server.url(protocol, "/bytes/30M");
-        let told = document(&get(folder().path(), protocol, &["--discard", "--checksum=sha-256", &url]), 0);
-        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
-        let heads = server.told("HEAD").len();
+        let report = document(&get(folder().path(), protocol, &["--discard", "--checksum=sha-256", &url]), 0);
+        assert_eq!(report["transfers"][0]["checksum"]["verdict"], "matches", "{report:#}");
+        let heads = server.rendered("HEAD").len();
         assert_eq!(heads, usize::from(!protocol.is_multiplexed()), "{protocol}");
     }
 }

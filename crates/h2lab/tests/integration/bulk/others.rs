@@ -25,14 +25,14 @@ fn curl_fetches_files_ranges_and_heads_over_every_protocol_that_it_has() {
         let etag =
             heads.lines().find_map(|line| line.strip_prefix("etag: ")).expect("it has a tag").to_owned();
         assert!(heads.contains("accept-ranges: bytes") && heads.contains("last-modified: "), "{heads}");
-        for (range, part, told) in [
+        for (range, part, report) in [
             ("10-19", &content[10..20], "bytes 10-19/1000000"),
             ("999990-", &content[999_990..], "bytes 999990-999999/1000000"),
             ("-5", &content[999_995..], "bytes 999995-999999/1000000"),
         ] {
             let answer = curl.get("/a%20file", &["-r", range]);
             assert_eq!((answer.status, &answer.body[..] == part), (206, true), "{protocol} {range}");
-            assert!(answer.heads.to_ascii_lowercase().contains(told), "{protocol} {}", answer.heads);
+            assert!(answer.heads.to_ascii_lowercase().contains(report), "{protocol} {}", answer.heads);
         }
         assert_eq!(curl.get("/a%20file", &["-r", "1000000-"]).status, 416, "{protocol}");
         let same = format!("If-Range: {etag}");
@@ -58,13 +58,13 @@ fn assert_is_enough(peer: &Peer, protocol: Protocol, has_ranges: bool) {
     let url = url(protocol, peer.address, "/data");
     for way in [&[][..], &["-c3", "--part=200k"]] {
         let here = folder();
-        let told = document(&get(here.path(), protocol, &[way, &[&url]].concat()), 0);
+        let report = document(&get(here.path(), protocol, &[way, &[&url]].concat()), 0);
         assert!(fs::read(here.path().join("data")).unwrap() == content, "{way:?}");
-        let checksum = &told["transfers"][0]["checksum"];
-        assert_eq!(checksum["verdict"], "untold", "{told:#}");
-        assert!(checksum["computed"].is_string() && checksum["told"].is_null(), "{told:#}");
-        let streams = told["streams"]["count"].as_u64().unwrap();
-        assert_eq!(streams > 1, has_ranges && !way.is_empty(), "{told:#}");
+        let checksum = &report["transfers"][0]["checksum"];
+        assert_eq!(checksum["verdict"], "undeclared", "{report:#}");
+        assert!(checksum["computed"].is_string() && checksum["declared"].is_null(), "{report:#}");
+        let streams = report["streams"]["count"].as_u64().unwrap();
+        assert_eq!(streams > 1, has_ranges && !way.is_empty(), "{report:#}");
     }
 }
 
@@ -124,9 +124,9 @@ fn a_server_that_tells_no_length_and_no_checksum_is_enough() {
     let gone = b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();
     let url = scripted(vec![answer, gone]);
     let here = folder();
-    let told = document(&get(here.path(), Protocol::H1, &[&url]), 0);
+    let report = document(&get(here.path(), Protocol::H1, &[&url]), 0);
     assert!(fs::read(here.path().join("data")).unwrap() == content);
-    assert_eq!(told["transfers"][0]["total_bytes"], 100_000, "{told:#}");
+    assert_eq!(report["transfers"][0]["total_bytes"], 100_000, "{report:#}");
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn a_wrong_checksum_is_told_and_the_file_does_not_get_its_name() {
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nrepr-digest: crc32c=:AAAAAA==:\r\nconnection: close\r\n\r\n";
     let url = scripted(vec![format!("{head}hello").into_bytes()]);
     let here = folder();
-    let told = document(&get(here.path(), Protocol::H1, &[&url]), 1);
-    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "differs", "{told:#}");
+    let report = document(&get(here.path(), Protocol::H1, &[&url]), 1);
+    assert_eq!(report["transfers"][0]["checksum"]["verdict"], "differs", "{report:#}");
     assert!(super::names(here.path()).is_empty());
 }
 
@@ -154,9 +154,9 @@ fn what_a_server_contradicts_is_not_stored() {
     ] {
         let url = scripted(vec![answer]);
         let here = folder();
-        let told = document(&get(here.path(), Protocol::H1, &[&url]), 3);
-        let why = told["transfers"][0]["why"].as_str().unwrap();
-        assert!(why.contains(word), "{told:#}");
+        let report = document(&get(here.path(), Protocol::H1, &[&url]), 3);
+        let why = report["transfers"][0]["why"].as_str().unwrap();
+        assert!(why.contains(word), "{report:#}");
         assert!(super::names(here.path()).is_empty(), "{word}");
     }
 }
@@ -166,10 +166,10 @@ fn a_server_that_is_gone_before_the_checksum_costs_no_file() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\netag: \"a\"\r\nconnection: close\r\n\r\nhello";
     let url = scripted(vec![answer.as_bytes().to_vec()]);
     let here = folder();
-    let told = document(&get(here.path(), Protocol::H1, &[&url]), 0);
+    let report = document(&get(here.path(), Protocol::H1, &[&url]), 0);
     assert_eq!(fs::read(here.path().join("data")).unwrap(), b"hello");
-    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "untold", "{told:#}");
-    assert!(told["warnings"][0].as_str().unwrap().contains("nobody told the checksum"), "{told:#}");
+    assert_eq!(report["transfers"][0]["checksum"]["verdict"], "undeclared", "{report:#}");
+    assert!(report["warnings"][0].as_str().unwrap().contains("nobody told the checksum"), "{report:#}");
 }
 
 #[test]
@@ -178,10 +178,10 @@ fn a_checksum_of_another_version_is_a_doubt_and_no_verdict() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\netag: \"b\"\r\nrepr-digest: crc32c=:AAAAAA==:\r\nconnection: close\r\n\r\n";
     let url = scripted(vec![answer.as_bytes().to_vec(), head.as_bytes().to_vec()]);
     let here = folder();
-    let told = document(&get(here.path(), Protocol::H1, &[&url]), 0);
+    let report = document(&get(here.path(), Protocol::H1, &[&url]), 0);
     assert_eq!(fs::read(here.path().join("data")).unwrap(), b"hello");
-    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "untold", "{told:#}");
-    assert!(told["warnings"][0].as_str().unwrap().contains("it was changed"), "{told:#}");
+    assert_eq!(report["transfers"][0]["checksum"]["verdict"], "undeclared", "{report:#}");
+    assert!(report["warnings"][0].as_str().unwrap().contains("it was changed"), "{report:#}");
 }
 
 /// A server of `content` in ranges that answers one request on each connection, and every third one not at all.
@@ -217,12 +217,12 @@ fn connections_that_break_over_and_over_are_replaced_while_they_bring_something(
     let url = moody(content.clone());
     let here = folder();
     let arguments = ["-c8", "--part=65536", "--checksum=none", &url];
-    let told = document(&get(here.path(), Protocol::H1, &arguments), 0);
+    let report = document(&get(here.path(), Protocol::H1, &arguments), 0);
     assert!(fs::read(here.path().join("data")).unwrap() == content);
     assert_eq!(
-        (&told["bytes"], &told["asked"]["part_bytes"]),
+        (&report["bytes"], &report["asked"]["part_bytes"]),
         (&3_000_000.into(), &65_536.into()),
-        "{told:#}"
+        "{report:#}"
     );
 }
 

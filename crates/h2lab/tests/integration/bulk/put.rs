@@ -51,18 +51,25 @@ fn a_file_goes_whole_and_in_parts_over_every_protocol() {
             let site = folder();
             let server = Server::writable(site.path());
             let url = server.url(protocol, "/");
-            let told = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 0);
+            let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 0);
             assert!(fs::read(site.path().join("data")).unwrap() == content, "{protocol} {way:?}");
             assert_eq!(names(site.path()), ["data"], "{protocol} {way:?}");
-            let transfer = &told["transfers"][0];
-            assert_eq!(transfer["outcome"], "complete", "{told:#}");
+            let transfer = &report["transfers"][0];
+            assert_eq!(transfer["outcome"], "complete", "{report:#}");
             let verdict = if way.contains(&"--checksum=none") { "none" } else { "matches" };
-            assert_eq!(transfer["checksum"]["verdict"], verdict, "{told:#}");
-            assert_eq!((&told["bytes"], &told["held_bytes"]), (&5_000_003.into(), &0.into()), "{told:#}");
-            assert_eq!(told["direction"], "put", "{told:#}");
-            assert!(told["stalls_s"]["disk"].is_number(), "{protocol} {way:?}: the disk is seen: {told:#}");
-            let streams = told["streams"]["count"].as_u64().unwrap();
-            assert_eq!(streams > 1, way.len() > 1, "{told:#}");
+            assert_eq!(transfer["checksum"]["verdict"], verdict, "{report:#}");
+            assert_eq!(
+                (&report["bytes"], &report["held_bytes"]),
+                (&5_000_003.into(), &0.into()),
+                "{report:#}"
+            );
+            assert_eq!(report["direction"], "put", "{report:#}");
+            assert!(
+                report["stalls_s"]["disk"].is_number(),
+                "{protocol} {way:?}: the disk is seen: {report:#}"
+            );
+            let streams = report["streams"]["count"].as_u64().unwrap();
+            assert_eq!(streams > 1, way.len() > 1, "{report:#}");
         }
         let site = folder();
         let server = Server::writable(site.path());
@@ -78,12 +85,12 @@ fn memory_goes_to_memory_over_every_protocol_and_is_counted() {
         let server = Server::start(Path::new("--memory"));
         let url = server.url(protocol, "/x");
         let arguments = ["--memory=20M", "--checksum=crc32c", "-c2", "--part=3M", &url];
-        let told = document(&put(here.path(), protocol, &arguments), 0);
-        assert_eq!(told["bytes"], 20 << 20, "{told:#}");
-        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
-        let told = document(&put(here.path(), protocol, &["--memory=1M", "--checksum=sha-512", &url]), 0);
-        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
-        let taken: u64 = server.told("PUT").iter().map(|(_, from, until)| until - from).sum();
+        let report = document(&put(here.path(), protocol, &arguments), 0);
+        assert_eq!(report["bytes"], 20 << 20, "{report:#}");
+        assert_eq!(report["transfers"][0]["checksum"]["verdict"], "matches", "{report:#}");
+        let report = document(&put(here.path(), protocol, &["--memory=1M", "--checksum=sha-512", &url]), 0);
+        assert_eq!(report["transfers"][0]["checksum"]["verdict"], "matches", "{report:#}");
+        let taken: u64 = server.rendered("PUT").iter().map(|(_, from, until)| until - from).sum();
         assert_eq!(taken, 21 << 20, "{protocol}");
     }
 }
@@ -92,9 +99,9 @@ fn memory_goes_to_memory_over_every_protocol_and_is_counted() {
 fn a_run_of_a_given_time_sends_over_and_over() {
     let server = Server::start(Path::new("--memory"));
     let url = server.url(Protocol::H2c, "/x");
-    let told = document(&put(folder().path(), Protocol::H2c, &["--memory=100k", "-z1s", "-m2", &url]), 0);
-    assert!(told["files"]["complete"].as_u64().unwrap() > 2, "{told:#}");
-    assert_eq!(told["files"]["failed"], 0, "{told:#}");
+    let report = document(&put(folder().path(), Protocol::H2c, &["--memory=100k", "-z1s", "-m2", &url]), 0);
+    assert!(report["files"]["complete"].as_u64().unwrap() > 2, "{report:#}");
+    assert_eq!(report["files"]["failed"], 0, "{report:#}");
 }
 
 /// Sends `data` through a relay until it holds, lets `happen` happen then, and returns how the client ended.
@@ -122,11 +129,11 @@ fn held(
 
 /// The one transfer of a run that went on with another: nothing went twice, as the client counts it.
 #[track_caller]
-fn assert_gone_on(told: &Value) -> u64 {
-    let held = told["held_bytes"].as_u64().unwrap();
-    assert!(held > 0, "{told:#}");
-    assert_eq!(held + told["bytes"].as_u64().unwrap(), TOTAL as u64, "{told:#}");
-    assert_eq!(told["transfers"][0]["checksum"]["verdict"], "matches", "{told:#}");
+fn assert_gone_on(report: &Value) -> u64 {
+    let held = report["held_bytes"].as_u64().unwrap();
+    assert!(held > 0, "{report:#}");
+    assert_eq!(held + report["bytes"].as_u64().unwrap(), TOTAL as u64, "{report:#}");
+    assert_eq!(report["transfers"][0]["checksum"]["verdict"], "matches", "{report:#}");
     held
 }
 
@@ -146,23 +153,23 @@ fn what_ctrl_c_interrupted_is_gone_on_with_and_nothing_goes_twice() {
             let ended = child.stop(Signal::INT, DEADLINE).expect("it ends");
             assert_eq!(ended.status.code(), Some(130), "{protocol}: {}", child.log());
         });
-        let is_told = |line: &str| line.contains("goes on with it").then_some(());
-        child.wait_for_line(DEADLINE, is_told).expect("it says that it can be gone on with");
+        let is_reported = |line: &str| line.contains("goes on with it").then_some(());
+        child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be gone on with");
         drop(child.kill());
         // The server reads what was on its way, and hears of the end.
         let is_broken = |line: &str| line.starts_with("0 PUT ").then_some(());
         server.child.wait_for_line(DEADLINE, is_broken).expect("it hears that the client has gone");
-        let first = server.told("PUT");
+        let first = server.rendered("PUT");
         assert_eq!(names(site.path()), ["data.part", "data.part.journal"], "{protocol}");
         let server = Server::writable(site.path());
         let url = server.url(protocol, "/");
-        let told = document(&put(here.path(), protocol, &[more, &["data", &url]].concat()), 0);
+        let report = document(&put(here.path(), protocol, &[more, &["data", &url]].concat()), 0);
         assert!(fs::read(site.path().join("data")).unwrap() == content, "{protocol}");
         assert_eq!(names(site.path()), ["data"], "{protocol}");
-        let held = assert_gone_on(&told);
+        let held = assert_gone_on(&report);
         let arrived = |log: &[(u16, u64, u64)]| log.iter().map(|(_, from, until)| until - from).sum::<u64>();
         assert_eq!(arrived(&first), held, "{protocol}: {first:?}");
-        assert_eq!(arrived(&server.told("PUT")), TOTAL as u64 - held, "{protocol}");
+        assert_eq!(arrived(&server.rendered("PUT")), TOTAL as u64 - held, "{protocol}");
     }
 }
 
@@ -193,9 +200,9 @@ fn a_server_that_is_killed_goes_on_with_what_its_journal_tells() {
         assert_eq!(ended.status.code(), Some(3), "{}", child.log());
         let second = Server::writable(site.path());
         let url = second.url(protocol, "/");
-        let told = document(&put(here.path(), protocol, &["data", &url]), 0);
+        let report = document(&put(here.path(), protocol, &["data", &url]), 0);
         assert!(fs::read(site.path().join("data")).unwrap() == content, "{protocol}");
-        assert_gone_on(&told);
+        assert_gone_on(&report);
     }
 }
 
@@ -213,8 +220,8 @@ fn a_file_that_has_changed_is_not_joined_with_a_part_of_the_old_one() {
         .expect("it hears of it");
     let other: Vec<u8> = bytes(TOTAL).iter().map(|byte| !byte).collect();
     fs::write(here.path().join("data"), &other).unwrap();
-    let told = document(&put(here.path(), Protocol::H1, &["data", &server.url(Protocol::H1, "/")]), 0);
-    assert_eq!((&told["held_bytes"], &told["bytes"]), (&0.into(), &TOTAL.into()), "{told:#}");
+    let report = document(&put(here.path(), Protocol::H1, &["data", &server.url(Protocol::H1, "/")]), 0);
+    assert_eq!((&report["held_bytes"], &report["bytes"]), (&0.into(), &TOTAL.into()), "{report:#}");
     assert!(fs::read(site.path().join("data")).unwrap() == other);
 }
 
@@ -224,14 +231,14 @@ fn a_second_run_finds_that_all_is_there() {
     let server = Server::writable(site.path());
     let url = server.url(Protocol::H2c, "/");
     document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
-    let told = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
-    assert_eq!((&told["held_bytes"], &told["bytes"]), (&100_000.into(), &0.into()), "{told:#}");
+    let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
+    assert_eq!((&report["held_bytes"], &report["bytes"]), (&100_000.into(), &0.into()), "{report:#}");
     // What somebody else has put there since is not taken for it.
     fs::write(site.path().join("data"), "other").unwrap();
-    let told = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
-    assert_eq!((&told["held_bytes"], &told["bytes"]), (&0.into(), &100_000.into()), "{told:#}");
-    let told = document(&put(here.path(), Protocol::H2c, &["--no-resume", "data", &url]), 0);
-    assert_eq!((&told["held_bytes"], &told["bytes"]), (&0.into(), &100_000.into()), "{told:#}");
+    let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
+    assert_eq!((&report["held_bytes"], &report["bytes"]), (&0.into(), &100_000.into()), "{report:#}");
+    let report = document(&put(here.path(), Protocol::H2c, &["--no-resume", "data", &url]), 0);
+    assert_eq!((&report["held_bytes"], &report["bytes"]), (&0.into(), &100_000.into()), "{report:#}");
 }
 
 #[test]
@@ -242,9 +249,9 @@ fn a_disk_that_is_too_small_says_so_before_the_first_byte() {
     command.args(["-c", "ulimit -f 1000; exec \"$0\" \"$@\""]).arg(binary());
     let server = Server::start_with(command, &["--writable"], site.path());
     for protocol in [Protocol::H1, Protocol::H2c] {
-        let told = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 3);
-        let why = told["transfers"][0]["why"].as_str().unwrap();
-        assert!(why.contains("507") && why.contains("ulimit -f"), "{told:#}");
+        let report = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 3);
+        let why = report["transfers"][0]["why"].as_str().unwrap();
+        assert!(why.contains("507") && why.contains("ulimit -f"), "{report:#}");
         assert!(names(site.path()).is_empty(), "{protocol}");
     }
 }
@@ -254,12 +261,12 @@ fn a_server_that_takes_nothing_and_a_file_that_is_not_there_say_so() {
     let (here, site) = (source(&bytes(TOTAL)), folder());
     let server = Server::start(site.path());
     for protocol in [Protocol::H1, Protocol::H2c] {
-        let told = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 3);
-        let why = told["transfers"][0]["why"].as_str().unwrap();
-        assert!(why.contains("405"), "{told:#}");
+        let report = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 3);
+        let why = report["transfers"][0]["why"].as_str().unwrap();
+        assert!(why.contains("405"), "{report:#}");
     }
-    let told = document(&put(here.path(), Protocol::H1, &["nothing", &server.url(Protocol::H1, "/")]), 4);
-    assert_eq!(told["files"]["failed"], 1, "{told:#}");
+    let report = document(&put(here.path(), Protocol::H1, &["nothing", &server.url(Protocol::H1, "/")]), 4);
+    assert_eq!(report["files"]["failed"], 1, "{report:#}");
     assert!(names(site.path()).is_empty());
 }
 
@@ -317,10 +324,10 @@ fn nginx_takes_a_plain_put() {
     let here = source(&content);
     for way in [&[][..], &["-c3", "--part=200k"]] {
         let url = url(Protocol::H1, nginx.address, "/taken");
-        let told = document(&put(here.path(), Protocol::H1, &[way, &["data", &url]].concat()), 0);
+        let report = document(&put(here.path(), Protocol::H1, &[way, &["data", &url]].concat()), 0);
         assert!(nginx.document("taken") == content, "{way:?}");
-        assert_eq!(told["transfers"][0]["checksum"]["verdict"], "untold", "{told:#}");
-        assert_eq!(told["streams"]["count"], 1, "{told:#}");
+        assert_eq!(report["transfers"][0]["checksum"]["verdict"], "undeclared", "{report:#}");
+        assert_eq!(report["streams"]["count"], 1, "{report:#}");
     }
 }
 
@@ -370,8 +377,8 @@ fn hasty() -> String {
 #[test]
 fn a_server_that_answers_before_it_has_read_all_is_an_error_and_no_wait() {
     let here = source(&bytes(50_000_000));
-    let told = document(&put(here.path(), Protocol::H1, &["data", &hasty()]), 3);
-    assert_eq!(told["transfers"][0]["outcome"], "failed", "{told:#}");
-    let why = told["transfers"][0]["why"].as_str().unwrap();
+    let report = document(&put(here.path(), Protocol::H1, &["data", &hasty()]), 3);
+    assert_eq!(report["transfers"][0]["outcome"], "failed", "{report:#}");
+    let why = report["transfers"][0]["why"].as_str().unwrap();
     assert!(why.contains("says that all is there"), "{why}");
 }

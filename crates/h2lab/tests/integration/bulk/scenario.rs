@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{folder, h2lab};
 
 /// Two protocols over 10 ms, of a second each, and HTTP/2 with short frames.
-const TINY: &str = "claim = 'tiny'\nvisits = 1\n[work]\nbulk = true\nmethod = 'GET'\npath = '/bytes/1000G'\nbody-bytes = 0\n\
+const TINY: &str = "claim = 'tiny'\nrepetitions = 1\n[work]\nbulk = true\nmethod = 'GET'\npath = '/bytes/1000G'\nbody-bytes = 0\n\
     concurrency = 2\nwarmup = '300ms'\nmeasure = '700ms'\ndrain = '0s'\n[link]\ndelay = '5ms'\nbandwidth = '50mbit'\n\
     [matrix]\nprotocols = ['tcp', 'h2c']\n[[vary]]\nclient.max-frame-size = 16384\nmatrix.protocols = 'h2c'\n\
     [[vary]]\nclient = { max-frame-size = 1048576, window-update-bytes = 262144 }\nmatrix.protocols = 'h2c'\n\

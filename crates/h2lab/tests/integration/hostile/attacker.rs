@@ -47,7 +47,7 @@ pub fn initial_window(bytes: u32) -> Vec<u8> {
 
 /// What the origin said to an attacker until it closed the connection, or the attacker did.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Received {
     /// Code and debug data of its last GOAWAY.
     pub goaway: Option<(ErrorCode, String)>,
     /// Streams that it reset, with codes.
@@ -60,7 +60,7 @@ pub struct Heard {
     pub data: Vec<usize>,
 }
 
-impl Heard {
+impl Received {
     /// Fails unless the connection ended with `ENHANCE_YOUR_CALM` and these words.
     #[track_caller]
     pub fn assert_calmed(&self, words: &str) {
@@ -96,7 +96,7 @@ pub struct Attacker {
     closed: Arc<AtomicBool>,
     /// A message for each stream that the origin ended, and one for its answer to [`LAST_PING`].
     milestones: Receiver<()>,
-    ear: Option<JoinHandle<Heard>>,
+    ear: Option<JoinHandle<Received>>,
 }
 
 impl Attacker {
@@ -135,9 +135,9 @@ impl Attacker {
         let (milestone, milestones) = channel();
         self.milestones = milestones;
         self.ear = Some(std::thread::spawn(move || {
-            let heard = hear(stream, &milestone);
+            let received = hear(stream, &milestone);
             closed.store(true, Ordering::Relaxed);
-            heard
+            received
         }));
     }
 
@@ -159,20 +159,20 @@ impl Attacker {
         count
     }
 
-    /// Waits until the origin closes, and tells what it said.
-    pub fn until_closed(mut self) -> Heard {
+    /// Waits until the origin closes, and says what it said.
+    pub fn until_closed(mut self) -> Received {
         if self.ear.is_none() {
             self.listen();
         }
         self.ear.take().expect("it listens").join().expect("frames are well-formed")
     }
 
-    /// Waits until the origin has ended `streams` and answered a last PING, hangs up, and tells what the origin said.
-    pub fn finish(mut self, streams: u32) -> Heard {
+    /// Waits until the origin has ended `streams` and answered a last PING, hangs up, and says what the origin said.
+    pub fn finish(mut self, streams: u32) -> Received {
         self.send(&frame(kind::PING, 0, 0, &LAST_PING));
         for _ in 0..=streams {
             if self.milestones.recv_timeout(DEADLINE).is_err() {
-                break; // the connection has ended, or what was heard will tell what is missing
+                break; // the connection has ended, or what was heard will say what is missing
             }
         }
         // It may have gone already.
@@ -207,18 +207,18 @@ impl Iterator for Frames {
 }
 
 /// Reads frames until the origin closes the connection, in order or by a reset.
-fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Heard {
-    let mut heard = Heard::default();
+fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Received {
+    let mut received = Received::default();
     loop {
         let (header, payload) = match read_frame(&mut stream) {
             Ok(frame) => frame,
             Err(error) => {
                 let in_time = error.kind() != io::ErrorKind::WouldBlock;
-                assert!(in_time, "the other end did not end the connection: {heard:?}");
-                return heard;
+                assert!(in_time, "the other end did not end the connection: {received:?}");
+                return received;
             }
         };
-        heard.note(header, &payload);
+        received.note(header, &payload);
         let carries_end = matches!(header.kind, kind::HEADERS | kind::DATA);
         if (carries_end && header.flags & flag::END_STREAM != 0)
             || (header.kind == kind::PING && payload == LAST_PING)

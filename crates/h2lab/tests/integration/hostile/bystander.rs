@@ -22,11 +22,11 @@ impl Bystander {
     /// Begins to ask `origin`.
     pub fn begin(origin: &Origin) -> Self {
         let (ending, address) = (Arc::new(AtomicBool::new(false)), origin.clear);
-        let told = Arc::clone(&ending);
+        let report = Arc::clone(&ending);
         let thread = std::thread::spawn(move || {
             let mut clients = [Client::new(address, false), Client::new(address, true)];
             let mut served = 0;
-            while served < SERVED || !told.load(Ordering::Relaxed) {
+            while served < SERVED || !report.load(Ordering::Relaxed) {
                 clients[served as usize % 2].ask();
                 served += 1;
             }

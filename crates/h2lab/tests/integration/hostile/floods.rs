@@ -13,58 +13,58 @@ fn reset(stream: u32) -> Vec<u8> {
 
 #[test]
 fn rapid_reset() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         let sent =
             attacker.flood(FAR, |n| [request(nth(n), END, "GET", "/delay/60000"), reset(nth(n))].concat());
         println!("{sent} requests sent and reset");
         attacker.until_closed()
     });
-    heard.assert_calmed("resets: more than 1000 streams were begun and reset");
-    assert_eq!(heard.served, 0);
+    received.assert_calmed("resets: more than 1000 streams were begun and reset");
+    assert_eq!(received.served, 0);
 }
 
 #[test]
 fn made_you_reset() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker
             .flood(FAR, |n| [request(nth(n), END, "GET", "/delay/60000"), window_update(nth(n), 0)].concat());
         attacker.until_closed()
     });
-    heard.assert_calmed("stream-errors: more than 1024 stream errors");
-    assert!(heard.resets.iter().all(|reset| reset.1 == ErrorCode::PROTOCOL_ERROR));
-    assert_eq!((heard.resets.len(), heard.served), (1_024, 0));
+    received.assert_calmed("stream-errors: more than 1024 stream errors");
+    assert!(received.resets.iter().all(|reset| reset.1 == ErrorCode::PROTOCOL_ERROR));
+    assert_eq!((received.resets.len(), received.served), (1_024, 0));
 }
 
 #[test]
 fn continuation_flood_with_and_without_fields() {
     let field = [&[0x00, 6][..], b"x-junk", &[70], &[b'v'; 70]].concat();
     for fragment in [field, Vec::new()] {
-        let heard = attack(&[], |origin| {
+        let received = attack(&[], |origin| {
             let mut attacker = Attacker::new(origin.clear);
             attacker.send(&frame(kind::HEADERS, END, 1, &block("GET", "/")));
             attacker.flood(FAR, |_| frame(kind::CONTINUATION, 0, 1, &fragment));
             attacker.until_closed()
         });
-        heard.assert_calmed("continuations: more than 8 CONTINUATION frames in a field block");
+        received.assert_calmed("continuations: more than 8 CONTINUATION frames in a field block");
     }
 }
 
 #[test]
 fn field_block_of_many_large_frames() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&frame(kind::HEADERS, END, 1, &block("GET", "/")));
         attacker.flood(FAR, |_| frame(kind::CONTINUATION, 0, 1, &[0x82; 16_384]));
         attacker.until_closed()
     });
-    heard.assert_calmed("field-block: more than 65536 bytes of a field block in pieces");
+    received.assert_calmed("field-block: more than 65536 bytes of a field block in pieces");
 }
 
 #[test]
 fn hpack_bomb() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         // A value of 4,000 bytes that enters the dynamic table, and 12,000 references to it, in every request.
         let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4_000]].concat();
@@ -74,12 +74,12 @@ fn hpack_bomb() {
         });
         attacker.until_closed()
     });
-    heard.assert_calmed("field-list: more than 262144 bytes of fields in a block");
+    received.assert_calmed("field-list: more than 262144 bytes of fields in a block");
 }
 
 #[test]
 fn names_without_a_letter() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         let nameless = [0x00, 0, 1, b'v'].repeat(100);
         attacker.flood(FAR, |n| {
@@ -88,32 +88,32 @@ fn names_without_a_letter() {
         });
         attacker.until_closed()
     });
-    heard.assert_calmed("stream-errors: more than 1024 stream errors");
-    assert_eq!(heard.served, 0);
+    received.assert_calmed("stream-errors: more than 1024 stream errors");
+    assert_eq!(received.served, 0);
 }
 
 #[test]
 fn empty_data() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&request(1, 0, "POST", "/echo"));
         attacker.flood(FAR, |_| frame(kind::DATA, 0, 1, &[]));
         attacker.until_closed()
     });
-    heard.assert_calmed("empty-data: more than 100 DATA frames in a row without data");
+    received.assert_calmed("empty-data: more than 100 DATA frames in a row without data");
 }
 
 #[test]
 fn data_byte_by_byte_costs_no_more_than_its_bytes() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&request(1, 0, "POST", "/echo"));
         assert_eq!(attacker.flood(FAR, |_| frame(kind::DATA, 0, 1, b"x")), FAR);
         attacker.send(&frame(kind::DATA, END, 1, &[]));
         attacker.finish(1)
     });
-    assert_eq!((heard.goaway, heard.served), (None, 1));
-    assert_eq!(heard.data.iter().sum::<usize>(), FAR);
+    assert_eq!((received.goaway, received.served), (None, 1));
+    assert_eq!(received.data.iter().sum::<usize>(), FAR);
 }
 
 #[test]
@@ -121,24 +121,24 @@ fn frames_that_change_nothing() {
     let priority = frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 0, 16]);
     let unknown = frame(0xbe, 0xff, 7, b"grease");
     for noise in [priority, unknown, reset(1), frame(kind::SETTINGS, flag::ACK, 0, &[])] {
-        let heard = attack(&[], |origin| {
+        let received = attack(&[], |origin| {
             let mut attacker = Attacker::new(origin.clear);
             attacker.send(&[request(1, END, "GET", "/delay/60000"), reset(1)].concat());
             attacker.flood(FAR, |_| noise.clone());
             attacker.until_closed()
         });
-        heard.assert_calmed("noise: more than 1100 frames that change nothing");
+        received.assert_calmed("noise: more than 1100 frames that change nothing");
     }
 }
 
 #[test]
 fn pings_whose_answers_are_read() {
-    let heard = attack(&[], |origin| {
+    let received = attack(&[], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         assert_eq!(attacker.flood(FAR, |_| frame(kind::PING, 0, 0, &[7; 8])), FAR);
         attacker.finish(0)
     });
-    assert_eq!((heard.goaway, heard.frames[usize::from(kind::PING)]), (None, FAR as u32 + 1));
+    assert_eq!((received.goaway, received.frames[usize::from(kind::PING)]), (None, FAR as u32 + 1));
 }
 
 #[test]
@@ -157,26 +157,26 @@ fn pings_whose_answers_are_not_read() {
 #[test]
 fn settings_flood() {
     for deaf in [false, true] {
-        let heard = attack(&[], |origin| {
+        let received = attack(&[], |origin| {
             let mut attacker =
                 if deaf { Attacker::deaf(origin.clear, Some(4_096)) } else { Attacker::new(origin.clear) };
             attacker.flood(FAR, |n| initial_window(n % 2));
             attacker.until_closed()
         });
-        heard.assert_calmed("settings: more than 100 SETTINGS");
+        received.assert_calmed("settings: more than 100 SETTINGS");
     }
 }
 
 #[test]
 fn streams_beyond_the_limit() {
-    let heard = attack(&["--max-concurrent-streams", "100"], |origin| {
+    let received = attack(&["--max-concurrent-streams", "100"], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.flood(FAR, |n| request(nth(n), END, "GET", "/delay/60000"));
         attacker.until_closed()
     });
-    heard.assert_calmed("stream-errors: more than 1024 stream errors");
-    assert!(heard.resets.iter().all(|reset| reset.1 == ErrorCode::REFUSED_STREAM));
-    assert_eq!(heard.resets.len(), 1_024);
+    received.assert_calmed("stream-errors: more than 1024 stream errors");
+    assert!(received.resets.iter().all(|reset| reset.1 == ErrorCode::REFUSED_STREAM));
+    assert_eq!(received.resets.len(), 1_024);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use socket2::SockRef;
 
 use super::GROWTH;
-use super::attacker::{Attacker, Heard, frame, read_frame};
+use super::attacker::{Attacker, Received, frame, read_frame};
 use crate::support::{DEADLINE, binary, folder};
 
 /// Requests of each connection that are answered before something happens on it.
@@ -44,7 +44,7 @@ pub struct Met {
     /// The attacked connection, as the run folder has it.
     pub connection: ConnectionRecord,
     /// What our client said on it from the attack on.
-    pub heard: Heard,
+    pub received: Received,
     /// All that was measured.
     pub cell: CellRecord,
 }
@@ -53,7 +53,7 @@ impl Met {
     /// Fails unless our client ended the connection for this reason, and told it to the server with this code.
     #[track_caller]
     pub fn assert_ended(&self, code: ErrorCode, words: &str) {
-        assert_eq!(self.heard.goaway, Some((code, words.to_owned())));
+        assert_eq!(self.received.goaway, Some((code, words.to_owned())));
         self.assert_recorded(&match code {
             ErrorCode::ENHANCE_YOUR_CALM => words.to_owned(),
             code => format!("the peer broke HTTP/2: {words} ({code})"),
@@ -70,7 +70,7 @@ impl Met {
     /// client had sent by then.
     #[track_caller]
     pub fn assert_calmed(&self, beginning: &str) {
-        let (code, words) = self.heard.goaway.clone().expect("a GOAWAY");
+        let (code, words) = self.received.goaway.clone().expect("a GOAWAY");
         assert!(code == ErrorCode::ENHANCE_YOUR_CALM && words.starts_with(beginning), "{words}");
         self.assert_recorded(&words);
     }
@@ -115,7 +115,16 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let folder = folder();
     let out = folder.path().join("run");
     let mut command = Command::new(binary());
-    command.args(["compare", &url, "--proto", attack.protocol(), "-c=1", "-q=200", "-z=800ms", "--visits=1"]);
+    command.args([
+        "compare",
+        &url,
+        "--proto",
+        attack.protocol(),
+        "-c=1",
+        "-q=200",
+        "-z=800ms",
+        "--repetitions=1",
+    ]);
     command.args(["--warmup=0ms", "--drain=60s", "--max-connections=1", "--out"]).arg(&out).args(more);
     let run = Arc::new(OnceLock::new());
     let (reports, reported) = channel();
@@ -126,8 +135,8 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let ended = child.wait(DEADLINE).expect("it can be waited for");
     assert!(ended.is_some(), "the run does not end by itself: {}", child.log());
     let mut run = store::read(&out).unwrap_or_else(|error| panic!("{error:#}: {}", child.log()));
-    let cell = run.visits.pop().expect("one visit");
-    // A visit that the machine was too busy for is made again: its connections are in no record.
+    let cell = run.repetitions.pop().expect("one repetition");
+    // A repetition that the machine was too busy for is made again: its connections are in no record.
     let ports: Vec<u16> = cell.connections.iter().map(|connection| connection.local_port).collect();
     let report = loop {
         match reported.recv_timeout(DEADLINE) {
@@ -140,14 +149,14 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     assert!(report.growth < GROWTH, "the generator grew by {} bytes", report.growth);
     let attacked = cell.connections.iter().find(|connection| connection.local_port == report.port);
     let connection = attacked.expect("its port was found before").clone();
-    Met { connection, heard: report.heard, cell }
+    Met { connection, received: report.received, cell }
 }
 
 /// What the server knows of the connection that it attacked.
 struct Report {
     /// The client's port.
     port: u16,
-    heard: Heard,
+    received: Received,
     /// Bytes by which the most memory that the generator ever had rose during the attack.
     growth: u64,
 }
@@ -184,7 +193,7 @@ impl Server {
             if !speaks || speaks_h2 != (server.attack.protocol() == "h2c") {
                 continue;
             }
-            // A visit that is made again, because the machine was too busy for it, meets the same turns.
+            // A repetition that is made again, because the machine was too busy for it, meets the same turns.
             let children = server.children();
             if number > 0 && generator.replace(children.clone()) != Some(children) {
                 number = 1;
@@ -210,7 +219,7 @@ impl Server {
                 let during = self.peak();
                 // What our client says is its greeting, and of no interest.
                 io::copy(&mut stream, &mut io::sink()).unwrap_or_default();
-                self.report(port, (before, during), Heard::default());
+                self.report(port, (before, during), Received::default());
                 Ok(())
             }
             _ => self.serve_http2(stream, lot),
@@ -224,9 +233,9 @@ impl Server {
         stream.write_all(
             &[frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat(),
         )?;
-        let (mut requests, mut heard, before) = (0, Heard::default(), self.peak());
+        let (mut requests, mut received, before) = (0, Received::default(), self.peak());
         while let Ok((header, payload)) = read_frame(&mut stream) {
-            heard.note(header, &payload);
+            received.note(header, &payload);
             if header.kind != kind::HEADERS {
                 continue;
             }
@@ -237,8 +246,8 @@ impl Server {
                     let mut attacker = Attacker::on(stream);
                     attack(&mut attacker, header.stream);
                     let during = self.peak();
-                    let heard = attacker.until_closed();
-                    self.report(port, (before, during), heard);
+                    let received = attacker.until_closed();
+                    self.report(port, (before, during), received);
                     return Ok(());
                 }
                 Attack::Streams(answer) if lot == Lot::Attacked && requests % (ANSWERED + 1) == 0 => {
@@ -255,7 +264,7 @@ impl Server {
             }
         }
         if lot == Lot::Attacked {
-            self.report(port, (before, self.peak()), heard);
+            self.report(port, (before, self.peak()), received);
         }
         Ok(())
     }
@@ -278,7 +287,7 @@ impl Server {
                 attack(&mut out);
                 let during = self.peak();
                 while let Some(Ok(_)) = lines.next() {} // until the client closes
-                self.report(port, (before, during), Heard::default());
+                self.report(port, (before, during), Received::default());
                 return Ok(());
             }
             let connection = if close { "close" } else { "keep-alive" };
@@ -289,12 +298,12 @@ impl Server {
 
     /// Tells the test. `peaks`: what [`Server::peak`] was when the attack began, and when the server was through with it:
     /// by now the run may be over, and the generator gone.
-    fn report(&self, port: u16, peaks: (u64, u64), heard: Heard) {
+    fn report(&self, port: u16, peaks: (u64, u64), received: Received) {
         let (before, during) = peaks;
         assert!(before > 0, "the generator's memory can be read");
         let growth = self.peak().max(during).saturating_sub(before);
         // Nobody listens if the test has failed already.
-        let _ = self.reports.send(Report { port, heard, growth });
+        let _ = self.reports.send(Report { port, received, growth });
     }
 
     /// The most memory that the generator has had so far, in bytes; 0 if there is none.
@@ -308,7 +317,7 @@ impl Server {
         self.children().iter().filter_map(|pid| peak_of(pid)).max().unwrap_or(0) * 1024
     }
 
-    /// The processes that the run has: the generator of a visit, or none.
+    /// The processes that the run has: the generator of a repetition, or none.
     fn children(&self) -> Vec<String> {
         let run = self.run.wait().as_raw_nonzero();
         let tasks = std::fs::read_dir(format!("/proc/{run}/task")).into_iter().flatten().flatten();

@@ -52,10 +52,10 @@ fn assert_outcomes(met: &Met, outcome: Outcome, code: ErrorCode) {
 fn assert_streams_reset(met: &Met, code: ErrorCode) {
     assert_outcomes(met, Outcome::Protocol, code);
     assert_eq!(
-        (&met.connection.closed, met.heard.frames[usize::from(kind::GOAWAY)]),
+        (&met.connection.closed, met.received.frames[usize::from(kind::GOAWAY)]),
         (&CloseReason::Cell, 1)
     );
-    let codes: Vec<ErrorCode> = met.heard.resets.iter().map(|reset| reset.1).collect();
+    let codes: Vec<ErrorCode> = met.received.resets.iter().map(|reset| reset.1).collect();
     assert_eq!(codes, vec![code; met.failed().len()]);
     let served = met.samples(true).filter(|sample| sample.outcome == Outcome::Succeeded).count();
     assert!(served >= 2 * met.failed().len(), "{served} served");
@@ -192,7 +192,7 @@ fn pings_and_window_updates_that_cost_us_nothing() {
         &[],
     );
     assert_eq!((met.failed(), &met.connection.closed), (Vec::new(), &CloseReason::Server));
-    assert_eq!(met.heard.frames[usize::from(kind::PING)], FAR as u32);
+    assert_eq!(met.received.frames[usize::from(kind::PING)], FAR as u32);
 }
 
 #[test]

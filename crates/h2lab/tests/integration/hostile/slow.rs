@@ -28,12 +28,12 @@ fn heads_that_never_end() {
     let headers = frame(kind::HEADERS, END, 1, &block("GET", "/")[..5]);
     let begun = request(1, END, "GET", "/")[..12].to_vec();
     for bytes in [headers, begun] {
-        let heard = attack(&[&short("head")], |origin| {
+        let received = attack(&[&short("head")], |origin| {
             let mut attacker = Attacker::new(origin.clear);
             attacker.send(&bytes);
             attacker.until_closed()
         });
-        heard.assert_calmed("slow-head: a head took more than 500 ms");
+        received.assert_calmed("slow-head: a head took more than 500 ms");
     }
     let answer = attack(&[&short("head")], |origin| {
         let mut stream = origin.connect();
@@ -62,8 +62,8 @@ fn connections_on_which_nothing_comes() {
 
 #[test]
 fn connections_without_requests() {
-    let heard = attack(&[&short("idle")], |origin| Attacker::new(origin.clear).until_closed());
-    assert_eq!(heard.goaway, Some((ErrorCode::NO_ERROR, "idle: nothing happened for 500 ms".to_owned())));
+    let received = attack(&[&short("idle")], |origin| Attacker::new(origin.clear).until_closed());
+    assert_eq!(received.goaway, Some((ErrorCode::NO_ERROR, "idle: nothing happened for 500 ms".to_owned())));
     let said = attack(&[&short("idle")], |origin| {
         let mut stream = origin.connect();
         stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
@@ -74,13 +74,13 @@ fn connections_without_requests() {
 
 #[test]
 fn bodies_that_come_too_slowly() {
-    let heard = attack(&[&short("body-period"), "--limit=idle=2s"], |origin| {
+    let received = attack(&[&short("body-period"), "--limit=idle=2s"], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&[request(1, 0, "POST", "/echo"), frame(kind::DATA, 0, 1, b"x")].concat());
         attacker.until_closed()
     });
-    assert_eq!(heard.resets, [(1, ErrorCode::ENHANCE_YOUR_CALM)]);
-    assert_eq!(heard.goaway.map(|goaway| goaway.0), Some(ErrorCode::NO_ERROR), "the connection went on");
+    assert_eq!(received.resets, [(1, ErrorCode::ENHANCE_YOUR_CALM)]);
+    assert_eq!(received.goaway.map(|goaway| goaway.0), Some(ErrorCode::NO_ERROR), "the connection went on");
     let answer = attack(&[&short("body-period")], |origin| {
         let mut stream = origin.connect();
         stream.write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nx").unwrap();
@@ -91,25 +91,26 @@ fn bodies_that_come_too_slowly() {
 
 #[test]
 fn windows_that_stay_closed() {
-    let heard = attack(&[&short("stall"), "--limit=idle=2s"], |origin| {
+    let received = attack(&[&short("stall"), "--limit=idle=2s"], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&[initial_window(0), request(1, END, "GET", "/stream/100000")].concat());
         attacker.until_closed()
     });
-    assert_eq!((heard.resets, heard.data.len()), (vec![(1, ErrorCode::ENHANCE_YOUR_CALM)], 0));
-    assert_eq!(heard.goaway.map(|goaway| goaway.0), Some(ErrorCode::NO_ERROR), "the connection went on");
+    assert_eq!((received.resets, received.data.len()), (vec![(1, ErrorCode::ENHANCE_YOUR_CALM)], 0));
+    assert_eq!(received.goaway.map(|goaway| goaway.0), Some(ErrorCode::NO_ERROR), "the connection went on");
 }
 
 #[test]
 fn windows_that_open_byte_by_byte() {
-    let heard = attack(&[&short("stall"), "--limit=dribbles=50", "--limit=idle=2s"], |origin| {
+    let received = attack(&[&short("stall"), "--limit=small-data-frames=50", "--limit=idle=2s"], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&[initial_window(1), request(1, END, "GET", "/bytes/1M")].concat());
         attacker.flood(1_000, |_| window_update(1, 1));
         attacker.until_closed()
     });
-    assert_eq!(heard.resets, [(1, ErrorCode::ENHANCE_YOUR_CALM)]);
-    let (fair, dribbles): (Vec<usize>, Vec<usize>) = heard.data.iter().partition(|length| **length >= 1_024);
-    println!("{} dribbles, {} fair pieces", dribbles.len(), fair.len());
-    assert!(dribbles.len() <= 51, "{dribbles:?}");
+    assert_eq!(received.resets, [(1, ErrorCode::ENHANCE_YOUR_CALM)]);
+    let (fair, small_data_frames): (Vec<usize>, Vec<usize>) =
+        received.data.iter().partition(|length| **length >= 1_024);
+    println!("{} dribbles, {} fair pieces", small_data_frames.len(), fair.len());
+    assert!(small_data_frames.len() <= 51, "{small_data_frames:?}");
 }

@@ -1,21 +1,23 @@
 //! What is told of requests' waiting, against scripts that decide what they wait for.
 //!
 //! Each script drops a packet by name, or a packet and its retransmission, of a conversation over the kernel's TCP. What the
-//! requests must have waited for follows from the script and from the times in the ledger; see [`truth`].
+//! requests must have waited for follows from the script and from the times in the packet log; see [`truth`].
 
+mod conversation;
 mod counters;
 mod plan;
-mod talk;
 mod truth;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use h2lab_analysis::diagnose::waits;
-use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, Repair, Story, Waits, Whose};
+use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, LatencyBreakdown, Repair, Waits, Whose};
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Ratio, Time};
-use h2lab_lab::topology::{LinkResult, Namespaces, Pump, PumpOptions, Side, Spool, Spooled, TopologySpec};
+use h2lab_lab::topology::{
+    CaptureBuffer, LinkResult, Namespaces, Pump, PumpOptions, Side, Spooled, TopologySpec,
+};
 use h2lab_link::{Impairment, LinkSpec, LossModel, write_packet};
 use h2lab_model::record::{
     CellRecord, CloseReason, ConnectionRecord, HttpRecord, Outcome, PacketRecord, Sample,
@@ -26,9 +28,9 @@ use h2lab_wire::trace::Direction;
 use h2lab_wire::{Counters, StreamId};
 
 use super::cases::lab;
+use conversation::{Conversation, stream_of};
 use counters::Repairs;
-use plan::{Drop, Plan};
-use talk::{Talk, stream_of};
+use plan::{ConversationPlan, Drop};
 use truth::{Kind, Wait};
 
 /// How many scripts are run with each congestion control; `cargo xtask verify chaos` asks for more.
@@ -41,7 +43,7 @@ const LEAST: Duration = Duration::from_millis(10);
 /// A conversation in which the script did not do what was planned is held again: only a plan that cannot be reaches this.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Requests of a conversation under random loss.
-const LONG_TALK: usize = 300;
+const LONG_CONVERSATION: usize = 300;
 /// How much of their time may be unknown.
 const UNKNOWN: f64 = 0.05;
 /// What must hold of each kind of cause.
@@ -50,15 +52,15 @@ const PROMISED: f64 = 0.99;
 /// Of one kind: what was right of what was told, and what was told of what is true.
 #[derive(Debug, Default)]
 struct Score {
-    told: u32,
+    report: u32,
     right: u32,
     truths: u32,
     found: u32,
 }
 
 impl Score {
-    fn tell(&mut self, is_right: bool) {
-        self.told += 1;
+    fn count(&mut self, is_right: bool) {
+        self.report += 1;
         self.right += u32::from(is_right);
     }
 
@@ -68,7 +70,7 @@ impl Score {
     }
 
     fn precision(&self) -> f64 {
-        share(self.right, self.told)
+        share(self.right, self.report)
     }
 
     fn recall(&self) -> f64 {
@@ -98,15 +100,16 @@ fn run(congestion: &str) {
     let mut scores: BTreeMap<Kind, Score> = BTreeMap::new();
     let mut misses = Vec::new();
     for n in 0..scripts {
-        let plan = Plan::new(n, &mut random);
+        let plan = ConversationPlan::new(n, &mut random);
         let held = Held::until_planned(&namespaces, &plan);
         let wrong = held.judge(&mut scores);
         if !wrong.is_empty() {
-            let is_wrong =
-                |story: &&Story| wrong.iter().any(|(_, wait)| wait.request == story.sample as usize);
-            let stories: Vec<String> =
-                held.waits.stories.iter().filter(is_wrong).map(Story::to_string).collect();
-            misses.push(format!("{:?}\n{wrong:?}\n{}", plan.drop, stories.join("\n")));
+            let is_wrong = |breakdown: &&LatencyBreakdown| {
+                wrong.iter().any(|(_, wait)| wait.request == breakdown.sample as usize)
+            };
+            let breakdowns: Vec<String> =
+                held.waits.breakdowns.iter().filter(is_wrong).map(LatencyBreakdown::to_string).collect();
+            misses.push(format!("{:?}\n{wrong:?}\n{}", plan.drop, breakdowns.join("\n")));
         }
     }
     for (kind, score) in &scores {
@@ -114,7 +117,7 @@ fn run(congestion: &str) {
             "figure: {congestion}, {}: precision {:.1} % of {}, recall {:.1} % of {}",
             kind.name(),
             100.0 * score.precision(),
-            score.told,
+            score.report,
             100.0 * score.recall(),
             score.truths
         );
@@ -136,7 +139,7 @@ fn run(congestion: &str) {
 /// A conversation in which the script did what was planned.
 struct Held {
     truth: Vec<Wait>,
-    told: Vec<Wait>,
+    report: Vec<Wait>,
     waits: Waits,
     /// Whether the kernel says that it repaired a single loss by acknowledgements, or by timers; `None` if that cannot be
     /// told for one loss.
@@ -145,7 +148,7 @@ struct Held {
 
 impl Held {
     /// Holds the conversation until the script did what was planned.
-    fn until_planned(namespaces: &Namespaces, plan: &Plan) -> Self {
+    fn until_planned(namespaces: &Namespaces, plan: &ConversationPlan) -> Self {
         let until = Instant::now() + DEADLINE;
         loop {
             if let Some(held) = Self::once(namespaces, plan) {
@@ -155,39 +158,39 @@ impl Held {
         }
     }
 
-    fn once(namespaces: &Namespaces, plan: &Plan) -> Option<Self> {
+    fn once(namespaces: &Namespaces, plan: &ConversationPlan) -> Option<Self> {
         let is_up = plan.drop.direction() == Direction::Up;
         let mut link = LinkSpec::symmetric(Impairment { delay: DELAY, ..Impairment::default() });
         if is_up { &mut link.uplink } else { &mut link.downlink }.script = plan.script();
         let repairs = || Repairs::read(namespaces, if is_up { Side::Client } else { Side::Server });
         let before = repairs();
-        let (talk, result, spooled) = converse(namespaces, plan, &link);
-        let truth = truth::of(plan, &talk, &result.packets, DELAY)?;
-        let waits = explain(link, &talk, &result, &spooled);
-        let told = waits.stories.iter().flat_map(told).collect();
+        let (conversation, result, spooled) = converse(namespaces, plan, &link);
+        let truth = truth::of(plan, &conversation, &result.packets, DELAY)?;
+        let waits = explain(link, &conversation, &result, &spooled);
+        let report = waits.breakdowns.iter().flat_map(report).collect();
         let is_one_loss = matches!(plan.drop, Drop::Segment { .. });
         let is_fast = if is_one_loss { repairs().is_fast_since(before) } else { None };
-        Some(Self { truth, told, waits, is_fast })
+        Some(Self { truth, report, waits, is_fast })
     }
 
     /// Counts what is told rightly and what is found; what is wrong.
     fn judge(&self, scores: &mut BTreeMap<Kind, Score>) -> Vec<(&'static str, Wait)> {
         let mut wrong = Vec::new();
-        for wait in self.told.iter().filter(|wait| wait.length >= LEAST) {
+        for wait in self.report.iter().filter(|wait| wait.length >= LEAST) {
             let is_right = self.truth.iter().any(|other| agree(other, wait));
-            scores.entry(wait.kind).or_default().tell(is_right);
+            scores.entry(wait.kind).or_default().count(is_right);
             wrong.extend((!is_right).then_some(("told and not true", *wait)));
         }
         for wait in self.truth.iter().filter(|wait| wait.length >= LEAST) {
-            let is_found = self.told.iter().any(|other| agree(wait, other));
+            let is_found = self.report.iter().any(|other| agree(wait, other));
             scores.entry(wait.kind).or_default().find(is_found);
             wrong.extend((!is_found).then_some(("true and not told", *wait)));
         }
         if let Some(is_fast) = self.is_fast {
-            for (told, wait) in self.repairs() {
-                scores.entry(Kind::repaired(told)).or_default().tell(told == is_fast);
-                scores.entry(Kind::repaired(is_fast)).or_default().find(told == is_fast);
-                wrong.extend((told != is_fast).then_some(("not so repaired", wait)));
+            for (report, wait) in self.repairs() {
+                scores.entry(Kind::repaired(report)).or_default().count(report == is_fast);
+                scores.entry(Kind::repaired(is_fast)).or_default().find(report == is_fast);
+                wrong.extend((report != is_fast).then_some(("not so repaired", wait)));
             }
         }
         wrong
@@ -195,50 +198,58 @@ impl Held {
 
     /// Of all waits for lost segments whether they are told to have ended by a fast retransmit.
     fn repairs(&self) -> impl Iterator<Item = (bool, Wait)> {
-        let parts =
-            self.waits.stories.iter().flat_map(|story| story.intervals.iter().map(move |part| (story, part)));
-        parts.filter(|(_, part)| part.length() >= LEAST).filter_map(|(story, part)| match part.cause {
-            Cause::Loss { repair, .. } => Some((repair == Repair::Fast, wait(story, part)?)),
+        let parts = self
+            .waits
+            .breakdowns
+            .iter()
+            .flat_map(|breakdown| breakdown.intervals.iter().map(move |part| (breakdown, part)));
+        parts.filter(|(_, part)| part.length() >= LEAST).filter_map(|(breakdown, part)| match part.cause {
+            Cause::Loss { repair, .. } => Some((repair == Repair::Fast, wait(breakdown, part)?)),
             _ => None,
         })
     }
 }
 
 /// Holds a conversation over a link, and keeps its packets.
-fn converse(namespaces: &Namespaces, plan: &Plan, link: &LinkSpec) -> (Talk, LinkResult, Spooled) {
+fn converse(
+    namespaces: &Namespaces,
+    plan: &ConversationPlan,
+    link: &LinkSpec,
+) -> (Conversation, LinkResult, Spooled) {
     let folder = tempfile::tempdir().expect("a folder for packets");
-    let (spool, intake) = Spool::start(folder.path()).expect("a file for packets");
+    let (capture_buffer, intake) = CaptureBuffer::start(folder.path()).expect("a file for packets");
     let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
     let pump = Pump::start(namespaces, link, 1, options).expect("a pump");
-    let talk = talk::hold(namespaces, plan, Clock::new(0));
+    let conversation = conversation::hold(namespaces, plan, Clock::new(0));
     let result = pump.stop().expect("the pump ends");
-    (talk, result, spool.finish().expect("the packets were kept"))
+    (conversation, result, capture_buffer.finish().expect("the packets were kept"))
 }
 
 /// Under random loss there is no script to compare with, but hardly any time may be left that nothing explains.
 fn little_is_unknown(namespaces: &Namespaces, congestion: &str) {
     let loss = LossModel::bernoulli(Ratio::new(0.03).expect("a share"));
     let link = LinkSpec::symmetric(Impairment { delay: DELAY, loss, ..Impairment::default() });
-    let (talk, result, spooled) = converse(namespaces, &Plan::without_drop(LONG_TALK), &link);
-    let waits = explain(link, &talk, &result, &spooled);
+    let (conversation, result, spooled) =
+        converse(namespaces, &ConversationPlan::without_drop(LONG_CONVERSATION), &link);
+    let waits = explain(link, &conversation, &result, &spooled);
     let unknown = waits.split.share(waits::Kind::Unknown);
     let parts: Vec<String> = waits::Kind::ALL
         .into_iter()
         .filter(|kind| waits.split.parts.contains_key(kind))
         .map(|kind| format!("{} {:.1} %", kind.name(), 100.0 * waits.split.share(kind)))
         .collect();
-    println!("figure: {congestion}, 3 % random loss, {LONG_TALK} streams: {}", parts.join(", "));
+    println!("figure: {congestion}, 3 % random loss, {LONG_CONVERSATION} streams: {}", parts.join(", "));
     assert!(result.summary.up.lost + result.summary.down.lost > 0, "nothing was lost");
     assert!(unknown <= UNKNOWN, "unknown: {unknown}");
 }
 
 /// What the product says.
-fn explain(link: LinkSpec, talk: &Talk, result: &LinkResult, spooled: &Spooled) -> Waits {
+fn explain(link: LinkSpec, conversation: &Conversation, result: &LinkResult, spooled: &Spooled) -> Waits {
     let mut cell = Scenario::default().plan().swap_remove(0);
     (cell.link, cell.sidecar) = (Some(link), None);
-    let sample = |(n, request): (usize, &talk::Timing)| {
+    let sample = |(n, request): (usize, &conversation::Timing)| {
         // Until the connection was there the request waited for it.
-        let ready = request.written.min(talk.connected.max(request.due));
+        let ready = request.written.min(conversation.connected.max(request.due));
         Sample {
             connection: 0,
             stream: StreamId(stream_of(n)),
@@ -250,9 +261,9 @@ fn explain(link: LinkSpec, talk: &Talk, result: &LinkResult, spooled: &Spooled) 
             ..Sample::due(request.due, true)
         }
     };
-    let mut visit = CellRecord::empty(cell);
-    visit.samples = talk.requests.iter().enumerate().map(sample).collect();
-    visit.connections = vec![connection(talk)];
+    let mut repetition = CellRecord::empty(cell);
+    repetition.samples = conversation.requests.iter().enumerate().map(sample).collect();
+    repetition.connections = vec![connection(conversation)];
     let mut records: BTreeMap<(Direction, u64), &PacketRecord> = BTreeMap::new();
     records.extend(result.packets.iter().map(|record| ((record.direction, record.index), record)));
     let mut capture = Capture::new("");
@@ -265,24 +276,24 @@ fn explain(link: LinkSpec, talk: &Talk, result: &LinkResult, spooled: &Spooled) 
             capture.packet(records[&(kept.entered.direction, index)], &bytes);
         }
     }
-    capture.explain_above(&visit, &[], Duration::ZERO)
+    capture.explain_above(&repetition, &[], Duration::ZERO)
 }
 
-fn connection(talk: &Talk) -> ConnectionRecord {
+fn connection(conversation: &Conversation) -> ConnectionRecord {
     ConnectionRecord {
         index: 0,
-        local_port: talk.client_port,
-        remote_port: talk.server_port,
-        dialled_at: talk.dialled,
-        connected_at: talk.connected,
-        ready_at: talk.connected,
+        local_port: conversation.client_port,
+        remote_port: conversation.server_port,
+        dialled_at: conversation.dialled,
+        connected_at: conversation.connected,
+        ready_at: conversation.connected,
         tls_resumed: None,
         closed_at: Time::NEVER,
         closed: CloseReason::Cell,
         goaways: Vec::new(),
         resets_received: Vec::new(),
         highest_stream: StreamId(0),
-        requests: talk.requests.len() as u32,
+        requests: conversation.requests.len() as u32,
         bytes_sent: 0,
         bytes_received: 0,
         counters: Counters::default(),
@@ -295,9 +306,9 @@ fn connection(talk: &Talk) -> ConnectionRecord {
 }
 
 /// A story in the terms of the truth: what has to do with drops and windows, by kind and drop.
-fn told(story: &Story) -> Vec<Wait> {
+fn report(breakdown: &LatencyBreakdown) -> Vec<Wait> {
     let mut waits: Vec<Wait> = Vec::new();
-    for next in story.intervals.iter().filter_map(|part| wait(story, part)) {
+    for next in breakdown.intervals.iter().filter_map(|part| wait(breakdown, part)) {
         let is_same =
             |other: &&mut Wait| (other.kind, other.stream, other.drop) == (next.kind, next.stream, next.drop);
         match waits.iter_mut().find(is_same) {
@@ -308,10 +319,10 @@ fn told(story: &Story) -> Vec<Wait> {
     waits
 }
 
-fn wait(story: &Story, part: &Interval) -> Option<Wait> {
+fn wait(breakdown: &LatencyBreakdown, part: &Interval) -> Option<Wait> {
     let (kind, stream) = kind(&part.cause)?;
     let drop = part.cause.drop().map(|drop| (drop.direction, drop.index));
-    Some(Wait { request: story.sample as usize, kind, stream, drop, length: part.length() })
+    Some(Wait { request: breakdown.sample as usize, kind, stream, drop, length: part.length() })
 }
 
 fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
@@ -335,9 +346,9 @@ fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
 }
 
 /// The same wait, of about the same length.
-fn agree(truth: &Wait, told: &Wait) -> bool {
+fn agree(truth: &Wait, report: &Wait) -> bool {
     let slack = (truth.length / 10).max(Duration::from_millis(5));
     let is_same = (truth.request, truth.kind, truth.stream, truth.drop)
-        == (told.request, told.kind, told.stream, told.drop);
-    is_same && truth.length.abs_diff(told.length) <= slack
+        == (report.request, report.kind, report.stream, report.drop);
+    is_same && truth.length.abs_diff(report.length) <= slack
 }

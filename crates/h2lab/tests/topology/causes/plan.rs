@@ -94,7 +94,7 @@ impl Shape {
 
 /// One conversation over one connection.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ConversationPlan {
     pub drop: Drop,
     /// Requests, and their responses.
     pub requests: Vec<Shape>,
@@ -103,7 +103,7 @@ pub struct Plan {
     pub target: usize,
 }
 
-impl Plan {
+impl ConversationPlan {
     /// The `n`-th plan: all kinds in turn, with 1 to 8 streams.
     pub fn new(n: u64, random: &mut Counter) -> Self {
         let all = Drop::all();

@@ -1,4 +1,4 @@
-//! What the requests of a conversation must have waited for, by the script and the ledger alone: no bytes are read, and
+//! What the requests of a conversation must have waited for, by the script and the packet log alone: no bytes are read, and
 //! nothing of `diagnose` is used.
 
 use std::ops::Range;
@@ -8,8 +8,8 @@ use h2lab_base::units::Time;
 use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 
-use super::plan::{Drop, Plan};
-use super::talk::{Talk, stream_of};
+use super::conversation::{Conversation, stream_of};
+use super::plan::{ConversationPlan, Drop};
 
 /// The kinds of cause that a script can bring about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ pub struct Wait {
     pub kind: Kind,
     /// The stream whose segment was lost, where that is another one.
     pub stream: Option<u32>,
-    /// The drop's direction and its index in the ledger.
+    /// The drop's direction and its index in the packet log.
     pub drop: Option<(Direction, u64)>,
     pub length: Duration,
 }
@@ -66,7 +66,7 @@ pub struct Wait {
 const OPENING: [u64; 2] = [24 + 15, 15];
 
 /// Where each message lies in its direction.
-fn messages(plan: &Plan, direction: Direction) -> Vec<Range<u64>> {
+fn messages(plan: &ConversationPlan, direction: Direction) -> Vec<Range<u64>> {
     let shapes = if direction == Direction::Up { &plan.requests } else { &plan.responses };
     let mut at = OPENING[usize::from(direction == Direction::Down)];
     let place = |bytes: u64| {
@@ -78,14 +78,14 @@ fn messages(plan: &Plan, direction: Direction) -> Vec<Range<u64>> {
 }
 
 /// The packets of one direction, each with its bytes in the stream.
-struct Way<'a> {
+struct DirectionPackets<'a> {
     packets: Vec<(Range<u64>, &'a PacketRecord)>,
     delay: Duration,
 }
 
-impl<'a> Way<'a> {
-    fn new(ledger: &'a [PacketRecord], direction: Direction, delay: Duration) -> Self {
-        let all = ledger.iter().filter(|packet| packet.direction == direction);
+impl<'a> DirectionPackets<'a> {
+    fn new(packet_log: &'a [PacketRecord], direction: Direction, delay: Duration) -> Self {
+        let all = packet_log.iter().filter(|packet| packet.direction == direction);
         let first = all.clone().next().map_or(0, |syn| syn.seq).wrapping_add(1);
         let place = |packet: &'a PacketRecord| {
             let start = u64::from(packet.seq.wrapping_sub(first));
@@ -138,11 +138,17 @@ impl<'a> Way<'a> {
 
 /// What the requests waited for; `None` if the script did not do what was planned, as when a busy machine made two writes one
 /// segment: the conversation has to be held again.
-pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) -> Option<Vec<Wait>> {
+pub fn of(
+    plan: &ConversationPlan,
+    conversation: &Conversation,
+    packet_log: &[PacketRecord],
+    delay: Duration,
+) -> Option<Vec<Wait>> {
     let direction = plan.drop.direction();
-    let way = Way::new(ledger, direction, delay);
-    let gaps = way.gaps();
-    let dropped = way.packets.iter().filter(|(_, packet)| packet.fate == PacketFate::Scripted).count();
+    let direction_packets = DirectionPackets::new(packet_log, direction, delay);
+    let gaps = direction_packets.gaps();
+    let dropped =
+        direction_packets.packets.iter().filter(|(_, packet)| packet.fate == PacketFate::Scripted).count();
     if dropped != plan.script().len() {
         return None;
     }
@@ -156,7 +162,9 @@ pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) ->
         };
         match plan.drop {
             Drop::Ack(_) => return None,
-            Drop::Syn(_) => all.clone().for_each(|n| add(n, Kind::Handshake, None, talk.requests[n].due)),
+            Drop::Syn(_) => {
+                all.clone().for_each(|n| add(n, Kind::Handshake, None, conversation.requests[n].due))
+            }
             Drop::WindowUpdate => {
                 // It lies behind all requests.
                 if messages.last()?.end != bytes.start {
@@ -170,14 +178,15 @@ pub fn of(plan: &Plan, talk: &Talk, ledger: &[PacketRecord], delay: Duration) ->
                 }
                 add(plan.target, Kind::Own, None, *from);
                 for (n, message) in messages.iter().enumerate().skip(plan.target + 1) {
-                    add(n, Kind::HeadOfLine, Some(stream_of(plan.target)), way.come(message));
+                    add(n, Kind::HeadOfLine, Some(stream_of(plan.target)), direction_packets.come(message));
                 }
             }
         }
     }
     if let (Drop::WindowUpdate, Some((_, _, due, _))) = (plan.drop, gaps.first()) {
         // The window was closed from when it was used up to when it would have been opened.
-        let length = due.since(Way::new(ledger, Direction::Down, delay).sent(responses.last()?));
+        let length =
+            due.since(DirectionPackets::new(packet_log, Direction::Down, delay).sent(responses.last()?));
         waits.push(Wait { request: plan.target, kind: Kind::FlowWindow, stream: None, drop: None, length });
     }
     let is_hit = gaps.len() == dropped || matches!(plan.drop, Drop::Ack(_) | Drop::Retransmission(_));

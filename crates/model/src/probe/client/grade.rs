@@ -1,53 +1,53 @@
-//! The checks that follow from all acts.
+//! The checks that follow from all test cases.
 
 mod endings;
 mod evidence;
 mod flow;
-mod heeds;
+mod honours;
 mod waits;
 
-pub use evidence::Played;
+pub use evidence::CaseRuns;
 use evidence::{broken, last_words, many, opening};
 
-use super::{Act, settings};
+use super::{TestCase, settings};
 use crate::probe::{Check, Verdict, id};
 
-impl Played<'_> {
-    /// Whether the other acts would say anything: the client spoke HTTP/2 to a server that behaves as any, and ended well.
+impl CaseRuns<'_> {
+    /// Whether the other test cases would say anything: the client spoke HTTP/2 to a server that behaves as any, and ended well.
     pub fn is_gradable(self) -> bool {
         self.first().is_some() && protocol(self).verdict == Verdict::Pass
     }
 }
 
-/// All checks. Acts that were not played leave theirs out.
-pub fn checks(played: Played<'_>) -> Vec<Check> {
-    let protocol = protocol(played);
-    if played.first().is_none() {
+/// All checks. Test cases that were not played leave theirs out.
+pub fn checks(case_runs: CaseRuns<'_>) -> Vec<Check> {
+    let protocol = protocol(case_runs);
+    if case_runs.first().is_none() {
         return vec![protocol];
     }
     let mut checks = vec![protocol];
-    checks.extend(played.first().map(settings::frame_size));
-    checks.extend(played.first().map(settings::windows));
+    checks.extend(case_runs.first().map(settings::frame_size));
+    checks.extend(case_runs.first().map(settings::windows));
     if checks[0].verdict != Verdict::Pass {
-        // What fails by itself says nothing of the acts.
-        checks.push(settings::no_delay(played.0));
+        // What fails by itself says nothing of the test cases.
+        checks.push(settings::no_delay(case_runs.0));
         return checks;
     }
-    checks.extend(played.of(Act::LargeBody).map(flow::cadence));
-    checks.extend(endings::all(played));
-    checks.extend(heeds::all(played));
-    checks.extend(waits::all(played));
-    let expected = played.expected();
-    checks.extend(played.of(Act::SmallWindows).map(|small| flow::small_windows(small, expected)));
-    checks.push(settings::no_delay(played.0));
+    checks.extend(case_runs.of(TestCase::LargeBody).map(flow::cadence));
+    checks.extend(endings::all(case_runs));
+    checks.extend(honours::all(case_runs));
+    checks.extend(waits::all(case_runs));
+    let expected = case_runs.expected();
+    checks.extend(case_runs.of(TestCase::SmallWindows).map(|small| flow::small_windows(small, expected)));
+    checks.push(settings::no_delay(case_runs.0));
     checks.sort_by_key(|check| check.id.clone());
     checks
 }
 
 /// What it speaks.
-fn protocol(played: Played<'_>) -> Check {
-    let Some(plain) = played.of(Act::Plain).or_else(|| played.0.first()) else {
-        return Check::new(id::CLNT101, Verdict::Undecided, "no act was played");
+fn protocol(case_runs: CaseRuns<'_>) -> Check {
+    let Some(plain) = case_runs.of(TestCase::Plain).or_else(|| case_runs.0.first()) else {
+        return Check::new(id::CLNT101, Verdict::Undecided, "no test case was run");
     };
     let ending = plain.ending();
     if let Some(connection) = plain.h2().next() {

@@ -1,16 +1,16 @@
-//! What was seen of a client in an act.
+//! What was seen of a client in a test case.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Act, Fate};
-use crate::probe::Exhibit;
+use super::{Fate, TestCase};
+use crate::probe::EvidenceItem;
 use h2lab_base::units::Time;
 use h2lab_wire::h2::frame::flag;
-use h2lab_wire::trace::detail::{Detail, Told};
+use h2lab_wire::trace::detail::{Detail, DetailedFrame};
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// Frames of a connection that are looked at; a client that sends more than this in one act is told by what it sent first.
+/// Frames of a connection that are looked at; a client that sends more than this in one test case is told by what it sent first.
 pub const KEPT: usize = 20_000;
 
 /// A frame, as far as grading needs it.
@@ -38,10 +38,10 @@ pub struct FrameNote {
 
 impl FrameNote {
     /// Of a frame that was read.
-    pub fn of(told: &Told) -> Self {
-        let event = &told.event;
+    pub fn of(detailed: &DetailedFrame) -> Self {
+        let event = &detailed.event;
         let (mut last_stream, mut settings) = (None, Vec::new());
-        match &told.detail {
+        match &detailed.detail {
             Detail::GoAway { last_stream_id, .. } => last_stream = Some(*last_stream_id),
             Detail::Settings { settings: all, .. } => {
                 settings = all.iter().map(|setting| (setting.id, setting.value)).collect();
@@ -107,7 +107,7 @@ pub struct ConnectionSeen {
     /// A body stopped in its middle then.
     pub stalled_since: Option<Time>,
     /// What crossed it, for people.
-    pub exhibits: Vec<Exhibit>,
+    pub items: Vec<EvidenceItem>,
 }
 
 impl ConnectionSeen {
@@ -208,11 +208,11 @@ impl ConnectionSeen {
     }
 }
 
-/// One act.
+/// One test case.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Performance {
+pub struct CaseRun {
     /// Which.
-    pub act: Act,
+    pub test_case: TestCase,
     /// When the command was started.
     pub began: Time,
     /// Its exit code; `None` if a signal ended it, or we did because patience was over.
@@ -229,7 +229,7 @@ pub struct Performance {
     pub said: String,
 }
 
-impl Performance {
+impl CaseRun {
     /// Requests with this fate.
     pub fn count(&self, fate: Fate) -> usize {
         let requests = self.connections.iter().flat_map(|connection| &connection.requests);

@@ -1,6 +1,6 @@
 //! What it announces before anything has happened, and how its socket is set up.
 
-use super::seen::{ConnectionSeen, FrameNote, Performance};
+use super::seen::{CaseRun, ConnectionSeen, FrameNote};
 use crate::probe::{Check, Verdict, id};
 use h2lab_base::units::format_bytes;
 use h2lab_wire::trace::FrameKind;
@@ -48,25 +48,25 @@ pub fn windows(connection: &ConnectionSeen) -> Check {
 }
 
 /// Its first frames that say what it takes.
-fn greeting(connection: &ConnectionSeen) -> Vec<crate::probe::Exhibit> {
-    let is_wanted = |exhibit: &&crate::probe::Exhibit| {
-        exhibit.direction == h2lab_wire::trace::Direction::Up
-            && (exhibit.seen.starts_with("SETTINGS") || exhibit.seen.starts_with("WINDOW_UPDATE[0]"))
+fn greeting(connection: &ConnectionSeen) -> Vec<crate::probe::EvidenceItem> {
+    let is_wanted = |item: &&crate::probe::EvidenceItem| {
+        item.direction == h2lab_wire::trace::Direction::Up
+            && (item.seen.starts_with("SETTINGS") || item.seen.starts_with("WINDOW_UPDATE[0]"))
     };
-    connection.exhibits.iter().filter(is_wanted).take(3).cloned().collect()
+    connection.items.iter().filter(is_wanted).take(3).cloned().collect()
 }
 
 /// Whether small writes leave at once.
-pub fn no_delay(performances: &[Performance]) -> Check {
+pub fn no_delay(case_runs: &[CaseRun]) -> Check {
     let mut sockets = Vec::new();
     let mut seen = Vec::new();
-    for performance in performances {
-        for (n, connection) in performance.connections.iter().enumerate() {
+    for case_run in case_runs {
+        for (n, connection) in case_run.connections.iter().enumerate() {
             let Some(is_set) = connection.no_delay else { continue };
             seen.push(is_set);
             sockets.push(format!(
                 "{} {} {}",
-                performance.act.name(),
+                case_run.test_case.name(),
                 n + 1,
                 if is_set { "set" } else { "not set" }
             ));
@@ -82,5 +82,5 @@ pub fn no_delay(performances: &[Performance]) -> Check {
     if sockets.is_empty() {
         return check;
     }
-    check.with(format!("the sockets by act and connection: {}", sockets.join(", ")), Vec::new())
+    check.with(format!("the sockets by test case and connection: {}", sockets.join(", ")), Vec::new())
 }

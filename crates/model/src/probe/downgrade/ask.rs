@@ -1,6 +1,6 @@
 //! The client's side of one case, without I/O: it sends the frames and reads how the proxy answers.
 
-use super::super::smuggling::hop::is_gateway_trouble;
+use super::super::smuggling::backend_request::is_gateway_trouble;
 use super::case::{Aim, Case};
 use h2lab_base::units::Time;
 use h2lab_wire::StreamId;
@@ -87,10 +87,10 @@ impl Ask {
 
     /// Bytes arrived at `now`.
     pub fn receive(&mut self, now: Time, bytes: &[u8]) {
-        let mut told = Vec::new();
-        self.reader.feed(now, Direction::Down, bytes, &mut |frame| told.push(frame));
-        for frame in told {
-            self.heed(&frame);
+        let mut detailed = Vec::new();
+        self.reader.feed(now, Direction::Down, bytes, &mut |frame| detailed.push(frame));
+        for frame in detailed {
+            self.note(&frame);
         }
     }
 
@@ -100,10 +100,10 @@ impl Ask {
         self.is_over = true;
     }
 
-    fn heed(&mut self, told: &h2lab_wire::trace::detail::Told) {
-        let event = &told.event;
+    fn note(&mut self, detailed: &h2lab_wire::trace::detail::DetailedFrame) {
+        let event = &detailed.event;
         let is_ack = event.flags & flag::ACK != 0;
-        match &told.detail {
+        match &detailed.detail {
             Detail::Settings { .. } if event.kind == FrameKind::SETTINGS && !is_ack => {
                 self.answer.speaks = true;
                 self.output.extend(frame(kind::SETTINGS, flag::ACK, 0, &[]));

@@ -1,9 +1,9 @@
 //! The checks that follow from the cases.
 
-use super::super::smuggling::checks::exhibits_of;
+use super::super::smuggling::checks::items_of;
 use super::case::{Case, Topic};
 use super::judge::{Handling, Judged};
-use crate::probe::{Check, CheckMeta, Exhibit, Severity, Verdict, id};
+use crate::probe::{Check, CheckMeta, EvidenceItem, Severity, Verdict, id};
 
 /// The check that a topic belongs to.
 pub const fn meta(topic: Topic) -> &'static CheckMeta {
@@ -19,8 +19,8 @@ pub const fn meta(topic: Topic) -> &'static CheckMeta {
     }
 }
 
-/// The check of one case. `answer` says in words how the proxy answered, `exhibits` what crossed the client's connection.
-pub fn check(case: &Case, judged: &Judged, answer: &str, exhibits: Vec<Exhibit>) -> Check {
+/// The check of one case. `answer` says in words how the proxy answered, `items` what crossed the client's connection.
+pub fn check(case: &Case, judged: &Judged, answer: &str, items: Vec<EvidenceItem>) -> Check {
     let verdict = match judged.handling {
         Handling::Rejected | Handling::Normalised => Verdict::Pass,
         Handling::Raw => Verdict::Fail,
@@ -31,13 +31,13 @@ pub fn check(case: &Case, judged: &Judged, answer: &str, exhibits: Vec<Exhibit>)
     if case.is_mild {
         check = check.severe(Severity::Low);
     }
-    if !exhibits.is_empty() {
-        check = check.with("between client and proxy", exhibits);
+    if !items.is_empty() {
+        check = check.with("between client and proxy", items);
     }
     if judged.backend_saw.is_empty() {
         return check.with("nothing reached the backend", Vec::new());
     }
-    check.with("what the backend got, byte for byte", exhibits_of(&judged.backend_saw, 0.0))
+    check.with("what the backend got, byte for byte", items_of(&judged.backend_saw, 0.0))
 }
 
 /// The checks of all topics where no proper request comes through: `why` says what happened instead.

@@ -1,7 +1,7 @@
 //! What a proxy did with a case, from its answer and the bytes behind it.
 
 use super::super::smuggling::backend::attempt;
-use super::super::smuggling::hop::{self, Hop};
+use super::super::smuggling::backend_request::{self, BackendBytes};
 use super::ask::Answer;
 use super::case::{Case, Sign, Topic};
 use schemars::JsonSchema;
@@ -43,60 +43,64 @@ pub struct Judged {
 }
 
 /// Judges a `case` by the proxy's `answer` and the connection at the backend that its attempt came over, if any.
-pub fn judge(case: &Case, answer: &Answer, arrived: Option<&Hop>) -> Judged {
-    let Some(hop) = arrived else {
+pub fn judge(case: &Case, answer: &Answer, arrived: Option<&BackendBytes>) -> Judged {
+    let Some(backend_request) = arrived else {
         let handling = if answer.is_refusal() { Handling::Rejected } else { Handling::Unknown };
         return Judged { handling, backend_saw: Vec::new() };
     };
     let frames_a_message = matches!(case.topic, Topic::ContentLength | Topic::TransferEncoding);
-    let handling = if shows(case.sign, hop, answer) || frames_a_message && is_contradictory(hop, answer) {
+    let handling = if shows(case.sign, backend_request, answer)
+        || frames_a_message && is_contradictory(backend_request, answer)
+    {
         Handling::Raw
-    } else if hop.requests().is_empty() {
+    } else if backend_request.requests().is_empty() {
         // The head went on before the proxy saw what is wrong, and then it gave the connection up.
         if answer.is_refusal() { Handling::Rejected } else { Handling::Unknown }
     } else {
         Handling::Normalised
     };
-    Judged { handling, backend_saw: hop::shown(hop.bytes()) }
+    Judged { handling, backend_saw: backend_request::shown(backend_request.bytes()) }
 }
 
 /// Whether the message at the backend can be read in two ways, or is not as long as it says: `content-length` beside
 /// `transfer-encoding` (RFC 9112 §6.3), several lengths, or another length than that of the body.
-fn is_contradictory(hop: &Hop, answer: &Answer) -> bool {
-    let bytes = hop.bytes();
-    let Some(length) = hop::head_length(bytes) else { return false };
-    let lengths = hop::values(&bytes[..length], "content-length");
-    let has_coding = !hop::values(&bytes[..length], "transfer-encoding").is_empty();
+fn is_contradictory(backend_request: &BackendBytes, answer: &Answer) -> bool {
+    let bytes = backend_request.bytes();
+    let Some(length) = backend_request::head_length(bytes) else { return false };
+    let lengths = backend_request::values(&bytes[..length], "content-length");
+    let has_coding = !backend_request::values(&bytes[..length], "transfer-encoding").is_empty();
     !lengths.is_empty()
         && (has_coding
             || lengths.len() > 1
-            || shows(Sign::Length, hop, answer)
-            || shows(Sign::Second, hop, answer))
+            || shows(Sign::Length, backend_request, answer)
+            || shows(Sign::Second, backend_request, answer))
 }
 
 /// Whether the bytes at the backend have the sign of a case that was forwarded as it is.
-fn shows(sign: Sign, hop: &Hop, answer: &Answer) -> bool {
-    let bytes = hop.bytes();
-    let head = hop::head_length(bytes).map_or(bytes, |length| &bytes[..length]);
+fn shows(sign: Sign, backend_request: &BackendBytes, answer: &Answer) -> bool {
+    let bytes = backend_request.bytes();
+    let head = backend_request::head_length(bytes).map_or(bytes, |length| &bytes[..length]);
     match sign {
         Sign::Bytes(needle) => bytes.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle)),
         Sign::Exact(needle) => bytes.windows(needle.len()).any(|window| window == needle),
-        Sign::Field(name, value) => hop::values(head, name).contains(&value.as_bytes()),
-        Sign::Token(name, token) => hop::has_token(head, name, token),
+        Sign::Field(name, value) => backend_request::values(head, name).contains(&value.as_bytes()),
+        Sign::Token(name, token) => backend_request::has_token(head, name, token),
         Sign::Host => {
-            let hosts = hop::values(head, "host");
+            let hosts = backend_request::values(head, "host");
             hosts.len() > 1 || hosts.iter().any(|host| host.ends_with(b"-smuggled.test"))
         }
-        Sign::Twice(name) => hop::values(head, name).len() > 1,
+        Sign::Twice(name) => backend_request::values(head, name).len() > 1,
         // On a connection that a proxy keeps, requests of others may follow: they name attempts of their own.
         Sign::Second => {
-            let first = hop.requests().first().map_or(0, |request| request.body.end);
+            let first = backend_request.requests().first().map_or(0, |request| request.body.end);
             let rest = &bytes[first..];
             first > 0 && !rest.is_empty() && attempt(rest).is_none()
         }
         // It waits for what will never come, and nobody tells it so.
         Sign::Length => {
-            hop.requests().is_empty() && hop::head_length(bytes).is_some() && !answer.is_refusal()
+            backend_request.requests().is_empty()
+                && backend_request::head_length(bytes).is_some()
+                && !answer.is_refusal()
         }
         Sign::Never => false,
     }
@@ -109,9 +113,9 @@ mod tests {
 
     fn judged(id: &str, answer: &Answer, bytes: &[u8]) -> Handling {
         let case = CASES.iter().chain([&CONTROL]).find(|case| case.id == id).expect("a case");
-        let mut hop = Hop::default();
-        hop.receive(bytes);
-        judge(case, answer, (!bytes.is_empty()).then_some(&hop)).handling
+        let mut backend_request = BackendBytes::default();
+        backend_request.receive(bytes);
+        judge(case, answer, (!bytes.is_empty()).then_some(&backend_request)).handling
     }
 
     fn get(rest: &str) -> Vec<u8> {

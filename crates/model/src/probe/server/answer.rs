@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::probe::Exhibit;
+use crate::probe::EvidenceItem;
 use h2lab_wire::ErrorCode;
 
 /// Field lines, as text.
@@ -53,7 +53,7 @@ pub struct Answer {
     /// Paths that it promised to push.
     pub pushes: Vec<String>,
     /// What crossed the connection, in the words of `h2lab trace`; nothing of HTTP/3.
-    pub exhibits: Vec<Exhibit>,
+    pub items: Vec<EvidenceItem>,
 }
 
 impl Answer {
@@ -72,7 +72,7 @@ impl Answer {
             body_sent_at: None,
             settings: Vec::new(),
             pushes: Vec::new(),
-            exhibits: Vec::new(),
+            items: Vec::new(),
         }
     }
 

@@ -119,7 +119,7 @@ impl Pair {
         let statuses = |answer: &Answer| -> BTreeSet<u16> {
             answer.interim.iter().map(|(status, ..)| *status).filter(|status| *status != 100).collect()
         };
-        let told = |statuses: &BTreeSet<u16>| {
+        let declared = |statuses: &BTreeSet<u16>| {
             statuses.iter().map(u16::to_string).collect::<Vec<String>>().join(", ")
         };
         let (first, second, other) = (statuses(&self.h1), statuses(&self.again), statuses(&self.h2));
@@ -127,15 +127,15 @@ impl Pair {
         let lost: BTreeSet<u16> = both.difference(&other).copied().collect();
         let more: BTreeSet<u16> = other.difference(&first).copied().collect();
         if !more.is_empty() {
-            notes.push(format!("{} over HTTP/2 only", told(&more)));
+            notes.push(format!("{} over HTTP/2 only", declared(&more)));
         }
-        (!lost.is_empty()).then(|| format!("{} over HTTP/1.1 is lost over HTTP/2", told(&lost)))
+        (!lost.is_empty()).then(|| format!("{} over HTTP/1.1 is lost over HTTP/2", declared(&lost)))
     }
 
     /// Trailers of both versions in words if they differ, by value where those of HTTP/1.1 do not change; else `None`.
     pub fn trailers_differ(&self) -> Option<(String, String)> {
         let Self { h1, again, h2 } = self;
-        let told = |answer: &Answer, by_value: bool| {
+        let declared = |answer: &Answer, by_value: bool| {
             let mut all: Vec<String> = answer
                 .trailers
                 .iter()
@@ -145,7 +145,7 @@ impl Pair {
             all.join(", ")
         };
         let by_value = h1.trailers == again.trailers;
-        let (one, other) = (told(h1, by_value), told(h2, by_value));
+        let (one, other) = (declared(h1, by_value), declared(h2, by_value));
         (one != other).then_some((one, other))
     }
 }

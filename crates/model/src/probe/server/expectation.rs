@@ -6,8 +6,8 @@ use crate::probe::Verdict;
 /// The verdict on such a POST, whose body was held back, and why (RFC 9110 §10.1.1).
 pub fn expectation(answer: &Answer) -> (Verdict, String) {
     let outcome = answer.outcome();
-    let told: Vec<String> = answer.interim.iter().map(|(status, ..)| status.to_string()).collect();
-    let told = if told.is_empty() { String::new() } else { format!("{}, ", told.join(", ")) };
+    let declared: Vec<String> = answer.interim.iter().map(|(status, ..)| status.to_string()).collect();
+    let declared = if declared.is_empty() { String::new() } else { format!("{}, ", declared.join(", ")) };
     let first = |at| answer.body_sent_at.is_none_or(|sent| at <= sent);
     let continued = answer.interim.iter().find(|(status, ..)| *status == 100).map(|(.., at)| *at);
     if let Some(at) = continued {
@@ -24,17 +24,17 @@ pub fn expectation(answer: &Answer) -> (Verdict, String) {
     let early = answer.head_at.is_some_and(first);
     match (answer.status, &answer.ended) {
         (0, Ended::Silence) => {
-            (Verdict::Undecided, format!("{told}no final response came in time to a POST with Expect"))
+            (Verdict::Undecided, format!("{declared}no final response came in time to a POST with Expect"))
         }
         (0, _) => {
-            (Verdict::Fail, format!("a POST that expects 100-continue is not answered: {told}{outcome}"))
+            (Verdict::Fail, format!("a POST that expects 100-continue is not answered: {declared}{outcome}"))
         }
         (417, _) => (Verdict::Unsupported, "it refuses to be expected of anything: 417".to_owned()),
         (status @ 400.., _) if early => {
-            (Verdict::Pass, format!("it refuses before the body is sent: {told}{status}"))
+            (Verdict::Pass, format!("it refuses before the body is sent: {declared}{status}"))
         }
         (status, _) => {
-            (Verdict::Ignored, format!("no 100, and then {told}{status}: the client waits for nothing"))
+            (Verdict::Ignored, format!("no 100, and then {declared}{status}: the client waits for nothing"))
         }
     }
 }

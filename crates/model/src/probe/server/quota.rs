@@ -8,12 +8,12 @@ const PLENTY: u64 = 10_000;
 /// Why a row of requests ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The server ended the connection in order. `told` is the number of requests that it says it has processed, if it says.
+    /// The server ended the connection in order. `declared` is the number of requests that it says it has processed, if it says.
     Ended {
         /// In words.
         how: String,
         /// From the last stream of its last GOAWAY.
-        told: Option<u64>,
+        declared: Option<u64>,
     },
     /// A request was not answered, or the connection ended for an error: that is no quota.
     Failed(String),
@@ -35,9 +35,9 @@ pub struct Row {
 impl Row {
     /// The number after which the connection ended: between these two. `None` if it did not end in order.
     pub fn end(&self) -> Option<(u64, u64)> {
-        let Stop::Ended { told, .. } = self.stop else { return None };
-        let told = told.unwrap_or(self.answered);
-        Some((told.min(self.answered), told.max(self.answered)))
+        let Stop::Ended { declared, .. } = self.stop else { return None };
+        let declared = declared.unwrap_or(self.answered);
+        Some((declared.min(self.answered), declared.max(self.answered)))
     }
 }
 
@@ -94,8 +94,8 @@ pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verd
 mod tests {
     use super::*;
 
-    fn ended(answered: u64, told: Option<u64>) -> Row {
-        Row { answered, stop: Stop::Ended { how: "GOAWAY".to_owned(), told } }
+    fn ended(answered: u64, declared: Option<u64>) -> Row {
+        Row { answered, stop: Stop::Ended { how: "GOAWAY".to_owned(), declared } }
     }
 
     fn stopped(stop: Stop) -> Row {

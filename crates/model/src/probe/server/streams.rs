@@ -25,7 +25,7 @@ pub fn concurrency(
     stopped: Option<&str>,
 ) -> (Option<Bound>, Check) {
     let Held { tried, served, refused, early, ref ended } = *held;
-    let told = announced.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
+    let declared = announced.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
     let at_least = |why: &str| Some(Bound::between(Some(served), None, "streams", why));
     let check = |verdict, summary: String| Check::new(id::LIMT104, verdict, summary);
     let is_refused = refused > 0 || ended.is_some();
@@ -47,8 +47,9 @@ pub fn concurrency(
             (at_least("more than announced"), check(Verdict::Pass, summary))
         }
         _ if served < tried && is_refused => {
-            let summary =
-                format!("only {served} of {tried} at a time are served, where {told} is announced: {why}");
+            let summary = format!(
+                "only {served} of {tried} at a time are served, where {declared} is announced: {why}"
+            );
             (Some(Bound::exact(served, "streams", why)), check(Verdict::Fail, summary))
         }
         Some(n) if served == n && tried > n => {
@@ -65,7 +66,7 @@ pub fn concurrency(
             let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };
             let more = if is_all { None } else { stopped };
             let more = more.map(|why| format!("; {why}")).unwrap_or_default();
-            let summary = format!("{served} at a time; {told} announced{more}");
+            let summary = format!("{served} at a time; {declared} announced{more}");
             (at_least("no more were opened"), check(verdict, summary))
         }
     }

@@ -3,7 +3,7 @@
 //! A 101 alone is no finding: proxies pass one on and then swallow what follows. So SETTINGS must be exchanged and one GET of an
 //! allowed path be completed over the tunnel, before the forbidden path is asked for in it.
 
-use super::hop;
+use super::backend_request;
 use super::offer::{ATTEMPT, Offer, request};
 use h2lab_base::units::Time;
 use h2lab_wire::connection::Request;
@@ -162,15 +162,16 @@ impl Attempt {
     fn read_answer(&mut self, now: Time) {
         loop {
             let State::Asked(received) = &mut self.state else { return };
-            let Some(length) = hop::head_length(received) else {
+            let Some(length) = backend_request::head_length(received) else {
                 if received.len() > LONGEST_HEAD {
                     self.state = State::Over;
                 }
                 return;
             };
             let head: Vec<u8> = received.drain(..length).collect();
-            let server =
-                hop::values(&head, "server").first().map(|value| String::from_utf8_lossy(value).into_owned());
+            let server = backend_request::values(&head, "server")
+                .first()
+                .map(|value| String::from_utf8_lossy(value).into_owned());
             self.server = self.server.take().or(server);
             match status(&head) {
                 Some(101) => {
@@ -179,7 +180,8 @@ impl Attempt {
                 }
                 Some(100..=199) => {}
                 Some(status) => {
-                    let from_backend = hop::values(&head, ATTEMPT).contains(&self.name.as_bytes());
+                    let from_backend =
+                        backend_request::values(&head, ATTEMPT).contains(&self.name.as_bytes());
                     self.progress = Progress::Answered { status, from_backend };
                     self.state = State::Over;
                 }
@@ -308,7 +310,7 @@ mod tests {
         let only_heads = |bytes: Vec<u8>| if bytes.starts_with(b"GET") { bytes } else { Vec::new() };
         // The backend's 101 comes alone.
         let cut = |bytes: Vec<u8>| {
-            let length = hop::head_length(&bytes).unwrap_or(0);
+            let length = backend_request::head_length(&bytes).unwrap_or(0);
             bytes[..length].to_vec()
         };
         converse(&mut attempt, &mut backend, only_heads, cut);
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_without_an_answer_is_told_from_silence() {
+    fn a_close_without_an_answer_is_distinguished_from_silence() {
         let mut attempt = Attempt::new("1-lax", None, &AIM);
         assert_eq!(*attempt.progress(), Progress::Nothing);
         attempt.end(Time::ZERO);

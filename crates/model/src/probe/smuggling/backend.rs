@@ -1,6 +1,6 @@
 //! The backend that the tool brings: it records every byte, answers everything, and switches to HTTP/2 when it is offered.
 
-use super::hop::{self, Hop, HopRequest};
+use super::backend_request::{self, BackendBytes, BackendRequest};
 use super::offer::{ATTEMPT, Manner};
 use h2lab_base::units::Time;
 use h2lab_wire::connection::Response;
@@ -15,7 +15,7 @@ const PATHS: usize = 64;
 /// proxy uses for what is not ours to know.
 #[derive(Debug, Default)]
 pub struct Backend {
-    hop: Hop,
+    backend_request: BackendBytes,
     /// When its first bytes came.
     arrived_at: Option<Time>,
     state: State,
@@ -46,8 +46,8 @@ pub struct Switched {
 
 impl Backend {
     /// What arrived.
-    pub const fn hop(&self) -> &Hop {
-        &self.hop
+    pub const fn backend_request(&self) -> &BackendBytes {
+        &self.backend_request
     }
 
     /// When its first bytes came; `None` if none did.
@@ -74,14 +74,14 @@ impl Backend {
                 self.serve(now);
             }
             State::Http1 => {
-                for request in self.hop.receive(bytes) {
+                for request in self.backend_request.receive(bytes) {
                     if matches!(self.state, State::Http1) {
                         self.answer(now, &request);
                     }
                 }
             }
             // Still recorded: what follows a request on its connection may be a smuggled one.
-            State::Over => drop(self.hop.receive(bytes)),
+            State::Over => drop(self.backend_request.receive(bytes)),
         }
     }
 
@@ -94,8 +94,8 @@ impl Backend {
         output
     }
 
-    fn answer(&mut self, now: Time, request: &HopRequest) {
-        let bytes = self.hop.bytes();
+    fn answer(&mut self, now: Time, request: &BackendRequest) {
+        let bytes = self.backend_request.bytes();
         let head = &bytes[request.head.clone()];
         let attempt = attempt(head).unwrap_or_default();
         let Some(settings) = accepted(head, &attempt) else {
@@ -111,8 +111,8 @@ impl Backend {
             self.state = State::Over;
             return;
         };
-        let unread = self.hop.rest().to_vec();
-        let path = String::from_utf8_lossy(hop::path(head).unwrap_or_default()).into_owned();
+        let unread = self.backend_request.rest().to_vec();
+        let path = String::from_utf8_lossy(backend_request::path(head).unwrap_or_default()).into_owned();
         let config = Config::new(Role::Server);
         let Some(engine) = Connection::h2c_switched(config, settings, &unread, now) else {
             self.state = State::Over; // settings that are none: a server would answer 400 and close
@@ -165,21 +165,21 @@ impl Backend {
 
 /// The attempt that a head names.
 pub fn attempt(head: &[u8]) -> Option<String> {
-    let value = *hop::values(head, ATTEMPT).first()?;
+    let value = *backend_request::values(head, ATTEMPT).first()?;
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     (value.len() < 64 && value.iter().all(is_word)).then(|| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The value of `HTTP2-Settings`, perhaps none, if a server of the attempt's manner would switch.
 fn accepted<'a>(head: &'a [u8], attempt: &str) -> Option<&'a [u8]> {
-    let settings = hop::values(head, "http2-settings");
-    if !hop::has_token(head, "upgrade", "h2c") {
+    let settings = backend_request::values(head, "http2-settings");
+    if !backend_request::has_token(head, "upgrade", "h2c") {
         return None;
     }
     if attempt.ends_with(Manner::Lax.name()) {
         return Some(settings.first().copied().unwrap_or_default());
     }
-    let is_named = hop::has_token(head, "connection", "http2-settings");
+    let is_named = backend_request::has_token(head, "connection", "http2-settings");
     (attempt.ends_with(Manner::Strict.name()) && is_named && settings.len() == 1).then(|| settings[0])
 }
 
@@ -212,7 +212,7 @@ mod tests {
         let twice = [request(None, "a", "/x", "1-lax"), request(None, "a", "/y", "1-lax")].concat();
         backend.receive(Time::ZERO, &twice);
         assert!(backend.is_over());
-        assert_eq!(backend.hop().requests().len(), 2);
+        assert_eq!(backend.backend_request().requests().len(), 2);
         let said = backend.transmit(Time::ZERO);
         assert!(said.windows(23).any(|bytes| bytes == b"Cache-Control: no-store"), "caches must not keep it");
         assert_eq!(said.windows(15).filter(|bytes| *bytes == b"HTTP/1.1 200 OK").count(), 1);

@@ -1,10 +1,10 @@
 //! The checks that follow from all attempts.
 
 use super::attempt::Progress;
-use super::hop;
-use super::judge::{Observation, Outcome};
+use super::backend_request;
+use super::judge::{AttemptOutcome, Observation};
 use super::offer::Manner;
-use crate::probe::{Check, CheckMeta, Exhibit, Verdict, id};
+use crate::probe::{Check, CheckMeta, EvidenceItem, Verdict, id};
 use h2lab_wire::trace::Direction;
 
 /// An attempt and the frames or bytes that crossed the client's connection.
@@ -13,7 +13,7 @@ pub struct Tried {
     /// What was seen.
     pub observation: Observation,
     /// What crossed between client and proxy.
-    pub exhibits: Vec<Exhibit>,
+    pub items: Vec<EvidenceItem>,
     /// When the request reached the backend, in ms since the client's connection was dialled.
     pub arrived_ms: Option<f64>,
 }
@@ -33,7 +33,9 @@ impl Baseline {
     /// Of a request that did not reach the backend.
     pub const fn of(progress: &Progress) -> Self {
         match progress {
-            Progress::Answered { status, .. } if *status < 300 || hop::is_gateway_trouble(*status) => {
+            Progress::Answered { status, .. }
+                if *status < 300 || backend_request::is_gateway_trouble(*status) =>
+            {
                 Self::Unclear(Some(*status))
             }
             Progress::Answered { status, .. } => Self::Refused(Some(*status)),
@@ -100,7 +102,7 @@ pub fn checks(tried: &[Tried], missed: &[Missed], forbidden: &str, baseline: Bas
     checks.sort_by_key(|check| check.id.clone());
     let mut general = [forwarded(tried), own_upgrade(tried, forbidden, baseline)];
     for check in &mut general {
-        let decides = |tried: &Tried| tried.observation.outcome != Outcome::Unknown;
+        let decides = |tried: &Tried| tried.observation.outcome != AttemptOutcome::Unknown;
         if check.verdict != Verdict::Fail && (!missed.is_empty() || !tried.iter().any(decides)) {
             *check = unknown(check, tried, missed);
         }
@@ -137,18 +139,18 @@ const fn is_ours(observation: &Observation) -> bool {
 fn tunnel(tried: &Tried, what: &str) -> Check {
     let Observation { outcome, backend, client_saw, .. } = &tried.observation;
     let (verdict, summary) = match outcome {
-        Outcome::Smuggled if is_ours(&tried.observation) => {
+        AttemptOutcome::Smuggled if is_ours(&tried.observation) => {
             (Verdict::Fail, format!("smuggled: HTTP/2 was spoken with the backend, and it answered {what}"))
         }
-        Outcome::Tunnelled => (
+        AttemptOutcome::Tunnelled => (
             Verdict::Fail,
             format!("tunnelled: HTTP/2 was spoken with the backend through the proxy ({client_saw})"),
         ),
-        Outcome::Smuggled | Outcome::EdgeUpgrade => {
+        AttemptOutcome::Smuggled | AttemptOutcome::EdgeUpgrade => {
             (Verdict::Pass, "no tunnel: the proxy took the upgrade itself (SMUG104)".to_owned())
         }
-        Outcome::EmptySwitch => (Verdict::Undecided, format!("101 but no HTTP/2: {client_saw}")),
-        Outcome::Forwarded => {
+        AttemptOutcome::EmptySwitch => (Verdict::Undecided, format!("101 but no HTTP/2: {client_saw}")),
+        AttemptOutcome::Forwarded => {
             // What it was asked for in HTTP/2 begins with the request that it switched for.
             let did = if tried.observation.tunnelled_paths.is_empty() {
                 "did not take it"
@@ -157,10 +159,10 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
             };
             (Verdict::Pass, format!("no tunnel: the backend got the offer and {did} ({client_saw})"))
         }
-        Outcome::Ignored => {
+        AttemptOutcome::Ignored => {
             (Verdict::Ignored, format!("no offer reached the backend; the request got {client_saw}"))
         }
-        Outcome::Unknown => {
+        AttemptOutcome::Unknown => {
             let arrived = if tried.observation.backend_saw.is_empty() {
                 "nothing reached the backend"
             } else {
@@ -173,7 +175,7 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
                 ),
             )
         }
-        Outcome::Rejected => {
+        AttemptOutcome::Rejected => {
             (Verdict::Pass, format!("no tunnel: nothing reached the backend; the request got {client_saw}"))
         }
     };
@@ -183,10 +185,10 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
 
 /// Adds what crossed at both ends.
 fn with_both_sides(check: Check, tried: &Tried) -> Check {
-    let check = if tried.exhibits.is_empty() {
+    let check = if tried.items.is_empty() {
         check
     } else {
-        check.with("between client and proxy", tried.exhibits.clone())
+        check.with("between client and proxy", tried.items.clone())
     };
     let seen = &tried.observation.backend_saw;
     if seen.is_empty() {
@@ -198,12 +200,12 @@ fn with_both_sides(check: Check, tried: &Tried) -> Check {
     } else {
         format!("the request as the backend got it, which was then asked in HTTP/2 for {}", paths.join(", "))
     };
-    check.with(what, exhibits_of(seen, tried.arrived_ms.unwrap_or_default()))
+    check.with(what, items_of(seen, tried.arrived_ms.unwrap_or_default()))
 }
 
 /// Lines that came up to the backend.
-pub(in crate::probe) fn exhibits_of(lines: &[String], at_ms: f64) -> Vec<Exhibit> {
-    lines.iter().map(|line| Exhibit { direction: Direction::Up, at_ms, seen: line.clone() }).collect()
+pub(in crate::probe) fn items_of(lines: &[String], at_ms: f64) -> Vec<EvidenceItem> {
+    lines.iter().map(|line| EvidenceItem { direction: Direction::Up, at_ms, seen: line.clone() }).collect()
 }
 
 /// Whether an offer reaches the backend in any variant.
@@ -247,12 +249,12 @@ fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
         tried.iter().find(|tried| !is_ours(&tried.observation) && is_it(&tried.observation))
     };
     let check = |verdict, summary: String| Check::new(id::SMUG104, verdict, summary);
-    let smuggled = own(|seen| seen.outcome == Outcome::Smuggled);
-    let switched = own(|seen| seen.outcome == Outcome::EdgeUpgrade);
+    let smuggled = own(|seen| seen.outcome == AttemptOutcome::Smuggled);
+    let switched = own(|seen| seen.outcome == AttemptOutcome::EdgeUpgrade);
     let Some(shown) = smuggled.or(switched) else {
         // Whose 101 it was is not known.
         if let Some(tried) =
-            own(|seen| seen.outcome == Outcome::EmptySwitch && seen.tunnelled_paths.is_empty())
+            own(|seen| seen.outcome == AttemptOutcome::EmptySwitch && seen.tunnelled_paths.is_empty())
         {
             let summary = "the proxy answers 101 itself, and behind it no HTTP/2 could be spoken".to_owned();
             return with_both_sides(check(Verdict::Undecided, summary), tried);
@@ -267,7 +269,7 @@ fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
         let summary = format!("{began}, and in it the backend answered {}", baseline.words(forbidden));
         return with_both_sides(check(Verdict::Fail, summary), tried);
     }
-    if let Some(tried) = own(|seen| seen.outcome == Outcome::EdgeUpgrade && seen.denies_forbidden) {
+    if let Some(tried) = own(|seen| seen.outcome == AttemptOutcome::EdgeUpgrade && seen.denies_forbidden) {
         let summary = format!("{began}, and forbids in it what it forbids elsewhere");
         return with_both_sides(check(Verdict::Pass, summary), tried);
     }
@@ -279,7 +281,7 @@ fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
 mod tests {
     use super::*;
 
-    fn tried(outcome: Outcome, backend: Manner, ours: bool) -> Tried {
+    fn tried(outcome: AttemptOutcome, backend: Manner, ours: bool) -> Tried {
         let observation = Observation {
             offer: "both-tokens".to_owned(),
             backend,
@@ -287,13 +289,13 @@ mod tests {
             forwards_upgrade: ours,
             forwards_settings: ours,
             tunnels_101: ours,
-            denies_forbidden: outcome == Outcome::EdgeUpgrade,
-            reaches_forbidden: outcome == Outcome::Smuggled,
+            denies_forbidden: outcome == AttemptOutcome::EdgeUpgrade,
+            reaches_forbidden: outcome == AttemptOutcome::Smuggled,
             client_saw: "something".to_owned(),
             backend_saw: if ours { vec!["GET".to_owned()] } else { Vec::new() },
             tunnelled_paths: Vec::new(),
         };
-        Tried { observation, exhibits: Vec::new(), arrived_ms: None }
+        Tried { observation, items: Vec::new(), arrived_ms: None }
     }
 
     fn verdicts(tried: &[Tried]) -> Vec<(String, Verdict)> {
@@ -308,8 +310,8 @@ mod tests {
     #[test]
     fn a_tunnel_fails_for_the_backend_that_it_leads_to() {
         let found = verdicts(&[
-            tried(Outcome::Forwarded, Manner::Strict, false),
-            tried(Outcome::Smuggled, Manner::Lax, true),
+            tried(AttemptOutcome::Forwarded, Manner::Strict, false),
+            tried(AttemptOutcome::Smuggled, Manner::Lax, true),
         ]);
         let expected = [
             ("SMUG101", Verdict::Pass),
@@ -321,8 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn the_proxys_own_upgrade_is_told_from_the_backends() {
-        for (outcome, verdict) in [(Outcome::EdgeUpgrade, Verdict::Pass), (Outcome::Smuggled, Verdict::Fail)]
+    fn the_proxys_own_upgrade_is_distinguished_from_the_backends() {
+        for (outcome, verdict) in
+            [(AttemptOutcome::EdgeUpgrade, Verdict::Pass), (AttemptOutcome::Smuggled, Verdict::Fail)]
         {
             let found = verdicts(&[tried(outcome, Manner::Strict, false)]);
             assert_eq!(found[0].1, Verdict::Pass, "no tunnel");
@@ -333,15 +336,15 @@ mod tests {
     #[test]
     fn what_is_ignored_and_what_ends_behind_the_101_are_verdicts_of_their_own() {
         let one = |outcome| verdicts(&[tried(outcome, Manner::Strict, false)])[0].1;
-        assert_eq!(one(Outcome::Ignored), Verdict::Ignored);
-        assert_eq!(one(Outcome::EmptySwitch), Verdict::Undecided);
+        assert_eq!(one(AttemptOutcome::Ignored), Verdict::Ignored);
+        assert_eq!(one(AttemptOutcome::EmptySwitch), Verdict::Undecided);
     }
     #[test]
     fn the_proxys_own_upgrade_passes_only_if_the_forbidden_path_was_refused_in_it() {
-        let mut silent = tried(Outcome::EdgeUpgrade, Manner::Strict, false);
+        let mut silent = tried(AttemptOutcome::EdgeUpgrade, Manner::Strict, false);
         silent.observation.denies_forbidden = false;
         assert_eq!(verdicts(&[silent])[2].1, Verdict::Undecided);
-        for outcome in [Outcome::EdgeUpgrade, Outcome::Smuggled] {
+        for outcome in [AttemptOutcome::EdgeUpgrade, AttemptOutcome::Smuggled] {
             for baseline in [Baseline::Reached, Baseline::Unclear(Some(200)), Baseline::Unclear(None)] {
                 let found = verdicts_with(&[tried(outcome, Manner::Strict, false)], &[], baseline);
                 assert_eq!(found[2], ("SMUG104".to_owned(), Verdict::Undecided), "{outcome:?} {baseline:?}");
@@ -351,19 +354,22 @@ mod tests {
 
     #[test]
     fn what_was_not_seen_is_undecided() {
-        let found = verdicts(&[tried(Outcome::Unknown, Manner::Strict, false)]);
+        let found = verdicts(&[tried(AttemptOutcome::Unknown, Manner::Strict, false)]);
         assert!(found.iter().all(|(_, verdict)| *verdict == Verdict::Undecided), "{found:?}");
         let missed = Missed { offer: "split", backend: Manner::Lax, why: "the budget".to_owned() };
         let found = verdicts_with(
-            &[tried(Outcome::Rejected, Manner::Strict, false)],
+            &[tried(AttemptOutcome::Rejected, Manner::Strict, false)],
             std::slice::from_ref(&missed),
             Baseline::Refused(None),
         );
         let verdicts: Vec<Verdict> = found.into_iter().map(|(_, verdict)| verdict).collect();
         assert_eq!(verdicts, [Verdict::Pass, Verdict::Undecided, Verdict::Undecided, Verdict::Undecided]);
         // What was shown before stays.
-        let found =
-            verdicts_with(&[tried(Outcome::Smuggled, Manner::Lax, true)], &[missed], Baseline::Refused(None));
+        let found = verdicts_with(
+            &[tried(AttemptOutcome::Smuggled, Manner::Lax, true)],
+            &[missed],
+            Baseline::Refused(None),
+        );
         assert!(found.contains(&("SMUG103".to_owned(), Verdict::Fail)), "{found:?}");
     }
 

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Progress, Tunnel};
 use super::backend::Switched;
-use super::hop;
+use super::backend_request;
 use super::offer::{Manner, Offer};
 
 /// How an attempt ended, from harmless to harmful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// Neither did the request come to the backend nor was it refused, or no answer came at all: nothing follows.
     Unknown,
     /// The request was answered in HTTP/1.1 as if nothing had been offered, and no `Upgrade` reached the backend.
@@ -42,7 +42,7 @@ pub struct Observation {
     /// How careful the backend was.
     pub backend: Manner,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// `Upgrade` with h2c reached the backend.
     pub forwards_upgrade: bool,
     /// `HTTP2-Settings` reached the backend.
@@ -73,8 +73,8 @@ pub struct Arrived<'a> {
 /// Concludes from both sides.
 pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Arrived<'_>) -> Observation {
     let head = arrived.head.unwrap_or_default();
-    let forwards_upgrade = hop::has_token(head, "upgrade", "h2c");
-    let forwards_settings = !hop::values(head, "http2-settings").is_empty();
+    let forwards_upgrade = backend_request::has_token(head, "upgrade", "h2c");
+    let forwards_settings = !backend_request::values(head, "http2-settings").is_empty();
     let tunnel = match progress {
         Progress::Switched(tunnel) => Some(tunnel),
         Progress::Nothing | Progress::Closed | Progress::Answered { .. } => None,
@@ -83,15 +83,15 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
     let tunnels_101 = tunnel.is_some() && arrived.switched.is_some_and(|switched| switched.established);
     let reaches_forbidden = tunnel.and_then(|tunnel| tunnel.forbidden).is_some_and(|(_, ours)| ours);
     let outcome = match tunnel {
-        Some(_) if reaches_forbidden => Outcome::Smuggled,
+        Some(_) if reaches_forbidden => AttemptOutcome::Smuggled,
         Some(tunnel) if tunnels_101 => in_tunnel(tunnel),
-        Some(tunnel) if tunnel.is_proved() => Outcome::EdgeUpgrade,
-        Some(_) => Outcome::EmptySwitch,
-        None if *progress == Progress::Nothing => Outcome::Unknown,
-        None if forwards_upgrade => Outcome::Forwarded,
-        None if arrived.head.is_some() => Outcome::Ignored,
-        None if is_rejection(progress) => Outcome::Rejected,
-        None => Outcome::Unknown,
+        Some(tunnel) if tunnel.is_proved() => AttemptOutcome::EdgeUpgrade,
+        Some(_) => AttemptOutcome::EmptySwitch,
+        None if *progress == Progress::Nothing => AttemptOutcome::Unknown,
+        None if forwards_upgrade => AttemptOutcome::Forwarded,
+        None if arrived.head.is_some() => AttemptOutcome::Ignored,
+        None if is_rejection(progress) => AttemptOutcome::Rejected,
+        None => AttemptOutcome::Unknown,
     };
     Observation {
         offer: offer.id.to_owned(),
@@ -103,7 +103,7 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
         denies_forbidden: tunnel.is_some_and(Tunnel::denies),
         reaches_forbidden,
         client_saw: client_saw(progress),
-        backend_saw: arrived.head.map_or_else(Vec::new, hop::shown),
+        backend_saw: arrived.head.map_or_else(Vec::new, backend_request::shown),
         tunnelled_paths: arrived.switched.map_or_else(Vec::new, |switched| switched.paths.clone()),
     }
 }
@@ -113,13 +113,13 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
 const fn is_rejection(progress: &Progress) -> bool {
     match progress {
         Progress::Closed => true,
-        Progress::Answered { status, .. } => *status >= 400 && !hop::is_gateway_trouble(*status),
+        Progress::Answered { status, .. } => *status >= 400 && !backend_request::is_gateway_trouble(*status),
         Progress::Nothing | Progress::Switched(_) => false,
     }
 }
 
-const fn in_tunnel(tunnel: &Tunnel) -> Outcome {
-    if tunnel.is_proved() { Outcome::Tunnelled } else { Outcome::EmptySwitch }
+const fn in_tunnel(tunnel: &Tunnel) -> AttemptOutcome {
+    if tunnel.is_proved() { AttemptOutcome::Tunnelled } else { AttemptOutcome::EmptySwitch }
 }
 
 fn client_saw(progress: &Progress) -> String {
@@ -156,11 +156,16 @@ mod tests {
     const OFFERED: &[u8] = b"GET / HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n\r\n";
     const PLAIN: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-    fn outcome(progress: &Progress, head: Option<&[u8]>, switched: bool) -> Outcome {
+    fn outcome(progress: &Progress, head: Option<&[u8]>, switched: bool) -> AttemptOutcome {
         outcome_where(progress, head, switched, true)
     }
 
-    fn outcome_where(progress: &Progress, head: Option<&[u8]>, switched: bool, established: bool) -> Outcome {
+    fn outcome_where(
+        progress: &Progress,
+        head: Option<&[u8]>,
+        switched: bool,
+        established: bool,
+    ) -> AttemptOutcome {
         let switched = switched.then(|| Switched {
             attempt: "1-lax".to_owned(),
             established,
@@ -177,32 +182,32 @@ mod tests {
             Progress::Switched(Tunnel { settings, allowed, forbidden, ..Tunnel::default() })
         };
         let (ours, theirs) = (Some((200, true)), Some((403, false)));
-        assert_eq!(outcome(&answered(200, true), Some(PLAIN), false), Outcome::Ignored);
-        assert_eq!(outcome(&answered(403, false), None, false), Outcome::Rejected);
-        assert_eq!(outcome(&Progress::Closed, None, false), Outcome::Rejected);
-        assert_eq!(outcome(&answered(200, true), Some(OFFERED), false), Outcome::Forwarded);
+        assert_eq!(outcome(&answered(200, true), Some(PLAIN), false), AttemptOutcome::Ignored);
+        assert_eq!(outcome(&answered(403, false), None, false), AttemptOutcome::Rejected);
+        assert_eq!(outcome(&Progress::Closed, None, false), AttemptOutcome::Rejected);
+        assert_eq!(outcome(&answered(200, true), Some(OFFERED), false), AttemptOutcome::Forwarded);
         // Silence, an answer from a cache, and a backend that the proxy takes for dead decide nothing.
-        assert_eq!(outcome(&Progress::Nothing, None, false), Outcome::Unknown);
-        assert_eq!(outcome(&Progress::Nothing, Some(OFFERED), true), Outcome::Unknown);
-        assert_eq!(outcome(&answered(200, true), None, false), Outcome::Unknown);
-        assert_eq!(outcome(&answered(503, false), None, false), Outcome::Unknown);
-        assert_eq!(outcome(&answered(502, false), Some(OFFERED), true), Outcome::Forwarded);
-        assert_eq!(outcome(&tunnel(false, None, None), Some(OFFERED), true), Outcome::EmptySwitch);
-        assert_eq!(outcome(&tunnel(true, None, None), Some(OFFERED), true), Outcome::EmptySwitch);
-        assert_eq!(outcome(&tunnel(true, ours, None), Some(OFFERED), true), Outcome::Tunnelled);
-        assert_eq!(outcome(&tunnel(true, ours, ours), Some(OFFERED), true), Outcome::Smuggled);
+        assert_eq!(outcome(&Progress::Nothing, None, false), AttemptOutcome::Unknown);
+        assert_eq!(outcome(&Progress::Nothing, Some(OFFERED), true), AttemptOutcome::Unknown);
+        assert_eq!(outcome(&answered(200, true), None, false), AttemptOutcome::Unknown);
+        assert_eq!(outcome(&answered(503, false), None, false), AttemptOutcome::Unknown);
+        assert_eq!(outcome(&answered(502, false), Some(OFFERED), true), AttemptOutcome::Forwarded);
+        assert_eq!(outcome(&tunnel(false, None, None), Some(OFFERED), true), AttemptOutcome::EmptySwitch);
+        assert_eq!(outcome(&tunnel(true, None, None), Some(OFFERED), true), AttemptOutcome::EmptySwitch);
+        assert_eq!(outcome(&tunnel(true, ours, None), Some(OFFERED), true), AttemptOutcome::Tunnelled);
+        assert_eq!(outcome(&tunnel(true, ours, ours), Some(OFFERED), true), AttemptOutcome::Smuggled);
         // The proxy speaks HTTP/2 itself, and denies in it what it denies elsewhere.
-        assert_eq!(outcome(&tunnel(true, ours, theirs), Some(PLAIN), false), Outcome::EdgeUpgrade);
-        assert_eq!(outcome(&tunnel(true, ours, ours), Some(PLAIN), false), Outcome::Smuggled);
-        assert_eq!(outcome(&tunnel(false, None, None), None, false), Outcome::EmptySwitch);
+        assert_eq!(outcome(&tunnel(true, ours, theirs), Some(PLAIN), false), AttemptOutcome::EdgeUpgrade);
+        assert_eq!(outcome(&tunnel(true, ours, ours), Some(PLAIN), false), AttemptOutcome::Smuggled);
+        assert_eq!(outcome(&tunnel(false, None, None), None, false), AttemptOutcome::EmptySwitch);
         // It does so though it has forwarded the offer too, and the backend has taken it: nothing of the tunnel came there.
         assert_eq!(
             outcome_where(&tunnel(true, ours, theirs), Some(OFFERED), true, false),
-            Outcome::EdgeUpgrade
+            AttemptOutcome::EdgeUpgrade
         );
         assert_eq!(
             outcome_where(&tunnel(false, None, None), Some(OFFERED), true, false),
-            Outcome::EmptySwitch
+            AttemptOutcome::EmptySwitch
         );
     }
 }

@@ -9,7 +9,7 @@
 
 pub mod attempt;
 pub mod backend;
+pub mod backend_request;
 pub mod checks;
-pub mod hop;
 pub mod judge;
 pub mod offer;

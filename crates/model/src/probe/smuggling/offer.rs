@@ -2,7 +2,7 @@
 
 use h2lab_wire::{Config, Connection, Role};
 
-/// The field that tells which attempt a request belongs to, and which [`Manner`] the backend is to have for it. Proxies
+/// The field that says which attempt a request belongs to, and which [`Manner`] the backend is to have for it. Proxies
 /// pass on fields that they do not know.
 pub const ATTEMPT: &str = "x-h2lab-attempt";
 

@@ -50,7 +50,7 @@ pub fn scenarios() -> impl Strategy<Value = Scenario> {
         (some(&[None, Some(137), Some(1000)].map(RequestLimit)), some(&DialPolicy::ALL)),
     );
     (some(&[1_u64, 2]), link, work, matrix).prop_map(|(seed, link, work, matrix)| {
-        let mut scenario = Scenario { seed: Axis::new(seed).unwrap(), visits: 1, ..Scenario::default() };
+        let mut scenario = Scenario { seed: Axis::new(seed).unwrap(), repetitions: 1, ..Scenario::default() };
         let (
             (delay, jitter, loss),
             model,

@@ -21,26 +21,26 @@ fn rounds_alternate_their_direction() {
     let plan = scenario("[matrix]\nprotocols = ['h1', 'h2c']\nconnections = [1, 4]").plan();
     assert_eq!(labels(&plan), ["h1", "h2c × 1", "h2c × 4", "h2c × 4", "h2c × 1", "h1"]);
     assert_eq!(plan[0].index, plan[5].index);
-    assert_ne!(plan[0].seed, plan[5].seed, "each visit has a seed of its own");
+    assert_ne!(plan[0].seed, plan[5].seed, "each repetition has a seed of its own");
 }
 
 #[test]
 fn links_make_groups_and_protocols_do_not() {
-    let plan = scenario("visits = 1\n[link]\nloss = ['0%', '3%']").plan();
+    let plan = scenario("repetitions = 1\n[link]\nloss = ['0%', '3%']").plan();
     assert_eq!(plan.iter().map(|cell| cell.group).collect::<Vec<_>>(), [0, 0, 1, 1]);
     assert_eq!(plan[0].seed, plan[2].seed, "the same cell on another link meets the same draws");
 }
 
 #[test]
 fn a_protocol_named_twice_is_an_a_a_run() {
-    let plan = scenario("visits = 1\n[matrix]\nprotocols = ['h1', 'h1']").plan();
+    let plan = scenario("repetitions = 1\n[matrix]\nprotocols = ['h1', 'h1']").plan();
     assert_eq!(labels(&plan), ["h1", "h1#2"]);
     assert_ne!(plan[0].seed, plan[1].seed);
 }
 
 #[test]
 fn live_servers_share_a_group_and_have_no_link() {
-    let live = "visits = 1\n[[matrix.live]]\nurl = 'http://127.0.0.1:1/a'\npath = '/a'\nprotocols = 'h1'\n\
+    let live = "repetitions = 1\n[[matrix.live]]\nurl = 'http://127.0.0.1:1/a'\npath = '/a'\nprotocols = 'h1'\n\
                 [[matrix.live]]\nurl = 'http://127.0.0.1:2/'\npath = '/'\nprotocols = 'h1,h2c'";
     let plan = scenario(live).plan();
     assert_eq!(labels(&plan), ["h1", "h1", "h2c × 1"]);
@@ -50,16 +50,18 @@ fn live_servers_share_a_group_and_have_no_link() {
 
 #[test]
 fn no_loss_appears_once_whatever_the_models() {
-    let plan =
-        scenario("visits = 1\n[link]\nloss = ['0%', '3%']\nloss-model = ['bernoulli', 'gilbert-elliott']")
-            .plan();
+    let plan = scenario(
+        "repetitions = 1\n[link]\nloss = ['0%', '3%']\nloss-model = ['bernoulli', 'gilbert-elliott']",
+    )
+    .plan();
     let groups = plan.iter().map(|cell| cell.group).max().unwrap() + 1;
     assert_eq!(groups, 3);
 }
 
 #[test]
 fn one_direction_can_differ() {
-    let plan = scenario("visits = 1\n[link]\nloss = '3%'\ndelay = '10ms'\n[link.uplink]\nloss = '0%'").plan();
+    let plan =
+        scenario("repetitions = 1\n[link]\nloss = '3%'\ndelay = '10ms'\n[link.uplink]\nloss = '0%'").plan();
     let link = plan[0].link.as_ref().unwrap();
     assert_eq!(link.uplink.loss.share().to_string(), "0%");
     assert_eq!(link.downlink.loss.share().to_string(), "3%");
@@ -75,7 +77,7 @@ fn a_typo_is_refused_with_its_line() {
 #[test]
 fn values_out_of_range_are_refused_by_name() {
     for (text, field) in [
-        ("visits = 0", "visits"),
+        ("repetitions = 0", "repetitions"),
         ("[work]\nrate = 20000000", "rate"),
         ("[work]\nmeasure = '1ms'", "measure"),
         ("[work]\npath = 'x'", "path"),
@@ -95,7 +97,7 @@ fn values_out_of_range_are_refused_by_name() {
 #[test]
 fn a_scenario_survives_its_own_file() {
     let scenario = scenario(
-        "visits = 3\n[link]\nloss = ['0%', '3%']\n[link.uplink]\ndelay = '5ms'\n[work]\nconcurrency = 8",
+        "repetitions = 3\n[link]\nloss = ['0%', '3%']\n[link.uplink]\ndelay = '5ms'\n[work]\nconcurrency = 8",
     );
     assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
 }
@@ -107,7 +109,7 @@ fn groups(text: &str) -> u32 {
 
 /// The losses of a plan of one cell per group: model of the uplink, model of the downlink.
 fn models(text: &str) -> Vec<(String, String)> {
-    let cells = scenario(&format!("visits = 1\n{text}\n[matrix]\nprotocols = 'h1'")).plan();
+    let cells = scenario(&format!("repetitions = 1\n{text}\n[matrix]\nprotocols = 'h1'")).plan();
     let links = cells.into_iter().map(|cell| cell.link.unwrap());
     links.map(|link| (link.uplink.loss.name().to_owned(), link.downlink.loss.name().to_owned())).collect()
 }
@@ -149,7 +151,7 @@ fn an_axis_without_effect_multiplies_nothing() {
 
 #[test]
 fn limits_and_dial_policies_are_compared_within_a_group_and_servers_are_not() {
-    let text = "visits = 1\n[matrix]\nprotocols = 'h1s,h2'\norigin = 'origin,nginx'\n\
+    let text = "repetitions = 1\n[matrix]\nprotocols = 'h1s,h2'\norigin = 'origin,nginx'\n\
                 max-requests-per-connection = [100000, 1000]\ndial-policy = 'single-flight,stampede'";
     let plan = scenario(text).plan();
     let of = |group: u32| plan.iter().filter(move |cell| cell.group == group);
@@ -167,8 +169,9 @@ fn limits_and_dial_policies_are_compared_within_a_group_and_servers_are_not() {
 fn sidecars_stand_where_the_topology_has_them_and_are_groups_of_their_own() {
     let matrix = "origin = ['origin', 'nginx']\nsidecar = ['envoy', 'haproxy']\nprotocols = 'h1'\n\
                   topology = ['direct', 'sidecar', 'two-sidecars']";
-    let plan = scenario(&format!("visits = 1\n[matrix]\n{matrix}")).plan();
-    let told: Vec<(String, Topology)> = plan.iter().map(|cell| (cell.parties(), cell.topology())).collect();
+    let plan = scenario(&format!("repetitions = 1\n[matrix]\n{matrix}")).plan();
+    let rendered: Vec<(String, Topology)> =
+        plan.iter().map(|cell| (cell.parties(), cell.topology())).collect();
     let expected = [
         ("origin", Topology::Direct),
         ("nginx", Topology::Direct),
@@ -179,7 +182,7 @@ fn sidecars_stand_where_the_topology_has_them_and_are_groups_of_their_own() {
         ("two envoy sidecars", Topology::TwoSidecars),
         ("two haproxy sidecars", Topology::TwoSidecars),
     ];
-    assert_eq!(told, expected.map(|(parties, topology)| (parties.to_owned(), topology)));
+    assert_eq!(rendered, expected.map(|(parties, topology)| (parties.to_owned(), topology)));
     assert!(plan.iter().enumerate().all(|(k, cell)| cell.group == k as u32));
 }
 
@@ -187,7 +190,7 @@ fn sidecars_stand_where_the_topology_has_them_and_are_groups_of_their_own() {
 fn a_sidecar_is_asked_in_http1_whatever_the_link_carries() {
     let matrix = "topology = 'direct,two-sidecars'\nsidecar = 'envoy'\nprotocols = 'h2'\n\
                   connections = 4\nstreams = [10, 20]\nwarm-pool = 8\nmax-connections = 9";
-    let plan = scenario(&format!("visits = 1\n[matrix]\n{matrix}")).plan();
+    let plan = scenario(&format!("repetitions = 1\n[matrix]\n{matrix}")).plan();
     // Streams are the client's own affair, which it has none of behind a sidecar.
     assert_eq!(plan.iter().map(|cell| cell.group).collect::<Vec<_>>(), [0, 0, 1]);
     let generated = plan[2].as_generated();
@@ -199,7 +202,7 @@ fn a_sidecar_is_asked_in_http1_whatever_the_link_carries() {
 
 #[test]
 fn a_limit_of_one_server_leaves_those_beside_it_alone() {
-    let text = "visits = 1\n[matrix]\nprotocols = 'h1s,h2,h2'\norigin = 'nginx-proxy,origin'\n\
+    let text = "repetitions = 1\n[matrix]\nprotocols = 'h1s,h2,h2'\norigin = 'nginx-proxy,origin'\n\
                 max-requests-per-connection = [100000, 1000]\nlimited = 'nginx-proxy'";
     let plan = scenario(text).plan();
     let limits = |group: u32| -> Vec<Option<u32>> {
@@ -215,7 +218,7 @@ fn a_limit_of_one_server_leaves_those_beside_it_alone() {
 fn a_file_and_a_cell_of_a_time_without_these_keys_still_read() {
     let old = Scenario::of_a_run("[matrix]\nmax-requests-per-connection = 1000").unwrap();
     assert_eq!(old.plan()[0].max_requests_per_connection, Some(1000));
-    let cell = scenario("visits = 1").plan().remove(0);
+    let cell = scenario("repetitions = 1").plan().remove(0);
     let json = serde_json::to_string(&cell).unwrap();
     assert!(!json.contains("max_requests_per_connection") && !json.contains("policy"), "{json}");
     assert_eq!(serde_json::from_str::<Cell>(&json).unwrap(), cell);
@@ -223,7 +226,7 @@ fn a_file_and_a_cell_of_a_time_without_these_keys_still_read() {
 
 #[test]
 fn a_ramp_a_mix_and_a_policy_reach_every_cell() {
-    let text = "visits = 1\n[client]\nreconnect-every = 10\n[work]\nramp = '10..20/2s'\ntemplate = true\n\
+    let text = "repetitions = 1\n[client]\nreconnect-every = 10\n[work]\nramp = '10..20/2s'\ntemplate = true\n\
                 [[work.mix]]\nweight = 2\npath = '/a'\n[[work.mix]]\nweight = 1\npath = '/{{n}}'\nmethod = 'PUT'";
     for cell in scenario(text).plan() {
         let over = std::time::Duration::from_secs(2);
@@ -237,14 +240,14 @@ fn a_ramp_a_mix_and_a_policy_reach_every_cell() {
 
 #[test]
 fn a_value_given_twice_is_measured_once_unless_it_is_a_protocol() {
-    let plan = scenario("visits = 1\n[matrix]\nprotocols = ['h2c', 'h2c']\nconnections = [4, 4]").plan();
+    let plan = scenario("repetitions = 1\n[matrix]\nprotocols = ['h2c', 'h2c']\nconnections = [4, 4]").plan();
     assert_eq!(labels(&plan), ["h2c × 4", "h2c#2 × 4"]);
 }
 
 #[test]
 fn a_url_given_twice_is_an_a_a_run() {
     let live = "[[matrix.live]]\nurl = 'http://a/'\npath = '/'\nprotocols = 'h1'\n";
-    let plan = scenario(&format!("visits = 1\n{live}{live}")).plan();
+    let plan = scenario(&format!("repetitions = 1\n{live}{live}")).plan();
     assert_eq!(labels(&plan), ["h1", "h1#2"]);
     assert_ne!(plan[0].seed, plan[1].seed);
 }
@@ -252,9 +255,9 @@ fn a_url_given_twice_is_an_a_a_run() {
 #[test]
 fn live_servers_meet_different_draws_and_servers_behind_the_link_the_same() {
     let live = |url: &str| format!("[[matrix.live]]\nurl = '{url}'\npath = '/'\nprotocols = 'h1'\n");
-    let plan = scenario(&format!("visits = 1\n{}{}", live("http://a/"), live("http://b/"))).plan();
+    let plan = scenario(&format!("repetitions = 1\n{}{}", live("http://a/"), live("http://b/"))).plan();
     assert_ne!(plan[0].seed, plan[1].seed);
-    let plan = scenario("visits = 1\n[matrix]\norigin = ['origin', 'nginx']\nprotocols = 'h1'").plan();
+    let plan = scenario("repetitions = 1\n[matrix]\norigin = ['origin', 'nginx']\nprotocols = 'h1'").plan();
     assert_eq!(plan[0].seed, plan[1].seed);
 }
 
@@ -265,7 +268,7 @@ fn the_seeds_of_recorded_runs_still_hold() {
     let firsts: Vec<u64> = plan[..8].iter().map(|cell| cell.seed).collect();
     let recorded = [8_336_220_696_473_279_392, 5_591_468_111_343_175_681];
     assert_eq!((&firsts[..2], &firsts[4..6]), (&recorded[..], &recorded[..]));
-    assert_eq!(plan[8].seed, 12_354_959_734_631_810_893, "the second visit to h2c × 16");
+    assert_eq!(plan[8].seed, 12_354_959_734_631_810_893, "the second repetition of h2c × 16");
 }
 
 proptest! {
@@ -279,7 +282,7 @@ proptest! {
     }
 }
 
-const ARMS: &str = "visits = 1\n[link]\nloss = ['0%', '3%']\n[matrix]\nconnections = [1, 4]\n\
+const ARMS: &str = "repetitions = 1\n[link]\nloss = ['0%', '3%']\n[matrix]\nconnections = [1, 4]\n\
                     [[matrix.arms]]\nprotocols = ['h1', 'h2c']\n\
                     [[matrix.arms]]\ntopology = 'two-sidecars'\nsidecar = 'envoy'\nprotocols = ['h1', 'h2c']\n\
                     [[matrix.arms]]\ntopology = 'two-sidecars'\nsidecar = 'envoy'\nprotocols = 'h2'\nconnections = 1";
@@ -287,7 +290,7 @@ const ARMS: &str = "visits = 1\n[link]\nloss = ['0%', '3%']\n[matrix]\nconnectio
 #[test]
 fn arms_are_matrices_beside_each_other_and_their_cells_of_a_condition_stand_together() {
     let plan = scenario(ARMS).plan();
-    let told: Vec<(u32, String, String)> =
+    let rendered: Vec<(u32, String, String)> =
         plan.iter().map(|cell| (cell.group, cell.parties(), cell.label())).collect();
     let (direct, envoys) = (["h1", "h2c × 1", "h2c × 4"], ["h1", "h2c × 1", "h2c × 4", "h2 × 1"]);
     let group = |number, parties: &str, labels: &[&str]| -> Vec<(u32, String, String)> {
@@ -295,14 +298,14 @@ fn arms_are_matrices_beside_each_other_and_their_cells_of_a_condition_stand_toge
     };
     let condition =
         |first| [group(first, "origin", &direct), group(first + 1, "two envoy sidecars", &envoys)].concat();
-    assert_eq!(told, [condition(0), condition(2)].concat());
+    assert_eq!(rendered, [condition(0), condition(2)].concat());
     let losses: Vec<f64> = plan.iter().map(Cell::loss).collect();
     assert_eq!(losses, [vec![0.0; 7], vec![0.03; 7]].concat());
 }
 
 #[test]
 fn a_scenario_with_arms_survives_its_own_file_and_knows_its_seeds() {
-    let scenario = scenario(&ARMS.replace("visits = 1", "visits = 1\nseed = [3, 4]\nstudy = true"));
+    let scenario = scenario(&ARMS.replace("repetitions = 1", "repetitions = 1\nseed = [3, 4]\nstudy = true"));
     assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
     assert_eq!(
         [0, 3, 4, 7, 8].map(|group| scenario.seed_of(group)),

@@ -119,24 +119,30 @@ fn queue(link: &LinkAxes) -> Result<(), ScenarioError> {
 /// Refuses values that do nothing in any cell.
 fn without_effect(link: &LinkAxes) -> Result<(), ScenarioError> {
     let specs = link.specs();
-    let ways = || specs.iter().flat_map(|spec| [&spec.uplink, &spec.downlink]);
-    let is_limited =
-        |way: &Impairment| way.bandwidth.is_some() || way.steps.iter().any(|step| step.bandwidth.is_some());
-    let varies = |way: &Impairment| {
-        !way.jitter.is_zero() || way.steps.iter().any(|step| step.delay.or(step.jitter).is_some())
+    let impairments = || specs.iter().flat_map(|spec| [&spec.uplink, &spec.downlink]);
+    let is_limited = |impairment: &Impairment| {
+        impairment.bandwidth.is_some() || impairment.steps.iter().any(|step| step.bandwidth.is_some())
     };
-    let codel = |way: &Impairment| way.queue_discipline != QueueDiscipline::DropTail;
-    if ways().any(codel) && !ways().any(|way| codel(way) && is_limited(way)) {
+    let varies = |impairment: &Impairment| {
+        !impairment.jitter.is_zero()
+            || impairment.steps.iter().any(|step| step.delay.or(step.jitter).is_some())
+    };
+    let codel = |impairment: &Impairment| impairment.queue_discipline != QueueDiscipline::DropTail;
+    if impairments().any(codel)
+        && !impairments().any(|impairment| codel(impairment) && is_limited(impairment))
+    {
         let why = "nothing waits where the bandwidth is unlimited; give one (such as 100mbit)";
         return conflict("queue-discipline", link.queue_discipline.to_string(), "bandwidth", why);
     }
-    let free = |way: &Impairment| way.jitter_order == JitterOrder::Free;
-    if ways().any(free) && !ways().any(|way| free(way) && varies(way)) {
+    let free = |impairment: &Impairment| impairment.jitter_order == JitterOrder::Free;
+    if impairments().any(free) && !impairments().any(|impairment| free(impairment) && varies(impairment)) {
         let why = "all packets have the same delay, so that none could overtake; give a jitter";
         return conflict("jitter-order", link.jitter_order.to_string(), "jitter", why);
     }
-    let own = |way: &Impairment| way.loss_per == LossPer::Connection;
-    if ways().any(own) && !ways().any(|way| own(way) && way.worst_loss() > Ratio::ZERO) {
+    let own = |impairment: &Impairment| impairment.loss_per == LossPer::Connection;
+    if impairments().any(own)
+        && !impairments().any(|impairment| own(impairment) && impairment.worst_loss() > Ratio::ZERO)
+    {
         return conflict("loss-per", link.loss_per.to_string(), "loss", "nothing is lost; give a share");
     }
     Ok(())
@@ -146,7 +152,10 @@ fn without_effect(link: &LinkAxes) -> Result<(), ScenarioError> {
 /// skip a delay that is none.
 fn steps(scenario: &Scenario) -> Result<(), ScenarioError> {
     let link = &scenario.link;
-    let own = [&link.uplink, &link.downlink].into_iter().filter_map(|way| way.steps.as_ref()).flatten();
+    let own = [&link.uplink, &link.downlink]
+        .into_iter()
+        .filter_map(|impairment| impairment.steps.as_ref())
+        .flatten();
     if let Some(step) = link.steps.iter().chain(own).find(|step| !step.says_something()) {
         return Err(ScenarioError::Range {
             field: "steps",
@@ -155,18 +164,18 @@ fn steps(scenario: &Scenario) -> Result<(), ScenarioError> {
         });
     }
     for spec in link.specs() {
-        for way in [&spec.uplink, &spec.downlink] {
-            one_way(way)?;
+        for impairment in [&spec.uplink, &spec.downlink] {
+            one_way(impairment)?;
         }
     }
     Ok(())
 }
 
 /// Follows a direction through its steps.
-fn one_way(way: &Impairment) -> Result<(), ScenarioError> {
-    let mut steps = way.steps.clone();
+fn one_way(impairment: &Impairment) -> Result<(), ScenarioError> {
+    let mut steps = impairment.steps.clone();
     steps.sort_by_key(|step| step.at);
-    let (mut delay, mut jitter, mut reorder) = (way.delay, way.jitter, way.reorder);
+    let (mut delay, mut jitter, mut reorder) = (impairment.delay, impairment.jitter, impairment.reorder);
     skips_nothing(reorder, delay)?;
     for step in steps {
         delay = step.delay.unwrap_or(delay);
@@ -190,18 +199,18 @@ fn skips_nothing(reorder: Reorder, delay: Duration) -> Result<(), ScenarioError>
     conflict("reorder", reorder.to_string(), "delay", why)
 }
 
-/// Refuses what would begin when the longest visit is over.
+/// Refuses what would begin when the longest repetition is over.
 fn too_late(scenario: &Scenario) -> Result<(), ScenarioError> {
     let work = &scenario.work;
     let longest = work.measure.values().iter().max().copied().unwrap_or_default();
     let end = work.warmup + longest + work.drain;
-    let over = || format!("the visit is over after {}", format_duration(end));
+    let over = || format!("the repetition is over after {}", format_duration(end));
     for spec in scenario.link.specs() {
-        for way in [&spec.uplink, &spec.downlink] {
-            if let Some(blackout) = way.blackouts.iter().find(|blackout| blackout.from >= end) {
+        for impairment in [&spec.uplink, &spec.downlink] {
+            if let Some(blackout) = impairment.blackouts.iter().find(|blackout| blackout.from >= end) {
                 return conflict("blackout", blackout.to_string(), "measure", over());
             }
-            if let Some(step) = way.steps.iter().find(|step| step.at >= end) {
+            if let Some(step) = impairment.steps.iter().find(|step| step.at >= end) {
                 return conflict("steps", step.to_string(), "measure", over());
             }
         }
@@ -301,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_begin_when_the_visit_is_over() {
+    fn nothing_can_begin_when_the_repetition_is_over() {
         let with = |keys: &str| {
             conflict(&format!("[work]\nwarmup = '1s'\nmeasure = '2s,3s'\ndrain = '1s'\n[link]\n{keys}"))
         };

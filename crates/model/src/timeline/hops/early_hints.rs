@@ -3,7 +3,7 @@
 use super::super::summary::{StatusRuns, TimelineStream};
 use super::super::waterfall::{Initiator, Stream};
 use super::passage::{Passage, interims, passages, timing};
-use super::{Leg, Ruling, Verdict, resources};
+use super::{HopVerdict, Leg, Ruling, resources};
 
 pub(super) fn early_hints(
     front: &Leg,
@@ -13,10 +13,10 @@ pub(super) fn early_hints(
 ) -> Ruling {
     if front.headed < front.asked && back.headed == back.asked {
         let lost = front.lost.as_ref().unwrap_or(&before.stream);
-        return Ruling::new(Verdict::Broken, breakage(front, lost, &behind.stream));
+        return Ruling::new(HopVerdict::Broken, breakage(front, lost, &behind.stream));
     }
     if let Some(evidence) = replacement(front, before, back, behind) {
-        return Ruling::new(Verdict::Broken, evidence);
+        return Ruling::new(HopVerdict::Broken, evidence);
     }
     let mut ruling = interim_responses(front, before, behind);
     if front.headed - front.answered > back.headed - back.answered {
@@ -62,7 +62,7 @@ fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStre
             format!(", {:.1} ms before the response", response - own.ms)
         });
         let evidence = format!("it sends {} itself at {:.1} ms{ahead}", own.status, own.ms);
-        return Ruling::new(Verdict::Added, evidence);
+        return Ruling::new(HopVerdict::Added, evidence);
     };
     let through = passages(went.clone(), &came, behind.stream.headers_ms);
     let own = match went.len() - through.len() {
@@ -77,15 +77,18 @@ fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStre
     match missed {
         _ if through.is_empty() => {
             let instead = instead(front, response);
-            Ruling::new(Verdict::Swallowed, format!("{named} came from behind, none went on{own}; {instead}"))
+            Ruling::new(
+                HopVerdict::Swallowed,
+                format!("{named} came from behind, none went on{own}; {instead}"),
+            )
         }
         _ if through.len() < came.len() => {
             let evidence = format!("{named} came from behind, {} went on{own}", through.len());
-            Ruling::new(Verdict::Partly, evidence)
+            Ruling::new(HopVerdict::Partly, evidence)
         }
         Some(Passage { what, runs: (went, came), .. }) => {
             let evidence = format!("{what} came from behind in {came} runs, and went on in {went}{own}");
-            Ruling::new(Verdict::Partly, evidence)
+            Ruling::new(HopVerdict::Partly, evidence)
         }
         None => {
             let (verdict, evidence) = timing(&through);

@@ -19,7 +19,7 @@ use push::push;
 /// What a server did with something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum HopVerdict {
     /// There was nothing of the kind.
     None,
     /// All of it came through at once.
@@ -38,7 +38,7 @@ pub enum Verdict {
     Broken,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for HopVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::None => "none",
@@ -57,18 +57,18 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ruling {
     /// What was done.
-    pub verdict: Verdict,
+    pub verdict: HopVerdict,
     /// What was seen on either side, in a sentence.
     pub evidence: String,
 }
 
 impl Ruling {
-    fn new(verdict: Verdict, evidence: impl Into<String>) -> Self {
+    fn new(verdict: HopVerdict, evidence: impl Into<String>) -> Self {
         Self { verdict, evidence: evidence.into() }
     }
 
     fn none() -> Self {
-        Self::new(Verdict::None, "")
+        Self::new(HopVerdict::None, "")
     }
 }
 
@@ -180,7 +180,7 @@ pub struct Hop {
 pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
     let hop = |early_hints, push, trailers| Hop { server: front.server.clone(), early_hints, push, trailers };
     let (Some(before), Some(behind)) = (front.main(path), back.main(path)) else {
-        let unasked = Ruling::new(Verdict::None, "the server behind it was not asked");
+        let unasked = Ruling::new(HopVerdict::None, "the server behind it was not asked");
         return hop(unasked, Ruling::none(), Ruling::none());
     };
     hop(
@@ -192,13 +192,14 @@ pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
 
 fn trailers(before: &Stream, behind: &Stream) -> Ruling {
     match (before.trailers_ms, behind.trailers_ms) {
-        (Some(_), Some(_)) => Ruling::new(Verdict::Forwarded, "they came through"),
+        (Some(_), Some(_)) => Ruling::new(HopVerdict::Forwarded, "they came through"),
         // What they stand behind did not come through.
         (None, Some(_)) if before.end_ms.is_none() => Ruling::none(),
-        (None, Some(at)) => {
-            Ruling::new(Verdict::Swallowed, format!("they came from behind at {at:.1} ms, and none went on"))
-        }
-        (Some(_), None) => Ruling::new(Verdict::Added, "it adds some"),
+        (None, Some(at)) => Ruling::new(
+            HopVerdict::Swallowed,
+            format!("they came from behind at {at:.1} ms, and none went on"),
+        ),
+        (Some(_), None) => Ruling::new(HopVerdict::Added, "it adds some"),
         (None, None) => Ruling::none(),
     }
 }

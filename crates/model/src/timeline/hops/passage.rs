@@ -2,7 +2,7 @@
 
 use super::super::summary::TimelineStream;
 use super::super::waterfall::Interim;
-use super::Verdict;
+use super::HopVerdict;
 
 /// An interim response or a promise that comes so much later than it left the server behind, or half the time that it was ahead of the
 /// response, whichever is more, was held back: a proxy that forwards takes a fraction of a millisecond.
@@ -75,12 +75,12 @@ pub(super) fn interims(one: &TimelineStream) -> Vec<Seen> {
 }
 
 /// Whether what went on did so in time. There is something.
-pub(super) fn timing(through: &[Passage]) -> (Verdict, String) {
+pub(super) fn timing(through: &[Passage]) -> (HopVerdict, String) {
     let is_held = through.iter().any(Passage::is_held_back);
     // Of those that were held back the latest, else the latest of all.
-    let told = through.iter().filter(|one| one.is_held_back() == is_held);
-    let Some(worst) = told.max_by(|a, b| a.late_ms().total_cmp(&b.late_ms())) else {
-        return (Verdict::None, String::new());
+    let rendered = through.iter().filter(|one| one.is_held_back() == is_held);
+    let Some(worst) = rendered.max_by(|a, b| a.late_ms().total_cmp(&b.late_ms())) else {
+        return (HopVerdict::None, String::new());
     };
     let rest = worst.lead_ms.map_or_else(
         || "no response followed it there".to_owned(),
@@ -93,5 +93,5 @@ pub(super) fn timing(through: &[Passage]) -> (Verdict, String) {
         times.join(", "),
         worst.late_ms()
     );
-    (if is_held { Verdict::HeldBack } else { Verdict::Forwarded }, evidence)
+    (if is_held { HopVerdict::HeldBack } else { HopVerdict::Forwarded }, evidence)
 }

@@ -2,18 +2,18 @@
 
 use super::super::waterfall::Stream;
 use super::passage::{Seen, passages, timing};
-use super::{Leg, Ruling, Verdict, resources};
+use super::{HopVerdict, Leg, Ruling, resources};
 
 pub(super) fn push(front: &Leg, before: &Stream, back: &Leg, behind: &Stream) -> Ruling {
     let (went, came) = (front.promises(), back.promises());
-    let told = |first: &Seen| {
+    let rendered = |first: &Seen| {
         let lead = before.headers_ms.map_or_else(String::new, |response| {
             format!(", {:.1} ms before the response", response - first.ms)
         });
         format!("{} promised from {:.1} ms on{lead}", resources(went.len()), first.ms)
     };
     match went.first() {
-        Some(first) if came.is_empty() => return Ruling::new(Verdict::Added, told(first)),
+        Some(first) if came.is_empty() => return Ruling::new(HopVerdict::Added, rendered(first)),
         None if came.is_empty() => return unpushed(back),
         _ => {}
     }
@@ -29,17 +29,17 @@ pub(super) fn push(front: &Leg, before: &Stream, back: &Leg, behind: &Stream) ->
     };
     if through.is_empty() {
         let why = if front.refuses_push { ": who asks it takes none" } else { "" };
-        return Ruling::new(Verdict::Swallowed, format!("{from_behind}, none went on{why}{own}"));
+        return Ruling::new(HopVerdict::Swallowed, format!("{from_behind}, none went on{why}{own}"));
     }
     if let Some(lost) = through.iter().find(|one| is_lost(&one.what)) {
         let evidence =
             format!("it promised {}, which came from behind, and never sent all of it{own}", lost.what);
-        return Ruling::new(Verdict::Broken, evidence);
+        return Ruling::new(HopVerdict::Broken, evidence);
     }
     if through.len() < came.len() || through.iter().any(|one| one.runs.0 < one.runs.1) {
         let whole = through.iter().filter(|one| one.runs.0 >= one.runs.1).count();
         return Ruling::new(
-            Verdict::Partly,
+            HopVerdict::Partly,
             format!("{from_behind}, {whole} of them went on in every run{own}"),
         );
     }
@@ -50,9 +50,9 @@ pub(super) fn push(front: &Leg, before: &Stream, back: &Leg, behind: &Stream) ->
 /// Why nothing was pushed from behind.
 fn unpushed(back: &Leg) -> Ruling {
     if !back.protocol.is_multiplexed() {
-        Ruling::new(Verdict::Refused, "it asks in HTTP/1.1, which has no push")
+        Ruling::new(HopVerdict::Refused, "it asks in HTTP/1.1, which has no push")
     } else if back.refuses_push {
-        Ruling::new(Verdict::Refused, "it tells the server behind SETTINGS_ENABLE_PUSH = 0")
+        Ruling::new(HopVerdict::Refused, "it tells the server behind SETTINGS_ENABLE_PUSH = 0")
     } else {
         Ruling::none()
     }

@@ -1,6 +1,6 @@
 //! Mean, median, p95 and p99 of every topology: a panel for each condition, all on one scale.
 
-use super::super::axis::{Frame, Scale};
+use super::super::axis::{PlotArea, Scale};
 use super::super::bars::{room, short};
 use super::super::svg::{Anchor, Svg};
 use super::{Drawn, Named, Panel, millis};
@@ -17,10 +17,10 @@ const ROW: f64 = 4.0 * BAR + 8.0;
 const RIGHT: f64 = 52.0;
 
 /// A figure of a distribution, in milliseconds.
-type Figure = fn(&Latency) -> f64;
+type LatencyFigure = fn(&Latency) -> f64;
 
 /// What is drawn of each topology, and in which class.
-pub(super) const STATISTICS: [(&str, Figure, &str); 4] = [
+pub(super) const STATISTICS: [(&str, LatencyFigure, &str); 4] = [
     ("mean", |latency| millis_f64(latency.mean()), "fill6"),
     ("median", |latency| millis_f64(latency.quantile(0.5)), "fill1"),
     ("p95", |latency| millis_f64(latency.quantile(0.95)), "fill5"),
@@ -32,7 +32,7 @@ pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
     let panels: Vec<Vec<Named<'_>>> =
         (0..drawn.conditions.len()).map(|condition| drawn.topologies(condition)).collect();
     let figures = || {
-        let sound = panels.iter().flatten().filter(|named| is_told(named.summary));
+        let sound = panels.iter().flatten().filter(|named| is_reported(named.summary));
         sound.flat_map(|named| STATISTICS.map(|(_, figure, _)| figure(&named.summary.response)))
     };
     let (smallest, largest) = (figures().fold(f64::INFINITY, f64::min), figures().fold(0.0, f64::max));
@@ -40,22 +40,22 @@ pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
         if largest > 0.0 { Scale::log(smallest.max(1e-3) / 2.0, largest) } else { Scale::log(1.0, 1000.0) };
     let names = panels.iter().flatten().map(|named| short(&named.name));
     let left = 14.0 + room(names);
-    let panel = |(told, cells): (&crate::study::Told, &Vec<Named<'_>>)| Panel {
-        name: told.line(),
-        picture: picture(&told.line(), cells, left, x),
+    let panel = |(condition_label, cells): (&crate::study::ConditionLabel, &Vec<Named<'_>>)| Panel {
+        name: condition_label.line(),
+        picture: picture(&condition_label.line(), cells, left, x),
     };
     drawn.conditions.iter().zip(&panels).map(panel).collect()
 }
 
 /// Whether a cell's figures may be told.
-fn is_told(summary: &CellSummary) -> bool {
+fn is_reported(summary: &CellSummary) -> bool {
     summary.state == CellState::Ok && !summary.response.is_empty()
 }
 
 fn picture(condition: &str, cells: &[Named<'_>], left: f64, x: Scale) -> String {
     let height = cells.len() as f64 * ROW;
     let y = Scale::Linear { from: 0.0, to: 1.0 };
-    let frame = Frame { left, top: 4.0, width: WIDTH - left - RIGHT, height, x, y };
+    let frame = PlotArea { left, top: 4.0, width: WIDTH - left - RIGHT, height, x, y };
     let label = format!("Mean, median, p95 and p99 of each topology at {condition}");
     let mut svg = Svg::new(WIDTH, height + 44.0, &label);
     frame.draw_x(&mut svg, "response time, ms (logarithmic)", 0.0);
@@ -65,11 +65,11 @@ fn picture(condition: &str, cells: &[Named<'_>], left: f64, x: Scale) -> String 
     svg.finish()
 }
 
-fn row(svg: &mut Svg, frame: &Frame, top: f64, named: &Named<'_>) {
+fn row(svg: &mut Svg, frame: &PlotArea, top: f64, named: &Named<'_>) {
     let middle = top + 2.0 * BAR + 4.0;
     svg.text("label", (frame.left - 8.0, middle), Anchor::End, &short(&named.name));
     let summary = named.summary;
-    if !is_told(summary) {
+    if !is_reported(summary) {
         let (class, words) = match &summary.state {
             CellState::Unstable { served_rps, offered_rps, .. } => {
                 ("hatched", format!("unstable: {}/s of {}/s", rate(*served_rps), rate(*offered_rps)))

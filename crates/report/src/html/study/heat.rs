@@ -4,9 +4,9 @@ use super::super::svg::{Anchor, Svg};
 use super::{Drawn, Panel};
 use crate::format;
 use crate::study;
-use crate::study::Told;
-use h2lab_analysis::stats::study::Way;
-use h2lab_analysis::stats::{Conclusion, Verdict};
+use crate::study::ConditionLabel;
+use h2lab_analysis::stats::study::Configuration;
+use h2lab_analysis::stats::{CellVerdict, Conclusion};
 
 const LEFT: f64 = 92.0;
 const TOP: f64 = 26.0;
@@ -17,25 +17,31 @@ const STEPS: [f64; 3] = [1.1, 2.0, 4.0];
 /// A grid for each way in a multiplexed protocol, and for each value of what differs besides delay and loss.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
     let mut panels = Vec::new();
-    for rest in distinct(drawn.conditions.iter().map(|told| &told.rest)) {
-        for way in &drawn.study.ways {
-            let is_of = |k: &usize| drawn.conditions[*k].rest == *rest && verdict(drawn, way, *k).is_some();
+    for rest in distinct(drawn.conditions.iter().map(|condition_label| &condition_label.rest)) {
+        for configuration in &drawn.study.configurations {
+            let is_of =
+                |k: &usize| drawn.conditions[*k].rest == *rest && verdict(drawn, configuration, *k).is_some();
             let conditions: Vec<usize> = (0..drawn.conditions.len()).filter(is_of).collect();
             if conditions.is_empty() {
                 continue;
             }
-            let way_name = study::way(drawn.report, way);
-            let name = if rest.is_empty() { way_name } else { format!("{way_name}, {rest}") };
-            panels.push(Panel { picture: grid(drawn, way, &conditions, &name), name });
+            let configuration_name = study::configuration(drawn.report, configuration);
+            let name =
+                if rest.is_empty() { configuration_name } else { format!("{configuration_name}, {rest}") };
+            panels.push(Panel { picture: grid(drawn, configuration, &conditions, &name), name });
         }
     }
     panels
 }
 
-/// The verdict on a way's cell under a condition. Only protocols that share connections have a price, and only beside HTTP/1.1
-/// between the same parties: the baseline of a verdict may be another target's, or what the cell does without a limit.
-fn verdict<'a>(drawn: &Drawn<'a>, way: &Way, condition: usize) -> Option<&'a Verdict> {
-    let index = (*way.cells.get(condition)?)?;
+/// The verdict on a configuration's cell under a condition. Only protocols that share connections have a price, and only beside
+/// HTTP/1.1 between the same parties: the baseline of a verdict may be another target's, or what the cell does without a limit.
+fn verdict<'a>(
+    drawn: &Drawn<'a>,
+    configuration: &Configuration,
+    condition: usize,
+) -> Option<&'a CellVerdict> {
+    let index = (*configuration.cells.get(condition)?)?;
     let analysis = drawn.report.analysis;
     let verdict = analysis.verdicts.iter().find(|verdict| verdict.cell == index)?;
     let (cell, baseline) = (&analysis.cell(index)?.cell, &analysis.cell(verdict.baseline)?.cell);
@@ -45,9 +51,13 @@ fn verdict<'a>(drawn: &Drawn<'a>, way: &Way, condition: usize) -> Option<&'a Ver
 
 /// The versions of HTTP whose price is drawn.
 pub(super) fn versions(drawn: &Drawn<'_>) -> String {
-    let has_price = |way: &&Way| (0..drawn.conditions.len()).any(|k| verdict(drawn, way, k).is_some());
-    let cell = |way: &Way| drawn.report.analysis.cell(way.cells.iter().flatten().next().copied()?);
-    let priced = drawn.study.ways.iter().filter(has_price).filter_map(cell);
+    let has_price = |configuration: &&Configuration| {
+        (0..drawn.conditions.len()).any(|k| verdict(drawn, configuration, k).is_some())
+    };
+    let cell = |configuration: &Configuration| {
+        drawn.report.analysis.cell(configuration.cells.iter().flatten().next().copied()?)
+    };
+    let priced = drawn.study.configurations.iter().filter(has_price).filter_map(cell);
     study::versions(priced.map(|summary| summary.cell.protocol))
 }
 
@@ -61,10 +71,10 @@ fn distinct<'a>(values: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
     found
 }
 
-fn grid(drawn: &Drawn<'_>, way: &Way, conditions: &[usize], name: &str) -> String {
-    let told = |k: &usize| -> &Told { &drawn.conditions[*k] };
-    let rows = distinct(conditions.iter().map(|k| &told(k).rtt));
-    let columns = distinct(conditions.iter().map(|k| &told(k).loss));
+fn grid(drawn: &Drawn<'_>, configuration: &Configuration, conditions: &[usize], name: &str) -> String {
+    let condition_label = |k: &usize| -> &ConditionLabel { &drawn.conditions[*k] };
+    let rows = distinct(conditions.iter().map(|k| &condition_label(k).rtt));
+    let columns = distinct(conditions.iter().map(|k| &condition_label(k).loss));
     let size = (LEFT + columns.len() as f64 * BOX.0 + 2.0, TOP + rows.len() as f64 * BOX.1 + 2.0);
     let mut svg = Svg::new(size.0.max(360.0), size.1, &format!("The tail of {name} against HTTP/1.1"));
     for (column, loss) in columns.iter().enumerate() {
@@ -76,16 +86,16 @@ fn grid(drawn: &Drawn<'_>, way: &Way, conditions: &[usize], name: &str) -> Strin
         svg.text("label", (LEFT - 8.0, middle + 4.0), Anchor::End, rtt);
     }
     for &k in conditions {
-        let row = rows.iter().position(|rtt| **rtt == told(&k).rtt);
-        let column = columns.iter().position(|loss| **loss == told(&k).loss);
-        if let (Some(row), Some(column), Some(verdict)) = (row, column, verdict(drawn, way, k)) {
+        let row = rows.iter().position(|rtt| **rtt == condition_label(&k).rtt);
+        let column = columns.iter().position(|loss| **loss == condition_label(&k).loss);
+        if let (Some(row), Some(column), Some(verdict)) = (row, column, verdict(drawn, configuration, k)) {
             one(&mut svg, (LEFT + column as f64 * BOX.0, TOP + row as f64 * BOX.1), verdict, name);
         }
     }
     svg.finish()
 }
 
-fn one(svg: &mut Svg, at: (f64, f64), verdict: &Verdict, name: &str) {
+fn one(svg: &mut Svg, at: (f64, f64), verdict: &CellVerdict, name: &str) {
     let (class, words) = look(verdict);
     let note = match &verdict.tail_ratio {
         Some(ratio) => {
@@ -107,7 +117,7 @@ fn one(svg: &mut Svg, at: (f64, f64), verdict: &Verdict, name: &str) {
 }
 
 /// The class and the words of a box.
-fn look(verdict: &Verdict) -> (String, String) {
+fn look(verdict: &CellVerdict) -> (String, String) {
     let Some(ratio) = verdict.tail_ratio.map(|ratio| ratio.ratio) else {
         let (class, words) = match verdict.conclusion {
             Conclusion::Unstable { .. } => ("worst", "unstable"),
@@ -138,10 +148,10 @@ mod tests {
     use h2lab_model::record::CellRecord;
     use h2lab_model::workload::Protocol;
 
-    /// The heat maps' pictures of the fixture's study with other visits.
+    /// The heat maps' pictures of the fixture's study with other repetitions.
     fn drawn(change: impl Fn(&mut Vec<CellRecord>)) -> (String, Vec<Panel>) {
         let mut fixture = Fixture::study();
-        change(&mut fixture.run.visits);
+        change(&mut fixture.run.repetitions);
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let report = fixture.report();
         let study = study::of(&report).unwrap();
@@ -157,41 +167,45 @@ mod tests {
     #[test]
     fn every_condition_has_its_box_whatever_it_differs_in() {
         assert_eq!(boxes(&drawn(|_| ())), 2 * 3);
-        let doubled = drawn(|visits| {
-            let beside = |visit: &CellRecord| {
-                let mut visit = visit.clone();
-                (visit.cell.index, visit.cell.group) = (visit.cell.index + 100, visit.cell.group + 100);
-                let link = visit.cell.link.as_mut().unwrap();
+        let doubled = drawn(|repetitions| {
+            let beside = |repetition: &CellRecord| {
+                let mut repetition = repetition.clone();
+                (repetition.cell.index, repetition.cell.group) =
+                    (repetition.cell.index + 100, repetition.cell.group + 100);
+                let link = repetition.cell.link.as_mut().unwrap();
                 (link.uplink.bandwidth, link.downlink.bandwidth) =
                     ("10mbit".parse().ok(), "10mbit".parse().ok());
-                visit
+                repetition
             };
-            let others: Vec<_> = visits.iter().map(beside).collect();
-            visits.extend(others);
+            let others: Vec<_> = repetitions.iter().map(beside).collect();
+            repetitions.extend(others);
         });
         assert_eq!((boxes(&doubled), doubled.1.len()), (2 * 2 * 3, 2 * 3), "a panel for each bandwidth");
     }
 
     #[test]
     fn only_what_is_held_against_http_1_1_between_the_same_parties_has_a_price() {
-        let without = drawn(|visits| visits.retain(|visit| visit.cell.protocol.is_multiplexed()));
+        let without =
+            drawn(|repetitions| repetitions.retain(|repetition| repetition.cell.protocol.is_multiplexed()));
         assert_eq!((boxes(&without), without.0.as_str()), (0, ""));
-        let limited = drawn(|visits| {
-            let limited: Vec<_> = visits
+        let limited = drawn(|repetitions| {
+            let limited: Vec<_> = repetitions
                 .iter()
-                .map(|visit| {
-                    let mut visit = visit.clone();
-                    visit.cell.index += 100;
-                    visit.cell.max_requests_per_connection = Some(137);
-                    visit
+                .map(|repetition| {
+                    let mut repetition = repetition.clone();
+                    repetition.cell.index += 100;
+                    repetition.cell.max_requests_per_connection = Some(137);
+                    repetition
                 })
                 .collect();
-            visits.extend(limited);
+            repetitions.extend(limited);
         });
         assert_eq!(boxes(&limited), 2 * 3, "a limit is held against the cell without it");
-        let elsewhere = drawn(|visits| {
-            for visit in visits.iter_mut().filter(|visit| visit.cell.protocol.is_multiplexed()) {
-                visit.cell.target = h2lab_model::scenario::Target::Url { url: "http://b/".to_owned() };
+        let elsewhere = drawn(|repetitions| {
+            for repetition in
+                repetitions.iter_mut().filter(|repetition| repetition.cell.protocol.is_multiplexed())
+            {
+                repetition.cell.target = h2lab_model::scenario::Target::Url { url: "http://b/".to_owned() };
             }
         });
         assert_eq!(boxes(&elsewhere), 0);
@@ -200,10 +214,11 @@ mod tests {
     #[test]
     fn the_versions_whose_price_is_drawn_are_named() {
         let spoken = |protocols: &[Protocol]| {
-            drawn(|visits| {
-                let shared = visits.iter_mut().filter(|visit| visit.cell.protocol.is_multiplexed());
-                for visit in shared {
-                    visit.cell.protocol = protocols[visit.cell.index as usize % protocols.len()];
+            drawn(|repetitions| {
+                let shared =
+                    repetitions.iter_mut().filter(|repetition| repetition.cell.protocol.is_multiplexed());
+                for repetition in shared {
+                    repetition.cell.protocol = protocols[repetition.cell.index as usize % protocols.len()];
                 }
             })
             .0

@@ -1,4 +1,4 @@
-//! The study's part of the page: every way to talk beside every other, under every condition.
+//! The study's part of the page: every configuration beside every other, under every condition.
 
 mod bars;
 mod heat;
@@ -9,7 +9,7 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use crate::study;
-use crate::study::Told;
+use crate::study::ConditionLabel;
 use crate::{Report, format};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_analysis::stats::study::Study;
@@ -41,7 +41,7 @@ struct Panel {
 #[derive(Serialize)]
 struct Scatters {
     heading: String,
-    ways: Vec<Panel>,
+    configurations: Vec<Panel>,
     overlays: Vec<Panel>,
 }
 
@@ -49,7 +49,7 @@ struct Scatters {
 struct Table {
     title: String,
     key: String,
-    columns: Vec<Told>,
+    columns: Vec<ConditionLabel>,
     rows: Vec<(String, Vec<String>)>,
 }
 
@@ -58,23 +58,23 @@ struct Drawn<'a> {
     report: &'a Report<'a>,
     study: &'a Study,
     /// What the conditions are called.
-    conditions: Vec<Told>,
+    conditions: Vec<ConditionLabel>,
 }
 
-/// A way's cell under a condition, and what the way is called.
+/// A configuration's cell under a condition, and what the configuration is called.
 struct Named<'a> {
     name: String,
     summary: &'a CellSummary,
 }
 
 impl<'a> Drawn<'a> {
-    /// The cells under a condition, in the order of the ways.
+    /// The cells under a condition, in the order of the configurations.
     fn cells(&self, condition: usize) -> Vec<Named<'a>> {
-        let named = |way: &h2lab_analysis::stats::study::Way| {
-            let summary = self.report.analysis.cell((*way.cells.get(condition)?)?)?;
-            Some(Named { name: study::way(self.report, way), summary })
+        let named = |configuration: &h2lab_analysis::stats::study::Configuration| {
+            let summary = self.report.analysis.cell((*configuration.cells.get(condition)?)?)?;
+            Some(Named { name: study::configuration(self.report, configuration), summary })
         };
-        self.study.ways.iter().filter_map(named).collect()
+        self.study.configurations.iter().filter_map(named).collect()
     }
 
     /// Those of the cells that have the fewest connections of their parties and protocol: the topologies themselves.
@@ -145,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn every_condition_has_bars_of_its_topologies_and_every_way_its_requests_where_most_is_lost() {
+    fn every_condition_has_bars_of_its_topologies_and_every_configuration_its_requests_where_most_is_lost() {
         let fixture = Fixture::study();
         let part = draw(&fixture.report()).unwrap();
         let pictures = |label: &str| part.matches(&format!("aria-label=\"{label}")).count();
         assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{part}");
-        assert_eq!(pictures("Response times of direct, h"), 4 + 3, "four ways and three overlays");
+        assert_eq!(pictures("Response times of direct, h"), 4 + 3, "four configurations and three overlays");
         assert_eq!(pictures("The tail of direct, h2c"), 3);
         assert!(
             !part.contains("direct, h2c × 4: mean"),
@@ -162,12 +162,12 @@ mod tests {
     #[test]
     fn a_study_of_nothing_that_was_answered_renders() {
         let mut fixture = Fixture::study();
-        for sample in fixture.run.visits.iter_mut().flat_map(|visit| &mut visit.samples) {
+        for sample in fixture.run.repetitions.iter_mut().flat_map(|repetition| &mut repetition.samples) {
             sample.outcome = h2lab_model::record::Outcome::Connect;
         }
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_well_formed(&crate::html(&[fixture.report()]));
-        fixture.run.visits.clear();
+        fixture.run.repetitions.clear();
         fixture.findings.clear();
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_eq!(draw(&fixture.report()), None);

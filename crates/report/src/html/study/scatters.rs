@@ -1,7 +1,7 @@
-//! Every way's requests over time under the conditions with the most loss, small and side by side, on linear scales: only
-//! there a ramp is a straight line.
+//! Every configuration's requests over time under the conditions with the most loss, small and side by side, on linear scales:
+//! only there a ramp is a straight line.
 
-use super::super::axis::{Frame, Scale};
+use super::super::axis::{PlotArea, Scale};
 use super::super::raster::{Colour, Density};
 use super::super::svg::{Anchor, Svg};
 use super::{Drawn, Named, Panel, Scatters};
@@ -13,7 +13,7 @@ const WIDTH: f64 = 400.0;
 const PLOT: f64 = 150.0;
 const LEFT: f64 = 46.0;
 const TOP: f64 = 26.0;
-/// So much of the first visit is drawn: a ramp of 200 ms would be a speck in more.
+/// So much of the first repetition is drawn: a ramp of 200 ms would be a speck in more.
 const SECONDS: f64 = 5.0;
 /// Okabe and Ito's blue and vermilion: HTTP/1.1, and protocols that share connections.
 const COLOURS: [Colour; 2] = [[0, 114, 178], [213, 94, 0]];
@@ -46,7 +46,7 @@ fn of_condition(drawn: &Drawn<'_>, condition: usize) -> Scatters {
     };
     Scatters {
         heading: drawn.conditions[condition].line(),
-        ways: cells.iter().map(panel).collect(),
+        configurations: cells.iter().map(panel).collect(),
         overlays: cells
             .iter()
             .filter(|named| named.summary.cell.protocol.is_multiplexed())
@@ -67,7 +67,7 @@ fn scale(cells: &[&CellSummary]) -> Scale {
     Scale::linear(if largest > 0.0 { largest } else { 1000.0 })
 }
 
-/// What stands above a picture: the way, its state, its ramps.
+/// What stands above a picture: the configuration, its state, its ramps.
 fn caption(drawn: &Drawn<'_>, named: &Named<'_>) -> String {
     let state = match &named.summary.state {
         CellState::Ok => String::new(),
@@ -82,10 +82,12 @@ fn caption(drawn: &Drawn<'_>, named: &Named<'_>) -> String {
 }
 
 fn picture(name: &str, cells: &[&CellSummary], y: Scale) -> String {
-    let measured =
-        cells.iter().filter_map(|summary| summary.series.first()).map(|visit| visit.duration.as_secs_f64());
+    let measured = cells
+        .iter()
+        .filter_map(|summary| summary.series.first())
+        .map(|repetition| repetition.duration.as_secs_f64());
     let x = Scale::Linear { from: 0.0, to: measured.fold(0.0, f64::max).clamp(1e-3, SECONDS) };
-    let frame = Frame { left: LEFT, top: TOP, width: WIDTH - LEFT - 8.0, height: PLOT, x, y };
+    let frame = PlotArea { left: LEFT, top: TOP, width: WIDTH - LEFT - 8.0, height: PLOT, x, y };
     let mut svg =
         Svg::new(WIDTH, TOP + PLOT + 40.0, &format!("Response times of {name} over the time of sending"));
     frame.draw_x(&mut svg, "due, s", 0.0);
@@ -101,13 +103,13 @@ fn picture(name: &str, cells: &[&CellSummary], y: Scale) -> String {
     svg.finish()
 }
 
-/// The requests of the first visits; those above the scale stand at its upper edge.
-fn rasterise(frame: &Frame, cells: &[&CellSummary]) -> String {
+/// The requests of the first repetitions; those above the scale stand at its upper edge.
+fn rasterise(frame: &PlotArea, cells: &[&CellSummary]) -> String {
     let mut density = Density::new(frame.width as usize, frame.height as usize, &COLOURS);
     let Scale::Linear { to, .. } = frame.x else { return density.uri() };
     for summary in cells {
         let class = usize::from(summary.cell.protocol.is_multiplexed());
-        let points = summary.series.first().into_iter().flat_map(|visit| &visit.points);
+        let points = summary.series.first().into_iter().flat_map(|repetition| &repetition.points);
         for (due, response) in points.filter(|(due, _)| due.as_secs_f64() < to) {
             density.point(
                 class,

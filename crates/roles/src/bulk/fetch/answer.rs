@@ -7,7 +7,7 @@ use h2lab_model::bulk::TransferDirection;
 use h2lab_transfer::{Changed, Checksum, Journal, Validator, content_range};
 use h2lab_wire::{Fields, ResponseHead};
 
-use super::{Ask, Errand, Fetch, FetchError, Regard, Stage};
+use super::{Ask, Fetch, FetchError, OutcomeClass, RequestPurpose, Stage};
 
 impl Fetch {
     /// The head of an answer has come.
@@ -18,7 +18,7 @@ impl Fetch {
         if self.manner.direction == TransferDirection::Put {
             return self.answered_to_put(ask, head);
         }
-        if ask.errand == Errand::LastWord {
+        if ask.purpose == RequestPurpose::LastWord {
             return self.verify(head);
         }
         match self.accept(ask, head) {
@@ -78,7 +78,7 @@ impl Fetch {
             let version = Version::of(head.fields);
             let has_all = range.as_ref().is_none_or(|range| Some(range.end - range.start) == total);
             if self.journal.is_none() && version.is_none() && !has_all {
-                (self.needs_the_whole, ask.regard) = (true, Regard::Idle);
+                (self.needs_the_whole, ask.outcome_class) = (true, OutcomeClass::Idle);
                 return Ok(());
             }
             self.version = version;
@@ -152,7 +152,7 @@ impl Fetch {
             (Some(was), Some(is)) if *was != is => {
                 Err(Changed::Validator { was: was.to_string(), is: is.to_string() })
             }
-            (Some(was), None) => Err(Changed::Untold { was: was.to_string() }),
+            (Some(was), None) => Err(Changed::Undeclared { was: was.to_string() }),
             _ => Ok(()),
         }
     }
@@ -200,7 +200,7 @@ impl fmt::Display for Version {
         match (&self.etag, &self.modified) {
             (Some(etag), Some(modified)) => write!(f, "{etag} of {modified}"),
             (Some(one), None) | (None, Some(one)) => f.write_str(one),
-            (None, None) => f.write_str("untold"),
+            (None, None) => f.write_str("undeclared"),
         }
     }
 }

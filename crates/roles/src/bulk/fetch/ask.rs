@@ -10,7 +10,7 @@ use crate::bulk::source::Sending;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
+pub enum RequestPurpose {
     /// Bytes of the file, one way or the other.
     Bytes,
     /// What the server has of an upload.
@@ -22,7 +22,7 @@ pub enum Errand {
 
 /// What the end of a request means for its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Regard {
+pub enum OutcomeClass {
     /// What was asked for is here, or there, or it broke.
     #[default]
     Usual,
@@ -61,7 +61,7 @@ pub struct Ask {
     /// Which file, by its place in the run.
     pub fetch: usize,
     /// What for.
-    pub errand: Errand,
+    pub purpose: RequestPurpose,
     /// The first byte that is asked for, or sent.
     pub(super) from: u64,
     /// One past the last, as far as it is known.
@@ -79,7 +79,7 @@ pub struct Ask {
     /// Its answer says no.
     pub(super) no: Option<No>,
     /// What its end means.
-    pub regard: Regard,
+    pub outcome_class: OutcomeClass,
     /// The server has not heard of it, or may hear it twice.
     pub may_repeat: bool,
     /// What it sends.
@@ -88,10 +88,10 @@ pub struct Ask {
 
 impl Ask {
     /// For no byte.
-    pub(super) const fn new(fetch: usize, errand: Errand) -> Self {
+    pub(super) const fn new(fetch: usize, purpose: RequestPurpose) -> Self {
         Self {
             fetch,
-            errand,
+            purpose,
             from: 0,
             until: None,
             has_range: false,
@@ -100,7 +100,7 @@ impl Ask {
             sum: None,
             is_accepted: false,
             no: None,
-            regard: Regard::Usual,
+            outcome_class: OutcomeClass::Usual,
             may_repeat: false,
             sending: None,
         }
@@ -118,10 +118,10 @@ impl Ask {
 
     /// Whether bytes of it are still to move; then only the answer is left to come.
     pub fn awaits_bytes(&self) -> bool {
-        match self.errand {
-            Errand::Bytes => self.until.is_none_or(|until| self.at < until),
-            Errand::Held => true,
-            Errand::LastWord => false,
+        match self.purpose {
+            RequestPurpose::Bytes => self.until.is_none_or(|until| self.at < until),
+            RequestPurpose::Held => true,
+            RequestPurpose::LastWord => false,
         }
     }
 }

@@ -13,7 +13,7 @@ use h2lab_transfer::{Algorithm, Checksum, Extents, Parts, content_range, upload}
 use h2lab_wire::ResponseHead;
 
 use super::answer::text;
-use super::ask::{Ask, Errand, No, Regard};
+use super::ask::{Ask, No, OutcomeClass, RequestPurpose};
 use super::{Fetch, FetchError, MAX_FRUITLESS, Stage};
 use crate::bulk::source::{Sending, Source, SourceError};
 
@@ -37,7 +37,7 @@ pub(super) struct Upload {
     flying: u64,
     /// Bytes of requests that broke, of which nobody knows yet what came of them.
     doubtful: u64,
-    /// Bytes of requests that were told as sent and were not, see [`Fetch::take_back`].
+    /// Bytes of requests that were reported as sent and were not, see [`Fetch::take_back`].
     taken_back: u64,
     /// All went in one request.
     is_whole: bool,
@@ -93,7 +93,7 @@ impl Fetch {
             self.upload.proved = Extents::new();
         }
         self.upload.questions += 1;
-        Ask::new(index, Errand::Held)
+        Ask::new(index, RequestPurpose::Held)
     }
 
     /// Makes `ask` one that sends its bytes.
@@ -120,7 +120,7 @@ impl Fetch {
         let total = self.total.unwrap_or(0);
         let mut fields = vec![("user-agent", super::USER_AGENT.to_owned())];
         let tag = || (upload::TAG_FIELD, self.upload.tag.clone());
-        if ask.errand == Errand::Held {
+        if ask.purpose == RequestPurpose::Held {
             fields.push(tag());
             return ("HEAD", fields);
         }
@@ -132,7 +132,7 @@ impl Fetch {
         if let Some(want) = self.manner.checksum.want() {
             fields.push(("want-repr-digest", want));
         }
-        if ask.errand == Errand::LastWord {
+        if ask.purpose == RequestPurpose::LastWord {
             fields.push(("content-range", content_range::to_field(&(total..total), total)));
             fields.extend(self.found.as_ref().map(|found| ("repr-digest", found.to_field())));
         } else if !self.upload.is_whole {
@@ -147,10 +147,10 @@ impl Fetch {
 
     /// The head of an answer has come.
     pub(super) fn answered_to_put(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
-        if ask.errand == Errand::Held && matches!(head.status, 500 | 502..=504) {
+        if ask.purpose == RequestPurpose::Held && matches!(head.status, 500 | 502..=504) {
             // It may have an upload, and has no time to look for it.
             ask.no = Some(No { status: head.status, location: None, words: Vec::new() });
-        } else if ask.errand == Errand::Held {
+        } else if ask.purpose == RequestPurpose::Held {
             self.deal_what_is_missing(head);
         } else if (200..300).contains(&head.status) {
             ask.is_accepted = true;
@@ -163,13 +163,13 @@ impl Fetch {
         }
     }
 
-    /// Whether the checksum that is told with the answer to `ask` is that of all that was sent: the answer takes the whole, or
-    /// says that it came otherwise. What a server has of this name before, or makes of a part, is another matter.
+    /// Whether the checksum that is reported with the answer to `ask` is that of all that was sent: the answer takes the whole,
+    /// or says that it came otherwise. What a server has of this name before, or makes of a part, is another matter.
     pub(super) fn is_about_the_whole(&self, ask: &Ask) -> bool {
-        let is_end = match ask.errand {
-            Errand::Held => false,
-            Errand::Bytes => self.upload.is_whole,
-            Errand::LastWord => true,
+        let is_end = match ask.purpose {
+            RequestPurpose::Held => false,
+            RequestPurpose::Bytes => self.upload.is_whole,
+            RequestPurpose::LastWord => true,
         };
         is_end && (ask.is_accepted || ask.no.as_ref().is_some_and(|no| no.status == 400))
     }
@@ -177,9 +177,9 @@ impl Fetch {
     /// The server has said what it has, or does not know what that means.
     fn deal_what_is_missing(&mut self, head: &ResponseHead<'_>) {
         let total = self.total.unwrap_or(0);
-        let told = upload::from_fields(head.fields, total).filter(|_| (200..300).contains(&head.status));
-        let is_first = self.upload.is_resumable.replace(told.is_some()).is_none();
-        let mut there = match told {
+        let declared = upload::from_fields(head.fields, total).filter(|_| (200..300).contains(&head.status));
+        let is_first = self.upload.is_resumable.replace(declared.is_some()).is_none();
+        let mut there = match declared {
             Some(there) => there,
             None if is_first => Extents::new(),
             None => return self.fail(FetchError::Contradiction("it no longer says what it has".to_owned())),
@@ -188,7 +188,7 @@ impl Fetch {
             there.insert(range);
         }
         for range in self.upload.under_way.iter() {
-            there.remove(range); // booked when its request ends
+            there.remove(range); // recorded when its request ends
         }
         if is_first {
             self.held_before = there.held();
@@ -240,7 +240,7 @@ impl Fetch {
         self.figures.arrived = arrived;
     }
 
-    /// Bytes that were told as sent since this was last asked, and of which it turned out that they will be sent again.
+    /// Bytes that were reported as sent since this was last asked, and of which it turned out that they will be sent again.
     pub fn take_back(&mut self) -> u64 {
         std::mem::take(&mut self.upload.taken_back)
     }
@@ -256,9 +256,9 @@ impl Fetch {
     pub(super) fn ended_to_put(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
         let gone = ask.moved();
         // Who answers before all of it was taken has not all of it, whatever it says.
-        let is_early = ask.errand == Errand::Bytes && ask.awaits_bytes();
+        let is_early = ask.purpose == RequestPurpose::Bytes && ask.awaits_bytes();
         let is_done = ask.is_accepted && why.is_none() && !is_early;
-        if ask.errand == Errand::Bytes {
+        if ask.purpose == RequestPurpose::Bytes {
             self.upload.under_way.remove(ask.from..ask.until.unwrap_or(ask.from));
             self.upload.flying -= gone;
             if is_done {
@@ -270,7 +270,7 @@ impl Fetch {
                 self.upload.doubtful += gone;
             }
             self.recount();
-        } else if ask.errand == Errand::Held {
+        } else if ask.purpose == RequestPurpose::Held {
             self.upload.questions -= 1;
         }
         if let Stage::Over(_) = self.stage {
@@ -283,7 +283,7 @@ impl Fetch {
         } else if ask.is_accepted && why.is_none() && !self.is_resumable_there() {
             let words = format!("it says that all is there, and had taken {gone} bytes of it");
             self.fail(FetchError::Contradiction(words));
-        } else if ask.errand != Errand::Held || why.is_some() {
+        } else if ask.purpose != RequestPurpose::Held || why.is_some() {
             let early =
                 if is_early { "the server answered before it had all" } else { "the server says nothing" };
             self.try_again(ask, why.unwrap_or(early));
@@ -294,7 +294,7 @@ impl Fetch {
 
     /// A request did what it was for.
     fn go_on(&mut self, ask: &Ask, now: Time) {
-        if ask.errand == Errand::LastWord {
+        if ask.purpose == RequestPurpose::LastWord {
             return self.compare(now);
         }
         let is_last = self.upload.is_whole && self.total == Some(ask.at);
@@ -313,7 +313,7 @@ impl Fetch {
     /// The server is asked again after a pause, unless it was often enough: each pause is twice as long as the one before.
     fn put_off(&mut self, now: Time) -> bool {
         if self.not_before > now {
-            return true; // the requests of several lanes are put off by one reason
+            return true; // the requests of several workers are put off by one reason
         }
         self.upload.put_off += 1;
         self.not_before = now + PAUSE * (1 << (self.upload.put_off - 1).min(MOST_PUT_OFF));
@@ -323,12 +323,12 @@ impl Fetch {
     /// The server said no.
     fn refused(&mut self, ask: &Ask, no: No, now: Time) {
         // Somebody else has it: another process, or the server itself, which still puts away what it had.
-        let is_busy = no.status == 409 && ask.errand == Errand::Bytes && self.is_resumable_there();
-        if (is_busy || ask.errand == Errand::Held) && self.put_off(now) {
+        let is_busy = no.status == 409 && ask.purpose == RequestPurpose::Bytes && self.is_resumable_there();
+        if (is_busy || ask.purpose == RequestPurpose::Held) && self.put_off(now) {
             self.stage = Stage::Unasked;
             return;
         }
-        if no.status == 409 && ask.errand == Errand::LastWord && self.fruitless < MAX_FRUITLESS {
+        if no.status == 409 && ask.purpose == RequestPurpose::LastWord && self.fruitless < MAX_FRUITLESS {
             // It has lost something that it had: a server that was started anew knows what its journal tells.
             self.fruitless += 1;
             self.stage = Stage::Unasked;
@@ -351,11 +351,11 @@ impl Fetch {
 
     /// A request broke: the server is asked what came of it, or may be sent it again.
     fn try_again(&mut self, ask: &Ask, why: &str) {
-        self.fruitless += u32::from(ask.regard != Regard::Unprocessed);
-        let is_known = ask.errand != Errand::Bytes || self.is_resumable_there();
+        self.fruitless += u32::from(ask.outcome_class != OutcomeClass::Unprocessed);
+        let is_known = ask.purpose != RequestPurpose::Bytes || self.is_resumable_there();
         if self.is_fruitless() {
             self.fail(FetchError::Vanished(why.to_owned()));
-        } else if ask.errand == Errand::LastWord {
+        } else if ask.purpose == RequestPurpose::LastWord {
             self.stage = Stage::Comparing { asked: false };
         } else if is_known {
             self.stage = Stage::Unasked;

@@ -10,10 +10,10 @@ use super::*;
 
 const NOW: Time = Time::from_millis(1);
 
-fn manner(lanes: u32, part: Option<u64>) -> Manner {
+fn manner(workers: u32, part: Option<u64>) -> Manner {
     Manner {
         direction: TransferDirection::Get,
-        lanes,
+        workers,
         part,
         checksum: Algorithm::Crc32c,
         resume: true,
@@ -48,10 +48,10 @@ fn serve(fetch: &mut Fetch, mut ask: Ask, content: &[u8], most: usize) {
         Some((from, last)) => (from.parse().unwrap(), (last.parse::<u64>().unwrap() + 1).min(total)),
         None => (0, total),
     };
-    let told = format!("bytes {from}-{}/{total}", until - 1);
+    let declared = format!("bytes {from}-{}/{total}", until - 1);
     let length = total.to_string();
     match range {
-        Some(_) => answer(fetch, &mut ask, 206, &[("etag", "\"a\""), ("content-range", &told)]),
+        Some(_) => answer(fetch, &mut ask, 206, &[("etag", "\"a\""), ("content-range", &declared)]),
         None => answer(fetch, &mut ask, 200, &[("etag", "\"a\""), ("content-length", &length)]),
     }
     let body = &content[from as usize..until as usize];
@@ -65,12 +65,12 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
     let content: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for seed in 0..50 {
         let mut random = Counter::new(seed, "fetch");
-        let lanes = 1 + random.below(4) as u32;
+        let workers = 1 + random.below(4) as u32;
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
-        let mut fetch = fetch(manner(lanes, part));
+        let mut fetch = fetch(manner(workers, part));
         let mut under_way: Vec<Ask> = Vec::new();
         while fetch.outcome().is_none() {
-            while under_way.len() < lanes as usize
+            while under_way.len() < workers as usize
                 && let Some(ask) = fetch.next_ask(0)
             {
                 under_way.push(ask);
@@ -83,8 +83,8 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
         }
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "seed {seed}: {:?}", fetch.outcome());
         assert_eq!(fetch.figures.arrived, content.len() as u64, "seed {seed}: something came twice");
-        let (told, computed) = fetch.checksums();
-        assert!(told.is_some() && told == computed, "seed {seed}");
+        let (declared, computed) = fetch.checksums();
+        assert!(declared.is_some() && declared == computed, "seed {seed}");
     }
 }
 
@@ -108,7 +108,7 @@ fn a_server_without_ranges_sends_the_whole_over_one_stream() {
     assert!(fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[7; 100]);
     fetch.ended(&mut ask, NOW, None);
-    assert_eq!(fetch.next_ask(0).unwrap().errand, Errand::LastWord);
+    assert_eq!(fetch.next_ask(0).unwrap().purpose, RequestPurpose::LastWord);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn without_a_word_of_the_version_it_comes_in_one_answer() {
     let mut fetch = fetch(manner(4, Some(10)));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-9/100")]);
-    assert!(ask.regard == Regard::Idle && fetch.next_ask(0).is_none());
+    assert!(ask.outcome_class == OutcomeClass::Idle && fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[1; 10]);
     fetch.ended(&mut ask, NOW, Some("it was given up"));
     let mut ask = fetch.next_ask(0).unwrap();
@@ -287,7 +287,7 @@ fn without_a_word_of_the_version_it_comes_in_one_answer() {
     assert!(fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[7; 100]);
     fetch.ended(&mut ask, NOW, None);
-    assert_eq!(fetch.next_ask(0).unwrap().errand, Errand::LastWord);
+    assert_eq!(fetch.next_ask(0).unwrap().purpose, RequestPurpose::LastWord);
     assert_eq!(fetch.figures.arrived, 100, "what nobody needed is not counted");
 }
 
@@ -298,7 +298,7 @@ fn a_range_that_is_all_needs_no_version() {
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-4/5")]);
     fetch.store(&mut ask, &[7; 5]);
     fetch.ended(&mut ask, NOW, None);
-    assert_eq!(fetch.next_ask(0).unwrap().errand, Errand::LastWord);
+    assert_eq!(fetch.next_ask(0).unwrap().purpose, RequestPurpose::LastWord);
 }
 
 #[test]
@@ -308,19 +308,19 @@ fn requests_that_the_server_did_not_process_are_not_held_against_it() {
     answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
     for _ in 0..100 {
         let mut ask = fetch.next_ask(0).expect("it is asked again");
-        ask.regard = Regard::Unprocessed;
+        ask.outcome_class = OutcomeClass::Unprocessed;
         fetch.ended(&mut ask, NOW, Some("the server processed no request"));
     }
     for n in 0..2 * MAX_FRUITLESS {
         let mut ask =
-            fetch.next_ask(0).unwrap_or_else(|| panic!("both lanes may break so often, not {n} times"));
+            fetch.next_ask(0).unwrap_or_else(|| panic!("both workers may break so often, not {n} times"));
         fetch.ended(&mut ask, NOW, Some("it broke"));
     }
     assert!(fetch.outcome().is_none());
 }
 
 #[test]
-fn a_byte_of_any_lane_tells_that_the_server_is_well() {
+fn a_byte_of_any_worker_says_that_the_server_is_well() {
     let mut fetch = fetch(manner(2, Some(10)));
     let mut first = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
@@ -350,7 +350,7 @@ fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
         (fetch, head)
     };
     let (mut silent, mut head) = complete();
-    head.regard = Regard::Silent;
+    head.outcome_class = OutcomeClass::Silent;
     silent.ended(&mut head, NOW, Some("it was given up"));
     let (mut broken, mut head) = complete();
     for _ in 0..MAX_FRUITLESS {
@@ -369,26 +369,26 @@ fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
 }
 
 #[test]
-fn the_size_of_parts_is_told_as_it_was_in_force() {
-    for (lanes, part, told) in [
+fn the_size_of_parts_is_reported_as_it_was_in_force() {
+    for (workers, part, declared) in [
         (1, None, None),
         (1, Some(10), None),
         (2, Some(100_000), Some(100_000)),
         (2, Some(1 << 30), Some(500_000)),
         (2, None, Some(500_000)),
     ] {
-        let mut fetch = fetch(manner(lanes, part));
+        let mut fetch = fetch(manner(workers, part));
         let mut ask = fetch.next_ask(0).unwrap();
         let total = ("content-length", "1000000");
         // A first answer that carries nothing yet of what is to be dealt: the first byte.
-        match lanes {
+        match workers {
             1 => answer(&mut fetch, &mut ask, 200, &[total, ("etag", "\"a\"")]),
             _ => {
                 let range = ("content-range", "bytes 0-0/1000001");
                 answer(&mut fetch, &mut ask, 206, &[range, ("etag", "\"a\"")]);
             }
         }
-        assert_eq!(fetch.part_bytes(), told, "{lanes} {part:?}");
+        assert_eq!(fetch.part_bytes(), declared, "{workers} {part:?}");
     }
 }
 
@@ -398,13 +398,13 @@ struct Store {
     bytes: Vec<u8>,
     /// Bytes that arrived.
     arrived: u64,
-    /// The checksum that it was told at the end.
-    told: Option<String>,
+    /// The checksum that it was reported at the end.
+    declared: Option<String>,
 }
 
 impl Store {
     fn new(total: u64) -> Self {
-        Self { held: Extents::new(), bytes: vec![0; total as usize], arrived: 0, told: None }
+        Self { held: Extents::new(), bytes: vec![0; total as usize], arrived: 0, declared: None }
     }
 
     /// Does what `ask` wants, of whose body only the first `most` bytes arrive.
@@ -418,12 +418,13 @@ impl Store {
         let field =
             |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
         if method == "HEAD" {
-            let told = h2lab_transfer::upload::to_fields(&self.held);
-            let told: Vec<(&str, &str)> = told.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            answer(fetch, &mut ask, 204, &told);
+            let declared = h2lab_transfer::upload::to_fields(&self.held);
+            let declared: Vec<(&str, &str)> =
+                declared.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            answer(fetch, &mut ask, 204, &declared);
             return fetch.ended(&mut ask, NOW, None);
         }
-        self.told = field("repr-digest").or(self.told.take());
+        self.declared = field("repr-digest").or(self.declared.take());
         let from = field("content-range").and_then(|range| h2lab_transfer::content_range::parse(&range));
         let mut at = from.map_or(0, |(range, _)| range.start);
         let Some(sending) = ask.sending.clone() else {
@@ -450,7 +451,7 @@ impl Store {
             return fetch.ended(&mut ask, NOW, Some("it broke"));
         }
         if sending.borrow().has_trailer() {
-            self.told = sending.borrow().sum().and_then(Digest::checksum).map(|sum| sum.to_field());
+            self.declared = sending.borrow().sum().and_then(Digest::checksum).map(|sum| sum.to_field());
         }
         answer(fetch, &mut ask, 204, &[]);
         fetch.ended(&mut ask, NOW, None);
@@ -462,14 +463,14 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
     const TOTAL: u64 = 300_000;
     for seed in 0..50 {
         let mut random = Counter::new(seed, "put");
-        let lanes = 1 + random.below(4) as u32;
+        let workers = 1 + random.below(4) as u32;
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
-        let manner = Manner { direction: TransferDirection::Put, ..manner(lanes, part) };
+        let manner = Manner { direction: TransferDirection::Put, ..manner(workers, part) };
         let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(TOTAL), manner);
         let mut store = Store::new(TOTAL);
         let mut under_way: Vec<Ask> = Vec::new();
         while fetch.outcome().is_none() {
-            while under_way.len() < lanes as usize
+            while under_way.len() < workers as usize
                 && let Some(ask) = fetch.next_ask(0)
             {
                 under_way.push(ask);
@@ -490,7 +491,7 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
         let filler: Vec<u8> = (b'a'..=b'z').cycle().take(TOTAL as usize).collect();
         assert!(store.bytes == filler, "seed {seed}");
         let computed = fetch.checksums().1.map(h2lab_transfer::Checksum::to_field);
-        assert!(computed.is_some() && store.told == computed, "seed {seed}");
+        assert!(computed.is_some() && store.declared == computed, "seed {seed}");
     }
 }
 
@@ -564,15 +565,15 @@ fn an_upload_is_not_complete_before_the_server_has_said_so() {
         store.serve(&mut fetch, ask, u64::MAX);
     }
     let mut last = fetch.next_ask(0).unwrap();
-    assert_eq!((store.arrived, last.errand), (20, Errand::LastWord));
+    assert_eq!((store.arrived, last.purpose), (20, RequestPurpose::LastWord));
     fetch.give_up(FetchError::Vanished("it has gone".to_owned()), NOW);
     fetch.ended(&mut last, NOW, Some("it was given up"));
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
 }
 
 /// An upload to a server that takes parts, whose first question was answered with nothing.
-fn put(place: Place, lanes: u32, part: Option<u64>) -> Fetch {
-    let manner = Manner { direction: TransferDirection::Put, ..manner(lanes, part) };
+fn put(place: Place, workers: u32, part: Option<u64>) -> Fetch {
+    let manner = Manner { direction: TransferDirection::Put, ..manner(workers, part) };
     let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), place, manner);
     let mut probe = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut probe, 204, &[("upload-offset", "0")]);
@@ -607,12 +608,12 @@ fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
     let mut fetch = put(Place::Memory(100), 1, None);
     for _ in 0..=MAX_FRUITLESS {
         let mut ask = fetch.next_ask(0).expect("the rest is sent");
-        assert_eq!(ask.errand, Errand::Bytes);
+        assert_eq!(ask.purpose, RequestPurpose::Bytes);
         fetch.sent(&mut ask, NOW, 60);
         answer(&mut fetch, &mut ask, 204, &[]);
         fetch.ended(&mut ask, NOW, None);
         if let Some(mut held) = fetch.next_ask(0) {
-            assert_eq!(held.errand, Errand::Held);
+            assert_eq!(held.purpose, RequestPurpose::Held);
             answer(&mut fetch, &mut held, 204, &[("upload-offset", "0")]);
             fetch.ended(&mut held, NOW, None);
         }
@@ -663,7 +664,11 @@ fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
     let (mut now, mut asked) = (NOW, 0);
     while fetch.outcome().is_none() {
         let mut probe = fetch.next_ask(0).unwrap();
-        assert_eq!(probe.errand, Errand::Held, "it is not taken for one that knows nothing of uploads");
+        assert_eq!(
+            probe.purpose,
+            RequestPurpose::Held,
+            "it is not taken for one that knows nothing of uploads"
+        );
         answer(&mut fetch, &mut probe, 503, &[]);
         fetch.ended(&mut probe, now, None);
         asked += 1;
@@ -703,7 +708,7 @@ fn an_answer_that_is_older_than_what_was_taken_since_takes_nothing_back() {
     let mut first = fetch.next_ask(0).unwrap();
     fetch.ended(&mut asks[1], NOW, Some("it broke"));
     let mut second = fetch.next_ask(0).unwrap();
-    assert_eq!((first.errand, second.errand), (Errand::Held, Errand::Held));
+    assert_eq!((first.purpose, second.purpose), (RequestPurpose::Held, RequestPurpose::Held));
     // The third arrives; the second answer was made before that.
     answer(&mut fetch, &mut first, 204, &[("upload-offset", "0")]);
     fetch.ended(&mut first, NOW, None);
@@ -712,7 +717,7 @@ fn an_answer_that_is_older_than_what_was_taken_since_takes_nothing_back() {
     answer(&mut fetch, &mut second, 204, &[("upload-offset", "0")]);
     fetch.ended(&mut second, NOW, None);
     let mut sent = Vec::new();
-    while let Some(mut ask) = fetch.next_ask(0).filter(|ask| ask.errand == Errand::Bytes) {
+    while let Some(mut ask) = fetch.next_ask(0).filter(|ask| ask.purpose == RequestPurpose::Bytes) {
         sent.push(ask.from);
         send_all(&mut fetch, &mut ask, 204);
     }

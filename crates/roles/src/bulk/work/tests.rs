@@ -21,7 +21,7 @@ fn head(work: &mut Work, number: u32) {
 fn manner(direction: TransferDirection) -> Manner {
     Manner {
         direction,
-        lanes: 1,
+        workers: 1,
         part: None,
         checksum: Algorithm::Crc32c,
         resume: false,
@@ -30,34 +30,34 @@ fn manner(direction: TransferDirection) -> Manner {
     }
 }
 
-/// As many files as `seats`, each asked for on a connection of its own at the beginning, and being sent.
-fn begun(seats: &[usize]) -> Work {
-    let mut work = asked(seats);
-    (0..seats.len() as u32).for_each(|number| head(&mut work, number));
+/// As many files as `slots`, each asked for on a connection of its own at the beginning, and being sent.
+fn begun(slots: &[usize]) -> Work {
+    let mut work = asked(slots);
+    (0..slots.len() as u32).for_each(|number| head(&mut work, number));
     work
 }
 
 /// The same before an answer.
-fn asked(seats: &[usize]) -> Work {
+fn asked(slots: &[usize]) -> Work {
     let wanted =
         |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
-    let mut work = Work::new(seats.iter().map(wanted).collect(), manner(TransferDirection::Get), None);
-    for (n, seat) in (0..).zip(seats) {
+    let mut work = Work::new(slots.iter().map(wanted).collect(), manner(TransferDirection::Get), None);
+    for (n, slot) in (0..).zip(slots) {
         let number = work.next(at(0)).expect("each file asks");
-        work.begun(number, *seat, n, StreamId::of_request(n));
+        work.begun(number, *slot, n, StreamId::of_request(n));
     }
     work
 }
 
-/// What is left to be cancelled, by seat.
+/// What is left to be cancelled, by slot.
 fn doomed(work: &mut Work) -> Vec<usize> {
-    let mut seats = Vec::new();
+    let mut slots = Vec::new();
     while let Some(doomed) = work.next_doomed() {
         assert!(doomed.is_silent);
-        seats.push(doomed.seat);
+        slots.push(doomed.slot);
     }
-    seats.sort_unstable();
-    seats
+    slots.sort_unstable();
+    slots
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_number_that_is_free_again_is_not_doomed() {
     assert!(work.doomed.is_empty());
 }
 
-/// An upload of so many bytes of filler, to a server that knows nothing of uploads, whose body is being sent on seat 0.
+/// An upload of so many bytes of filler, to a server that knows nothing of uploads, whose body is being sent on slot 0.
 fn sending(bytes: u64) -> Work {
     let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Memory(bytes) };
     let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), None);
@@ -237,11 +237,11 @@ fn fetch_over_and_over(listed: usize, n: u64) -> Work {
 #[test]
 fn what_is_fetched_over_and_over_fills_no_memory_and_is_counted_all_the_same() {
     let work = fetch_over_and_over(10, 1000);
-    let (listed, further) = work.complete();
-    assert_eq!((listed.len(), further.files, further.bytes, further.streams), (10, 990, 990, 990));
+    let (listed, overflow) = work.complete();
+    assert_eq!((listed.len(), overflow.files, overflow.bytes, overflow.streams), (10, 990, 990, 990));
     assert_eq!((work.fetches.len(), work.requests.len()), (1, 1), "places are taken again");
     assert_eq!((work.count(), work.amount(), work.at_a_time(7)), ((1000, 1000), (1000, 1000), 1));
-    assert_eq!(further.connections[&7].bytes, 990);
+    assert_eq!(overflow.connections[&7].bytes, 990);
     // Where each is wanted each is there.
     let all = fetch_over_and_over(usize::MAX, 50);
     assert_eq!((all.complete().0.len(), all.complete().1.files, all.fetches.len()), (50, 0, 1));

@@ -158,7 +158,7 @@ fn quic_connections_are_recorded_as_such_and_not_as_tcp() {
         assert!(connection.local_port > 0 && connection.connected_at == connection.ready_at);
     }
     let ports: Vec<u16> = result.connections.iter().map(|connection| connection.local_port).collect();
-    assert_ne!(ports[0], ports[1], "the link's ledger tells flows by them");
+    assert_ne!(ports[0], ports[1], "the link's packet log tells flows by them");
     // HEADERS and DATA each way for each request, SETTINGS each way for each connection.
     assert_eq!(result.frames.len(), 4 * 50 + 2 * 2);
 }
@@ -254,10 +254,10 @@ fn what_a_goaway_leaves_unprocessed_is_sent_again_elsewhere_unless_that_is_off()
         let mut spec = together(Protocol::H2c, &server, 3);
         spec.cell.work.replay = replay;
         let result = result(&spec);
-        let told = |k: usize| (result.samples[k].outcome, result.samples[k].replays);
-        assert_eq!(told(0), (Outcome::Succeeded, 0), "the last stream is answered");
+        let reported = |k: usize| (result.samples[k].outcome, result.samples[k].replays);
+        assert_eq!(reported(0), (Outcome::Succeeded, 0), "the last stream is answered");
         // POST is not idempotent: it may be sent again all the same, since it was not processed.
-        assert_eq!([told(1), told(2)], [(outcome, u8::from(replay)); 2]);
+        assert_eq!([reported(1), reported(2)], [(outcome, u8::from(replay)); 2]);
         assert_eq!(result.connections[0].goaways.last().map(|goaway| goaway.last_stream), Some(1));
         let failed = result.samples.iter().filter(|sample| sample.outcome.is_failure()).count();
         assert_eq!(failed, if replay { 0 } else { 2 });
@@ -415,7 +415,7 @@ fn requests_beyond_the_last_connection_wait_and_say_so() {
 }
 
 #[test]
-fn what_is_not_answered_in_time_is_cancelled_and_booked() {
+fn what_is_not_answered_in_time_is_cancelled_and_recorded() {
     for protocol in BOTH {
         let server = Server::start(protocol, Habit::IsSilent);
         let mut spec = spec(protocol, &server);

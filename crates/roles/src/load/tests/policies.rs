@@ -48,8 +48,8 @@ fn a_quota_on_a_shared_connection_makes_a_stampede_and_a_single_flight_dials_onc
                 DialPolicy::SingleFlight => assert_eq!(useless(&result), 0, "{protocol}"),
                 DialPolicy::Stampede => {
                     assert!(useless(&result) >= 4 * 10, "{protocol}: {} useless dials", useless(&result));
-                    let told = ended_by(&result, "--dial-policy").count();
-                    assert!(told > 0, "{:?}", result.connections);
+                    let reported = ended_by(&result, "--dial-policy").count();
+                    assert!(reported > 0, "{:?}", result.connections);
                 }
             }
         }
@@ -65,7 +65,7 @@ fn without_replay_what_a_quota_cuts_off_is_the_servers_fault() {
     let lost = result.samples.iter().filter(|sample| sample.outcome != Outcome::Succeeded);
     let lost: Vec<_> = lost.map(|sample| (sample.outcome, sample.outcome.fault(), sample.replays)).collect();
     assert!(!lost.is_empty() && lost.len() < 300, "{}", lost.len());
-    assert!(lost.iter().all(|told| *told == (Outcome::Refused, Some(Fault::Sut), 0)), "{lost:?}");
+    assert!(lost.iter().all(|reported| *reported == (Outcome::Refused, Some(Fault::Sut), 0)), "{lost:?}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_server_that_has_the_request_and_stays_silent_is_to_blame_for_the_timeout() 
         let on_a_connection = silent.samples.iter().filter(|s| s.connection != Sample::NO_CONNECTION).count();
         assert_eq!(blamed, on_a_connection, "{protocol}: those that it was sent");
         assert!(blamed > 0 && faults().all(|fault| fault.is_some()));
-        // What is lost on a link cannot be told from what was never said.
+        // What is lost on a link cannot be distinguished from what was never said.
         assert_eq!(count(&unanswered(protocol, patience, true), Outcome::Timeout), 20, "{protocol}");
     }
 }

@@ -1,11 +1,11 @@
-//! The client under test: its command runs, act by act, against a server of ours that behaves as [`Act`] says.
+//! The client under test: its command runs, test case by test case, against a server of ours that behaves as [`TestCase`] says.
 //!
-//! One thread serves and waits for the command to end. The server is our engine; what it is told to do amiss is in the act, and
-//! what follows from all that was seen is [`h2lab_model::probe::client`]'s.
+//! One thread serves and waits for the command to end. The server is our engine; what it is told to do amiss is in the test case,
+//! and what follows from all that was seen is [`h2lab_model::probe::client`]'s.
 
 mod session;
 mod sockets;
-mod theatre;
+mod test_server;
 
 use std::io;
 use std::path::Path;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use h2lab_model::probe::client::grade::Played;
-use h2lab_model::probe::client::{Act, Performance};
+use h2lab_model::probe::client::grade::CaseRuns;
+use h2lab_model::probe::client::{CaseRun, TestCase};
 
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch::Folder;
 use h2lab_net::tls::{ServerTls, TlsError};
-use theatre::Theatre;
+use test_server::ClientTestServer;
 
 /// What is run, and how.
 #[derive(Debug, Clone)]
@@ -31,12 +31,12 @@ pub struct Script {
     pub urls: usize,
     /// Whether the server speaks TLS.
     pub tls: bool,
-    /// How long the command may run on in an act once its server says nothing more.
+    /// How long the command may run on in a test case once its server says nothing more.
     pub patience: Duration,
     /// How long it may run in any.
     pub limit: Duration,
-    /// Which acts are played, [`Act::Plain`] before all others.
-    pub acts: Vec<Act>,
+    /// Which test cases are run, [`TestCase::Plain`] before all others.
+    pub test_cases: Vec<TestCase>,
 }
 
 /// Why nothing could be played.
@@ -53,13 +53,13 @@ pub enum ClientError {
     Interrupted,
 }
 
-/// Plays all acts; `tell` hears which one begins.
-pub fn play(
+/// Runs all test cases; `notify` hears which one begins.
+pub fn run_cases(
     script: &Script,
     clock: Clock,
     stop: &Arc<AtomicBool>,
-    tell: &mut dyn FnMut(Act),
-) -> Result<Vec<Performance>, ClientError> {
+    notify: &mut dyn FnMut(TestCase),
+) -> Result<Vec<CaseRun>, ClientError> {
     let tls = script.tls.then(|| ServerTls::self_signed(&["localhost", "127.0.0.1"], &["h2", "http/1.1"]));
     let tls = tls.transpose()?;
     let folder = Folder::create("h2lab-client")?;
@@ -67,21 +67,21 @@ pub fn play(
     if let Some(tls) = &tls {
         std::fs::write(&ca, tls.certificate_pem())?;
     }
-    let mut played: Vec<Performance> = Vec::new();
-    for act in &script.acts {
-        tell(*act);
-        let expected = Played(&played).expected();
-        let mut theatre = Theatre::open(*act, expected, tls.clone(), clock)?;
-        let command = command(script, theatre.port()?, &ca);
-        let performance = theatre.perform(command, (script.patience, script.limit), stop)?;
+    let mut case_runs: Vec<CaseRun> = Vec::new();
+    for test_case in &script.test_cases {
+        notify(*test_case);
+        let expected = CaseRuns(&case_runs).expected();
+        let mut test_server = ClientTestServer::open(*test_case, expected, tls.clone(), clock)?;
+        let command = command(script, test_server.port()?, &ca);
+        let case_run = test_server.run_case(command, (script.patience, script.limit), stop)?;
         // Several URLs are several requests, each with a path of its own.
         let by_line = script.command.contains("{urls}") && !script.command.contains("{url}");
-        played.push(Performance { by_line, ..performance });
-        if !Played(&played).is_gradable() {
+        case_runs.push(CaseRun { by_line, ..case_run });
+        if !CaseRuns(&case_runs).is_gradable() {
             break; // what fails by itself, or speaks another protocol, says nothing in the others
         }
     }
-    Ok(played)
+    Ok(case_runs)
 }
 
 /// The command with its places filled.
@@ -116,7 +116,7 @@ mod tests {
             tls: true,
             patience: Duration::ZERO,
             limit: Duration::ZERO,
-            acts: Vec::new(),
+            test_cases: Vec::new(),
         };
         let command = command(&script, 7, Path::new("/x/ca.pem"));
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();

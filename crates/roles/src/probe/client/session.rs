@@ -1,12 +1,12 @@
-//! One connection of the client, served as the act has it.
+//! One connection of the client, served as the test case has it.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use h2lab_base::units::Time;
-use h2lab_model::probe::client::act::{CHANGED, INTERIM, WINDOWS};
 use h2lab_model::probe::client::seen::KEPT;
-use h2lab_model::probe::client::{Act, ConnectionSeen, Fate, FrameNote, Place, RequestSeen, Stage};
+use h2lab_model::probe::client::test_case::{CHANGED, INTERIM, WINDOWS};
+use h2lab_model::probe::client::{ConnectionSeen, Fate, FrameNote, Place, RequestSeen, Stage, TestCase};
 use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
@@ -14,7 +14,7 @@ use h2lab_wire::trace::detail::Reader;
 use h2lab_wire::trace::{Dialect, Direction};
 use h2lab_wire::{Connection, Error, ErrorCode, Event, Field, StreamId};
 
-use crate::probe::Tape;
+use crate::probe::Transcript;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::tcp::{Read, Written};
 
@@ -27,9 +27,9 @@ const READS: usize = 64;
 /// What is promised.
 const PROMISED: &str = "/promised";
 
-/// How far an act is.
+/// How far a test case is.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cue {
+pub struct Step {
     /// Requests that have come, over all connections.
     requests: usize,
     /// The first connection that carried one.
@@ -53,20 +53,23 @@ struct Reply {
 
 /// A connection.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "what socket, client and act are ready for is independent")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "what socket, client and test case are ready for is independent"
+)]
 pub struct Session {
     stream: ByteStream,
-    act: Act,
-    /// Which connection of the act it is, from 0.
+    test_case: TestCase,
+    /// Which connection of the test case it is, from 0.
     index: usize,
-    /// What the connections of the act have in common.
-    cue: Rc<Cell<Cue>>,
+    /// What the connections of the test case have in common.
+    step: Rc<Cell<Step>>,
     /// Requests that the command makes.
     expected: usize,
     engine: Option<Connection>,
     first: Vec<u8>,
     reader: Reader,
-    tape: Tape,
+    transcript: Transcript,
     replies: Vec<Reply>,
     /// Frames that our engine would not send, behind what it has to say.
     raw: Vec<u8>,
@@ -91,25 +94,25 @@ pub struct Session {
 }
 
 impl Session {
-    /// The `index`-th connection of an act, accepted at `now`.
+    /// The `index`-th connection of a test case, accepted at `now`.
     pub fn new(
         stream: ByteStream,
-        act: Act,
+        test_case: TestCase,
         index: usize,
-        cue: Rc<Cell<Cue>>,
+        step: Rc<Cell<Step>>,
         expected: usize,
         now: Time,
     ) -> Self {
         Self {
             stream,
-            act,
+            test_case,
             index,
-            cue,
+            step,
             expected,
             engine: None,
             first: Vec::new(),
             reader: Reader::new(Dialect::Http2, index as u32),
-            tape: Tape::new(now),
+            transcript: Transcript::new(now),
             replies: Vec::new(),
             raw: Vec::new(),
             blocked: false,
@@ -150,7 +153,7 @@ impl Session {
 
     /// The evidence, when all is over.
     pub fn finish(mut self) -> ConnectionSeen {
-        self.seen.exhibits = self.tape.exhibits();
+        self.seen.items = self.transcript.items();
         self.seen
     }
 
@@ -168,7 +171,7 @@ impl Session {
                     self.is_gone = true;
                     if let Some(engine) = self.engine.as_mut().filter(|_| !self.is_dark && !self.is_over) {
                         engine.handle_eof(now);
-                        self.heed(now);
+                        self.honour(now);
                     }
                 }
                 Err(_) => (self.is_gone, self.is_over) = (true, true),
@@ -190,7 +193,7 @@ impl Session {
         if let Some(engine) = &mut self.engine {
             engine.handle_input(now, bytes);
         }
-        self.heed(now);
+        self.honour(now);
     }
 
     /// Finds out what is spoken; `false` while there are too few bytes, which are kept.
@@ -201,10 +204,10 @@ impl Session {
         if may_be_h2 && known < PREFACE_START.len() {
             return false;
         }
-        let config = self.act.config();
+        let config = self.test_case.config();
         if may_be_h2 {
             self.seen.protocol = Some("h2");
-            self.tape.reads_frames();
+            self.transcript.reads_frames();
             self.engine = Some(Connection::h2(config, now));
         } else {
             self.seen.protocol = Some("http/1.1");
@@ -215,19 +218,19 @@ impl Session {
 
     /// Notes what crossed.
     fn note(&mut self, now: Time, direction: Direction, bytes: &[u8]) {
-        self.tape.record(now, direction, bytes);
+        self.transcript.record(now, direction, bytes);
         if self.seen.protocol == Some("h2") {
             let frames = &mut self.seen.frames;
-            self.reader.feed(now, direction, bytes, &mut |told| {
+            self.reader.feed(now, direction, bytes, &mut |detailed| {
                 if frames.len() < KEPT {
-                    frames.push(FrameNote::of(&told));
+                    frames.push(FrameNote::of(&detailed));
                 }
             });
         }
     }
 
     /// Takes what the engine tells.
-    fn heed(&mut self, now: Time) {
+    fn honour(&mut self, now: Time) {
         let Some(engine) = &mut self.engine else { return };
         let (mut requests, mut whole) = (Vec::new(), Vec::new());
         while let Some(event) = engine.poll_event(now) {
@@ -256,7 +259,7 @@ impl Session {
         for (stream, line) in requests {
             self.begin(now, stream, line);
         }
-        // Answered before its end, an upload would show how the client takes that, and not what the act is about.
+        // Answered before its end, an upload would show how the client takes that, and not what the test case is about.
         for reply in self.replies.iter_mut().filter(|reply| whole.contains(&reply.stream)) {
             reply.due = reply.due.min(now + reply.stage.delay);
         }
@@ -265,12 +268,12 @@ impl Session {
     /// A request has come.
     fn begin(&mut self, now: Time, stream: StreamId, line: String) {
         let n = self.seen.requests.len();
-        let mut cue = self.cue.get();
-        let first = *cue.first.get_or_insert(self.index);
-        let place = Place { of_all: cue.requests, on_connection: n, on_first: first == self.index };
-        cue.requests += 1;
-        self.cue.set(cue);
-        let stage = self.act.stage(place, self.expected);
+        let mut step = self.step.get();
+        let first = *step.first.get_or_insert(self.index);
+        let place = Place { of_all: step.requests, on_connection: n, on_first: first == self.index };
+        step.requests += 1;
+        self.step.set(step);
+        let stage = self.test_case.stage(place, self.expected);
         let mut request = RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open };
         let Some(engine) = &mut self.engine else { return };
         let is_h2 = matches!(engine, Connection::H2(_));
@@ -305,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Tells that nothing above the last stream taken is processed, in a frame that our engine would not send.
+    /// Reports that nothing above the last stream taken is processed, in a frame that our engine would not send.
     fn say_goaway(&mut self, code: ErrorCode) {
         let payload = [self.accepted.to_be_bytes(), code.0.to_be_bytes()].concat();
         self.raw.extend(frame(kind::GOAWAY, 0, 0, &payload));
@@ -321,7 +324,7 @@ impl Session {
         }
         while !self.is_dark {
             let moved = self.reply(now);
-            self.heed(now);
+            self.honour(now);
             self.transmit(now);
             if !moved || self.blocked || self.is_over {
                 break;

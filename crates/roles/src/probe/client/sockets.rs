@@ -1,7 +1,7 @@
 //! A look at the other end's socket, in its own process.
 //!
-//! Whether `TCP_NODELAY` is set cannot be told from the wire without guessing by times. But the client is our child: the kernel
-//! hands us a duplicate of its descriptor (`pidfd_getfd(2)`), as it would to a debugger.
+//! Whether `TCP_NODELAY` is set cannot be distinguished from the wire without guessing by times. But the client is our child: the
+//! kernel hands us a duplicate of its descriptor (`pidfd_getfd(2)`), as it would to a debugger.
 
 use std::fs;
 use std::net::SocketAddr;

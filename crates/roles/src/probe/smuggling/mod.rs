@@ -1,9 +1,10 @@
 //! h2c smuggling and the translation of HTTP/2 into HTTP/1.1, through a proxy whose backend we are.
 //!
-//! Everything is seen from both sides: our client sends what no client should, and [`Desk`] records what arrives behind the
-//! proxy, byte for byte. What follows from it is [`h2lab_model::probe::smuggling`]'s and [`h2lab_model::probe::downgrade`]'s.
+//! Everything is seen from both sides: our client sends what no client should, and [`BackendListener`] records what arrives
+//! behind the proxy, byte for byte. What follows from it is [`h2lab_model::probe::smuggling`]'s and
+//! [`h2lab_model::probe::downgrade`]'s.
 
-mod desk;
+mod backend_listener;
 pub mod fixture;
 
 use std::time::{Duration, Instant};
@@ -16,20 +17,20 @@ use h2lab_model::probe::downgrade::case::Case;
 use h2lab_model::probe::downgrade::{CASES, CONTROL, Judged, Series};
 use h2lab_model::probe::smuggling::attempt::{Aim, Attempt, Progress};
 use h2lab_model::probe::smuggling::backend::{Backend, attempt};
+use h2lab_model::probe::smuggling::backend_request;
+use h2lab_model::probe::smuggling::backend_request::BackendBytes;
 use h2lab_model::probe::smuggling::checks;
 use h2lab_model::probe::smuggling::checks::{Baseline, Missed, Tried};
-use h2lab_model::probe::smuggling::hop;
-use h2lab_model::probe::smuggling::hop::Hop;
 use h2lab_model::probe::smuggling::judge;
 use h2lab_model::probe::smuggling::judge::{Arrived, Observation};
 use h2lab_model::probe::smuggling::offer::{Manner, OFFERS, Offer};
-use h2lab_model::probe::{Check, Exhibit, Verdict};
+use h2lab_model::probe::{Check, EvidenceItem, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
-use super::{Heard, Host, Line, ProbeError, Prober, Tape};
+use super::{Host, ProbeError, Prober, RawConnection, ReadOutcome, Transcript};
 use crate::client::ConnectError;
-pub use desk::Desk;
+pub use backend_listener::BackendListener;
 use h2lab_net::tls::TlsError;
 
 /// How long the backend's record may lag behind what the client has seen.
@@ -91,12 +92,12 @@ pub struct Found {
 /// `protocol` is what the proxy is dialled for: `h1` or `h1s`.
 pub fn upgrades(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     protocol: Protocol,
     paths: &Paths,
 ) -> Result<Found, SmugglingError> {
-    let software = reach(prober, desk, protocol, &paths.allowed)?;
-    let baseline = baseline(prober, desk, protocol, &paths.forbidden)?;
+    let software = reach(prober, backend_listener, protocol, &paths.allowed)?;
+    let baseline = baseline(prober, backend_listener, protocol, &paths.forbidden)?;
     let (mut tried, mut missed) = (Vec::new(), Vec::<Missed>::new());
     for manner in Manner::ALL {
         for (n, offer) in OFFERS.iter().enumerate() {
@@ -104,7 +105,9 @@ pub fn upgrades(
             // Whoever is gone, or may not be asked any more, is not asked for the rest.
             let sent = match missed.last() {
                 Some(missed) => Err(missed.why.clone()),
-                None => decided(try_offer(prober, desk, protocol, paths, (&name, manner, offer)))?,
+                None => {
+                    decided(try_offer(prober, backend_listener, protocol, paths, (&name, manner, offer)))?
+                }
             };
             match sent {
                 Ok(seen) => tried.push(seen),
@@ -129,7 +132,11 @@ fn decided<T>(seen: Result<T, ProbeError>) -> Result<Result<T, String>, ProbeErr
 /// Sends what an [`Attempt`] says and gives it what comes, until it is over, the proxy ends it, or patience does.
 ///
 /// What crossed is told when it is known how it must be read: frames come in one piece with the 101.
-fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Result<Vec<Exhibit>, ProbeError> {
+fn converse(
+    prober: &mut Prober,
+    line: &mut RawConnection,
+    attempt: &mut Attempt,
+) -> Result<Vec<EvidenceItem>, ProbeError> {
     let (began, until) = (prober.now(), prober.soon());
     let (mut crossed, mut kept) = (Vec::new(), 0);
     // Whoever goes on talking is not listened to for longer.
@@ -141,7 +148,7 @@ fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Resu
             line.send(prober, &bytes, until)?;
         }
         match line.listen(prober, until)? {
-            Heard::Bytes => {
+            ReadOutcome::Bytes => {
                 let bytes = std::mem::take(&mut line.incoming);
                 attempt.receive(prober.now(), &bytes);
                 if kept < KEPT {
@@ -149,71 +156,73 @@ fn converse(prober: &mut Prober, line: &mut Line, attempt: &mut Attempt) -> Resu
                     crossed.push((prober.now(), Direction::Down, bytes));
                 }
             }
-            Heard::Eof | Heard::Broken => attempt.end(prober.now()),
-            Heard::Silence => break,
+            ReadOutcome::Eof | ReadOutcome::Broken => attempt.end(prober.now()),
+            ReadOutcome::Silence => break,
         }
     }
-    let mut tape = Tape::new(began);
+    let mut transcript = Transcript::new(began);
     if matches!(attempt.progress(), Progress::Switched(_)) {
-        tape.reads_frames();
+        transcript.reads_frames();
     }
     for (at, direction, bytes) in crossed {
-        tape.record(at, direction, &bytes);
+        transcript.record(at, direction, &bytes);
     }
-    Ok(tape.exhibits())
+    Ok(transcript.items())
 }
 
 /// What the backend has of the attempt called `name`.
-fn arrived<T>(desk: &Desk, name: &str, look: impl Fn(&Backend) -> T) -> Option<T> {
-    desk.wait(Instant::now() + SETTLE, |backends| {
-        backends.iter().find(|backend| is_of(backend.hop(), name)).map(&look)
+fn arrived<T>(backend_listener: &BackendListener, name: &str, look: impl Fn(&Backend) -> T) -> Option<T> {
+    backend_listener.wait(Instant::now() + SETTLE, |backends| {
+        backends.iter().find(|backend| is_of(backend.backend_request(), name)).map(&look)
     })
 }
 
 /// Whether the bytes of a connection begin with the attempt called `name`.
-fn is_of(hop: &Hop, name: &str) -> bool {
-    attempt(hop.bytes()).is_some_and(|found| found == name)
+fn is_of(backend_request: &BackendBytes, name: &str) -> bool {
+    attempt(backend_request.bytes()).is_some_and(|found| found == name)
 }
 
 /// Makes sure that a plain request for `path` comes through to our backend, which a proxy may take for dead until its health checks
 /// have found it. Returns what software the proxy says it is.
 fn reach(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     protocol: Protocol,
     path: &str,
 ) -> Result<Option<String>, SmugglingError> {
     let deadline = Instant::now() + HEALTH;
     let progress = loop {
         let asked = plain(prober, protocol, path, "reach")?;
-        if arrived(desk, "reach", |_| ()).is_some() {
+        if arrived(backend_listener, "reach", |_| ()).is_some() {
             return Ok(asked.server().map(str::to_owned));
         }
         let progress = asked.progress().clone();
-        let is_trouble =
-            matches!(progress, Progress::Answered { status, .. } if hop::is_gateway_trouble(status));
+        let is_trouble = matches!(progress, Progress::Answered { status, .. } if backend_request::is_gateway_trouble(status));
         if !is_trouble || Instant::now() >= deadline {
             break progress;
         }
-        pause(prober, desk)?;
+        pause(prober, backend_listener)?;
     };
     let answer = match progress {
         Progress::Answered { status, .. } => format!("the proxy answered {status}"),
         _ => "the proxy gave no answer".to_owned(),
     };
-    let (backend, hint) = (desk.address(), came_instead(desk).unwrap_or_default().to_owned());
+    let (backend, hint) =
+        (backend_listener.address(), came_instead(backend_listener).unwrap_or_default().to_owned());
     Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
 }
 
 /// Waits before a proxy is asked again; nothing that could come would end it earlier.
-fn pause(prober: &Prober, desk: &Desk) -> Result<(), ProbeError> {
-    desk.wait(Instant::now() + AGAIN, |_| None::<()>);
+fn pause(prober: &Prober, backend_listener: &BackendListener) -> Result<(), ProbeError> {
+    backend_listener.wait(Instant::now() + AGAIN, |_| None::<()>);
     prober.check_stop()
 }
 
 /// What a proxy says to our backend that is not HTTP/1.1 in clear.
-fn came_instead(desk: &Desk) -> Option<&'static str> {
-    desk.wait(Instant::now(), |backends| backends.iter().find_map(|backend| foreign(backend.hop().bytes())))
+fn came_instead(backend_listener: &BackendListener) -> Option<&'static str> {
+    backend_listener.wait(Instant::now(), |backends| {
+        backends.iter().find_map(|backend| foreign(backend.backend_request().bytes()))
+    })
 }
 
 /// What bytes are that begin another protocol than HTTP/1.1.
@@ -228,12 +237,12 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
 /// What the proxy does with a plain request for the forbidden path.
 fn baseline(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     protocol: Protocol,
     path: &str,
 ) -> Result<Baseline, ProbeError> {
     let asked = plain(prober, protocol, path, "baseline")?;
-    if arrived(desk, "baseline", |_| ()).is_some() {
+    if arrived(backend_listener, "baseline", |_| ()).is_some() {
         return Ok(Baseline::Reached);
     }
     Ok(Baseline::of(asked.progress()))
@@ -242,7 +251,7 @@ fn baseline(
 /// Asks for `path` as any client would.
 fn plain(prober: &mut Prober, protocol: Protocol, path: &str, name: &str) -> Result<Attempt, ProbeError> {
     prober.take_request()?;
-    let mut line = Line::dial(prober, protocol)?;
+    let mut line = RawConnection::dial(prober, protocol)?;
     let authority = prober.host.authority.clone();
     let aim = Aim { authority: &authority, allowed: path, forbidden: path };
     let mut attempt = Attempt::new(name, None, &aim);
@@ -253,47 +262,55 @@ fn plain(prober: &mut Prober, protocol: Protocol, path: &str, name: &str) -> Res
 /// One variant against one kind of backend.
 fn try_offer(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     protocol: Protocol,
     paths: &Paths,
     (name, manner, offer): (&str, Manner, &Offer),
 ) -> Result<Tried, ProbeError> {
     prober.take_request()?;
     let began = prober.now();
-    let mut line = Line::dial(prober, protocol)?;
+    let mut line = RawConnection::dial(prober, protocol)?;
     let authority = prober.host.authority.clone();
     let aim = Aim { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
     let mut attempt = Attempt::new(name, Some(offer), &aim);
-    let exhibits = converse(prober, &mut line, &mut attempt)?;
+    let items = converse(prober, &mut line, &mut attempt)?;
     let progress = attempt.progress();
-    let seen = arrived(desk, name, |backend| {
-        let hop = backend.hop();
-        let head = hop.requests().first().map(|request| hop.bytes()[request.head.clone()].to_vec());
+    let seen = arrived(backend_listener, name, |backend| {
+        let backend_request = backend.backend_request();
+        let head = backend_request
+            .requests()
+            .first()
+            .map(|request| backend_request.bytes()[request.head.clone()].to_vec());
         (head, backend.switched().cloned(), backend.arrived_at())
     });
     let (head, switched, arrived_at) = seen.unwrap_or_default();
     let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
     let observation = judge::observe(offer, manner, progress, &arrived);
     let arrived_ms = arrived_at.map(|at| millis_f64(at.since(began)));
-    Ok(Tried { observation, exhibits, arrived_ms })
+    Ok(Tried { observation, items, arrived_ms })
 }
 
 /// Sends every malformed request of HTTP/2 to `host`, which leads to the same backend, in `protocol`: `h2c` or `h2`. `path` is one
 /// that the proxy forwards.
 pub fn downgrades(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     (host, protocol): (Host, Protocol),
     path: &str,
 ) -> Result<Found, ProbeError> {
     let before = std::mem::replace(&mut prober.host, host);
-    let found = send_cases(prober, desk, protocol, path);
+    let found = send_cases(prober, backend_listener, protocol, path);
     prober.host = before;
     found
 }
 
-fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) -> Result<Found, ProbeError> {
-    let software = match first_control(prober, desk, protocol, path)? {
+fn send_cases(
+    prober: &mut Prober,
+    backend_listener: &BackendListener,
+    protocol: Protocol,
+    path: &str,
+) -> Result<Found, ProbeError> {
+    let software = match first_control(prober, backend_listener, protocol, path)? {
         Ok(software) => software,
         Err(checks) => return Ok(Found { checks, ..Found::default() }),
     };
@@ -301,9 +318,9 @@ fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) 
     for (n, case) in CASES.iter().enumerate() {
         let name = format!("down-{}", case.id);
         let rest = &CASES[n + 1..];
-        match decided(send_case(prober, desk, protocol, case, path, &name))? {
+        match decided(send_case(prober, backend_listener, protocol, case, path, &name))? {
             Ok(sent) => {
-                let check = downgrade::checks::check(case, &sent.judged, &sent.answer, sent.exhibits);
+                let check = downgrade::checks::check(case, &sent.judged, &sent.answer, sent.items);
                 series.push(check, sent.judged.handling);
             }
             Err(why) => {
@@ -313,7 +330,7 @@ fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) 
         }
         if series.wants_control(rest.is_empty()) {
             let name = format!("control-{n}");
-            let lost = match decided(send_case(prober, desk, protocol, &CONTROL, path, &name))? {
+            let lost = match decided(send_case(prober, backend_listener, protocol, &CONTROL, path, &name))? {
                 Ok(sent) if sent.is_through() => None,
                 Ok(sent) => Some(sent.answer),
                 Err(why) => Some(why),
@@ -333,13 +350,13 @@ fn send_cases(prober: &mut Prober, desk: &Desk, protocol: Protocol, path: &str) 
 /// says it is.
 fn first_control(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     protocol: Protocol,
     path: &str,
 ) -> Result<Result<Option<String>, Vec<Check>>, ProbeError> {
     let deadline = Instant::now() + HEALTH;
     loop {
-        let control = match send_case(prober, desk, protocol, &CONTROL, path, "control") {
+        let control = match send_case(prober, backend_listener, protocol, &CONTROL, path, "control") {
             Ok(sent) => sent,
             Err(
                 error @ ProbeError::Connect(
@@ -360,7 +377,7 @@ fn first_control(
             return Ok(Ok(control.server));
         }
         if control.is_trouble && Instant::now() < deadline {
-            pause(prober, desk)?;
+            pause(prober, backend_listener)?;
             continue;
         }
         if control.speaks {
@@ -380,7 +397,7 @@ fn first_control(
 struct Sent {
     judged: Judged,
     answer: String,
-    exhibits: Vec<Exhibit>,
+    items: Vec<EvidenceItem>,
     speaks: bool,
     /// The proxy takes the backend for dead, or has no room.
     is_trouble: bool,
@@ -397,7 +414,7 @@ impl Sent {
 
 fn send_case(
     prober: &mut Prober,
-    desk: &Desk,
+    backend_listener: &BackendListener,
     protocol: Protocol,
     case: &Case,
     path: &str,
@@ -405,8 +422,8 @@ fn send_case(
 ) -> Result<Sent, ProbeError> {
     prober.take_request()?;
     let scheme = if protocol.is_tls() { "https" } else { "http" };
-    let mut line = Line::dial(prober, protocol)?;
-    line.tape.reads_frames();
+    let mut line = RawConnection::dial(prober, protocol)?;
+    line.transcript.reads_frames();
     let authority = prober.host.authority.clone();
     let mut ask = Ask::new(case, &case::Aim { scheme, authority: &authority, path }, name);
     let until = prober.soon();
@@ -417,20 +434,22 @@ fn send_case(
             line.send(prober, &bytes, until)?;
         }
         match line.listen(prober, until)? {
-            Heard::Bytes => {
+            ReadOutcome::Bytes => {
                 let bytes = std::mem::take(&mut line.incoming);
                 ask.receive(prober.now(), &bytes);
             }
-            Heard::Eof | Heard::Broken => ask.end(),
-            Heard::Silence => break,
+            ReadOutcome::Eof | ReadOutcome::Broken => ask.end(),
+            ReadOutcome::Silence => break,
         }
     }
-    let judged = arrived(desk, name, |backend| downgrade::judge(case, ask.answer(), Some(backend.hop())))
-        .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
+    let judged = arrived(backend_listener, name, |backend| {
+        downgrade::judge(case, ask.answer(), Some(backend.backend_request()))
+    })
+    .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
     let (answer, speaks) = (ask.answer().words(), ask.answer().speaks);
-    let is_trouble = ask.answer().status.is_some_and(hop::is_gateway_trouble);
+    let is_trouble = ask.answer().status.is_some_and(backend_request::is_gateway_trouble);
     let server = ask.answer().server.clone();
-    Ok(Sent { judged, answer, exhibits: line.tape.exhibits(), speaks, is_trouble, server })
+    Ok(Sent { judged, answer, items: line.transcript.items(), speaks, is_trouble, server })
 }
 
 #[cfg(test)]

@@ -42,18 +42,18 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
 /// Notes what SETTINGS announce.
 fn announced(answer: &Answer, found: &mut Found) {
     let limits = &mut found.limits;
-    let told = |id: u16, unit: &str| {
+    let rendered = |id: u16, unit: &str| {
         answer.setting(id).map(|value| Bound::exact(u64::from(value), unit, "as SETTINGS say or leave it"))
     };
     // Who announces no limit has none; our engine says so with the highest number.
     let limited = |bound: &Bound| bound.value.is_some_and(|value| value < u64::from(u32::MAX));
-    limits.concurrent_streams_advertised = told(3, "streams").filter(limited);
-    limits.header_list_advertised = told(6, "bytes").filter(limited);
-    limits.stream_window = told(4, "bytes");
+    limits.concurrent_streams_advertised = rendered(3, "streams").filter(limited);
+    limits.header_list_advertised = rendered(6, "bytes").filter(limited);
+    limits.stream_window = rendered(4, "bytes");
 }
 
 fn settings(answer: &Answer) -> Check {
-    let told: Vec<String> = answer
+    let rendered: Vec<String> = answer
         .settings
         .iter()
         .map(|(id, value)| match setting_name(*id) {
@@ -67,12 +67,12 @@ fn settings(answer: &Answer) -> Check {
             Verdict::Fail,
             format!(
                 "at most {streams} streams at a time, where RFC 9113 §6.5.2 recommends 100; {}",
-                told.join(", ")
+                rendered.join(", ")
             ),
         ),
-        None => (Verdict::Pass, told.join(", ")),
+        None => (Verdict::Pass, rendered.join(", ")),
     };
-    let settings = answer.exhibits.iter().filter(|exhibit| exhibit.seen.starts_with("SETTINGS")).cloned();
+    let settings = answer.items.iter().filter(|item| item.seen.starts_with("SETTINGS")).cloned();
     Check::new(id::PROT108, verdict, summary).with("the SETTINGS of both sides", settings.collect())
 }
 
@@ -97,9 +97,9 @@ fn interim(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result
     };
     let answer = ask(prober, protocol, &question.with("expect", "100-continue"))?;
     let (verdict, summary) = expectation(&answer);
-    let exhibits = answer.exhibits.clone();
+    let items = answer.items.clone();
     found.expected.push((protocol, answer));
-    Ok(Check::new(id::PROT110, verdict, summary).with("a POST that expects 100-continue", exhibits))
+    Ok(Check::new(id::PROT110, verdict, summary).with("a POST that expects 100-continue", items))
 }
 
 fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
@@ -113,7 +113,7 @@ fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
     } else {
         (Verdict::Pass, format!("it promises {}", answer.pushes.join(", ")))
     };
-    Ok(Check::new(id::PROT111, verdict, summary).with("a GET with ENABLE_PUSH=1", answer.exhibits))
+    Ok(Check::new(id::PROT111, verdict, summary).with("a GET with ENABLE_PUSH=1", answer.items))
 }
 
 fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check, ProbeError> {
@@ -123,7 +123,7 @@ fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result
     let question = Question { authority: Some(NOBODY.to_owned()), ..Question::get(&path) };
     let answer = ask(prober, protocol, &question)?;
     let (verdict, summary) = stranger(&answer, ordinary);
-    Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that nobody has", answer.exhibits))
+    Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that nobody has", answer.items))
 }
 
 /// What an answer to a name that nobody has says, where the host's own name is answered with the status `ordinary`.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_told_as_the_server_has_them() {
+    fn extensions_are_reported_as_the_server_has_them() {
         let look = |settings: &'static [(u16, u32)]| {
             verdicts(
                 h2(move |peer, request| {

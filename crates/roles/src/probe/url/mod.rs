@@ -87,17 +87,17 @@ pub struct Wishes {
     pub pid: Option<u32>,
 }
 
-/// Probes the server of `url`, as `prober` meets it. `tell` hears what is being done. That it cannot be reached at all, or
+/// Probes the server of `url`, as `prober` meets it. `notify` hears what is being done. That it cannot be reached at all, or
 /// something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
 pub fn run(
     prober: &mut Prober,
     url: &Url,
     wishes: &Wishes,
-    tell: &mut dyn FnMut(&str),
+    notify: &mut dyn FnMut(&str),
 ) -> Result<ProbeReport, ProbeError> {
     reach(prober)?;
     let mut found = Found::default();
-    match look(prober, url, wishes, &mut found, tell) {
+    match look(prober, url, wishes, &mut found, notify) {
         Ok(()) => {}
         Err(ProbeError::Interrupted) if !found.checks.is_empty() => {
             found.warnings.push("interrupted: only what was checked by then is told".to_owned());
@@ -115,21 +115,21 @@ fn look(
     url: &Url,
     wishes: &Wishes,
     found: &mut Found,
-    tell: &mut dyn FnMut(&str),
+    notify: &mut dyn FnMut(&str),
 ) -> Result<(), ProbeError> {
-    tell("what it speaks");
+    notify("what it speaks");
     speaks::look(prober, url, found)?;
     if !wishes.ports.is_empty() {
-        tell("what its other ports speak");
+        notify("what its other ports speak");
         ports::look(prober, &wishes.ports, found)?;
     }
     extensions::look(prober, found)?;
-    tell("whether HTTP/1.1 and HTTP/2 answer alike");
+    notify("whether HTTP/1.1 and HTTP/2 answer alike");
     readiness::look(prober, found)?;
     // Attacks come last: they may leave a server behind of which nothing else can be learnt.
-    limits::look(prober, wishes.idle, found, tell)?;
+    limits::look(prober, wishes.idle, found, notify)?;
     if let (true, Some(protocol)) = (wishes.resistance, found.h2) {
-        resistance::look(prober, protocol, wishes, found, tell)?;
+        resistance::look(prober, protocol, wishes, found, notify)?;
     }
     Ok(())
 }

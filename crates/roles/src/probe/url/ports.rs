@@ -1,6 +1,6 @@
 //! What other ports of the host speak: those that the command line names.
 
-use h2lab_model::probe::{Check, Exhibit, Verdict, id};
+use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 
 use super::{Found, decided, speaks};
@@ -48,10 +48,10 @@ impl Port {
         format!("{}: {outcome}", self.number)
     }
 
-    fn exhibits(self) -> Vec<Exhibit> {
+    fn items(self) -> Vec<EvidenceItem> {
         let found = self.tcp.into_iter().flatten().chain([self.udp]);
         let evidence = found.flat_map(|found| found.checks).flat_map(|check| check.evidence);
-        evidence.flat_map(|evidence| evidence.exhibits).collect()
+        evidence.flat_map(|evidence| evidence.items).collect()
     }
 }
 
@@ -118,7 +118,7 @@ fn check(ports: Vec<Port>) -> Check {
     let check = Check::new(id::PROT113, verdict, summary.join("; "));
     ports.into_iter().fold(check, |check, port| {
         let what = format!("attempts on port {}", port.number);
-        check.with(what, port.exhibits())
+        check.with(what, port.items())
     })
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let found = asked(home(), &[both, one]);
         assert_eq!(found.verdict, Verdict::Pass, "{}", found.summary);
         assert_eq!(found.summary, format!("{}: h1, h2c; {}: h1", both.port(), one.port()));
-        assert!(found.evidence.iter().all(|port| !port.exhibits.is_empty()));
+        assert!(found.evidence.iter().all(|port| !port.items.is_empty()));
         let gone = silent();
         let found = asked(home(), &[one, gone]);
         assert_eq!(found.verdict, Verdict::Unsupported);
@@ -175,8 +175,11 @@ mod tests {
         );
         let mut found = Found::default();
         let error = look(&mut prober, &[one.port(), one.port(), one.port()], &mut found).err();
-        let told: Vec<&str> = found.checks.iter().map(|check| check.summary.as_str()).collect();
-        assert!(told.len() == 1 && told[0].starts_with(&format!("{}: h1", one.port())), "{told:?} {error:?}");
+        let rendered: Vec<&str> = found.checks.iter().map(|check| check.summary.as_str()).collect();
+        assert!(
+            rendered.len() == 1 && rendered[0].starts_with(&format!("{}: h1", one.port())),
+            "{rendered:?} {error:?}"
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@ use h2lab_wire::h2::raw::field_block;
 use super::speaks::{next_head, read_head, shown, status_of, upgrade_request};
 use super::{Found, decided};
 use crate::probe::ask::{Question, ask};
-use crate::probe::line::{Heard, Line, Put};
-use crate::probe::talk::{Opening, Stream, Talk};
+use crate::probe::raw_connection::{Put, RawConnection, ReadOutcome};
+use crate::probe::raw_h2_client::{Opening, RawH2Client, Stream};
 use crate::probe::{ProbeError, Prober};
 
 /// Fields that make a response of HTTP/2 malformed (RFC 9113 §8.2.2).
@@ -97,10 +97,7 @@ fn same(method: &str, pair: &Pair) -> Check {
         Comparison::Undecided(why) => Check::new(id::MIGR101, Verdict::Undecided, why),
         Comparison::Differ(several) => Check::new(id::MIGR101, Verdict::Fail, several.join("; ")),
     };
-    check
-        .of(method)
-        .with("over HTTP/1.1", pair.h1.exhibits.clone())
-        .with("over HTTP/2", pair.h2.exhibits.clone())
+    check.of(method).with("over HTTP/1.1", pair.h1.items.clone()).with("over HTTP/2", pair.h2.items.clone())
 }
 
 fn streaming(pair: &Pair) -> Check {
@@ -114,11 +111,14 @@ fn streaming(pair: &Pair) -> Check {
         let summary = "the response comes at once: there is nothing to compare";
         return Check::new(id::MIGR103, Verdict::Unsupported, summary);
     }
-    let told = |spread: Duration| format!("{} ms", spread.as_millis());
-    let summary =
-        format!("from the first piece to the last {} over HTTP/1.1 and {} over HTTP/2", told(h1), told(h2));
+    let rendered = |spread: Duration| format!("{} ms", spread.as_millis());
+    let summary = format!(
+        "from the first piece to the last {} over HTTP/1.1 and {} over HTTP/2",
+        rendered(h1),
+        rendered(h2)
+    );
     let verdict = if h2 >= h1 / 4 { Verdict::Pass } else { Verdict::Fail };
-    Check::new(id::MIGR103, verdict, summary).with("over HTTP/2", pair.h2.exhibits.clone())
+    Check::new(id::MIGR103, verdict, summary).with("over HTTP/2", pair.h2.items.clone())
 }
 
 fn trailers(pair: &Pair) -> Check {
@@ -133,13 +133,13 @@ fn trailers(pair: &Pair) -> Check {
             (Verdict::Pass, format!("{} over both", shown(&names.join(", "))))
         }
     };
-    Check::new(id::MIGR104, verdict, summary).with("over HTTP/2, with TE: trailers", pair.h2.exhibits.clone())
+    Check::new(id::MIGR104, verdict, summary).with("over HTTP/2, with TE: trailers", pair.h2.items.clone())
 }
 
 /// Our engine refuses such a response, therefore it is asked for frame by frame.
 fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check, ProbeError> {
-    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
-    let answer = talk.get(prober)?;
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+    let answer = raw_h2_client.get(prober)?;
     let listed = |fields: &[(String, String)]| -> Vec<String> {
         let is_forbidden = |name: &str| FORBIDDEN.contains(&name.to_ascii_lowercase().as_str());
         fields
@@ -149,14 +149,14 @@ fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<C
             .collect()
     };
     let Some(status) = answer.status else {
-        let how = talk.ended().unwrap_or_else(|| "no response came in time".to_owned());
+        let how = raw_h2_client.ended().unwrap_or_else(|| "no response came in time".to_owned());
         let check = Check::new(id::MIGR102, Verdict::Undecided, format!("no answer over HTTP/2: {how}"));
-        return Ok(check.with("one GET", talk.exhibits()));
+        return Ok(check.with("one GET", raw_h2_client.items()));
     };
     let over_h2 = listed(&answer.fields);
     if !over_h2.is_empty() {
         let summary = format!("a response of HTTP/2 has {}", over_h2.join(", "));
-        return Ok(Check::new(id::MIGR102, Verdict::Fail, summary).with("one GET", talk.exhibits()));
+        return Ok(Check::new(id::MIGR102, Verdict::Fail, summary).with("one GET", raw_h2_client.items()));
     }
     let over_h1 = found.h1_answer.as_ref().map(|answer| listed(&answer.fields)).unwrap_or_default();
     let set: Vec<&String> = over_h1
@@ -171,13 +171,13 @@ fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<C
             "none over HTTP/2, in the response {status}; over HTTP/1.1 there are {set:?}, which the server takes out"
         ),
     };
-    Ok(Check::new(id::MIGR102, Verdict::Pass, summary).with("one GET", talk.exhibits()))
+    Ok(Check::new(id::MIGR102, Verdict::Pass, summary).with("one GET", raw_h2_client.items()))
 }
 
 /// A WebSocket over HTTP/1.1, and if there is one, over HTTP/2.
 fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -> Result<Check, ProbeError> {
     prober.take_request()?;
-    let mut line = Line::dial(prober, h1)?;
+    let mut line = RawConnection::dial(prober, h1)?;
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: {WEBSOCKET_KEY}\r\n\r\n",
@@ -186,15 +186,14 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
     let until = prober.soon();
     line.send(prober, request.as_bytes(), until)?;
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
-    let exhibits = line.tape.exhibits();
+    let items = line.transcript.items();
     if head.is_empty() && line.over().is_none() {
         let check = Check::new(id::MIGR105, Verdict::Undecided, "no answer in time to a WebSocket handshake");
-        return Ok(check.with("a WebSocket handshake over HTTP/1.1", exhibits));
+        return Ok(check.with("a WebSocket handshake over HTTP/1.1", items));
     }
     let status = shown(head.lines().next().unwrap_or("no answer"));
     let check = |verdict, summary: String| {
-        Check::new(id::MIGR105, verdict, summary)
-            .with("a WebSocket handshake over HTTP/1.1", exhibits.clone())
+        Check::new(id::MIGR105, verdict, summary).with("a WebSocket handshake over HTTP/1.1", items.clone())
     };
     if !status.starts_with("HTTP/1.1 101") {
         return Ok(check(Verdict::Unsupported, format!("this path takes no WebSocket: {status}")));
@@ -205,27 +204,27 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
             "this path takes over connections, and there is no HTTP/2 yet".to_owned(),
         ));
     };
-    let mut talk = Talk::open(prober, h2, &Opening::default())?;
-    if talk.settings.get(&8) != Some(&1) {
+    let mut raw_h2_client = RawH2Client::open(prober, h2, &Opening::default())?;
+    if raw_h2_client.settings.get(&8) != Some(&1) {
         let summary =
             "a WebSocket over HTTP/1.1, and no RFC 8441 over HTTP/2: clients must stay on HTTP/1.1 for it";
         return Ok(check(Verdict::Fail, summary.to_owned()));
     }
     prober.take_request()?;
-    let stream = talk.next_stream();
+    let stream = raw_h2_client.next_stream();
     let path = prober.host.path.clone();
-    let mut block = talk.block(prober, "CONNECT", &path, &[]);
+    let mut block = raw_h2_client.block(prober, "CONNECT", &path, &[]);
     let further: [(&[u8], &[u8]); 2] = [(b":protocol", b"websocket"), (b"sec-websocket-version", b"13")];
     block.extend(field_block(further));
-    let head = talk.head(stream, &block, false);
-    talk.send(prober, &head)?;
+    let head = raw_h2_client.head(stream, &block, false);
+    raw_h2_client.send(prober, &head)?;
     let until = prober.soon();
-    talk.until(prober, until, |talk| {
-        talk.streams.get(&stream).is_some_and(|stream| stream.status.is_some() || stream.is_over())
+    raw_h2_client.until(prober, until, |raw_h2_client| {
+        raw_h2_client.streams.get(&stream).is_some_and(|stream| stream.status.is_some() || stream.is_over())
     })?;
-    let Stream { status, reset, .. } = talk.streams.get(&stream).cloned().unwrap_or_default();
-    let is_silent = status.is_none() && reset.is_none() && talk.ended().is_none();
-    let told = check(
+    let Stream { status, reset, .. } = raw_h2_client.streams.get(&stream).cloned().unwrap_or_default();
+    let is_silent = status.is_none() && reset.is_none() && raw_h2_client.ended().is_none();
+    let rendered = check(
         match status {
             Some(200..=299) => Verdict::Pass,
             _ if is_silent => Verdict::Undecided,
@@ -236,7 +235,7 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
             status.map_or("no answer".to_owned(), |s| s.to_string())
         ),
     );
-    Ok(told.with("an extended CONNECT", talk.exhibits()))
+    Ok(rendered.with("an extended CONNECT", raw_h2_client.items()))
 }
 
 fn expect(found: &Found) -> Check {
@@ -246,7 +245,7 @@ fn expect(found: &Found) -> Check {
     let (Some((_, h1)), Some((_, h2))) = (h1, h2) else {
         return Check::new(id::MIGR106, Verdict::Undecided, "it was not asked over both versions");
     };
-    let told = |answer: &Answer| {
+    let rendered = |answer: &Answer| {
         let interim = answer.interim.iter().map(|(status, ..)| status.to_string());
         interim.chain([answer.outcome()]).collect::<Vec<_>>().join(", ")
     };
@@ -259,9 +258,9 @@ fn expect(found: &Found) -> Check {
         _ if same => Verdict::Pass,
         _ => Verdict::Fail,
     };
-    Check::new(id::MIGR106, verdict, format!("HTTP/1.1: {}; HTTP/2: {}", told(h1), told(h2)))
-        .with("a POST that expects 100-continue over HTTP/1.1", h1.exhibits.clone())
-        .with("the same over HTTP/2", h2.exhibits.clone())
+    Check::new(id::MIGR106, verdict, format!("HTTP/1.1: {}; HTTP/2: {}", rendered(h1), rendered(h2)))
+        .with("a POST that expects 100-continue over HTTP/1.1", h1.items.clone())
+        .with("the same over HTTP/2", h2.items.clone())
 }
 
 fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Check, ProbeError> {
@@ -269,7 +268,7 @@ fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Che
         return Ok(Check::new(id::MIGR107, Verdict::Unsupported, "it does not upgrade to h2c"));
     }
     prober.take_request()?;
-    let mut line = Line::dial(prober, h1)?;
+    let mut line = RawConnection::dial(prober, h1)?;
     let request = upgrade_request(prober, "POST", &format!("Content-Length: {GIBIBYTE}\r\n"));
     let until = prober.now() + REFUSAL;
     line.send(prober, request.as_bytes(), until)?;
@@ -283,11 +282,11 @@ fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Che
     }
     let status = head.as_deref().and_then(status_of);
     let (verdict, summary) = upgraded_body(status, sent, line.over().is_some());
-    Ok(Check::new(id::MIGR107, verdict, summary).with("a POST that upgrades", line.tape.exhibits()))
+    Ok(Check::new(id::MIGR107, verdict, summary).with("a POST that upgrades", line.transcript.items()))
 }
 
 /// Sends a part of the body, as the budget allows; how much.
-fn upload(prober: &mut Prober, line: &mut Line) -> Result<u64, ProbeError> {
+fn upload(prober: &mut Prober, line: &mut RawConnection) -> Result<u64, ProbeError> {
     const PIECE: usize = 16 << 10;
     let most = UPLOAD.min(prober.budget().bytes_left() / 3);
     let mut sent = 0;
@@ -298,7 +297,7 @@ fn upload(prober: &mut Prober, line: &mut Line) -> Result<u64, ProbeError> {
         }
         sent += PIECE as u64;
         let now = prober.now();
-        if line.listen(prober, now)? != Heard::Silence {
+        if line.listen(prober, now)? != ReadOutcome::Silence {
             break;
         }
     }
@@ -339,7 +338,7 @@ fn large(answer: &Answer) -> Check {
     } else {
         (Verdict::Undecided, format!("of the response {} were seen, and no end", format_bytes(bytes)))
     };
-    Check::new(id::MIGR108, verdict, summary).with("one request of HTTP/1.1", answer.exhibits.clone())
+    Check::new(id::MIGR108, verdict, summary).with("one request of HTTP/1.1", answer.items.clone())
 }
 
 #[cfg(test)]

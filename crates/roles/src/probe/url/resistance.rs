@@ -12,8 +12,8 @@ use h2lab_wire::h2::raw::{field_block, frame};
 
 use super::{Found, Wishes, decided};
 use crate::probe::ask::{Question, ask};
-use crate::probe::line::Put;
-use crate::probe::talk::{Opening, Talk, settings};
+use crate::probe::raw_connection::Put;
+use crate::probe::raw_h2_client::{Opening, RawH2Client, settings};
 use crate::probe::{ProbeError, Prober};
 use h2lab_net::resources::family_memory;
 
@@ -44,7 +44,7 @@ const GROWTH: u64 = 64 << 20;
 struct Attack {
     meta: &'static CheckMeta,
     /// How often at most, with what the server's settings have to do with it; `None` if they allow more than is tried.
-    most: fn(&Talk) -> Option<u32>,
+    most: fn(&RawH2Client) -> Option<u32>,
     /// Whether each round is a request.
     are_requests: bool,
     /// Any reset of a stream is a bound, and not what the attack is after.
@@ -57,15 +57,15 @@ struct Attack {
     batch: u32,
     opening: fn() -> Opening,
     /// What goes before the rounds.
-    before: fn(&mut Talk, &Prober) -> Vec<u8>,
+    before: fn(&mut RawH2Client, &Prober) -> Vec<u8>,
     /// The frames of a round.
-    round: fn(&mut Talk, &Prober) -> Vec<u8>,
+    round: fn(&mut RawH2Client, &Prober) -> Vec<u8>,
 }
 
 const fn of(
     meta: &'static CheckMeta,
-    most: fn(&Talk) -> Option<u32>,
-    round: fn(&mut Talk, &Prober) -> Vec<u8>,
+    most: fn(&RawH2Client) -> Option<u32>,
+    round: fn(&mut RawH2Client, &Prober) -> Vec<u8>,
 ) -> Attack {
     Attack {
         meta,
@@ -82,15 +82,15 @@ const fn of(
 }
 
 /// So many CONTINUATION that their fields have twice what the server announces to take.
-fn twice_the_header_list(talk: &Talk) -> Option<u32> {
-    let announced = talk.settings.get(&6).copied().unwrap_or(LONG_BLOCK);
+fn twice_the_header_list(raw_h2_client: &RawH2Client) -> Option<u32> {
+    let announced = raw_h2_client.settings.get(&6).copied().unwrap_or(LONG_BLOCK);
     let bytes = announced.checked_mul(2).filter(|bytes| *bytes <= LONGEST_BLOCK)?;
     Some(bytes.div_ceil(JUNK.1).max(4_000))
 }
 
 /// So many streams that some are beyond what the server announces.
-fn beyond_the_limit(talk: &Talk) -> Option<u32> {
-    match talk.settings.get(&3) {
+fn beyond_the_limit(raw_h2_client: &RawH2Client) -> Option<u32> {
+    match raw_h2_client.settings.get(&3) {
         None => Some(BEYOND.1),
         Some(announced) if *announced > MOST_STREAMS => None,
         Some(announced) => Some(announced + BEYOND.0),
@@ -141,49 +141,50 @@ fn closed_window() -> Opening {
     Opening { settings: vec![(2, 0), (4, 0)], credit: 0 }
 }
 
-fn get(talk: &mut Talk, prober: &Prober, end_stream: bool, method: &str) -> (u32, Vec<u8>) {
-    let stream = talk.next_stream();
-    let block = talk.block(prober, method, &prober.host.path, &[]);
-    (stream, talk.head(stream, &block, end_stream))
+fn get(raw_h2_client: &mut RawH2Client, prober: &Prober, end_stream: bool, method: &str) -> (u32, Vec<u8>) {
+    let stream = raw_h2_client.next_stream();
+    let block = raw_h2_client.block(prober, method, &prober.host.path, &[]);
+    (stream, raw_h2_client.head(stream, &block, end_stream))
 }
 
-fn plain_get(talk: &mut Talk, prober: &Prober) -> Vec<u8> {
-    get(talk, prober, true, "GET").1
+fn plain_get(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    get(raw_h2_client, prober, true, "GET").1
 }
 
-fn rapid_reset(talk: &mut Talk, prober: &Prober) -> Vec<u8> {
-    let (stream, mut bytes) = get(talk, prober, true, "GET");
+fn rapid_reset(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let (stream, mut bytes) = get(raw_h2_client, prober, true, "GET");
     bytes.extend(frame(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes()));
     bytes
 }
 
-fn made_you_reset(talk: &mut Talk, prober: &Prober) -> Vec<u8> {
-    let (stream, mut bytes) = get(talk, prober, true, "GET");
+fn made_you_reset(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let (stream, mut bytes) = get(raw_h2_client, prober, true, "GET");
     bytes.extend(frame(kind::WINDOW_UPDATE, 0, stream, &[0; 4]));
     bytes
 }
 
-fn unfinished_head(talk: &mut Talk, prober: &Prober) -> Vec<u8> {
-    let stream = talk.next_stream();
-    let block = talk.block(prober, "GET", &prober.host.path, &[]);
+fn unfinished_head(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let stream = raw_h2_client.next_stream();
+    let block = raw_h2_client.block(prober, "GET", &prober.host.path, &[]);
     frame(kind::HEADERS, flag::END_STREAM, stream, &block)
 }
 
-fn continuation(_: &mut Talk, _: &Prober) -> Vec<u8> {
+fn continuation(_: &mut RawH2Client, _: &Prober) -> Vec<u8> {
     let field: (&[u8], &[u8]) = (b"x-junk", &[b'X'; JUNK.0]);
     frame(kind::CONTINUATION, 0, 1, &field_block([field]))
 }
 
 /// A value of 4,000 bytes that enters the dynamic table, and 12,000 references to it (RFC 7541 §6.1, §6.2.1).
-fn hpack_bomb(talk: &mut Talk, prober: &Prober) -> Vec<u8> {
-    let stream = talk.next_stream();
+fn hpack_bomb(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let stream = raw_h2_client.next_stream();
     let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4_000]].concat();
-    let block = [talk.block(prober, "GET", &prober.host.path, &[]), entry, vec![0xbe; 12_000]].concat();
-    talk.head(stream, &block, true)
+    let block =
+        [raw_h2_client.block(prober, "GET", &prober.host.path, &[]), entry, vec![0xbe; 12_000]].concat();
+    raw_h2_client.head(stream, &block, true)
 }
 
-fn open_post(talk: &mut Talk, prober: &Prober) -> Vec<u8> {
-    get(talk, prober, false, "POST").1
+fn open_post(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    get(raw_h2_client, prober, false, "POST").1
 }
 
 /// Whether another client is answered.
@@ -262,7 +263,7 @@ pub fn look(
     protocol: Protocol,
     wishes: &Wishes,
     found: &mut Found,
-    tell: &mut dyn FnMut(&str),
+    notify: &mut dyn FnMut(&str),
 ) -> Result<(), ProbeError> {
     let mut watch = Watch::new(wishes.pid);
     // Who answers nobody before the attacks is not judged by them.
@@ -282,7 +283,7 @@ pub fn look(
             found.add(Check::new(meta, Verdict::Undecided, why.clone()));
             continue;
         }
-        tell(&format!("resistance: {}", meta.name));
+        notify(&format!("resistance: {}", meta.name));
         let before = watch.now();
         let mut under = Under { prober: &mut *prober, protocol, ordinary, after: None, watch: &watch };
         let check = match attack {
@@ -321,53 +322,53 @@ impl Under<'_> {
     fn made(&mut self, attack: &Attack) -> Result<Check, ProbeError> {
         let prober = &mut *self.prober;
         let ordinary = self.ordinary;
-        let sign = |talk: &Talk| first_sign(talk, attack, ordinary);
-        let mut talk = Talk::open(prober, self.protocol, &(attack.opening)())?;
-        let Some(most) = (attack.most)(&talk) else {
+        let sign = |raw_h2_client: &RawH2Client| first_sign(raw_h2_client, attack, ordinary);
+        let mut raw_h2_client = RawH2Client::open(prober, self.protocol, &(attack.opening)())?;
+        let Some(most) = (attack.most)(&raw_h2_client) else {
             let summary = "the server announces to take more than is tried here";
-            return Ok(
-                Check::new(attack.meta, Verdict::Undecided, summary).with("its SETTINGS", talk.exhibits())
-            );
+            return Ok(Check::new(attack.meta, Verdict::Undecided, summary)
+                .with("its SETTINGS", raw_h2_client.items()));
         };
-        let before = (attack.before)(&mut talk, prober);
+        let before = (attack.before)(&mut raw_h2_client, prober);
         if !before.is_empty() {
             prober.take_request()?;
-            talk.send(prober, &before)?;
+            raw_h2_client.send(prober, &before)?;
         }
         let mut sent = 0;
         let mut put = Put::All;
         if attack.deaf {
             // What is bounded by a count shows while we still listen.
-            let bytes: Vec<u8> = (0..attack.batch).flat_map(|_| (attack.round)(&mut talk, prober)).collect();
-            (put, sent) = (talk.send(prober, &bytes)?, attack.batch);
+            let bytes: Vec<u8> =
+                (0..attack.batch).flat_map(|_| (attack.round)(&mut raw_h2_client, prober)).collect();
+            (put, sent) = (raw_h2_client.send(prober, &bytes)?, attack.batch);
             let until = prober.now() + SETTLE;
-            talk.until(prober, until, |talk| sign(talk).is_some())?;
+            raw_h2_client.until(prober, until, |raw_h2_client| sign(raw_h2_client).is_some())?;
         }
-        talk.line.deaf = attack.deaf;
-        while sent < most && put == Put::All && sign(&talk).is_none() {
+        raw_h2_client.line.deaf = attack.deaf;
+        while sent < most && put == Put::All && sign(&raw_h2_client).is_none() {
             let mut bytes = Vec::new();
             for _ in 0..attack.batch.min(most - sent) {
                 if attack.are_requests {
                     prober.take_request()?;
                 }
-                bytes.extend((attack.round)(&mut talk, prober));
+                bytes.extend((attack.round)(&mut raw_h2_client, prober));
                 sent += 1;
             }
-            put = talk.send(prober, &bytes)?;
+            put = raw_h2_client.send(prober, &bytes)?;
             if !attack.deaf {
-                talk.pump(prober, Time::ZERO)?;
+                raw_h2_client.pump(prober, Time::ZERO)?;
             }
         }
-        talk.line.deaf = false;
+        raw_h2_client.line.deaf = false;
         if put != Put::Full {
             let until = prober.now() + SETTLE;
-            talk.until(prober, until, |talk| sign(talk).is_some())?;
+            raw_h2_client.until(prober, until, |raw_h2_client| sign(raw_h2_client).is_some())?;
         }
         self.after = self.watch.now();
-        let exhibits = talk.ending(8);
+        let items = raw_h2_client.ending(8);
         let what = format!("{sent} rounds of {most} at most");
         let check = |verdict, summary| Check::new(attack.meta, verdict, summary);
-        let check = match (sign(&talk), put) {
+        let check = match (sign(&raw_h2_client), put) {
             (Some(sign), _) => check(Verdict::Pass, format!("after {sent} rounds: {sign}")),
             (None, Put::Full) => {
                 check(Verdict::Pass, format!("after {sent} rounds it stops reading (back-pressure)"))
@@ -375,7 +376,7 @@ impl Under<'_> {
             (None, Put::Closed) => {
                 check(Verdict::Pass, format!("after {sent} rounds it closes the connection"))
             }
-            (None, Put::All) if attack.holds && talk.streams.values().any(|stream| stream.ended) => {
+            (None, Put::All) if attack.holds && raw_h2_client.streams.values().any(|stream| stream.ended) => {
                 let summary = "responses end with a window of 0, so that nothing holds their streams open; give a path with a body";
                 check(Verdict::Undecided, summary.to_owned())
             }
@@ -389,32 +390,35 @@ impl Under<'_> {
                 check(Verdict::Fail, format!("no sign of a bound within {sent} rounds; {others}"))
             }
         };
-        Ok(check.with(what, exhibits))
+        Ok(check.with(what, items))
     }
 
     /// A response that nobody takes.
     fn zero_window(&mut self, idle: Duration) -> Result<Check, ProbeError> {
         let prober = &mut *self.prober;
-        let mut talk = Talk::open(prober, self.protocol, &closed_window())?;
+        let mut raw_h2_client = RawH2Client::open(prober, self.protocol, &closed_window())?;
         let path = prober.host.path.clone();
-        let stream = talk.request(prober, "GET", &path, &[], true)?;
+        let stream = raw_h2_client.request(prober, "GET", &path, &[], true)?;
         let began = prober.now();
         let until = (began + idle).min(prober.budget().ends_at());
-        talk.until(prober, until, |talk| talk.ended().is_some() || talk.is_over(stream))?;
+        raw_h2_client.until(prober, until, |raw_h2_client| {
+            raw_h2_client.ended().is_some() || raw_h2_client.is_over(stream)
+        })?;
         self.after = self.watch.now();
         let waited = Duration::from_millis(prober.now().since(began).as_millis() as u64);
         let after = format_duration(waited);
-        let it = talk.streams.get(&stream).cloned().unwrap_or_default();
+        let it = raw_h2_client.streams.get(&stream).cloned().unwrap_or_default();
         let (verdict, summary) = if it.ended {
             (Verdict::Undecided, "the response has no body to wait for".to_owned())
         } else if let Some(code) = it.reset {
             (Verdict::Pass, format!("after {after} it resets the stream ({code})"))
-        } else if let Some(how) = talk.ended() {
+        } else if let Some(how) = raw_h2_client.ended() {
             (Verdict::Pass, format!("after {after}: {how}"))
         } else {
             held_for(waited)
         };
-        Ok(Check::new(id::RESI109, verdict, summary).with("one GET with a window of 0", talk.ending(6)))
+        Ok(Check::new(id::RESI109, verdict, summary)
+            .with("one GET with a window of 0", raw_h2_client.ending(6)))
     }
 }
 
@@ -429,8 +433,8 @@ fn held_for(waited: Duration) -> (Verdict, String) {
 }
 
 /// The first sign that the server bounds what it takes.
-fn first_sign(talk: &Talk, attack: &Attack, ordinary: Option<u16>) -> Option<String> {
-    talk.ended().or_else(|| sign(talk.reactions(), attack.any_reset, ordinary))
+fn first_sign(raw_h2_client: &RawH2Client, attack: &Attack, ordinary: Option<u16>) -> Option<String> {
+    raw_h2_client.ended().or_else(|| sign(raw_h2_client.reactions(), attack.any_reset, ordinary))
 }
 
 #[cfg(test)]

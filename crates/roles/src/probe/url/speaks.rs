@@ -2,7 +2,7 @@
 
 use h2lab_base::units::{Time, format_bytes, millis_f64};
 use h2lab_model::probe::server::{Answer, Ended};
-use h2lab_model::probe::{Check, Exhibit, Verdict, id};
+use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::printable;
@@ -11,8 +11,8 @@ use super::{Found, decided};
 use crate::client::ConnectError;
 use crate::client::url::Url;
 use crate::probe::ask::{Question, ask};
-use crate::probe::line::{Heard, Line, Put};
-use crate::probe::talk::{Opening, Talk};
+use crate::probe::raw_connection::{Put, RawConnection, ReadOutcome};
+use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober, distrusts};
 use h2lab_net::tcp::Endpoint;
 
@@ -95,7 +95,7 @@ pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) 
         (0, _) => Verdict::Fail,
     };
     let check = Check::new(id::PROT101, verdict, format!("{protocol}: {}", answer.outcome()))
-        .with("one request of HTTP/1.1", answer.exhibits.clone());
+        .with("one request of HTTP/1.1", answer.items.clone());
     if answer.status > 0 {
         found.h1 = Some(protocol);
         found.h1_answer = Some(answer);
@@ -112,7 +112,7 @@ struct Rest {
 }
 
 /// Reads on for as long as something comes, and not more than is read of any response.
-fn rest(prober: &mut Prober, line: &mut Line) -> Result<Rest, ProbeError> {
+fn rest(prober: &mut Prober, line: &mut RawConnection) -> Result<Rest, ProbeError> {
     let mut bytes = 0;
     loop {
         bytes += line.incoming.len() as u64;
@@ -122,7 +122,7 @@ fn rest(prober: &mut Prober, line: &mut Line) -> Result<Rest, ProbeError> {
             return Ok(Rest { bytes, is_over: line.over().is_some(), is_cut });
         }
         let until = prober.soon();
-        if line.listen(prober, until)? == Heard::Silence && line.incoming.is_empty() {
+        if line.listen(prober, until)? == ReadOutcome::Silence && line.incoming.is_empty() {
             return Ok(Rest { bytes, is_over: false, is_cut: false });
         }
     }
@@ -130,25 +130,25 @@ fn rest(prober: &mut Prober, line: &mut Line) -> Result<Rest, ProbeError> {
 
 fn http10(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
     prober.take_request()?;
-    let mut line = Line::dial(prober, protocol)?;
+    let mut line = RawConnection::dial(prober, protocol)?;
     let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", prober.host.path, prober.host.authority);
     let until = prober.soon();
     line.send(prober, request.as_bytes(), until)?;
     let head = read_head(&mut line, prober, until)?;
     let Some(head) = head.filter(|head| head.starts_with("HTTP/1.")) else {
-        let exhibits = line.tape.exhibits();
+        let items = line.transcript.items();
         let (verdict, summary) = if line.over().is_none() && line.incoming.is_empty() {
             (Verdict::Undecided, "no response came in time")
         } else {
             (Verdict::Unsupported, "no response of HTTP/1.x came")
         };
-        return Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", exhibits));
+        return Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", items));
     };
     let status = shown(head.lines().next().unwrap_or_default());
     let head = head.to_ascii_lowercase();
     let rest = rest(prober, &mut line)?;
     let (verdict, summary) = http10_verdict(&status, &head, &rest);
-    Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", line.tape.exhibits()))
+    Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", line.transcript.items()))
 }
 
 /// The verdict on a response to HTTP/1.0, whose `head` is in lower case.
@@ -196,7 +196,7 @@ pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) 
         _ => Verdict::Fail,
     };
     let check = Check::new(meta, verdict, format!("{how} {protocol}: {}", answer.outcome()))
-        .with("one request of HTTP/2", answer.exhibits.clone());
+        .with("one request of HTTP/2", answer.items.clone());
     if speaks {
         found.h2 = Some(protocol);
         found.h2_answer = Some(answer);
@@ -214,15 +214,19 @@ pub fn upgrade_request(prober: &Prober, method: &str, lines: &str) -> String {
 }
 
 /// Reads the next head of HTTP/1.1, interim ones too; its bytes are taken from the line. `None` if none came.
-pub fn next_head(line: &mut Line, prober: &mut Prober, until: Time) -> Result<Option<String>, ProbeError> {
-    let mut last = Heard::Bytes;
+pub fn next_head(
+    line: &mut RawConnection,
+    prober: &mut Prober,
+    until: Time,
+) -> Result<Option<String>, ProbeError> {
+    let mut last = ReadOutcome::Bytes;
     loop {
         if let Some(end) = line.incoming.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&line.incoming[..end]).into_owned();
             line.incoming.drain(..end + 4);
             return Ok(Some(head));
         }
-        if line.incoming.len() > HEAD || last != Heard::Bytes {
+        if line.incoming.len() > HEAD || last != ReadOutcome::Bytes {
             return Ok(None);
         }
         last = line.listen(prober, until)?;
@@ -235,7 +239,11 @@ pub fn status_of(head: &str) -> Option<u16> {
 }
 
 /// Reads the head of the final response, or of a 101, behind any other interim ones. `None` if none came.
-pub fn read_head(line: &mut Line, prober: &mut Prober, until: Time) -> Result<Option<String>, ProbeError> {
+pub fn read_head(
+    line: &mut RawConnection,
+    prober: &mut Prober,
+    until: Time,
+) -> Result<Option<String>, ProbeError> {
     loop {
         match next_head(line, prober, until)? {
             Some(head) if status_of(&head).is_some_and(|status| status < 200 && status != 101) => {}
@@ -246,7 +254,7 @@ pub fn read_head(line: &mut Line, prober: &mut Prober, until: Time) -> Result<Op
 
 pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     prober.take_request()?;
-    let mut line = match Line::dial(prober, h1) {
+    let mut line = match RawConnection::dial(prober, h1) {
         Ok(line) => line,
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
             return Ok(Check::new(id::PROT105, Verdict::Unsupported, format!("no {h1}: {error}")));
@@ -259,60 +267,75 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> R
         return Ok(Check::new(id::PROT105, Verdict::Unsupported, "it closes the connection"));
     }
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
-    let told = shown(head.lines().next().unwrap_or_default());
+    let rendered = shown(head.lines().next().unwrap_or_default());
     let ordinary = found.h1_answer.as_ref().map(|answer| answer.status);
     let (verdict, summary) = match status_of(&head) {
         Some(101) => return behind_101(prober, line, h1, found),
         Some(status @ (400.. | 300..=399)) if Some(status) != ordinary => {
-            (Verdict::Unsupported, format!("it refuses what is offered: {told}"))
+            (Verdict::Unsupported, format!("it refuses what is offered: {rendered}"))
         }
         Some(_) => {
-            (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {told}"))
+            (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {rendered}"))
         }
         None if line.over().is_none() && line.incoming.is_empty() => {
             (Verdict::Undecided, "no response came in time".to_owned())
         }
         None => (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned()),
     };
-    Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.tape.exhibits()))
+    Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.transcript.items()))
 }
 
 /// What is behind a 101: only a second request that is answered makes it HTTP/2.
-fn behind_101(prober: &mut Prober, line: Line, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let mut talk = Talk::on(line, h1.is_tls());
-    talk.greet(prober, &Opening::default())?;
+fn behind_101(
+    prober: &mut Prober,
+    line: RawConnection,
+    h1: Protocol,
+    found: &mut Found,
+) -> Result<Check, ProbeError> {
+    let mut raw_h2_client = RawH2Client::on(line, h1.is_tls());
+    raw_h2_client.greet(prober, &Opening::default())?;
     let until = prober.soon();
-    talk.next_stream(); // stream 1 is the request that upgraded
-    talk.until(prober, until, |talk| talk.has_settings && talk.is_over(1))?;
-    let first = talk.streams.get(&1).and_then(|stream| stream.status);
-    let second = if talk.has_settings { talk.ask(prober, found.method())?.status } else { None };
-    let told = |status: Option<u16>| status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
-    let (verdict, summary) = match (talk.has_settings, first, second) {
+    raw_h2_client.next_stream(); // stream 1 is the request that upgraded
+    raw_h2_client
+        .until(prober, until, |raw_h2_client| raw_h2_client.has_settings && raw_h2_client.is_over(1))?;
+    let first = raw_h2_client.streams.get(&1).and_then(|stream| stream.status);
+    let second =
+        if raw_h2_client.has_settings { raw_h2_client.ask(prober, found.method())?.status } else { None };
+    let rendered =
+        |status: Option<u16>| status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
+    let (verdict, summary) = match (raw_h2_client.has_settings, first, second) {
         (false, ..) => (Verdict::Fail, "101, but no HTTP/2 behind it".to_owned()),
         (_, Some(first), Some(second)) => {
             found.upgrades = true;
             (Verdict::Pass, format!("101, {first} on stream 1 and {second} on stream 3"))
         }
         // The request that upgraded was answered in HTTP/2, and the server says that it has not looked at the other.
-        (_, Some(first), None) if talk.goaways.last().is_some_and(|goaway| goaway.last_stream == 1) => {
+        (_, Some(first), None)
+            if raw_h2_client.goaways.last().is_some_and(|goaway| goaway.last_stream == 1) =>
+        {
             found.upgrades = true;
-            let ended = talk.ended().unwrap_or_default();
+            let ended = raw_h2_client.ended().unwrap_or_default();
             (Verdict::Pass, format!("101 and {first} on stream 1; stream 3 is left unprocessed: {ended}"))
         }
-        (_, first, second) if talk.ended().is_none() => (
+        (_, first, second) if raw_h2_client.ended().is_none() => (
             Verdict::Undecided,
             format!(
                 "101 and SETTINGS, and in time {} on stream 1 and {} on stream 3",
-                told(first),
-                told(second)
+                rendered(first),
+                rendered(second)
             ),
         ),
         (_, first, second) => (
             Verdict::Fail,
-            format!("101 and SETTINGS, but {} on stream 1 and {} on stream 3", told(first), told(second)),
+            format!(
+                "101 and SETTINGS, but {} on stream 1 and {} on stream 3",
+                rendered(first),
+                rendered(second)
+            ),
         ),
     };
-    Ok(Check::new(id::PROT105, verdict, summary).with("an upgrade and a second request", talk.exhibits()))
+    Ok(Check::new(id::PROT105, verdict, summary)
+        .with("an upgrade and a second request", raw_h2_client.items()))
 }
 
 /// The port of the host.
@@ -339,7 +362,7 @@ fn h3_alternatives(services: &str) -> Vec<(&str, u16)> {
 
 pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
     let announced = found.alt_svc.clone().filter(|services| services.contains("h3"));
-    let told = announced.as_ref().map_or_else(
+    let rendered = announced.as_ref().map_or_else(
         || "Alt-Svc does not announce it".to_owned(),
         |services| format!("Alt-Svc announces it: {}", shown(services)),
     );
@@ -347,8 +370,8 @@ pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, Pro
     let alternatives = announced.as_deref().map(h3_alternatives).unwrap_or_default();
     let is_elsewhere =
         !alternatives.is_empty() && !alternatives.iter().any(|(host, port)| host.is_empty() && *port == here);
-    let mut seen: Vec<Exhibit> = Vec::new();
-    let mut show = |direction, at_ms, text: String| seen.push(Exhibit { direction, at_ms, seen: text });
+    let mut seen: Vec<EvidenceItem> = Vec::new();
+    let mut show = |direction, at_ms, text: String| seen.push(EvidenceItem { direction, at_ms, seen: text });
     if let Some(services) = &announced {
         show(Direction::Down, 0.0, format!("alt-svc: {}", shown(services)));
     }
@@ -358,22 +381,25 @@ pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, Pro
             found.h3 = true;
             let at = answer.head_at.map(millis_f64).unwrap_or_default();
             show(Direction::Down, at, format!("HTTP/3 {}", answer.status));
-            (Verdict::Pass, format!("QUIC on the UDP port of the same number: {}; {told}", answer.outcome()))
+            (
+                Verdict::Pass,
+                format!("QUIC on the UDP port of the same number: {}; {rendered}", answer.outcome()),
+            )
         }
         Ok(answer) if answer.ended == Ended::Silence => {
-            (Verdict::Undecided, format!("QUIC is there, and no answer in time; {told}"))
+            (Verdict::Undecided, format!("QUIC is there, and no answer in time; {rendered}"))
         }
-        Ok(answer) => (Verdict::Fail, format!("QUIC is there, but {}; {told}", answer.outcome())),
+        Ok(answer) => (Verdict::Fail, format!("QUIC is there, but {}; {rendered}", answer.outcome())),
         Err(ProbeError::Connect(error)) if is_elsewhere => {
             let summary =
-                format!("{told}, which is another place than this one and not asked; here: {error}");
+                format!("{rendered}, which is another place than this one and not asked; here: {error}");
             (Verdict::Undecided, summary)
         }
         Err(ProbeError::Connect(error)) if announced.is_some() => (
             Verdict::Fail,
-            format!("{told}, and it is not to be reached on the UDP port of the URL: {error}"),
+            format!("{rendered}, and it is not to be reached on the UDP port of the URL: {error}"),
         ),
-        Err(ProbeError::Connect(error)) => (Verdict::Unsupported, format!("{error}; {told}")),
+        Err(ProbeError::Connect(error)) => (Verdict::Unsupported, format!("{error}; {rendered}")),
         Err(error) => return Err(error),
     };
     Ok(Check::new(id::PROT106, verdict, summary).with("Alt-Svc, and what QUIC came to", seen))
@@ -388,30 +414,30 @@ fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check, ProbeEr
     prober.host.tls.insecure = insecure;
     let what = if tls { "in clear" } else { "over TLS" };
     let spoken = found.spoken();
-    let told =
+    let rendered =
         format!("this port: {}", if spoken.is_empty() { "nothing".to_owned() } else { spoken.join(", ") });
     let other = match answer {
         Ok(answer) => Some(answer),
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => None,
         Err(error) if error.ends_it() => return Err(error),
         Err(error) => {
-            let summary = format!("{told}; {what} nothing is known: {error}");
+            let summary = format!("{rendered}; {what} nothing is known: {error}");
             return Ok(Check::new(id::PROT107, Verdict::Undecided, summary));
         }
     };
     let both = found.h1.is_some() && (found.h2.is_some() || found.upgrades);
     let (verdict, summary) = match &other {
         Some(answer) if answer.status == 0 && answer.ended == Ended::Silence => {
-            (Verdict::Undecided, format!("{told}; {what} no answer came in time"))
+            (Verdict::Undecided, format!("{rendered}; {what} no answer came in time"))
         }
         Some(answer) if answer.status > 0 => {
             let verdict = if tls && serves_in_clear(answer) { Verdict::Fail } else { port_verdict(both) };
-            (verdict, format!("{told}; {what} it answers {}", answer.outcome()))
+            (verdict, format!("{rendered}; {what} it answers {}", answer.outcome()))
         }
-        _ => (port_verdict(both), told),
+        _ => (port_verdict(both), rendered),
     };
-    let exhibits = other.map(|answer| answer.exhibits).unwrap_or_default();
-    Ok(Check::new(id::PROT107, verdict, summary).with(format!("one request {what}"), exhibits))
+    let items = other.map(|answer| answer.items).unwrap_or_default();
+    Ok(Check::new(id::PROT107, verdict, summary).with(format!("one request {what}"), items))
 }
 
 const fn port_verdict(both: bool) -> Verdict {

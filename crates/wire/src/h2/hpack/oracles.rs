@@ -27,7 +27,7 @@ fn the_literals_of_appendix_c_2_decode_and_only_the_indexed_one_is_remembered() 
 
 #[test]
 fn a_change_of_size_is_told_by_the_smallest_and_the_last_and_nothing_is_told_without_one() {
-    for (sizes, told) in [
+    for (sizes, reported) in [
         (&[4_096][..], &[][..]),
         (&[0], &[0x20][..]),
         (&[1], &[0x21]),
@@ -41,7 +41,7 @@ fn a_change_of_size_is_told_by_the_smallest_and_the_last_and_nothing_is_told_wit
         for size in sizes {
             encoder.set_limit(*size);
         }
-        assert_eq!(encoded(&mut encoder, &[]), told, "{sizes:?}");
+        assert_eq!(encoded(&mut encoder, &[]), reported, "{sizes:?}");
         assert!(encoded(&mut encoder, &[]).is_empty(), "{sizes:?}: once");
     }
 }

@@ -23,9 +23,12 @@ fn cost_of(config: Config, requests: u32, bytes: &[u8]) -> Cost {
     }
     let seen = peer.receive(bytes);
     match (peer.codes(), seen.last()) {
-        ((Some(code), _), Some(Seen::Closed { error: Some(Error::PeerMisbehaved { code: told, .. }) })) => {
-            assert_eq!(ErrorCode(code), *told, "the role is told what the peer is told");
-            Cost::Connection(*told)
+        (
+            (Some(code), _),
+            Some(Seen::Closed { error: Some(Error::PeerMisbehaved { code: reported, .. }) }),
+        ) => {
+            assert_eq!(ErrorCode(code), *reported, "the role is told what the peer is told");
+            Cost::Connection(*reported)
         }
         ((None, resets), _) => match resets[..] {
             [] => Cost::Nothing,

@@ -167,7 +167,7 @@ fn sending_stops_at_the_stream_window_and_goes_on_when_it_opens() {
 }
 
 #[test]
-fn sending_stops_at_the_connection_window_and_the_stall_is_booked_once() {
+fn sending_stops_at_the_connection_window_and_the_stall_is_recorded_once() {
     let mut peer = Scripted::new(client_config());
     peer.receive(&initial_window(1 << 20));
     let streams = [peer.upload(), peer.upload()];
@@ -184,7 +184,7 @@ fn sending_stops_at_the_connection_window_and_the_stall_is_booked_once() {
 }
 
 #[test]
-fn a_running_stall_is_booked_whenever_events_are_polled() {
+fn a_running_stall_is_recorded_whenever_events_are_polled() {
     let mut peer = Scripted::new(client_config());
     let stream = peer.upload();
     peer.engine.send_data(peer.now, stream, &body(70_000, 0), true);
@@ -306,6 +306,6 @@ fn a_stream_that_is_reset_while_it_waits_is_forgotten() {
     assert_eq!(peer.receive(&update(0, 100_000)), []);
     peer.now += Duration::from_millis(10);
     peer.receive(&[]);
-    let booked = peer.engine.counters().stalled_stream_window;
-    assert_eq!(booked, Duration::from_millis(10), "until it was seen to be gone");
+    let recorded = peer.engine.counters().stalled_stream_window;
+    assert_eq!(recorded, Duration::from_millis(10), "until it was seen to be gone");
 }

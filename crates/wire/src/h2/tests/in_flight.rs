@@ -97,8 +97,11 @@ fn frames_keep_to_the_size_that_was_acknowledged_before_them() {
     // The larger frame is queued already; what follows our acknowledgement is not larger than it allows.
     peer.receive(&[settings(&[(MAX_FRAME_SIZE, 16_384)]), update(0, 1 << 20)].concat());
     peer.engine.send_data(peer.now, StreamId(1), &body(20_000, 0), true);
-    let told: Vec<_> = peer.sent().iter().map(|(header, _)| (header.kind, header.length)).collect();
-    assert_eq!(told, [(kind::DATA, 40_000), (kind::SETTINGS, 0), (kind::DATA, 16_384), (kind::DATA, 3_616)]);
+    let reported: Vec<_> = peer.sent().iter().map(|(header, _)| (header.kind, header.length)).collect();
+    assert_eq!(
+        reported,
+        [(kind::DATA, 40_000), (kind::SETTINGS, 0), (kind::DATA, 16_384), (kind::DATA, 3_616)]
+    );
 }
 
 #[test]

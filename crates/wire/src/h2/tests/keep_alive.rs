@@ -37,7 +37,7 @@ fn a_silent_client_or_server_is_asked_and_its_answer_is_no_event() {
 }
 
 #[test]
-fn a_dead_peer_is_told_as_a_timeout_and_not_early() {
+fn a_dead_peer_is_reported_as_a_timeout_and_not_early() {
     let mut peer = Scripted::new(asking(Role::Client));
     assert_eq!(pings_until(&mut peer, NOW + INTERVAL).len(), 1);
     let until = NOW + INTERVAL + Duration::from_secs(2);
@@ -49,7 +49,7 @@ fn a_dead_peer_is_told_as_a_timeout_and_not_early() {
 }
 
 #[test]
-fn our_other_pings_are_told_apart_from_it() {
+fn our_other_pings_are_distinguished_from_it() {
     let mut peer = Scripted::new(asking(Role::Client));
     let asked = pings_until(&mut peer, NOW + INTERVAL);
     peer.engine.ping(peer.now);

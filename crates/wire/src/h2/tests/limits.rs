@@ -481,9 +481,9 @@ fn interim_responses_end_their_request_after_a_hundred() {
 }
 
 /// A server with a response of `length` bytes on stream 1, to a client whose windows are `window` bytes.
-fn responding(window: u32, dribbles: u32) -> Scripted {
+fn responding(window: u32, small_data_frames: u32) -> Scripted {
     let mut peer = Scripted::new(Config {
-        limits: crate::Limits { dribbles, ..crate::Limits::new(Role::Server) },
+        limits: crate::Limits { small_data_frames, ..crate::Limits::new(Role::Server) },
         ..server_config()
     });
     peer.receive(&[initial_window(window), headers(1, END)].concat());
@@ -493,7 +493,7 @@ fn responding(window: u32, dribbles: u32) -> Scripted {
 }
 
 #[test]
-fn a_body_dribbles_away_until_the_budget_is_used_up_and_then_waits_for_fair_windows() {
+fn a_body_trickles_away_until_the_budget_is_used_up_and_then_waits_for_fair_windows() {
     let mut peer = responding(1, 3);
     let send =
         |peer: &mut Scripted, length| peer.engine.send_data(peer.now, StreamId(1), &body(length, 1), false);
@@ -517,7 +517,7 @@ fn a_body_dribbles_away_until_the_budget_is_used_up_and_then_waits_for_fair_wind
 }
 
 #[test]
-fn the_connections_window_dribbles_no_better_than_the_streams() {
+fn the_connections_window_trickles_no_better_than_the_streams() {
     // One goes for what is left of the initial window, 535 bytes behind thirteen pieces.
     let mut peer = responding(1 << 20, 2);
     let send = |peer: &mut Scripted| peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false);

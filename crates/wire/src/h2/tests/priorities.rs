@@ -366,7 +366,7 @@ fn many_changes_of_mind_cost_no_more_memory_than_a_few() {
         server.receive(&update(3, ["u=0", "u=7", "i"][n % 3]));
     }
     let crate::Connection::H2(engine) = &server.engine else { panic!("HTTP/2") };
-    assert!(engine.backlog.tickets() <= 2 * 2 + 64, "{}", engine.backlog.tickets());
+    assert!(engine.backlog.send_places() <= 2 * 2 + 64, "{}", engine.backlog.send_places());
     assert_eq!(opened(&mut server), [3, 5]);
 }
 

@@ -24,8 +24,8 @@ fn streams_above_the_last_one_come_back_for_replay_and_the_others_finish() {
     for _ in 0..4 {
         peer.request();
     }
-    let told = Seen::GoAway { last_stream: 3, code: ErrorCode::NO_ERROR, debug: "why".to_owned() };
-    assert_eq!(peer.receive(&goaway(3, ErrorCode::NO_ERROR)), [told, refused(5), refused(7)]);
+    let reported = Seen::GoAway { last_stream: 3, code: ErrorCode::NO_ERROR, debug: "why".to_owned() };
+    assert_eq!(peer.receive(&goaway(3, ErrorCode::NO_ERROR)), [reported, refused(5), refused(7)]);
     assert_eq!(peer.engine.available_streams(), 0);
     assert!(peer.engine.send_request(peer.now, &get("/")).is_none());
     let end = flag::END_STREAM | flag::END_HEADERS;
@@ -141,7 +141,7 @@ fn a_client_that_ends_lets_its_streams_finish() {
 }
 
 #[test]
-fn the_end_is_told_once_and_commands_after_it_do_nothing() {
+fn the_end_is_reported_once_and_commands_after_it_do_nothing() {
     let mut peer = Scripted::new(client_config());
     let stream = StreamId(peer.request());
     assert!(matches!(peer.receive(&frame(kind::PING, 0, 1, &[0; 8]))[..], [Seen::Closed { error: Some(_) }]));
@@ -162,7 +162,7 @@ fn the_end_is_told_once_and_commands_after_it_do_nothing() {
 }
 
 #[test]
-fn the_end_of_the_transport_tells_what_was_lost() {
+fn the_end_of_the_transport_says_what_was_lost() {
     let end_after = |config: Config, requests: u32, bytes: &[u8]| {
         let mut peer = Scripted::new(config);
         (0..requests).for_each(|_| assert!(peer.request() > 0));
@@ -208,7 +208,7 @@ fn other_protocols_are_recognised_and_named() {
 }
 
 #[test]
-fn a_peer_that_closes_before_it_speaks_is_told_apart_from_one_that_only_looked_in() {
+fn a_peer_that_closes_before_it_speaks_is_distinguished_from_one_that_only_looked_in() {
     let error = Some(Error::UnexpectedEof("the connection preface"));
     assert_eq!(fresh(client_config(), &[]), [Seen::Closed { error }]);
     assert_eq!(fresh(server_config(), &[]), [CLEAN], "a port check is no error");

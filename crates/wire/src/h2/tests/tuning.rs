@@ -75,7 +75,7 @@ fn windows_grow_only_where_that_was_asked_for() {
 }
 
 #[test]
-fn the_role_s_own_pings_are_told_as_before() {
+fn the_role_s_own_pings_are_reported_as_before() {
     let mut peer = receiving(tuned());
     peer.receive(&data(1, 1_000));
     let ours: Vec<_> = peer.sent().into_iter().filter(|(header, _)| header.kind == kind::PING).collect();

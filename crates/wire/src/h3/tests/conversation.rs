@@ -174,8 +174,8 @@ proptest! {
         prop_assert_eq!(seen.iter().filter(ends).count(), 7);
         let code = crate::ErrorCode::H3_REQUEST_CANCELLED;
         let initiator = crate::Initiator::Remote;
-        let told = Seen::Reset { stream: chosen, code, initiator };
-        prop_assert_eq!(seen.contains(&told), by_server, "whoever did it is not told");
+        let reported = Seen::Reset { stream: chosen, code, initiator };
+        prop_assert_eq!(seen.contains(&reported), by_server, "whoever did it is not told");
         let is_end = |seen: &Seen| matches!(seen, Seen::Closed { .. });
         prop_assert!(!seen.iter().any(is_end));
         prop_assert_eq!((pair.client.open_streams(), pair.server.open_streams()), (0, 0));

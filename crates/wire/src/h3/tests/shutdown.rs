@@ -41,11 +41,11 @@ fn requests_from_the_goaway_on_were_not_processed_and_may_be_sent_again() {
         client.request(&get("/"));
     }
     let (code, initiator) = (ErrorCode::H3_REQUEST_REJECTED, Initiator::Remote);
-    let told = client.receive(SERVER_CONTROL, &goaway(4), false);
+    let reported = client.receive(SERVER_CONTROL, &goaway(4), false);
     let last_stream = 1;
     let goaway = Seen::GoAway { last_stream, code: ErrorCode::H3_NO_ERROR, debug: String::new() };
     let refused = |stream| Seen::Reset { stream, code, initiator };
-    assert_eq!(told, [goaway, refused(3), refused(5)]);
+    assert_eq!(reported, [goaway, refused(3), refused(5)]);
     assert!(code.is_refusal(), "roles send these again");
     assert!(client.engine.is_draining() && client.engine.available_streams() == 0);
     assert!(client.engine.send_request(NOW, &get("/")).is_none());
@@ -78,7 +78,7 @@ fn a_goaway_may_come_down_and_not_rise_and_is_of_a_request() {
 }
 
 #[test]
-fn the_highest_goaway_is_told_as_in_http_2() {
+fn the_highest_goaway_is_reported_as_in_http_2() {
     let mut client = Scripted::new(Config::new(Role::Client));
     client.request(&get("/"));
     let seen = client.receive(SERVER_CONTROL, &goaway((1 << 62) - 4), false);
@@ -201,9 +201,9 @@ fn an_error_of_the_peer_is_told_and_a_code_that_nobody_knows_is_none() {
         client.events()
     };
     let error = ErrorCode::H3_FRAME_ERROR;
-    let told = Error::GoAway(error);
-    assert_eq!(told.to_string(), "the peer ended the connection with CONNECTION_CLOSE H3_FRAME_ERROR");
-    assert_eq!(after(Some(u64::from(error.0))), [Seen::Closed { error: Some(told) }]);
+    let reported = Error::GoAway(error);
+    assert_eq!(reported.to_string(), "the peer ended the connection with CONNECTION_CLOSE H3_FRAME_ERROR");
+    assert_eq!(after(Some(u64::from(error.0))), [Seen::Closed { error: Some(reported) }]);
     for code in [None, Some(0), Some(1), Some(0xb), Some(0x100), Some(0x1f * 9 + 0x21), Some(1 << 61)] {
         assert_eq!(after(code), [closed()], "{code:?}");
     }
@@ -231,11 +231,11 @@ fn what_arrived_before_the_end_is_told_before_it() {
 }
 
 #[test]
-fn violations_are_told_as_of_http_3() {
+fn violations_are_reported_as_of_http_3() {
     let mut server = Scripted::new(Config::new(Role::Server));
     let seen = server.receive(0, &data(b"x"), false);
     let Some(Seen::Closed { error: Some(error) }) = seen.last() else { panic!("{seen:?}") };
-    let told =
+    let reported =
         "the peer broke HTTP/3: DATA before the head of a message (RFC 9114 §4.1) (H3_FRAME_UNEXPECTED)";
-    assert_eq!(error.to_string(), told);
+    assert_eq!(error.to_string(), reported);
 }

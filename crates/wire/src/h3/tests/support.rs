@@ -175,8 +175,11 @@ pub(super) fn cost(peer: &mut Scripted, seen: &[Seen]) -> Cost {
         }
     }
     match (close, seen.last()) {
-        (Some(code), Some(Seen::Closed { error: Some(Error::PeerMisbehaved { code: told, reason }) })) => {
-            assert_eq!(code, *told, "the role is told what the peer is told");
+        (
+            Some(code),
+            Some(Seen::Closed { error: Some(Error::PeerMisbehaved { code: reported, reason }) }),
+        ) => {
+            assert_eq!(code, *reported, "the role is told what the peer is told");
             let is_self_evident = [ErrorCode::H3_EXCESSIVE_LOAD, ErrorCode::QPACK_DECOMPRESSION_FAILED];
             assert!(reason.contains("RFC") || is_self_evident.contains(&code), "{reason}");
             Cost::Connection(code)

@@ -1,17 +1,17 @@
 //! What is in the messages of HTTP/1.1 (RFC 9112): start lines, fields, and how bodies are cut.
 
 use super::Kept;
+use super::detailed_frame::{Detail, Field, Head};
 use super::http2::{FIELDS_KEPT, VALUE_KEPT};
-use super::told::{Detail, Field, Head};
 use super::words::printable;
-use crate::trace::frame::Frame;
+use crate::trace::frame::BareFrame;
 use crate::trace::frame::FrameKind;
 
 /// Bytes of chunk framing that are kept for one piece of body: a few size lines.
 pub(super) const FRAMING_KEPT: usize = 64;
 
 /// What is in `frame`: a head or trailer section that is `kept`, or a piece of body behind `framing`.
-pub(super) fn read(frame: Frame, kept: &Kept, framing: &Kept) -> Detail {
+pub(super) fn read(frame: BareFrame, kept: &Kept, framing: &Kept) -> Detail {
     let is_head = frame.kind == FrameKind::HEADERS;
     // An empty trailer section is the end of a chunked body and no more.
     let has_lines = kept.bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'));

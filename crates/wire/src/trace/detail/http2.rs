@@ -2,12 +2,12 @@
 //!
 //! It is more tolerant than the engine's `frame::Frame::parse`, which refuses what is illegal: here it must be shown.
 
-use super::told::{Dependency, Detail, Field, Head, Setting};
+use super::detailed_frame::{Dependency, Detail, Field, Head, Setting};
 use super::words::{hexadecimal, printable, setting_name};
 use super::{KEPT, Kept, UNKNOWN_KEPT};
 use crate::h2::frame::{MAX_31_BITS, flag};
 use crate::h2::inspect::FieldBlocks;
-use crate::trace::frame::Frame;
+use crate::trace::frame::BareFrame;
 use crate::trace::frame::FrameKind;
 use crate::{ErrorCode, Fields};
 
@@ -71,7 +71,7 @@ pub(super) fn keep(fields: Fields<'_>, kept: &mut Vec<Field>) -> bool {
 }
 
 /// What is in `frame`, whose payload is `kept`.
-pub(super) fn read(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Detail {
+pub(super) fn read(frame: BareFrame, kept: &Kept, blocks: &mut Blocks) -> Detail {
     let payload = kept.bytes.as_slice();
     let detail = match frame.kind {
         FrameKind::DATA => data(frame, payload),
@@ -105,7 +105,7 @@ pub(super) fn read(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Detail {
     })
 }
 
-fn data(frame: Frame, payload: &[u8]) -> Option<Detail> {
+fn data(frame: BareFrame, payload: &[u8]) -> Option<Detail> {
     let padding = padding(frame, payload).ok()?;
     let around = padding.map_or(0, |padding| 1 + u32::from(padding));
     Some(Detail::Data { data_bytes: frame.length.checked_sub(around)?, padding, chunk: None })
@@ -115,14 +115,14 @@ fn data(frame: Frame, payload: &[u8]) -> Option<Detail> {
 struct NoPadLength;
 
 /// The pad length, `None` without PADDED.
-fn padding(frame: Frame, payload: &[u8]) -> Result<Option<u8>, NoPadLength> {
+fn padding(frame: BareFrame, payload: &[u8]) -> Result<Option<u8>, NoPadLength> {
     if frame.flags & flag::PADDED == 0 {
         return Ok(None);
     }
     payload.first().copied().map(Some).ok_or(NoPadLength)
 }
 
-fn head(frame: Frame, kept: &Kept, blocks: &mut Blocks) -> Option<Detail> {
+fn head(frame: BareFrame, kept: &Kept, blocks: &mut Blocks) -> Option<Detail> {
     let mut head = Head::default();
     let mut fragment = kept.bytes.as_slice();
     if frame.kind != FrameKind::CONTINUATION {

@@ -1,17 +1,17 @@
 //! What is in the frames of HTTP/3 (RFC 9114 §7.2), and in those of QUIC that give a stream up.
 
+use super::detailed_frame::{Detail, Head, Setting};
 use super::http2::{self, SETTINGS_KEPT};
-use super::told::{Detail, Head, Setting};
 use super::words::hexadecimal;
 use super::{Kept, UNKNOWN_KEPT};
 use crate::ErrorCode;
 use crate::h3::inspect::{FieldSections, integer};
 use crate::h3::setting_name;
-use crate::trace::frame::Frame;
+use crate::trace::frame::BareFrame;
 use crate::trace::frame::FrameKind;
 
 /// What is in `frame`, whose payload is `kept`.
-pub(super) fn read(frame: Frame, kept: &Kept, sections: &mut FieldSections) -> Detail {
+pub(super) fn read(frame: BareFrame, kept: &Kept, sections: &mut FieldSections) -> Detail {
     let payload = kept.bytes.as_slice();
     let detail = match frame.kind {
         FrameKind::DATA => Some(Detail::Data { data_bytes: frame.length, padding: None, chunk: None }),

@@ -1,23 +1,23 @@
 //! A frame on one line, for people.
 
-use super::{Dependency, Detail, Head, Told, flag_names};
+use super::{Dependency, Detail, DetailedFrame, Head, flag_names};
 
 /// Characters of a head that are put on a line.
 const HEAD_WIDTH: usize = 160;
 
 /// The frame on one line: `GOAWAY[0] NO_ERROR last_stream_id 1999`.
-pub fn line(told: &Told) -> String {
-    let event = &told.event;
+pub fn line(frame: &DetailedFrame) -> String {
+    let event = &frame.event;
     let mut words = vec![event.to_string()];
     words.extend(flag_names(event.kind, event.flags));
-    match &told.detail {
+    match &frame.detail {
         Detail::Head(head) => words.push(shortened(&head_words(head))),
         Detail::Settings { settings, .. } => {
             words.extend(settings.iter().map(|one| format!("{}={}", one.name, one.value)));
         }
         Detail::Data { .. } => {
             words.push(format!("{} bytes", event.length));
-            words.extend(Some(plain(&told.detail, event.length)).filter(|text| !text.is_empty()));
+            words.extend(Some(plain(&frame.detail, event.length)).filter(|text| !text.is_empty()));
         }
         detail => words.push(plain(detail, event.length)),
     }
@@ -92,7 +92,7 @@ mod tests {
         let head = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88];
         let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 7, 207, 0, 0, 0, 0];
         let bytes = [&settings[..], &head, &goaway].concat();
-        reader.feed(Time::ZERO, Direction::Down, &bytes, &mut |told| lines.push(line(&told)));
+        reader.feed(Time::ZERO, Direction::Down, &bytes, &mut |frame| lines.push(line(&frame)));
         assert_eq!(
             lines,
             [

@@ -6,27 +6,27 @@
 //!
 //! What a peer sends never makes it panic, and it holds a bounded amount: see [`KEPT`].
 
+mod detailed_frame;
 mod http1;
 mod http2;
 mod http3;
 mod line;
 #[cfg(test)]
 mod tests;
-mod told;
 mod words;
 
 use std::collections::BTreeMap;
 
-use super::frame::{Direction, Frame, FrameKind, Sink};
+use super::frame::{BareFrame, Direction, FrameKind, Sink};
 use super::tap::Dialect;
 use super::{http1 as messages, http2 as frames, http3 as streams};
 use crate::StreamId;
 use crate::h2::frame::flag;
 use crate::h3::inspect::FieldSections;
 use crate::h3::stream::QuicStreamId;
+pub use detailed_frame::{Dependency, Detail, DetailedFrame, Field, Head, Setting};
 use h2lab_base::units::Time;
 pub use line::{dependency, line, plain};
-pub use told::{Dependency, Detail, Field, Head, Setting, Told};
 pub use words::{flag_names, printable};
 
 /// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted
@@ -59,7 +59,7 @@ enum Bytes {
 #[derive(Debug, Default)]
 struct Side {
     /// The frame whose payload is under way, and when its header was there.
-    begun: Option<(Frame, Time)>,
+    begun: Option<(BareFrame, Time)>,
     /// When the first byte of that payload was there.
     payload_at: Option<Time>,
     kept: Kept,
@@ -109,14 +109,20 @@ impl Reader {
 
     /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`; unlike a
     /// [`Tap`](super::Tap)'s, also those that go up are told when their payload is there, with the time of their header.
-    pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(Told)) {
+    pub fn feed(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        bytes: &[u8],
+        sink: &mut impl FnMut(DetailedFrame),
+    ) {
         let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
         let dialect = match &self.bytes {
             Bytes::Http1(_) => Dialect::Http1,
             Bytes::Http2(_) => Dialect::Http2,
             Bytes::Http3(_) => Dialect::Http3,
         };
-        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, tell: sink };
+        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, sink: sink };
         match &mut self.bytes {
             Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
             Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),
@@ -132,13 +138,13 @@ impl Reader {
         stream: QuicStreamId,
         bytes: &[u8],
         fin: bool,
-        sink: &mut impl FnMut(Told),
+        sink: &mut impl FnMut(DetailedFrame),
     ) {
         let Bytes::Http3(frames) = &mut self.bytes else { return };
         let key = (stream, direction);
         let mut side = self.sides.remove(&key).unwrap_or_default();
         let (connection, dialect) = (self.connection, Dialect::Http3);
-        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, tell: sink };
+        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, sink: sink };
         frames.feed(direction, stream, bytes, fin, &mut looking);
         if !fin && side.begun.is_some() {
             self.sides.insert(key, side);
@@ -153,17 +159,17 @@ impl Reader {
         stream: QuicStreamId,
         stops: bool,
         code: u64,
-        sink: &mut impl FnMut(Told),
+        sink: &mut impl FnMut(DetailedFrame),
     ) {
         let Bytes::Http3(frames) = &mut self.bytes else { return };
         self.sides.remove(&(stream, streams::Frames::silenced(direction, stops)));
         let event = frames.abort(direction, stream, stops, code).event(now, self.connection, direction);
         let detail = http3::given_up(code);
-        sink(Told { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
+        sink(DetailedFrame { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
     }
 
     /// The connection has ended: tells of each direction the frame that it cut off, if any.
-    pub fn end(&mut self, sink: &mut impl FnMut(Told)) {
+    pub fn end(&mut self, sink: &mut impl FnMut(DetailedFrame)) {
         let streams = self.sides.iter_mut().map(|((_, direction), side)| (*direction, side));
         for (direction, side) in
             [(Direction::Up, &mut self.up), (Direction::Down, &mut self.down)].into_iter().chain(streams)
@@ -172,7 +178,7 @@ impl Reader {
             let event = frame.event(at, self.connection, direction);
             let detail = Detail::CutOff { received: side.kept.length as u64 };
             let payload_at = side.payload_at.take().unwrap_or(at);
-            sink(Told { event, detail, payload_at, is_complete: false, ends_at: side.passed });
+            sink(DetailedFrame { event, detail, payload_at, is_complete: false, ends_at: side.passed });
         }
     }
 }
@@ -184,13 +190,13 @@ struct Looking<'a, F> {
     connection: u32,
     dialect: Dialect,
     side: &'a mut Side,
-    tell: &'a mut F,
+    sink: &'a mut F,
 }
 
-impl<F: FnMut(Told)> Sink for Looking<'_, F> {
+impl<F: FnMut(DetailedFrame)> Sink for Looking<'_, F> {
     const WHOLE: bool = true;
 
-    fn begin(&mut self, frame: Frame) {
+    fn begin(&mut self, frame: BareFrame) {
         // The client's preface stands before its first frame, and nothing but an upgrade's request before that.
         let is_first = self.direction == Direction::Up && !std::mem::replace(&mut self.side.has_frames, true);
         self.side.passed += frames::HEADER as u64 + if is_first { u64::from(frames::PREFACE) } else { 0 };
@@ -219,7 +225,7 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
         self.side.passed += bytes.len() as u64;
         self.side.kept.push(bytes, KEPT);
         let length = u32::try_from(self.side.kept.length).unwrap_or(u32::MAX);
-        let frame = Frame {
+        let frame = BareFrame {
             // The request that upgrades has stream 1, and so has what answers it (RFC 7540 §3.2).
             stream: StreamId(1),
             length,
@@ -235,14 +241,14 @@ impl<F: FnMut(Told)> Sink for Looking<'_, F> {
         }
     }
 
-    fn frame(&mut self, frame: Frame) {
+    fn frame(&mut self, frame: BareFrame) {
         self.complete(frame, self.dialect);
     }
 }
 
-impl<F: FnMut(Told)> Looking<'_, F> {
+impl<F: FnMut(DetailedFrame)> Looking<'_, F> {
     /// All of `frame` is there; its contents are to be read like this.
-    fn complete(&mut self, frame: Frame, dialect: Dialect) {
+    fn complete(&mut self, frame: BareFrame, dialect: Dialect) {
         let side = &mut *self.side;
         let begun = side.begun.take().map_or(self.now, |(_, at)| at);
         // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
@@ -264,6 +270,6 @@ impl<F: FnMut(Told)> Looking<'_, F> {
         side.kept.clear();
         side.framing.clear();
         let event = frame.event(at, self.connection, self.direction);
-        (self.tell)(Told { event, detail, payload_at, is_complete: true, ends_at });
+        (self.sink)(DetailedFrame { event, detail, payload_at, is_complete: true, ends_at });
     }
 }

@@ -13,16 +13,16 @@ fn wire(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// What is told of `bytes` that come down, all at once.
-fn told(dialect: Dialect, direction: Direction, bytes: &[u8]) -> Vec<Told> {
-    let (mut reader, mut told) = (Reader::new(dialect, 0), Vec::new());
-    reader.feed(Time::ZERO, direction, bytes, &mut |one| told.push(one));
-    reader.end(&mut |one| told.push(one));
-    told
+fn detailed(dialect: Dialect, direction: Direction, bytes: &[u8]) -> Vec<DetailedFrame> {
+    let (mut reader, mut detailed) = (Reader::new(dialect, 0), Vec::new());
+    reader.feed(Time::ZERO, direction, bytes, &mut |one| detailed.push(one));
+    reader.end(&mut |one| detailed.push(one));
+    detailed
 }
 
 /// The detail of a single HTTP/2 frame.
 fn detail(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Detail {
-    told(Dialect::Http2, Direction::Down, &wire(kind, flags, stream, payload)).swap_remove(0).detail
+    detailed(Dialect::Http2, Direction::Down, &wire(kind, flags, stream, payload)).swap_remove(0).detail
 }
 
 fn fields(detail: &Detail) -> Vec<String> {
@@ -101,15 +101,15 @@ fn fields_are_decoded_along_the_connection_and_across_continuations() {
         wire(5, 0xc, 1, &[1, 0, 0, 0, 2, 0x82, 0xbe, 0]),
     ]
     .concat();
-    let told = told(Dialect::Http2, Direction::Down, &bytes);
-    assert!(matches!(&told[0].detail, Detail::Head(head) if head.continues && head.fields.is_empty()));
-    assert_eq!(fields(&told[1].detail), [":status 200", "x-id a"]);
-    assert_eq!(fields(&told[2].detail), ["x-id a"], "the table remembers it");
+    let detailed = detailed(Dialect::Http2, Direction::Down, &bytes);
+    assert!(matches!(&detailed[0].detail, Detail::Head(head) if head.continues && head.fields.is_empty()));
+    assert_eq!(fields(&detailed[1].detail), [":status 200", "x-id a"]);
+    assert_eq!(fields(&detailed[2].detail), ["x-id a"], "the table remembers it");
     assert!(
-        matches!(&told[2].detail, Detail::Head(head) if head.padding == Some(2) && head.priority.unwrap().weight == 16)
+        matches!(&detailed[2].detail, Detail::Head(head) if head.padding == Some(2) && head.priority.unwrap().weight == 16)
     );
-    assert_eq!(fields(&told[3].detail), [":method GET", "x-id a"]);
-    assert!(matches!(&told[3].detail, Detail::Head(head) if head.promised_stream == Some(2)));
+    assert_eq!(fields(&detailed[3].detail), [":method GET", "x-id a"]);
+    assert!(matches!(&detailed[3].detail, Detail::Head(head) if head.promised_stream == Some(2)));
 }
 
 #[test]
@@ -117,8 +117,12 @@ fn a_block_that_is_never_finished_or_too_long_ends_decoding_and_says_so() {
     let unfinished = [wire(1, 0, 1, &[0x88]), wire(1, 4, 3, &[0x88])].concat();
     let too_long = [wire(1, 4, 1, &vec![0x88; KEPT + 1]), wire(1, 4, 3, &[0x88])].concat();
     for bytes in [unfinished, too_long] {
-        let told = told(Dialect::Http2, Direction::Down, &bytes);
-        assert!(matches!(&told[1].detail, Detail::Head(head) if head.undecoded.is_some()), "{:?}", told[1]);
+        let detailed = detailed(Dialect::Http2, Direction::Down, &bytes);
+        assert!(
+            matches!(&detailed[1].detail, Detail::Head(head) if head.undecoded.is_some()),
+            "{:?}",
+            detailed[1]
+        );
     }
 }
 
@@ -126,7 +130,7 @@ fn a_block_that_is_never_finished_or_too_long_ends_decoding_and_says_so() {
 fn long_values_are_cut_and_their_length_is_told() {
     let long = |length: usize| {
         let head = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\ncontent-length: 0\r\n\r\n", "v".repeat(length));
-        told(Dialect::Http1, Direction::Down, head.as_bytes()).swap_remove(0).detail
+        detailed(Dialect::Http1, Direction::Down, head.as_bytes()).swap_remove(0).detail
     };
     for (length, cut) in [(4_096, false), (4_097, true)] {
         let Detail::Head(head) = long(length) else { panic!() };
@@ -139,16 +143,16 @@ fn long_values_are_cut_and_their_length_is_told() {
 fn a_chunked_message_tells_start_line_fields_chunks_and_trailers() {
     let bytes =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\nWiki\r\n0\r\nx-sum: 42\r\n\r\n";
-    let told = told(Dialect::Http1, Direction::Down, bytes);
-    let names: Vec<String> = told.iter().map(|told| told.event.to_string()).collect();
+    let detailed = detailed(Dialect::Http1, Direction::Down, bytes);
+    let names: Vec<String> = detailed.iter().map(|detailed| detailed.event.to_string()).collect();
     assert_eq!(names, ["HEADERS[1]", "DATA[1]", "DATA[1]"]);
     assert!(
-        matches!(&told[0].detail, Detail::Head(head) if head.start_line.as_deref() == Some("HTTP/1.1 200 OK"))
+        matches!(&detailed[0].detail, Detail::Head(head) if head.start_line.as_deref() == Some("HTTP/1.1 200 OK"))
     );
-    assert_eq!(fields(&told[0].detail), ["Transfer-Encoding chunked"]);
+    assert_eq!(fields(&detailed[0].detail), ["Transfer-Encoding chunked"]);
     let chunk = Some("4;x=y".to_owned());
-    assert_eq!(told[1].detail, Detail::Data { data_bytes: 4, padding: None, chunk });
-    assert_eq!(fields(&told[2].detail), ["x-sum 42"]);
+    assert_eq!(detailed[1].detail, Detail::Data { data_bytes: 4, padding: None, chunk });
+    assert_eq!(fields(&detailed[2].detail), ["x-sum 42"]);
 }
 
 #[test]
@@ -162,61 +166,64 @@ fn the_heads_before_an_upgrade_are_told_on_stream_1_however_they_are_cut() {
     for (direction, heads, lines) in expected {
         let bytes = [heads, &wire(4, 0, 0, &[])].concat();
         for step in 1..bytes.len() {
-            let (mut reader, mut told) = (Reader::new(Dialect::Http2, 0), Vec::new());
+            let (mut reader, mut detailed) = (Reader::new(Dialect::Http2, 0), Vec::new());
             for piece in bytes.chunks(step) {
-                reader.feed(Time::ZERO, direction, piece, &mut |one| told.push(one));
+                reader.feed(Time::ZERO, direction, piece, &mut |one| detailed.push(one));
             }
-            let settings = told.pop().expect("the frame behind the heads");
+            let settings = detailed.pop().expect("the frame behind the heads");
             assert_eq!(settings.event.to_string(), "SETTINGS[0]");
-            assert!(told.iter().all(|one| one.event.to_string() == "HEADERS[1]"), "{told:?}");
-            let seen: Vec<_> = told.iter().map(|one| start_line(&one.detail)).collect();
+            assert!(detailed.iter().all(|one| one.event.to_string() == "HEADERS[1]"), "{detailed:?}");
+            let seen: Vec<_> = detailed.iter().map(|one| start_line(&one.detail)).collect();
             assert_eq!(seen, lines, "in steps of {step}");
-            assert_eq!(fields(&told.last().expect("a head").detail), ["Upgrade h2c"]);
+            assert_eq!(fields(&detailed.last().expect("a head").detail), ["Upgrade h2c"]);
         }
     }
 }
 
 #[test]
-fn a_head_before_an_upgrade_that_never_ends_is_told_as_cut_off() {
-    let told = told(Dialect::Http2, Direction::Down, b"HTTP/1.1 101 Swit");
-    assert_eq!((told.len(), told[0].detail.clone()), (1, Detail::CutOff { received: 17 }));
+fn a_head_before_an_upgrade_that_never_ends_is_reported_as_cut_off() {
+    let detailed = detailed(Dialect::Http2, Direction::Down, b"HTTP/1.1 101 Swit");
+    assert_eq!((detailed.len(), detailed[0].detail.clone()), (1, Detail::CutOff { received: 17 }));
 }
 
 #[test]
-fn a_frame_that_the_connection_cuts_off_is_told_at_its_end() {
+fn a_frame_that_the_connection_cuts_off_is_reported_at_its_end() {
     let bytes = wire(0, 1, 1, &[0; 100]);
-    let told = told(Dialect::Http2, Direction::Down, &bytes[..39]);
-    assert_eq!((told[0].detail.clone(), told[0].is_complete), (Detail::CutOff { received: 30 }, false));
+    let detailed = detailed(Dialect::Http2, Direction::Down, &bytes[..39]);
+    assert_eq!(
+        (detailed[0].detail.clone(), detailed[0].is_complete),
+        (Detail::CutOff { received: 30 }, false)
+    );
 }
 
 /// What both tell of the same pieces: the tap's events, and the reader's with whether they are complete.
 fn both(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) -> (Vec<FrameEvent>, Vec<(FrameEvent, bool)>) {
     let (mut tap, mut reader) = (Tap::new(dialect, 3), Reader::new(dialect, 3));
-    let (mut events, mut told) = (Vec::new(), Vec::new());
+    let (mut events, mut detailed) = (Vec::new(), Vec::new());
     for (n, (up, bytes)) in pieces.iter().enumerate() {
         let (now, direction) =
             (Time::from_millis(n as u64), if *up { Direction::Up } else { Direction::Down });
         tap.feed(now, direction, bytes, &mut |event| events.push(event));
-        reader.feed(now, direction, bytes, &mut |one| told.push((one.event, one.is_complete)));
+        reader.feed(now, direction, bytes, &mut |one| detailed.push((one.event, one.is_complete)));
     }
-    reader.end(&mut |one| told.push((one.event, one.is_complete)));
-    (events, told)
+    reader.end(&mut |one| detailed.push((one.event, one.is_complete)));
+    (events, detailed)
 }
 
-/// The tap tells what goes up at its header, the reader at its end: the same frames in each direction's order. What comes
+/// The tap says what goes up at its header, the reader at its end: the same frames in each direction's order. What comes
 /// down or has a number and is cut off, the tap does not tell.
 fn assert_alike(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) {
-    let (events, told) = both(dialect, pieces);
+    let (events, detailed) = both(dialect, pieces);
     for direction in [Direction::Up, Direction::Down] {
         let events: Vec<_> = events.iter().filter(|event| event.direction == direction).copied().collect();
         let early =
             |event: &FrameEvent| direction == Direction::Up && frames::value_offset(event.kind).is_none();
-        let told: Vec<_> = told
+        let detailed: Vec<_> = detailed
             .iter()
             .filter(|(event, complete)| event.direction == direction && (*complete || early(event)))
             .map(|(event, _)| *event)
             .collect();
-        assert_eq!(events, told);
+        assert_eq!(events, detailed);
     }
 }
 
@@ -238,7 +245,7 @@ fn cut(bytes: &[u8], step: usize, side: bool) -> Vec<(bool, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn any_bytes_in_any_pieces_are_told_as_the_tap_tells_them(
+    fn any_bytes_in_any_pieces_are_reported_as_the_tap_tells_them(
         pieces in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..30),
         http1 in any::<bool>(),
     ) {
@@ -252,14 +259,14 @@ proptest! {
     }
 
     #[test]
-    fn frames_are_told_as_the_tap_tells_them(
+    fn frames_are_reported_as_the_tap_tells_them(
         bytes in frames_on_the_wire(), step in 1..90_usize, side in any::<bool>(),
     ) {
         assert_alike(Dialect::Http2, &cut(&bytes, step, side));
     }
 
     #[test]
-    fn messages_are_told_as_the_tap_tells_them(
+    fn messages_are_reported_as_the_tap_tells_them(
         parts in prop::collection::vec(0..9_usize, 1..12), step in 1..50_usize, side in any::<bool>(),
     ) {
         const PARTS: [&str; 9] = [
@@ -287,9 +294,9 @@ fn the_end_of_a_frame_is_told_by_its_place_in_the_stream_however_the_bytes_are_c
         for step in 1..=bytes.len() {
             let (mut reader, mut ends) = (Reader::new(dialect, 0), Vec::new());
             for piece in bytes.chunks(step) {
-                reader.feed(Time::ZERO, Direction::Up, piece, &mut |told| ends.push(told.ends_at));
+                reader.feed(Time::ZERO, Direction::Up, piece, &mut |detailed| ends.push(detailed.ends_at));
             }
-            // A body of HTTP/1.1 is told in the pieces in which it came.
+            // A body of HTTP/1.1 is described in the pieces in which it came.
             assert!(expected.iter().all(|end| ends.contains(end)), "{ends:?} in steps of {step}");
             assert_eq!(ends.last(), expected.last());
         }

@@ -7,7 +7,7 @@ use super::super::ratio::Ratios;
 
 /// What one transfer cost.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures {
+pub struct TransferFigures {
     /// Gbit/s of bodies.
     pub gbit: f64,
     /// CPU-seconds of the server per GB (10⁹ bytes).
@@ -16,7 +16,7 @@ pub struct Figures {
     pub client: f64,
 }
 
-impl Figures {
+impl TransferFigures {
     /// Both ends together.
     pub fn both(&self) -> f64 {
         self.server + self.client
@@ -33,7 +33,7 @@ enum Of {
 }
 
 impl Of {
-    fn of(self, figures: &Figures) -> f64 {
+    fn of(self, figures: &TransferFigures) -> f64 {
         match self {
             Self::Rate => figures.gbit,
             Self::Server => figures.server,
@@ -89,13 +89,13 @@ pub fn concern(id: &str) -> bool {
 }
 
 /// Ratios of the rounds of two rows in a figure.
-fn ratios(of: Of, ours: &[Figures], peer: &[Figures]) -> Ratios {
+fn ratios(of: Of, ours: &[TransferFigures], peer: &[TransferFigures]) -> Ratios {
     let pair = |(ours, peer)| Pair { ours: of.of(ours), peer: of.of(peer) };
     Ratios::of(&ours.iter().zip(peer).map(pair).collect::<Vec<_>>())
 }
 
 /// The median of a row's rates by those of its yardstick, with its interval; and of the CPU of both ends.
-pub fn beside(ours: &[Figures], yardstick: &[Figures]) -> String {
+pub fn beside(ours: &[TransferFigures], yardstick: &[TransferFigures]) -> String {
     let rate = ratios(Of::Rate, ours, yardstick);
     let cost = ratios(Of::Both, ours, yardstick);
     format!("{:.2} ({:.2} to {:.2}) | {:.2}", rate.median, rate.low, rate.high, cost.median)
@@ -107,7 +107,7 @@ pub const HEAD: &str =
 
 impl Gate {
     /// Its line of the table, and whether it holds; it does not where a row is missing.
-    pub fn judge(&self, ours: &[Figures], peer: &[Figures]) -> (String, bool) {
+    pub fn judge(&self, ours: &[TransferFigures], peer: &[TransferFigures]) -> (String, bool) {
         let Self { limit, aim, what, .. } = self;
         let sign = if self.of == Of::Rate { "≥" } else { "≤" };
         let mut line = format!("| {} / {}: {what} |", self.ours, self.peer);
@@ -136,8 +136,8 @@ mod tests {
     use super::super::rows::row;
     use super::*;
 
-    fn figures(gbit: f64, cpu: f64) -> Vec<Figures> {
-        vec![Figures { gbit, server: cpu, client: cpu }; 9]
+    fn figures(gbit: f64, cpu: f64) -> Vec<TransferFigures> {
+        vec![TransferFigures { gbit, server: cpu, client: cpu }; 9]
     }
 
     #[test]

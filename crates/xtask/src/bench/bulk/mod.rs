@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::gates::{Figures, GATES};
+use self::gates::{GATES, TransferFigures};
 use self::rows::{ROWS, Row, row};
 use self::servers::Servers;
 use super::ratio::middle;
@@ -41,7 +41,7 @@ const TOOLS: &[(&str, &str)] = &[
 ];
 
 /// All rounds of all rows, by id.
-type Measured = BTreeMap<&'static str, Vec<Figures>>;
+type Measured = BTreeMap<&'static str, Vec<TransferFigures>>;
 
 /// Measures what `--only` selects, prints it, and records it; fails if a gate does not hold.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -138,19 +138,19 @@ fn warm_up(rows: &[&Row], servers: &Servers, is_quick: bool) -> Result<String> {
 }
 
 /// One transfer.
-fn measure(row: &Row, servers: &Servers, bytes: u64) -> Result<Figures> {
+fn measure(row: &Row, servers: &Servers, bytes: u64) -> Result<TransferFigures> {
     let serving = servers.get(row.server)?;
     let words = row.words(servers, bytes)?;
     let arguments = [vec!["-c".to_owned(), CLIENT_CPU.to_owned()], words].concat();
     let before = serving.cpu_s()?;
     let client = meter::run("taskset", &arguments).with_context(|| row.id)?;
     let taken = serving.cpu_s()? - before;
-    let told = row.told(&client.stdout)?;
-    ensure!(told.bytes >= bytes, "{}: {} of {bytes} bytes came", row.id, told.bytes);
-    let gigabytes = told.bytes as f64 / 1e9;
-    Ok(Figures {
-        gbit: gigabytes * 8.0 / told.elapsed_s,
-        server: told.server_cpu_s.unwrap_or(taken) / gigabytes,
+    let reported = row.parse(&client.stdout)?;
+    ensure!(reported.bytes >= bytes, "{}: {} of {bytes} bytes came", row.id, reported.bytes);
+    let gigabytes = reported.bytes as f64 / 1e9;
+    Ok(TransferFigures {
+        gbit: gigabytes * 8.0 / reported.elapsed_s,
+        server: reported.server_cpu_s.unwrap_or(taken) / gigabytes,
         client: client.cpu_us / 1e6 / gigabytes,
     })
 }
@@ -163,7 +163,7 @@ fn table(rows: &[&Row], measured: &Measured) -> String {
     );
     for row in rows {
         let figures = &measured[row.id];
-        let median = |value: fn(&Figures) -> f64| {
+        let median = |value: fn(&TransferFigures) -> f64| {
             let mut values: Vec<f64> = figures.iter().map(value).collect();
             values.sort_by(f64::total_cmp);
             middle(&values)
@@ -175,7 +175,7 @@ fn table(rows: &[&Row], measured: &Measured) -> String {
             median(|figures| figures.gbit),
             median(|figures| figures.server),
             median(|figures| figures.client),
-            median(Figures::both),
+            median(TransferFigures::both),
             row.yardstick,
             gates::beside(figures, &measured[row.yardstick]),
             row.claim,

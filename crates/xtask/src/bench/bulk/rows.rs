@@ -48,7 +48,7 @@ enum Client {
 
 /// What a client says of its transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Told {
+pub struct ClientReport {
     /// Bytes of bodies.
     pub bytes: u64,
     /// From the request to the last byte.
@@ -232,15 +232,15 @@ impl Row {
     }
 
     /// What the client printed, read.
-    pub fn told(&self, stdout: &str) -> Result<Told> {
-        let told = match self.client {
+    pub fn parse(&self, stdout: &str) -> Result<ClientReport> {
+        let reported = match self.client {
             Client::Iperf => iperf(stdout),
             Client::Curl(..) => curl(stdout),
             Client::Ours(..) | Client::Raw(_) | Client::Rustls | Client::Go(_) => ours_or_alike(stdout),
         };
-        let told = told.with_context(|| format!("{}: no report: {stdout}", self.id))?;
-        ensure!(told.bytes > 0 && told.elapsed_s > 0.0, "{}: nothing came: {stdout}", self.id);
-        Ok(told)
+        let reported = reported.with_context(|| format!("{}: no report: {stdout}", self.id))?;
+        ensure!(reported.bytes > 0 && reported.elapsed_s > 0.0, "{}: nothing came: {stdout}", self.id);
+        Ok(reported)
     }
 }
 
@@ -251,26 +251,26 @@ fn installed(name: &str) -> Result<String> {
 }
 
 /// `{"bytes": …, "elapsed_s": …}` and more.
-fn ours_or_alike(stdout: &str) -> Option<Told> {
+fn ours_or_alike(stdout: &str) -> Option<ClientReport> {
     let document: Value = serde_json::from_str(stdout).ok()?;
     let (bytes, elapsed_s) = (document["bytes"].as_u64()?, document["elapsed_s"].as_f64()?);
-    Some(Told { bytes, elapsed_s, server_cpu_s: None })
+    Some(ClientReport { bytes, elapsed_s, server_cpu_s: None })
 }
 
-fn iperf(stdout: &str) -> Option<Told> {
+fn iperf(stdout: &str) -> Option<ClientReport> {
     let document: Value = serde_json::from_str(stdout).ok()?;
     let end = &document["end"];
     let (received, percent) =
         (&end["sum_received"], end["cpu_utilization_percent"]["remote_total"].as_f64()?);
     let elapsed_s = received["seconds"].as_f64()?;
     let server_cpu_s = Some(percent / 100.0 * elapsed_s);
-    Some(Told { bytes: received["bytes"].as_u64()?, elapsed_s, server_cpu_s })
+    Some(ClientReport { bytes: received["bytes"].as_u64()?, elapsed_s, server_cpu_s })
 }
 
 /// Bytes and seconds.
-fn curl(stdout: &str) -> Option<Told> {
+fn curl(stdout: &str) -> Option<ClientReport> {
     let (bytes, seconds) = stdout.trim().split_once(' ')?;
-    Some(Told { bytes: bytes.parse().ok()?, elapsed_s: seconds.parse().ok()?, server_cpu_s: None })
+    Some(ClientReport { bytes: bytes.parse().ok()?, elapsed_s: seconds.parse().ok()?, server_cpu_s: None })
 }
 
 #[cfg(test)]
@@ -296,17 +296,17 @@ mod tests {
 
     #[test]
     fn what_clients_say_is_read() {
-        let told = |bytes, elapsed_s, server_cpu_s| Some(Told { bytes, elapsed_s, server_cpu_s });
-        assert_eq!(ours_or_alike(r#"{"bytes": 8, "elapsed_s": 0.5, "more": []}"#), told(8, 0.5, None));
-        assert_eq!(curl("6 0.5\n"), told(6, 0.5, None));
+        let reported = |bytes, elapsed_s, server_cpu_s| Some(ClientReport { bytes, elapsed_s, server_cpu_s });
+        assert_eq!(ours_or_alike(r#"{"bytes": 8, "elapsed_s": 0.5, "more": []}"#), reported(8, 0.5, None));
+        assert_eq!(curl("6 0.5\n"), reported(6, 0.5, None));
         let report = r#"{"end": {"sum_received": {"bytes": 9, "seconds": 2.0}, "cpu_utilization_percent": {"remote_total": 50.0}}}"#;
-        assert_eq!(iperf(report), told(9, 2.0, Some(1.0)));
+        assert_eq!(iperf(report), reported(9, 2.0, Some(1.0)));
     }
 
     #[test]
     fn what_is_no_report_is_none() {
         assert_eq!(curl("curl: (7) failed"), None);
         assert_eq!(iperf(r#"{"error": "unable to connect"}"#), None);
-        assert!(row("raw").unwrap().told("").is_err());
+        assert!(row("raw").unwrap().parse("").is_err());
     }
 }

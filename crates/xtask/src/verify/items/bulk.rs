@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Item, causes, engines, item};
 use crate::process;
 use crate::verify::binary::H2lab;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// The long fat link: a bandwidth-delay product of 31 MB, and a queue that holds two of them.
 const LINK: [&str; 4] = ["--bandwidth=1gbit", "--delay=125ms", "--queue=64M", "--congestion=cubic"];
@@ -102,13 +102,13 @@ fn get_over_the_link(h2lab: &H2lab, buffers: &[String], time: &str) -> Result<Va
 }
 
 /// The long fat link, filled.
-fn long_fat(h2lab: &H2lab) -> Result<Outcome> {
+fn long_fat(h2lab: &H2lab) -> Result<ItemOutcome> {
     ensure!(process::find("iperf3").is_some(), "iperf3 is not installed");
     let large = buffers(|_| LARGE);
     let ours = get_over_the_link(h2lab, &large, "60s")?;
     let client = "iperf3 -c server -R -t 60 -J -l 256K";
     let raw = over_the_link(h2lab, &large, "iperf3 -s -1", client)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let (ours, raw) = (number(&ours, "/rate_last_30s_bps")?, last_half(&raw)?);
     let text = format!("one h2c stream: {:.1} Mbit/s over the last 30 of 60 s", ours / 1e6);
     outcome.check(ours >= LEAST, text);
@@ -129,16 +129,16 @@ fn last_half(iperf: &Value) -> Result<f64> {
 }
 
 /// The usual send buffer, found out.
-fn usual_buffers(h2lab: &H2lab) -> Result<Outcome> {
-    let told =
+fn usual_buffers(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let rendered =
         get_over_the_link(h2lab, &buffers(|key| if key == "tcp_wmem" { USUAL } else { LARGE }), "20s")?;
-    let mut outcome = Outcome::default();
-    let rate = number(&told, "/rate_bps")?;
+    let mut outcome = ItemOutcome::default();
+    let rate = number(&rendered, "/rate_bps")?;
     outcome.check(rate < 200e6, format!("{:.1} Mbit/s", rate / 1e6));
-    let kind = told.pointer("/limit/kind").and_then(Value::as_str).unwrap_or("none");
-    let sentence = told.pointer("/limit/sentence").and_then(Value::as_str).unwrap_or("nothing");
+    let kind = rendered.pointer("/limit/kind").and_then(Value::as_str).unwrap_or("none");
+    let sentence = rendered.pointer("/limit/sentence").and_then(Value::as_str).unwrap_or("nothing");
     outcome.check(kind == "send-buffer", format!("{kind}: {sentence}"));
-    let fix = told.pointer("/limit/fix").and_then(Value::as_str).unwrap_or("none");
+    let fix = rendered.pointer("/limit/fix").and_then(Value::as_str).unwrap_or("none");
     outcome.check(fix.contains("tcp_wmem"), format!("the fix: {fix}"));
     Ok(outcome)
 }
@@ -167,14 +167,14 @@ enum Interruption {
 }
 
 /// A large file, interrupted again and again.
-fn resume(h2lab: &H2lab) -> Result<Outcome> {
+fn resume(h2lab: &H2lab) -> Result<ItemOutcome> {
     let folder = tempfile::tempdir()?;
     let (source, target) = (folder.path().join("source"), folder.path().join("target"));
     let mut random = File::open("/dev/urandom").context("no randomness")?.take(FILE);
     std::fs::create_dir(&source)?;
     let made = std::io::copy(&mut random, &mut File::create(source.join("file"))?);
     made.context("no room for two files of 10 GB beside the temporary folder")?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let mut arrived = 0;
     for (n, how) in
         [Interruption::CtrlC, Interruption::Kill, Interruption::ServerKilled].into_iter().enumerate()
@@ -194,14 +194,14 @@ fn resume(h2lab: &H2lab) -> Result<Outcome> {
     let server = Server::start(h2lab, &source)?;
     let run = h2lab.run(folder.path(), &get_words(&server.url, &target), "")?;
     ensure!(run.code == Some(0), "the last run ended with {:?}: {}", run.code, run.stderr.trim());
-    let told: Value = serde_json::from_str(&run.stdout)?;
-    let last = number(&told, "/bytes")? as u64;
-    let held = number(&told, "/held_bytes")? as u64;
+    let rendered: Value = serde_json::from_str(&run.stdout)?;
+    let last = number(&rendered, "/bytes")? as u64;
+    let held = number(&rendered, "/held_bytes")? as u64;
     outcome.note(format!("the last run found {held} bytes and fetched {last}"));
     outcome.check(held + last == FILE, format!("{} of {FILE} bytes in all", held + last));
     outcome
         .check(arrived + last <= FILE + LAG, format!("{} bytes told by the runs that lived", arrived + last));
-    let verdict = told.pointer("/transfers/0/checksum/verdict").and_then(Value::as_str).unwrap_or("none");
+    let verdict = rendered.pointer("/transfers/0/checksum/verdict").and_then(Value::as_str).unwrap_or("none");
     outcome.check(verdict == "matches", format!("crc32c of both ends: {verdict}"));
     let compared = Command::new("cmp").arg(source.join("file")).arg(&target).status()?;
     outcome.check(compared.success(), "cmp finds no difference");
@@ -258,7 +258,7 @@ fn interrupted(
     while held(&journal) < at {
         ensure!(Instant::now() < deadline, "{at} bytes are not here after {DEADLINE:?}");
         ensure!(client.0.try_wait()?.is_none(), "the client ended before it was interrupted");
-        // Nothing tells when a file of another process changes but looking at it; how often decides nothing.
+        // Nothing says when a file of another process changes but looking at it; how often decides nothing.
         std::thread::sleep(Duration::from_millis(20));
     }
     match how {
@@ -274,8 +274,8 @@ fn interrupted(
     }
     let output = std::io::read_to_string(client.0.stdout.take().context("its output is a pipe")?)?;
     let status = client.0.wait()?;
-    let told: Option<Value> = serde_json::from_str(&output).ok();
-    Ok((status.code(), told.and_then(|told| told.pointer("/bytes")?.as_u64())))
+    let rendered: Option<Value> = serde_json::from_str(&output).ok();
+    Ok((status.code(), rendered.and_then(|rendered| rendered.pointer("/bytes")?.as_u64())))
 }
 
 /// Bytes that a journal tells of; 0 if there is none yet.
@@ -296,14 +296,14 @@ mod tests {
     #[test]
     fn the_second_half_of_the_seconds_counts() {
         let interval = |rate: f64| json!({"sum": {"bits_per_second": rate}});
-        let told = json!({"intervals": [interval(1.0), interval(2.0), interval(4.0), interval(6.0)]});
-        assert!((last_half(&told).unwrap() - 5.0).abs() < 1e-9);
+        let rendered = json!({"intervals": [interval(1.0), interval(2.0), interval(4.0), interval(6.0)]});
+        assert!((last_half(&rendered).unwrap() - 5.0).abs() < 1e-9);
         assert!(last_half(&json!({"intervals": []})).is_err());
         assert!(last_half(&json!({"error": "refused"})).is_err());
     }
 
     #[test]
-    fn a_journal_tells_how_much_is_here_and_none_nothing() {
+    fn a_journal_says_how_much_is_here_and_none_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         assert_eq!(held(&path), 0);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::verify::binary::H2lab;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// Live runs.
 const RUNS: u32 = 10;
@@ -12,8 +12,8 @@ const RUNS: u32 = 10;
 const ALLOWED: f64 = 0.05;
 
 /// h1 against h1 with the defaults' link and length, ten seeds, with and without loss.
-pub fn live(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn live(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let (mut claims, mut verdicts) = (0_u32, 0_u32);
     for seed in 1..=RUNS {
         let document = h2lab.compare(&["--proto=h1,h1", "--loss=0%,3%", &format!("--seed={seed}")])?;

@@ -9,7 +9,7 @@ use crate::process;
 use crate::verify::binary::H2lab;
 use crate::verify::lab::{self, Link, SERVER};
 use crate::verify::numbers::{deviations, quantile};
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// The loss that is asked for, each way.
 const ASKED: f64 = 0.03;
@@ -17,13 +17,13 @@ const ASKED: f64 = 0.03;
 /// A link that only loses.
 const LOSSY: Link = Link { delay: "0ms", loss: "3%" };
 
-/// Loss over a million packets, in the link's own ledger and as ping sees it.
-pub fn million(h2lab: &H2lab) -> Result<Outcome> {
+/// Loss over a million packets, in the link's own packet log and as ping sees it.
+pub fn million(h2lab: &H2lab) -> Result<ItemOutcome> {
     ensure!(process::is_root(), "ping floods only for root");
     // Four at once, since each pauses 10 ms after a loss: 132,500 × 4 up and 97 % of them down are over a million.
     let flood = format!("for i in 1 2 3 4; do ping -f -q -c 132500 {SERVER} & done; wait");
     let run = lab::run(h2lab, LOSSY, 1, &flood)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let both = run.link.up.packets_in + run.link.down.packets_in;
     outcome.check(both >= 1_000_000, format!("{both} packets entered the link"));
     outcome
@@ -45,7 +45,7 @@ pub fn million(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// Delay as ping sees it.
-pub fn delay(h2lab: &H2lab) -> Result<Outcome> {
+pub fn delay(h2lab: &H2lab) -> Result<ItemOutcome> {
     ensure!(process::is_root(), "the promise is for root, whose link runs under SCHED_FIFO");
     let link = Link { delay: "12.5ms", loss: "0%" };
     let run = lab::run(h2lab, link, 1, &format!("ping -n -i 0.01 -c 1000 {SERVER}"))?;
@@ -53,7 +53,7 @@ pub fn delay(h2lab: &H2lab) -> Result<Outcome> {
     let times: Vec<f64> = lab::replies(&run.client).into_iter().map(|(_, ms)| ms).collect();
     let at = |share| quantile(&times, share).context("no reply came");
     let (p50, p99, max) = (at(0.5)?, at(0.99)?, at(1.0)?);
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     outcome.check(times.len() == 1000, format!("{} of 1000 replies", times.len()));
     outcome.check((25.0..=25.2).contains(&p50), format!("p50 {p50:.2} ms"));
     outcome.check(p99 <= 25.4, format!("p99 {p99:.2} ms"));
@@ -64,7 +64,7 @@ pub fn delay(h2lab: &H2lab) -> Result<Outcome> {
 /// Pings of which the n-th is the n-th packet of the uplink, since nothing else is on the link.
 const PINGS: u64 = 2000;
 
-/// What a link dropped: as its ledger says, and as ping felt it.
+/// What a link dropped: as its packet log says, and as ping felt it.
 #[derive(Debug, PartialEq, Eq)]
 struct Drops {
     /// Direction and index of each packet that was lost.
@@ -83,7 +83,9 @@ impl Drops {
     }
 
     fn both_ways(&self) -> bool {
-        ["up", "down"].iter().all(|way| self.lost.iter().any(|(direction, _)| direction == way))
+        ["up", "down"]
+            .iter()
+            .all(|configuration| self.lost.iter().any(|(direction, _)| direction == configuration))
     }
 }
 
@@ -98,10 +100,10 @@ impl fmt::Display for Drops {
 }
 
 /// Which packets are lost is a function of the seed alone.
-pub fn same_seed(h2lab: &H2lab) -> Result<Outcome> {
+pub fn same_seed(h2lab: &H2lab) -> Result<ItemOutcome> {
     let (first, again, other) =
         (Drops::observe(h2lab, 7)?, Drops::observe(h2lab, 7)?, Drops::observe(h2lab, 8)?);
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     outcome.check(first.both_ways(), format!("seed 7: {first}"));
     outcome.check(first == again, format!("seed 7 again: {again}"));
     outcome

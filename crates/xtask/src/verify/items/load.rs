@@ -9,7 +9,7 @@ use crate::generators::{self, Job, Origin, Tool};
 use crate::verify::binary::H2lab;
 use crate::verify::items::suites::suite;
 use crate::verify::numbers::median;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// Rounds of the agreement, the tools in turns.
 const ROUNDS: u32 = 5;
@@ -26,7 +26,7 @@ const STREAMS_H2C: u32 = 200;
 const INTEGRATION: &[&str] = &["--package", "h2lab", "--test", "integration"];
 
 /// Loops, templates, endings, self-checks; servers that misbehave; the defects of other tools.
-pub fn suites(h2lab: &H2lab) -> Result<Outcome> {
+pub fn suites(h2lab: &H2lab) -> Result<ItemOutcome> {
     let mut outcome = suite(h2lab, INTEGRATION, "load::")?;
     outcome.add(suite(h2lab, INTEGRATION, "robust::")?);
     outcome.add(suite(h2lab, INTEGRATION, "defects::")?);
@@ -34,7 +34,7 @@ pub fn suites(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// Every frame with its time, among them those of a connection that is used up.
-pub fn trace(h2lab: &H2lab) -> Result<Outcome> {
+pub fn trace(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, INTEGRATION, "trace::")
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Display for Percentiles {
 }
 
 /// One of the percentiles.
-type Figure = fn(&Percentiles) -> f64;
+type PercentileFigure = fn(&Percentiles) -> f64;
 
 /// The difference that two tools may have, in milliseconds: 5 % or 150 µs, whichever is more.
 fn allowed_ms(theirs: f64) -> f64 {
@@ -90,8 +90,8 @@ fn report(tool: Tool, h2lab: &H2lab, origin: &Origin, path: &str, job: Job<'_>) 
 }
 
 /// p50 and p99 of ours against vegeta's and oha's.
-pub fn agreement(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn agreement(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let tools = peers(&mut outcome);
     for protocol in ["h1", "h2c"] {
         for path in PATHS {
@@ -103,7 +103,7 @@ pub fn agreement(h2lab: &H2lab) -> Result<Outcome> {
 
 /// Ours and the tools whose latencies count from the schedule, or that start requests whatever the server does; one that is
 /// not installed cannot agree.
-fn peers(outcome: &mut Outcome) -> Vec<Tool> {
+fn peers(outcome: &mut ItemOutcome) -> Vec<Tool> {
     let wanted = [Tool::H2lab, Tool::Vegeta, Tool::Oha];
     let tools = generators::installed(&wanted);
     for missing in wanted.iter().filter(|tool| !tools.contains(tool)) {
@@ -112,30 +112,30 @@ fn peers(outcome: &mut Outcome) -> Vec<Tool> {
     tools
 }
 
-fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool]) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool]) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let (connections, streams) = if protocol == "h1" { (CONNECTIONS_H1, 1) } else { (1, STREAMS_H2C) };
     let origin = Origin::start(h2lab)?;
     let job = Job { protocol, connections, streams, seconds: SECONDS, rate: Some(RATE), url: "" };
     let mut all: Vec<Vec<Percentiles>> = vec![Vec::new(); tools.len()];
     for round in 1..=ROUNDS {
         let mut line = format!("{protocol} {path} round {round}, p50/p99 in ms:");
-        for (tool, told) in tools.iter().zip(&mut all) {
+        for (tool, rendered) in tools.iter().zip(&mut all) {
             let said = report(*tool, h2lab, &origin, path, job)?.context("all of them can")?;
             let percentiles = Percentiles::of(*tool, &said)?;
-            told.push(percentiles);
+            rendered.push(percentiles);
             let _ = write!(line, "  {} {:.3}/{:.3}", tool.name(), percentiles.p50, percentiles.p99);
         }
         outcome.note(line);
     }
-    let values: [(&str, Figure); 2] = [("p50", |p| p.p50), ("p99", |p| p.p99)];
+    let values: [(&str, PercentileFigure); 2] = [("p50", |p| p.p50), ("p99", |p| p.p99)];
     for (name, value) in values {
         let middle = |of: &[Percentiles]| {
             median(&of.iter().map(value).collect::<Vec<f64>>()).context("there were rounds")
         };
         let ours = middle(&all[0])?;
-        for (tool, told) in tools.iter().zip(&all).skip(1) {
-            let theirs = middle(told)?;
+        for (tool, rendered) in tools.iter().zip(&all).skip(1) {
+            let theirs = middle(rendered)?;
             let (apart, allowed) = ((ours - theirs).abs(), allowed_ms(theirs));
             outcome.check(
                 apart <= allowed,
@@ -160,8 +160,8 @@ const TRUTH: [(&str, f64); 3] = [("p90", 200.0), ("p95", 350.0), ("p99", 470.0)]
 const PAUSE_TOLERANCE: f64 = 25.0;
 
 /// A pause of the server is seen by from-schedule percentiles, and hidden from a closed loop.
-pub fn omission(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn omission(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let origin = Origin::start(h2lab)?;
     let said = report(Tool::H2lab, h2lab, &origin, PAUSE_PATH, PAUSE)?.context("ours can")?;
     let response = Percentiles::of(Tool::H2lab, &said)?;
@@ -191,8 +191,8 @@ pub fn omission(h2lab: &H2lab) -> Result<Outcome> {
         let folder = tempfile::tempdir()?;
         let done = tool.run(h2lab, &Job { url: &url, ..PAUSE }, folder.path())?.context("hey can")?;
         let lines = done.stdout.lines().filter(|line| ["90%", "95%", "99%"].iter().any(|p| line.contains(p)));
-        let told = lines.map(str::trim).collect::<Vec<&str>>().join(", ");
-        outcome.note(format!("a closed loop with a limit of rate (hey -q): {told}"));
+        let rendered = lines.map(str::trim).collect::<Vec<&str>>().join(", ");
+        outcome.note(format!("a closed loop with a limit of rate (hey -q): {rendered}"));
     }
     Ok(outcome)
 }

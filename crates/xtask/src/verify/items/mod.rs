@@ -1,6 +1,6 @@
 //! The "Must show" list of each step, as data.
 //!
-//! To add a promise: write a function from the binary to an [`Outcome`] in the file that it is about, and a row here.
+//! To add a promise: write a function from the binary to an [`ItemOutcome`] in the file that it is about, and a row here.
 
 mod bulk;
 mod calibration;
@@ -22,10 +22,10 @@ mod urls;
 use anyhow::Result;
 
 use super::binary::H2lab;
-use super::outcome::Outcome;
+use super::outcome::ItemOutcome;
 
 /// Shows a promise with the published binary.
-type Show = dyn Fn(&H2lab) -> Result<Outcome>;
+type Show = dyn Fn(&H2lab) -> Result<ItemOutcome>;
 
 /// One promise.
 pub struct Item {
@@ -40,12 +40,12 @@ pub struct Item {
 fn item(
     id: impl Into<String>,
     claim: &'static str,
-    run: impl Fn(&H2lab) -> Result<Outcome> + 'static,
+    run: impl Fn(&H2lab) -> Result<ItemOutcome> + 'static,
 ) -> Item {
     Item { id: id.into(), claim, run: Box::new(run) }
 }
 
-/// Step `compare`: `h2lab compare` tells whether HTTP/2 beats HTTP/1.1 here, and why not.
+/// Step `compare`: `h2lab compare` says whether HTTP/2 beats HTTP/1.1 here, and why not.
 pub fn compare() -> Vec<Item> {
     let mut items = vec![item(
         "privileges",

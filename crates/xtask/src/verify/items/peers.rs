@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::suites::suite;
 use super::{Item, item};
 use crate::verify::binary::H2lab;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// What is promised of `probe smuggling` and `probe client`.
 pub fn all() -> Vec<Item> {
@@ -24,6 +24,6 @@ pub fn all() -> Vec<Item> {
     ]
 }
 
-fn integration(h2lab: &H2lab, filter: &str) -> Result<Outcome> {
+fn integration(h2lab: &H2lab, filter: &str) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], filter)
 }

@@ -10,7 +10,7 @@ use super::{Item, item, suites};
 use crate::generators::Origin;
 use crate::verify::binary::H2lab;
 use crate::verify::nginx::{Listen, Nginx};
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// All of them.
 pub fn items() -> Vec<Item> {
@@ -22,9 +22,11 @@ pub fn items() -> Vec<Item> {
         ),
         item("keepalive-137", "nginx with keepalive_requests 137: the same", |h2lab| quota(h2lab, 137)),
         item("origin", "the origin probed against itself, with all attacks: clean", origin),
-        item("probe-tests", "limits, readiness, forms, the gate: the tests that CI runs", |h2lab| {
-            suites::suite(h2lab, &["--package", "h2lab", "--test", "integration"], "probe::")
-        }),
+        item(
+            "probe-tests",
+            "limits, readiness, forms, the target authorization: the tests that CI runs",
+            |h2lab| suites::suite(h2lab, &["--package", "h2lab", "--test", "integration"], "probe::"),
+        ),
     ]
 }
 
@@ -44,8 +46,8 @@ fn probe(h2lab: &H2lab, url: &str, arguments: &[&str]) -> Result<Value> {
     serde_json::from_str(&run.stdout).context("stdout is no JSON document")
 }
 
-fn quota(h2lab: &H2lab, keepalive_requests: u32) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+fn quota(h2lab: &H2lab, keepalive_requests: u32) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let nginx = Nginx::start(&[Listen::Tls, Listen::H2c, Listen::H1], keepalive_requests)?;
     for (n, scheme, key) in [
         (0, "https", "requests_per_connection"),
@@ -62,8 +64,8 @@ fn quota(h2lab: &H2lab, keepalive_requests: u32) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn origin(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+fn origin(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let origin = Origin::start(h2lab)?;
     for (protocol, arguments) in [("h2c", &["--idle=2s", "--resistance"][..]), ("h2", &["--idle=2s"])] {
         let url = origin.url(protocol, "/");

@@ -6,7 +6,7 @@ use super::{Item, item, study};
 use crate::verify::binary::H2lab;
 use crate::verify::document::{Bulk, Document};
 use crate::verify::numbers::median;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// The promises of this file.
 pub fn items() -> Vec<Item> {
@@ -49,7 +49,7 @@ impl Transfers {
     /// Checks that one transfer's rate is at least `share` of another's, or at most if `is_most`.
     fn compare(
         &self,
-        outcome: &mut Outcome,
+        outcome: &mut ItemOutcome,
         (factor, protocol): (&str, &str),
         bound: Bound,
         (other, its_protocol): (&str, &str),
@@ -66,11 +66,11 @@ impl Transfers {
     }
 
     /// Checks what a transfer was held back by, and that the fix has these words.
-    fn held_back(&self, outcome: &mut Outcome, factor: &str, kinds: &[&str], fix: &str) -> Result<()> {
+    fn held_back(&self, outcome: &mut ItemOutcome, factor: &str, kinds: &[&str], fix: &str) -> Result<()> {
         let limit = self.find(factor, "h2c")?.limit.as_ref().context("nothing held it back")?;
-        let told = limit.fix.as_deref().unwrap_or("none");
-        let text = format!("{factor}: {}: {}; the fix: {told}", limit.kind, limit.sentence);
-        outcome.check(kinds.contains(&limit.kind.as_str()) && told.contains(fix), text);
+        let rendered = limit.fix.as_deref().unwrap_or("none");
+        let text = format!("{factor}: {}: {}; the fix: {rendered}", limit.kind, limit.sentence);
+        outcome.check(kinds.contains(&limit.kind.as_str()) && rendered.contains(fix), text);
         Ok(())
     }
 }
@@ -92,12 +92,12 @@ enum Bound {
 const BASELINE: &str = "baseline";
 
 /// Frames, and how they are written.
-fn frame_size(h2lab: &H2lab) -> Result<Outcome> {
+fn frame_size(h2lab: &H2lab) -> Result<ItemOutcome> {
     const SHORT: &str = "frames up to 16 KiB";
     const EACH_A_WRITE: &str = "frames up to 16 KiB, server's each frame a write";
-    // On loopback one visit of 4 s comes to 36 to 46 Gbit/s by chance.
+    // On loopback one repetition of 4 s comes to 36 to 46 Gbit/s by chance.
     let run = Transfers::of(h2lab, "frame-size", &study::SEEDS)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let lengths = [
         (BASELINE, 65_536.0),
         (SHORT, 16_384.0),
@@ -120,13 +120,13 @@ fn frame_size(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// The long fat link, one factor at a time.
-fn fat_link(h2lab: &H2lab) -> Result<Outcome> {
+fn fat_link(h2lab: &H2lab) -> Result<ItemOutcome> {
     const USUAL: &str = "tcp buffers 4 MiB";
     const EIGHT: &str = "tcp buffers 4 MiB, 8 in flight";
     const NARROW: &str = "stream window 64 KiB - 1, connection window 64 KiB - 1";
     const KNOBS: &str = "credit at 0 %, frames up to 16 KiB";
     let run = Transfers::of(h2lab, "long-fat-link", &[1])?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let rate = run.rate(BASELINE, "h2c")?;
     outcome.check(rate >= 850.0, format!("h2c, {BASELINE}: {rate:.1} Mbit/s of 1,000"));
     run.compare(&mut outcome, (BASELINE, "h2c"), Bound::AtLeast(0.9), (BASELINE, "tcp"))?;

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Item, item};
 use crate::process;
 use crate::verify::binary::H2lab;
-use crate::verify::document::{Cell, Condition, Document, Needed, Percentiles, Way};
+use crate::verify::document::{Cell, Condition, Configuration, Document, Needed, Percentiles};
 use crate::verify::numbers::{agreement_ms, median};
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// What `sidecar-chaos --quick` may take.
 const QUICK: Duration = Duration::from_secs(600);
@@ -29,14 +29,14 @@ pub fn items() -> Vec<Item> {
         ),
         item(
             "study-equal",
-            "without loss and delay the p99 of all topologies agrees (of each the middle of three seeds: in a visit of 5 s one \
+            "without loss and delay the p99 of all topologies agrees (of each the middle of three seeds: in a repetition of 5 s one \
              pause of 51 ms of this machine decides a p99)",
             equal_without_loss,
         ),
         item(
             "study-worst",
             "at 3 % loss and RTT 0 HTTP/2 on one connection between two sidecars has a worse p99 than HTTP/1.1 in any topology, \
-             too: visits of 20 s, since there both wait for timeouts, and what tells them apart are those that double",
+             too: repetitions of 20 s, since there both wait for timeouts, and what tells them apart are those that double",
             worst_without_delay,
         ),
         item(
@@ -61,14 +61,17 @@ pub(super) fn measure(h2lab: &H2lab, scenario: &str, more: &[&str]) -> Result<(D
     h2lab.measure_in_time("run", &words)
 }
 
-fn way<'a>(run: &'a Document, name: &str) -> Result<&'a Way> {
-    let ways = &run.study()?.ways;
-    ways.iter().find(|way| way.name == name).with_context(|| format!("there is no way `{name}`"))
+fn configuration<'a>(run: &'a Document, name: &str) -> Result<&'a Configuration> {
+    let configurations = &run.study()?.configurations;
+    configurations
+        .iter()
+        .find(|configuration| configuration.name == name)
+        .with_context(|| format!("there is no configuration `{name}`"))
 }
 
-/// The cell of the way `name` under a condition.
+/// The cell of the configuration `name` under a condition.
 fn cell<'a>(run: &'a Document, name: &str, condition: usize) -> Result<&'a Cell> {
-    run.cell_of(way(run, name)?, condition).with_context(|| format!("{name} was not measured"))
+    run.cell_of(configuration(run, name)?, condition).with_context(|| format!("{name} was not measured"))
 }
 
 /// The p99 in milliseconds; infinite where the load is not carried. A cell that says nothing of the load is an error and not
@@ -96,21 +99,32 @@ fn response(cell: &Cell) -> Result<Option<&Percentiles>> {
     }
 }
 
-/// One time of each way's cell under a condition, but of those that a program cannot speak.
-fn times(run: &Document, condition: usize, of: fn(&Cell) -> Result<f64>) -> Result<Vec<(&Way, f64)>> {
-    let cells = run.study()?.ways.iter().filter_map(|way| Some((way, run.cell_of(way, condition)?)));
-    cells.filter(|(_, cell)| cell.state != "unsupported").map(|(way, cell)| Ok((way, of(cell)?))).collect()
+/// One time of each configuration's cell under a condition, but of those that a program cannot speak.
+fn times(
+    run: &Document,
+    condition: usize,
+    of: fn(&Cell) -> Result<f64>,
+) -> Result<Vec<(&Configuration, f64)>> {
+    let cells = run
+        .study()?
+        .configurations
+        .iter()
+        .filter_map(|configuration| Some((configuration, run.cell_of(configuration, condition)?)));
+    cells
+        .filter(|(_, cell)| cell.state != "unsupported")
+        .map(|(configuration, cell)| Ok((configuration, of(cell)?)))
+        .collect()
 }
 
 /// `254 ms`, or that there is none.
-fn told(p99: f64) -> String {
+fn rendered(p99: f64) -> String {
     if p99.is_finite() { format!("{p99:.1} ms") } else { "unstable".to_owned() }
 }
 
 /// The study itself.
-fn study(h2lab: &H2lab) -> Result<Outcome> {
+fn study(h2lab: &H2lab) -> Result<ItemOutcome> {
     let (run, taken) = measure(h2lab, "sidecar-chaos", &["--quick"])?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let text = format!("{} cells in {} s", run.cells.len(), taken.as_secs());
     outcome.check(taken <= QUICK, text);
     for (k, condition) in run.study()?.conditions.iter().enumerate() {
@@ -132,22 +146,27 @@ fn study(h2lab: &H2lab) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Without loss nothing is worth a word: the ways' times in milliseconds, as `what` names them, lie close together.
-fn equal(outcome: &mut Outcome, condition: &str, what: &str, times: &[f64]) {
+/// Without loss nothing is worth a word: the configurations' times in milliseconds, as `what` names them, lie close together.
+fn equal(outcome: &mut ItemOutcome, condition: &str, what: &str, times: &[f64]) {
     let (least, most) =
         times.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), &ms| (least.min(ms), most.max(ms)));
-    let text = format!("{condition}: {what} of {} ways from {} to {}", times.len(), told(least), told(most));
+    let text = format!(
+        "{condition}: {what} of {} configurations from {} to {}",
+        times.len(),
+        rendered(least),
+        rendered(most)
+    );
     outcome.check(most - least <= agreement_ms(least), text);
 }
 
-/// The same of p99s, which a single visit of the quick study has by chance.
-fn equal_without_loss(h2lab: &H2lab) -> Result<Outcome> {
+/// The same of p99s, which a single repetition of the quick study has by chance.
+fn equal_without_loss(h2lab: &H2lab) -> Result<ItemOutcome> {
     let mut runs = Vec::new();
     for seed in SEEDS {
         let more = ["--quick", "--delay=0ms", "--loss=0%", &format!("--seed={seed}")];
         runs.push(measure(h2lab, "sidecar-chaos", &more)?.0);
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     for (k, condition) in runs[0].study()?.conditions.iter().enumerate() {
         let seeds: Vec<Vec<f64>> = runs
             .iter()
@@ -159,7 +178,9 @@ fn equal_without_loss(h2lab: &H2lab) -> Result<Outcome> {
             condition.name
         );
         let middles: Vec<f64> = (0..seeds[0].len())
-            .filter_map(|way| median(&seeds.iter().map(|p99s| p99s[way]).collect::<Vec<_>>()))
+            .filter_map(|configuration| {
+                median(&seeds.iter().map(|p99s| p99s[configuration]).collect::<Vec<_>>())
+            })
             .collect();
         equal(&mut outcome, &condition.name, "the middle p99", &middles);
     }
@@ -167,41 +188,49 @@ fn equal_without_loss(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// HTTP/2 on one connection between two sidecars has slower slow requests than HTTP/1.1 in any topology.
-fn worst(outcome: &mut Outcome, run: &Document, condition: usize) -> Result<()> {
+fn worst(outcome: &mut ItemOutcome, run: &Document, condition: usize) -> Result<()> {
     // HAProxy, which decides by itself how many connections it holds, is none of the study's.
     const SHARED: [&str; 2] = ["two envoys, h2c × 1", "two envoys, h2 × 1"];
     let p99s = times(run, condition, p99_ms)?;
-    let http1 = p99s.iter().filter(|(way, _)| way.protocol == "h1");
+    let http1 = p99s.iter().filter(|(configuration, _)| configuration.protocol == "h1");
     let worst_other = http1.map(|(_, p99)| *p99).fold(0.0, f64::max);
     let name = &run.study()?.conditions[condition].name;
-    for way in SHARED {
-        let p99 = p99_ms(cell(run, way, condition)?)?;
-        let text = format!("{name}: {way} p99 {}; the worst of HTTP/1.1 {}", told(p99), told(worst_other));
+    for configuration in SHARED {
+        let p99 = p99_ms(cell(run, configuration, condition)?)?;
+        let text = format!(
+            "{name}: {configuration} p99 {}; the worst of HTTP/1.1 {}",
+            rendered(p99),
+            rendered(worst_other)
+        );
         outcome.check(worst_other.is_finite() && p99 > worst_other, text);
     }
     Ok(())
 }
 
 /// The same where a round trip takes no time.
-fn worst_without_delay(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
-    let more = ["--delay=0ms", "--loss=3%", "--visits=1", "-z=20s"];
+fn worst_without_delay(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
+    let more = ["--delay=0ms", "--loss=3%", "--repetitions=1", "-z=20s"];
     worst(&mut outcome, &measure(h2lab, "sidecar-chaos", &more)?.0, 0)?;
     Ok(outcome)
 }
 
 /// Ramps are HTTP/2's. Without a round trip requests hardly ever wait for one another on four connections, since our client
 /// gives them to those that do not stand still: there only HTTP/1.1 is looked at.
-fn ramps(outcome: &mut Outcome, run: &Document, condition: usize) -> Result<()> {
+fn ramps(outcome: &mut ItemOutcome, run: &Document, condition: usize) -> Result<()> {
     let study = run.study()?;
     let Condition { name, rtt_ms, .. } = &study.conditions[condition];
-    for (way, allowed) in [("direct, h2c × 4", 0.5..=1.0), ("direct, h1", 0.0..=0.05)] {
-        let cell = cell(run, way, condition)?;
+    for (configuration, allowed) in [("direct, h2c × 4", 0.5..=1.0), ("direct, h1", 0.0..=0.05)] {
+        let cell = cell(run, configuration, condition)?;
         let ramps = study.ramps.iter().find(|ramps| ramps.cell == cell.index);
-        let ramps = ramps.with_context(|| format!("{way} has no ramps"))?;
+        let ramps = ramps.with_context(|| format!("{configuration} has no ramps"))?;
         let share = ramps.share.unwrap_or(0.0);
-        let text = format!("{name}: {way}: {:.1} % of {} slow requests on ramps", share * 100.0, ramps.slow);
-        if *rtt_ms > 0.0 || way.ends_with("h1") {
+        let text = format!(
+            "{name}: {configuration}: {:.1} % of {} slow requests on ramps",
+            share * 100.0,
+            ramps.slow
+        );
+        if *rtt_ms > 0.0 || configuration.ends_with("h1") {
             outcome.check(allowed.contains(&share), text);
         } else {
             outcome.note(text);
@@ -221,7 +250,7 @@ fn least(needed: &Needed) -> String {
 }
 
 /// With k connections HTTP/2 catches up where nothing stands between.
-fn needed(outcome: &mut Outcome, run: &Document) -> Result<()> {
+fn needed(outcome: &mut ItemOutcome, run: &Document) -> Result<()> {
     let study = run.study()?;
     let direct: Vec<&Needed> = study.needed.iter().filter(|needed| needed.parties == "origin").collect();
     ensure!(!direct.is_empty(), "nothing is said of how many connections are needed");
@@ -241,7 +270,7 @@ fn needed(outcome: &mut Outcome, run: &Document) -> Result<()> {
 }
 
 /// The real programs really ran.
-fn programs(outcome: &mut Outcome, run: &Document) {
+fn programs(outcome: &mut ItemOutcome, run: &Document) {
     for name in ["haproxy", "nginx-proxy", "envoy"] {
         let of = |cell: &'_ Cell| -> Option<String> {
             let program = [cell.sidecar.as_ref(), cell.server.as_ref()]
@@ -257,8 +286,8 @@ fn programs(outcome: &mut Outcome, run: &Document) {
 }
 
 /// What congestion control does to one connection.
-fn bbr(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+fn bbr(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let mut ratios = Vec::new();
     for seed in SEEDS {
         let (run, _) = measure(h2lab, "bbr-vs-cubic", &["--quick", &format!("--seed={seed}")])?;
@@ -271,8 +300,8 @@ fn bbr(h2lab: &H2lab) -> Result<Outcome> {
                 condition.name,
                 one.state,
                 one.throughput_rps,
-                told(own),
-                told(baseline)
+                rendered(own),
+                rendered(baseline)
             );
             if condition.name.contains("bbr") {
                 ratios.push(own / baseline);
@@ -288,8 +317,8 @@ fn bbr(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// How losses are spread decides how many connections it takes.
-fn bursts(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+fn bursts(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let mut conditions: Vec<(String, Vec<f64>)> = Vec::new();
     for seed in SEEDS {
         let (run, _) = measure(h2lab, "burst-vs-random", &["--quick", &format!("--seed={seed}")])?;
@@ -302,7 +331,7 @@ fn bursts(h2lab: &H2lab) -> Result<Outcome> {
                 least(needed),
                 condition.predicted_connections
             ));
-            // More than the most that were tried is beyond all that can be told apart from it.
+            // More than the most that were tried is beyond all that can be distinguished from it.
             let known = needed.connections.map(f64::from).or(needed.more_than.map(|_| f64::INFINITY));
             let k = known.with_context(|| format!("{}: k is not known", condition.name))?;
             match conditions.iter_mut().find(|(name, _)| *name == condition.name) {
@@ -321,9 +350,9 @@ fn bursts(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// The knob that the study's readers asked about.
-fn knob(h2lab: &H2lab) -> Result<Outcome> {
+fn knob(h2lab: &H2lab) -> Result<ItemOutcome> {
     let (run, _) = measure(h2lab, "connections-knob", &["--quick"])?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     for condition in &run.study()?.conditions {
         outcome.note(format!(
             "{}: RTT {} ms, PFTK {:?}",
@@ -336,7 +365,7 @@ fn knob(h2lab: &H2lab) -> Result<Outcome> {
             "{}: {}, p50 {median:.1} ms, p99 {}",
             cell.label(),
             cell.state,
-            told(p99_ms(cell)?)
+            rendered(p99_ms(cell)?)
         ));
     }
     needed(&mut outcome, &run)?;
@@ -366,7 +395,7 @@ mod tests {
         let text = format!(
             r#"{{"cells": [{cells}], "verdicts": [],
             "study": {{"conditions": [{{"name": "RTT 25ms, 3% loss", "rtt_ms": 25, "loss": 0.03, "predicted_connections": 5}}],
-            "ways": [{{"name": "direct, h1", "protocol": "h1", "cells": [0]}},
+            "configurations": [{{"name": "direct, h1", "protocol": "h1", "cells": [0]}},
                      {{"name": "two envoys, h2c × 1", "protocol": "h2c", "cells": [1]}},
                      {{"name": "two envoys, h2 × 1", "protocol": "h2", "cells": [2]}}],
             "needed": [], "ramps": []}}}}"#
@@ -377,7 +406,7 @@ mod tests {
     #[test]
     fn what_does_not_carry_the_load_is_worse_than_any_figure_and_what_is_quicker_is_not() {
         let holds = |tls| {
-            let mut outcome = Outcome::default();
+            let mut outcome = ItemOutcome::default();
             worst(&mut outcome, &run("unstable", tls), 0).map(|()| outcome.holds())
         };
         assert!(holds("unstable").unwrap());
@@ -388,7 +417,7 @@ mod tests {
     #[test]
     fn ways_that_do_not_agree_are_not_called_equal() {
         let equal_now = |times: &[f64]| {
-            let mut outcome = Outcome::default();
+            let mut outcome = ItemOutcome::default();
             equal(&mut outcome, "RTT 0", "p99", times);
             outcome.holds()
         };
@@ -408,12 +437,12 @@ mod tests {
 
     #[test]
     fn a_study_that_says_nothing_of_what_is_needed_shows_nothing() {
-        assert!(needed(&mut Outcome::default(), &run("ok", "ok")).is_err());
+        assert!(needed(&mut ItemOutcome::default(), &run("ok", "ok")).is_err());
     }
 
     #[test]
     fn a_number_that_is_enough_shows_it_even_if_fewer_might_be() {
-        for (connections, at_most, more_than, holds, told) in [
+        for (connections, at_most, more_than, holds, rendered) in [
             (Some(4), None, None, true, ": 4;"),
             (None, Some(2), None, true, ": at most 2;"),
             (None, None, Some(16), false, ": more than 16;"),
@@ -421,17 +450,17 @@ mod tests {
         ] {
             let (parties, protocol) = ("origin".to_owned(), "h2c".to_owned());
             let one = Needed { condition: 0, parties, protocol, connections, at_most, more_than };
-            let (mut run, mut outcome) = (run("ok", "ok"), Outcome::default());
+            let (mut run, mut outcome) = (run("ok", "ok"), ItemOutcome::default());
             run.study.as_mut().unwrap().needed.push(one);
             needed(&mut outcome, &run).unwrap();
             let line = outcome.figures()[0].to_string();
-            assert!(outcome.holds() == holds && line.contains(told), "{line}");
+            assert!(outcome.holds() == holds && line.contains(rendered), "{line}");
         }
     }
 
     #[test]
     fn a_program_that_answered_nothing_did_not_run() {
-        let mut outcome = Outcome::default();
+        let mut outcome = ItemOutcome::default();
         programs(&mut outcome, &run("ok", "ok"));
         let lines: Vec<String> = outcome.figures().iter().map(ToString::to_string).collect();
         assert!(lines[2].starts_with("ok") && lines[0].starts_with("FAIL"), "{lines:?}");

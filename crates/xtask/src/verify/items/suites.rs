@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process;
 use crate::verify::binary::H2lab;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// Moments at which each signal is sent; a test run makes do with fewer.
 const ROUNDS: &str = "25";
@@ -15,34 +15,34 @@ const ROUNDS: &str = "25";
 const MEASUREMENT: &str = "ignored, a measurement";
 
 /// Who may run it.
-pub fn privileges(h2lab: &H2lab) -> Result<Outcome> {
+pub fn privileges(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "privileges::")
 }
 
 /// What a user gets wrong.
-pub fn bad_input(h2lab: &H2lab) -> Result<Outcome> {
+pub fn bad_input(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "cli_errors::")
 }
 
 /// What may not outlive a run.
-pub fn leftovers(h2lab: &H2lab) -> Result<Outcome> {
+pub fn leftovers(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "leftovers::")
 }
 
 /// The report in a browser.
-pub fn html(h2lab: &H2lab) -> Result<Outcome> {
+pub fn html(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "report_html::")
 }
 
 /// A/A in virtual time: drawn from models of latency, and end to end with our engines over a model of TCP.
-pub fn calibration(h2lab: &H2lab) -> Result<Outcome> {
+pub fn calibration(h2lab: &H2lab) -> Result<ItemOutcome> {
     let mut outcome = suite(h2lab, &["--package", "h2lab-analysis", "--lib"], "stats::calibration::")?;
     outcome.add(suite(h2lab, &["--package", "h2lab-analysis", "--test", "simulation"], "calibration::")?);
     Ok(outcome)
 }
 
 /// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
-pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<Outcome> {
+pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<ItemOutcome> {
     let mut command = process::cargo(["test", "--quiet"]);
     command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
     command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
@@ -59,8 +59,8 @@ pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<Outcome> {
 }
 
 /// The figures in the output of `cargo test`.
-fn read(text: &str, filter: &str) -> Outcome {
-    let mut outcome = Outcome::default();
+fn read(text: &str, filter: &str) -> ItemOutcome {
+    let mut outcome = ItemOutcome::default();
     for line in text.lines() {
         if let Some(figure) = line.strip_prefix("figure: ") {
             outcome.note(figure);

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::verify::binary::H2lab;
 use crate::verify::document::{Cell, Document};
 use crate::verify::numbers::{agreement_ms, median};
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// Who answers: our own server, and one that cannot share a mistake with our client.
 pub const SERVERS: [&str; 2] = ["origin", "nginx"];
@@ -16,8 +16,9 @@ pub const SHAPES: [&str; 2] = ["bare", "mesh"];
 /// Requests offered per second.
 const OFFERED: f64 = 1000.0;
 
-/// The link, work and length of every cell here; one visit, since seeds are varied outside.
-const COMMON: [&str; 5] = ["--delay=12.5ms", "-q=1000", "-z=15s", "--visits=1", "--loss-model=bernoulli"];
+/// The link, work and length of every cell here; one repetition, since seeds are varied outside.
+const COMMON: [&str; 5] =
+    ["--delay=12.5ms", "-q=1000", "-z=15s", "--repetitions=1", "--loss-model=bernoulli"];
 
 fn measure(h2lab: &H2lab, server: &str, shape: &str, further: &[&str]) -> Result<Document> {
     let (server, shape) = (format!("--origin={server}"), format!("--shape={shape}"));
@@ -40,8 +41,8 @@ fn describe(cell: &Cell) -> String {
 }
 
 /// What loss does to one connection, and what sixteen make of it.
-pub fn loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let mut ratios = Vec::new();
     for seed in 1..=3 {
         let seed_flag = format!("--seed={seed}");
@@ -66,10 +67,10 @@ pub fn loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
 }
 
 /// Without loss there is nothing to tell apart.
-pub fn no_loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
+pub fn no_loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<ItemOutcome> {
     let flags = ["--loss=0%", "--congestion=cubic", "--proto=h1,h2c", "-c=1,4,16", "--seed=1"];
     let document = measure(h2lab, server, shape, &flags)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     let mut p99s = Vec::new();
     for cell in &document.cells {
         outcome.check(cell.state == "ok", describe(cell));
@@ -82,10 +83,10 @@ pub fn no_loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A congestion control that does not take loss for congestion. One visit may still meet a second without an answer, so
+/// A congestion control that does not take loss for congestion. One repetition may still meet a second without an answer, so
 /// the middle one of three seeds decides, as it does for p99; what is served must hold for each.
-pub fn bbr(h2lab: &H2lab, server: &str, shape: &str) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn bbr(h2lab: &H2lab, server: &str, shape: &str) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     let mut stable = 0;
     for seed in 1..=3 {
         let seed_flag = format!("--seed={seed}");

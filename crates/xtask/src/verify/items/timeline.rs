@@ -10,7 +10,7 @@ use super::suites::suite;
 use super::{Item, item};
 use crate::process;
 use crate::verify::binary::H2lab;
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// The promises of this file.
 pub fn items() -> Vec<Item> {
@@ -30,7 +30,7 @@ pub fn items() -> Vec<Item> {
     ]
 }
 
-fn suites(h2lab: &H2lab) -> Result<Outcome> {
+fn suites(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "timeline::")
 }
 
@@ -76,7 +76,7 @@ fn apache_rows() -> BTreeSet<Kind<'static>> {
 }
 
 /// Apache's table is whole: no row is missing, none is there twice, and none rests on fewer runs.
-fn check_apache(table: &Table, outcome: &mut Outcome) {
+fn check_apache(table: &Table, outcome: &mut ItemOutcome) {
     let rows: Vec<&Row> = table.rows.iter().filter(|row| row.server == "apache").collect();
     let kinds: BTreeSet<Kind<'_>> = rows
         .iter()
@@ -101,7 +101,7 @@ const RUNS: u32 = 11;
 const EARLY_MS: f64 = 50.0;
 const WITH_IT_MS: f64 = 5.0;
 
-fn early_push(h2lab: &H2lab) -> Result<Outcome> {
+fn early_push(h2lab: &H2lab) -> Result<ItemOutcome> {
     let scenario = process::workspace().join("scenarios/early-push.toml");
     let output = Command::new(h2lab.path())
         .arg("run")
@@ -110,7 +110,7 @@ fn early_push(h2lab: &H2lab) -> Result<Outcome> {
         .output()
         .context("h2lab does not start")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     outcome.check(output.status.success(), format!("it ends in order: {}", output.status));
     let table: Table = serde_json::from_slice(&output.stdout).with_context(|| format!("no table: {said}"))?;
     check_apache(&table, &mut outcome);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn passes(table: &Table) -> bool {
-        let mut outcome = Outcome::default();
+        let mut outcome = ItemOutcome::default();
         check_apache(table, &mut outcome);
         outcome.holds()
     }

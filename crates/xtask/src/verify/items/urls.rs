@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::verify::binary::H2lab;
 use crate::verify::document::Cell;
 use crate::verify::nginx::{Listen, Nginx};
-use crate::verify::outcome::Outcome;
+use crate::verify::outcome::ItemOutcome;
 
 /// More requests per connection than any cell here sends.
 const NO_QUOTA: u32 = 1_000_000;
@@ -30,12 +30,12 @@ fn describe(cell: &Cell) -> String {
 }
 
 /// A TLS nginx with and without a quota of 1000 requests per connection.
-pub fn quota(h2lab: &H2lab) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn quota(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let mut outcome = ItemOutcome::default();
     for keepalive_requests in [1000, NO_QUOTA] {
         let nginx = Nginx::start(&[Listen::Tls], keepalive_requests)?;
         let url = format!("https://127.0.0.1:{}/", nginx.port(0));
-        let document = h2lab.compare(&["-k", "-q=1000", "-z=6s", "--visits=1", "--seed=1", &url])?;
+        let document = h2lab.compare(&["-k", "-q=1000", "-z=6s", "--repetitions=1", "--seed=1", &url])?;
         outcome.note(format!("keepalive_requests {keepalive_requests}"));
         outcome.check(document.cell("h1s", None).is_ok(), "h1s was found");
         let cell = document.cell("h2", Some(1))?;
@@ -58,11 +58,11 @@ pub fn quota(h2lab: &H2lab) -> Result<Outcome> {
 }
 
 /// An h1 port beside an h2c port.
-pub fn two(h2lab: &H2lab) -> Result<Outcome> {
+pub fn two(h2lab: &H2lab) -> Result<ItemOutcome> {
     let nginx = Nginx::start(&[Listen::H1, Listen::H2c], NO_QUOTA)?;
     let url = |n| format!("http://127.0.0.1:{}/", nginx.port(n));
     let document = h2lab.compare(&["-z=3s", "--seed=1", &url(0), &url(1)])?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ItemOutcome::default();
     for protocol in ["h1", "h2c"] {
         let cell = document.cell(protocol, None)?;
         outcome.check(cell.state == "ok" && cell.requests.failed == 0, describe(cell));

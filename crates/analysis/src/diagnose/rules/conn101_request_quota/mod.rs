@@ -6,7 +6,7 @@ mod tests;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::diagnose::{Confidence, Evidence, Finding, Rule, RuleMeta, Status, Visit};
+use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, Status};
 use h2lab_base::units::{format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
@@ -30,17 +30,17 @@ impl Rule for RequestQuota {
         &META
     }
 
-    fn check(&self, visits: &[Visit<'_>]) -> Option<Finding> {
-        let quota = quota(visits)?;
-        let cost = Cost::of(visits);
-        let cell = &visits.first()?.record.cell;
-        let mut connections = visits.iter().flat_map(|visit| &visit.record.connections);
+    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding> {
+        let quota = quota(repetitions)?;
+        let cost = Cost::of(repetitions);
+        let cell = &repetitions.first()?.record.cell;
+        let mut connections = repetitions.iter().flat_map(|repetition| &repetition.record.connections);
         let software = connections.find_map(|connection| connection.server_software.as_deref());
         Some(Finding {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
             cell: cell.index,
-            label: visits.first()?.label.to_owned(),
+            label: repetitions.first()?.label.to_owned(),
             symptom: symptom(&quota, &cost),
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
             cost: cost.sentence(),
@@ -89,7 +89,7 @@ fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evi
 /// it when that request comes or is answered, and a busy machine takes a few milliseconds.
 const PROMPT: Duration = Duration::from_millis(5);
 
-/// Ends of one visit that are no farther apart than this, or a round trip, may be one event.
+/// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
 const ONE_MOMENT: Duration = Duration::from_millis(50);
 
 /// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
@@ -97,7 +97,7 @@ const TIMER: Duration = Duration::from_millis(5);
 /// The part of a lifetime by which a timer may miss.
 const AGE_STEP: u32 = 100;
 
-/// A range no wider than this part of its upper end may be told as a number.
+/// A range no wider than this part of its upper end may be reported as a number.
 const NARROW: u32 = 20;
 
 /// A number of requests after which connections end.
@@ -113,8 +113,8 @@ struct Quota<'a> {
     first: &'a ServerEnd,
 }
 
-/// An end of a connection and the visit in which it was.
-type End<'a> = (&'a Visit<'a>, &'a ServerEnd);
+/// An end of a connection and the repetition in which it was.
+type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
 
 /// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
 /// them, not all at one moment, and they are more than half of those that the server ended.
@@ -125,10 +125,12 @@ type End<'a> = (&'a Visit<'a>, &'a ServerEnd);
 ///
 /// A server that announces the end without saying which request was the last leaves a range on each connection: the quota
 /// lies where most ranges meet. The largest number there is told, since a client hears of it a little late at best.
-fn quota<'a>(visits: &'a [Visit<'_>]) -> Option<Quota<'a>> {
-    let ends: Vec<End<'a>> =
-        visits.iter().flat_map(|visit| visit.facts.ends.iter().map(move |end| (visit, end))).collect();
-    let prompt = |(visit, end): &&End<'_>| end.idle <= PROMPT.max(visit.facts.rtt / 4);
+fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
+    let ends: Vec<End<'a>> = repetitions
+        .iter()
+        .flat_map(|repetition| repetition.facts.ends.iter().map(move |end| (repetition, end)))
+        .collect();
+    let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts.rtt / 4);
     let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
     let having = |requests: u32| prompt.iter().filter(move |(_, end)| end.allows(requests));
     let requests = prompt
@@ -140,12 +142,12 @@ fn quota<'a>(visits: &'a [Visit<'_>]) -> Option<Quota<'a>> {
     let quota =
         Quota { requests, least, agreeing: agreeing.len(), ends: ends.len(), first: agreeing.first()?.1 };
     let is_quota = requests >= 2 && agreeing.len() * 2 > ends.len() && has_several_moments(&agreeing);
-    (is_quota && (quota.is_exact() || is_told_by_ranges(&quota, &agreeing))).then_some(quota)
+    (is_quota && (quota.is_exact() || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
 }
 
 /// Whether ranges say enough: three or more meet in no more than half of the number, and the connections did not all live
 /// for as long as a timer would have let them.
-fn is_told_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
+fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
     let ages = || agreeing.iter().map(|(_, end)| end.age);
     let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
     let is_timer = longest.saturating_sub(shortest) <= TIMER.max(longest / AGE_STEP);
@@ -187,12 +189,13 @@ impl Quota<'_> {
     }
 }
 
-/// Whether ends cannot be one event: they are of several visits, or too far apart.
+/// Whether ends cannot be one event: they are of several repetitions, or too far apart.
 fn has_several_moments(ends: &[End<'_>]) -> bool {
     let Some((first, _)) = ends.first() else { return false };
     let times = || ends.iter().map(|(_, end)| end.at);
     let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
-    apart > ONE_MOMENT.max(first.facts.rtt) || ends.iter().any(|(visit, _)| !std::ptr::eq(*visit, *first))
+    apart > ONE_MOMENT.max(first.facts.rtt)
+        || ends.iter().any(|(repetition, _)| !std::ptr::eq(*repetition, *first))
 }
 
 /// What the ends of connections cost.
@@ -209,16 +212,16 @@ struct Cost {
 }
 
 impl Cost {
-    fn of(visits: &[Visit<'_>]) -> Self {
+    fn of(repetitions: &[Repetition<'_>]) -> Self {
         let mut cost = Self::default();
-        for visit in visits {
-            cost.opened += visit.record.connections.len();
-            cost.useless += useless_dials(visit);
-            for sample in &visit.record.samples {
+        for repetition in repetitions {
+            cost.opened += repetition.record.connections.len();
+            cost.useless += useless_dials(repetition);
+            for sample in &repetition.record.samples {
                 cost.all += sample.response_time();
                 cost.replayed += usize::from(sample.replays > 0);
-                cost.lost += usize::from(is_lost(visit, sample));
-                if waited(visit, sample) {
+                cost.lost += usize::from(is_lost(repetition, sample));
+                if waited(repetition, sample) {
                     cost.waited += 1;
                     cost.waiting += Duration::from_nanos(sample.stall_open_ns);
                 }
@@ -259,16 +262,16 @@ impl Cost {
 }
 
 /// Connections that were dialled when the server had ended one, and carried no request.
-fn useless_dials(visit: &Visit<'_>) -> usize {
-    let Some(first) = visit.facts.ends.iter().map(|end| end.at).min() else { return 0 };
-    let connections = visit.record.connections.iter();
+fn useless_dials(repetition: &Repetition<'_>) -> usize {
+    let Some(first) = repetition.facts.ends.iter().map(|end| end.at).min() else { return 0 };
+    let connections = repetition.record.connections.iter();
     connections.filter(|connection| connection.is_useless_dial() && connection.dialled_at >= first).count()
 }
 
 /// Whether a request failed because the server ended its connection: refused or cut off there, or reset when that had
 /// begun. What failed otherwise failed for another reason, whatever became of the connection.
-fn is_lost(visit: &Visit<'_>, sample: &Sample) -> bool {
-    let mut ends = visit.facts.ends.iter().filter(|end| end.connection == sample.connection);
+fn is_lost(repetition: &Repetition<'_>, sample: &Sample) -> bool {
+    let mut ends = repetition.facts.ends.iter().filter(|end| end.connection == sample.connection);
     match sample.outcome {
         Outcome::GoAway | Outcome::Refused | Outcome::Closed => ends.next().is_some(),
         Outcome::Reset => ends.any(|end| sample.completed_at >= end.at),
@@ -277,15 +280,19 @@ fn is_lost(visit: &Visit<'_>, sample: &Sample) -> bool {
 }
 
 /// Whether a request waited for a connection when one had just ended: until the next is ready.
-fn waited(visit: &Visit<'_>, sample: &Sample) -> bool {
-    let handshakes = visit.record.connections.iter().filter(|connection| connection.ready_at.happened());
+fn waited(repetition: &Repetition<'_>, sample: &Sample) -> bool {
+    let handshakes = repetition.record.connections.iter().filter(|connection| connection.ready_at.happened());
     let longest = handshakes
         .map(|connection| connection.ready_at.since(connection.dialled_at))
         .max()
         .unwrap_or_default();
     let sent_at = sample.sent_at.min(sample.completed_at);
     sample.stall_open_ns > 0
-        && visit.facts.ends.iter().any(|end| sample.scheduled_at <= end.at + longest && end.at <= sent_at)
+        && repetition
+            .facts
+            .ends
+            .iter()
+            .any(|end| sample.scheduled_at <= end.at + longest && end.at <= sent_at)
 }
 
 /// How a server that we recognise limits the requests of a connection.

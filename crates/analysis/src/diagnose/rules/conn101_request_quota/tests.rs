@@ -39,7 +39,7 @@ fn one_connection_alone_states_nothing() {
 }
 
 #[test]
-fn two_visits_with_one_connection_each_state_it_together() {
+fn two_repetitions_with_one_connection_each_state_it_together() {
     let first = goaways(&[1_999]).record();
     let mut second = first.clone();
     second.cell.repetition = 1;
@@ -66,7 +66,7 @@ fn a_reload_that_finds_an_even_load_is_silent() {
     let first = ends_at(&[1_000, 1_000]).record();
     let mut second = first.clone();
     second.cell.repetition = 1;
-    assert_eq!(run(&[first, second]).len(), 1, "in two visits it is no reload");
+    assert_eq!(run(&[first, second]).len(), 1, "in two repetitions it is no reload");
 }
 
 #[test]
@@ -193,13 +193,13 @@ fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
 }
 
 #[test]
-fn a_range_of_a_twentieth_is_told_as_a_number() {
-    let told = |answered| {
+fn a_range_of_a_twentieth_is_reported_as_a_number() {
+    let rendered = |answered| {
         let ends = [(40, answered, 100), (45, 20, 120), (50, 20, 140)];
         finding(announced(&ends)).expect("a finding").symptom
     };
-    assert!(told(38).contains("after about 40 requests each"), "{}", told(38));
-    assert!(told(37).contains("after between 37 and 40 requests each"), "{}", told(37));
+    assert!(rendered(38).contains("after about 40 requests each"), "{}", rendered(38));
+    assert!(rendered(37).contains("after between 37 and 40 requests each"), "{}", rendered(37));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn announced_ends_after_equal_lifetimes_are_a_maximum_age() {
 }
 
 #[test]
-fn dials_that_carried_nothing_are_told_with_who_made_them() {
+fn dials_that_carried_nothing_are_reported_with_who_made_them() {
     let scene = |dialled: &[u64]| {
         let mut record = ends_at(&[1_000, 2_000]).connections(3 + dialled.len() as u32).record();
         for connection in &mut record.connections[..3] {

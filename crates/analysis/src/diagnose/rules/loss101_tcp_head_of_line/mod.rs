@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::diagnose::{Confidence, Evidence, Finding, Rule, RuleMeta, Status, Visit};
+use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, Status};
 use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::Sample;
@@ -33,21 +33,22 @@ impl Rule for TcpHeadOfLine {
         &META
     }
 
-    fn check(&self, visits: &[Visit<'_>]) -> Option<Finding> {
-        let blocked: Vec<Blocked> = visits.iter().flat_map(|visit| blocked(&visit.facts)).collect();
+    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding> {
+        let blocked: Vec<Blocked> =
+            repetitions.iter().flat_map(|repetition| blocked(&repetition.facts)).collect();
         let longest = blocked.iter().max_by_key(|blocked| blocked.stream_time)?;
         let totals = Totals::of(&blocked);
-        let samples = visits.iter().flat_map(|visit| &visit.record.samples);
+        let samples = repetitions.iter().flat_map(|repetition| &repetition.record.samples);
         let all: Duration = samples.map(Sample::response_time).sum();
-        let seen = visits.iter().all(|visit| visit.facts.has_ledger);
-        let cell = &visits.first()?.record.cell;
+        let seen = repetitions.iter().all(|repetition| repetition.facts.has_packet_log);
+        let cell = &repetitions.first()?.record.cell;
         let cost_share =
             (totals.stream_time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
         Some(Finding {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
             cell: cell.index,
-            label: visits.first()?.label.to_owned(),
+            label: repetitions.first()?.label.to_owned(),
             symptom: totals.symptom(seen),
             evidence: totals.evidence(longest, seen),
             cost: format!(
@@ -80,10 +81,10 @@ struct Blocked {
     segments: usize,
 }
 
-/// The stalls of a visit that two or more streams shared because segments were missing.
+/// The stalls of a repetition that two or more streams shared because segments were missing.
 fn blocked(facts: &Facts) -> Vec<Blocked> {
     let missing = |stall: &Stall| {
-        if facts.has_ledger { by_ledger(facts, stall) } else { by_retransmission(facts, stall) }
+        if facts.has_packet_log { by_packet_log(facts, stall) } else { by_retransmission(facts, stall) }
     };
     let shared = facts.stalls.iter().filter(|stall| stall.streams.len() >= 2);
     shared
@@ -112,7 +113,7 @@ fn blocked(facts: &Facts) -> Vec<Blocked> {
 /// From when on missing segments explain a stall, and how many. They explain it if frames came again when a hole was
 /// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
 /// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
-fn by_ledger(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
+fn by_packet_log(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     let slack = (facts.rtt / 4).max(LEAST_SLACK);
     let holes = facts.holes_of(stall.connection);
     let ends_it = |hole: &&Hole| {
@@ -132,7 +133,7 @@ fn by_ledger(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     covers.then(|| (begin, holes.iter().filter(inside).count()))
 }
 
-/// As [`by_ledger`], over a network that we do not see: frames came again when a segment that an end had sent again had
+/// As [`by_packet_log`], over a network that we do not see: frames came again when a segment that an end had sent again had
 /// arrived, and the stall lasted for the round trip that it takes to notice a loss.
 fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     let slack = (facts.rtt / 4).max(LEAST_SLACK);

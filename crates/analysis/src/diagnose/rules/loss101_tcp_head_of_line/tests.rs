@@ -194,7 +194,7 @@ fn live(until: u64, server: bool) -> Scene {
 }
 
 #[test]
-fn without_a_ledger_a_retransmission_one_way_before_the_end_infers_it() {
+fn without_a_packet_log_a_retransmission_one_way_before_the_end_infers_it() {
     let finding = finding(live(160, true)).expect("a finding");
     assert_eq!(finding.confidence, Confidence::Inferred);
     assert_eq!(finding.symptom, "1 stall, 35ms long and shared by 2 streams, ended with 1 retransmission");
@@ -202,7 +202,7 @@ fn without_a_ledger_a_retransmission_one_way_before_the_end_infers_it() {
 }
 
 #[test]
-fn without_a_ledger_the_time_of_the_retransmission_must_fit() {
+fn without_a_packet_log_the_time_of_the_retransmission_must_fit() {
     // A server's segment takes 12.5 ms to us and a client's 25 ms to its answer, with 6.25 ms of slack.
     for (server, latest) in [(true, 168), (false, 181)] {
         assert!(finding(live(latest, server)).is_some());
@@ -213,7 +213,7 @@ fn without_a_ledger_the_time_of_the_retransmission_must_fit() {
 }
 
 #[test]
-fn with_a_ledger_retransmissions_prove_nothing() {
+fn with_a_packet_log_retransmissions_prove_nothing() {
     let scene = Scene::new(Protocol::H2c)
         .request(0, 1, 100, 125, 125)
         .request(0, 3, 100, 160, 160)

@@ -1,15 +1,15 @@
 //! Before the link: what a request waited for until its first byte entered it.
 
-use super::way::Way;
+use super::half_exchange::HalfExchange;
 use super::{PROMPT, Timeline, handshake};
-use crate::diagnose::waits::story::Cause;
+use crate::diagnose::waits::latency_breakdown::Cause;
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;
 use h2lab_wire::trace::Direction;
 use std::time::Duration;
 
 /// Claims the time from when the request was due to when its first byte entered the link.
-pub(super) fn claim(up: &Way<'_>, sample: &Sample, is_direct: bool, timeline: &mut Timeline) {
+pub(super) fn claim(up: &HalfExchange<'_>, sample: &Sample, is_direct: bool, timeline: &mut Timeline) {
     let (due, sent) = (sample.scheduled_at, up.first_sent());
     if due >= sent {
         return;
@@ -28,7 +28,7 @@ pub(super) fn claim(up: &Way<'_>, sample: &Sample, is_direct: bool, timeline: &m
 }
 
 /// The handshake, if the connection was not there when the request was due.
-fn handshake_within(up: &Way<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
+fn handshake_within(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
     let mut within = Timeline::new(due, sent);
     handshake::claim(up.traced, up.delays, &mut within);
     for part in within.finish() {
@@ -39,7 +39,7 @@ fn handshake_within(up: &Way<'_>, due: Time, sent: Time, timeline: &mut Timeline
 }
 
 /// The generator says itself what its request waited for.
-fn direct(up: &Way<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline) {
+fn direct(up: &HalfExchange<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline) {
     let (due, written) = (sample.scheduled_at, sample.sent_at);
     let slot = Duration::from_nanos(sample.stall_open_ns);
     timeline.claim(due, (due + slot).min(sent), Cause::StreamSlot);
@@ -52,7 +52,7 @@ fn direct(up: &Way<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline) {
 }
 
 /// A sidecar's wait for a stream: it had as many as the server takes, up to when it could open this one.
-fn slot(up: &Way<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
+fn slot(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
     let Some(limit) = up.traced.frames(Direction::Down).max_streams() else { return };
     let just_before = sent - PROMPT;
     if up.traced.open_at(just_before) >= limit as usize {

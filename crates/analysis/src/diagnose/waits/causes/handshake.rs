@@ -3,7 +3,7 @@
 use super::{Delays, Timeline};
 use crate::diagnose::waits::connection::Traced;
 use crate::diagnose::waits::flow::Transmissions;
-use crate::diagnose::waits::story::Cause;
+use crate::diagnose::waits::latency_breakdown::Cause;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
@@ -13,16 +13,17 @@ pub(super) fn claim(traced: &Traced, delays: &Delays, timeline: &mut Timeline) {
     let Some(begin) = traced.opening.all().first().map(|syn| syn.at) else { return };
     let first_frame = traced.frames(Direction::Up).all().first().map(|frame| frame.bytes.clone());
     let first = first_frame.as_ref().and_then(|bytes| traced.up.history.of(bytes.clone()).first());
-    let end = first.map_or(Time::NEVER, |stretch| stretch.sent.first_sent());
+    let end = first.map_or(Time::NEVER, |byte_range| byte_range.sent.first_sent());
     // A client that has its answer sends at once: the SYN's losses matter up to when one came, and so do its answer's.
     claim_losses(&traced.opening, Direction::Up, delays, end, timeline);
     claim_losses(&traced.answer, Direction::Down, delays, end, timeline);
     let before = first_frame.map_or(0, |bytes| bytes.start);
-    for lane in [&traced.up, &traced.down] {
-        let is_hello = |start: u64| lane.direction == Direction::Down || start < before;
-        let within = lane.history.all().iter().take_while(|stretch| stretch.sent.first_sent() < end);
-        for stretch in within.filter(|stretch| is_hello(stretch.bytes.start)) {
-            claim_losses(&stretch.sent, lane.direction, delays, end, timeline);
+    for half_connection in [&traced.up, &traced.down] {
+        let is_hello = |start: u64| half_connection.direction == Direction::Down || start < before;
+        let within =
+            half_connection.history.all().iter().take_while(|byte_range| byte_range.sent.first_sent() < end);
+        for byte_range in within.filter(|byte_range| is_hello(byte_range.bytes.start)) {
+            claim_losses(&byte_range.sent, half_connection.direction, delays, end, timeline);
         }
     }
     timeline.claim(begin, end, Cause::Handshake { drop: None });

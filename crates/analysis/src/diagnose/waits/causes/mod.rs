@@ -1,24 +1,24 @@
 //! Which cause has which part of a request's life: one file for each part, and for each reason to wait.
 
 mod before;
+mod half_exchange;
 mod handshake;
 mod opaque;
 mod timeline;
 mod transit;
 mod unsent;
-mod way;
 mod window;
 
 use std::time::Duration;
 
+use half_exchange::HalfExchange;
 pub(super) use opaque::{unlocated, unread};
 pub(super) use timeline::Timeline;
 pub(super) use unsent::{NearEnd, assigned};
-use way::Way;
 
-use super::connection::{Lane, Traced};
+use super::connection::{HalfConnection, Traced};
 use super::flow::Transmission;
-use super::story::{Cause, Interval};
+use super::latency_breakdown::{Cause, Interval};
 use h2lab_base::units::Time;
 use h2lab_link::LinkSpec;
 use h2lab_model::record::Sample;
@@ -86,7 +86,7 @@ impl Delays {
 
 /// The life of a request that was found on a stream of a connection; `None` if the stream is not there.
 ///
-/// `is_direct`: the connection is the generator's own, so that the sample tells what happened before the link.
+/// `is_direct`: the connection is the generator's own, so that the sample says what happened before the link.
 pub(super) fn life(
     traced: &Traced,
     stream: u32,
@@ -95,8 +95,8 @@ pub(super) fn life(
     delays: &Delays,
 ) -> Option<Vec<Interval>> {
     let exchange = traced.streams.exchange(stream)?;
-    let up = Way::new(traced, exchange, Direction::Up, delays)?;
-    let down = Way::new(traced, exchange, Direction::Down, delays);
+    let up = HalfExchange::new(traced, exchange, Direction::Up, delays)?;
+    let down = HalfExchange::new(traced, exchange, Direction::Down, delays);
     let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
     let sent = up.first_sent();
     before::claim(&up, sample, is_direct, &mut timeline);
@@ -118,8 +118,8 @@ pub(super) fn life(
 }
 
 /// Claims the times from `from` on in which one end of a connection held back what it had to say.
-fn claim_holds(lane: &Lane, timeline: &mut Timeline, from: Time) {
-    for hold in lane.sending.holds().skip_while(|hold| hold.until <= from) {
+fn claim_holds(half_connection: &HalfConnection, timeline: &mut Timeline, from: Time) {
+    for hold in half_connection.sending.holds().skip_while(|hold| hold.until <= from) {
         let cause = Cause::CongestionWindow { after: hold.after };
         timeline.claim(hold.from.max(from), hold.until, cause);
     }

@@ -1,8 +1,8 @@
 //! Requests whose stream is not known: what can be said of them without it.
 
 use super::{Delays, Timeline, handshake};
-use crate::diagnose::waits::connection::{Lane, Traced};
-use crate::diagnose::waits::story::{Cause, Interval, Repair, Whose};
+use crate::diagnose::waits::connection::{HalfConnection, Traced};
+use crate::diagnose::waits::latency_breakdown::{Cause, Interval, Repair, Whose};
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;
 
@@ -25,32 +25,38 @@ pub(in super::super) fn unread(
     let slot = std::time::Duration::from_nanos(sample.stall_open_ns);
     timeline.claim(sample.scheduled_at, sample.scheduled_at + slot, Cause::StreamSlot);
     let come = sample.completed_at;
-    for lane in [&traced.up, &traced.down] {
-        claim_losses(lane, delays, (sample.sent_at, come), &mut timeline);
+    for half_connection in [&traced.up, &traced.down] {
+        claim_losses(half_connection, delays, (sample.sent_at, come), &mut timeline);
     }
     timeline.claim(sample.sent_at, sample.sent_at + delays.round_trip(), Cause::Propagation);
     timeline.finish()
 }
 
 /// The life of a request of a sidecar whose connection is not known: `traced` are all that could not be read. Only a loss
-/// tells where it was whose repair came just before the request's end.
+/// says where it was whose repair came just before the request's end.
 pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
     let slack = delays.round_trip() + super::PROMPT * 5;
     let mut is_found = false;
     for connection in traced {
-        for lane in [&connection.up, &connection.down] {
-            let ends = lane.history.missing(sample.scheduled_at, u64::MAX).iter();
-            let repaired =
-                ends.take_while(|stretch| stretch.sent.first_sent() < sample.completed_at).any(|stretch| {
-                    let come = stretch.sent.arrived();
-                    stretch.sent.drops().next().is_some()
+        for half_connection in [&connection.up, &connection.down] {
+            let ends = half_connection.history.missing(sample.scheduled_at, u64::MAX).iter();
+            let repaired = ends
+                .take_while(|byte_range| byte_range.sent.first_sent() < sample.completed_at)
+                .any(|byte_range| {
+                    let come = byte_range.sent.arrived();
+                    byte_range.sent.drops().next().is_some()
                         && come <= sample.completed_at
                         && come + slack >= sample.completed_at
                 });
             if repaired {
                 is_found = true;
-                claim_losses(lane, delays, (sample.scheduled_at, sample.completed_at), &mut timeline);
+                claim_losses(
+                    half_connection,
+                    delays,
+                    (sample.scheduled_at, sample.completed_at),
+                    &mut timeline,
+                );
             }
         }
     }
@@ -62,18 +68,28 @@ pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &
 }
 
 /// Claims the times in which a direction lacked bytes that had been lost.
-fn claim_losses(lane: &Lane, delays: &Delays, (from, until): (Time, Time), timeline: &mut Timeline) {
-    let missing = lane.history.missing(from, u64::MAX).iter();
-    for stretch in missing.take_while(|stretch| stretch.sent.first_sent() < until) {
-        let brought = stretch.sent.brought();
-        for (lost, next) in stretch.sent.drops() {
-            let repair = next.map_or(Repair::Never, |next| lane.sending.repair(lost.at, next.at));
-            let cause = Cause::Loss { whose: Whose::Unnamed, drop: lost.drop(lane.direction), repair };
+fn claim_losses(
+    half_connection: &HalfConnection,
+    delays: &Delays,
+    (from, until): (Time, Time),
+    timeline: &mut Timeline,
+) {
+    let missing = half_connection.history.missing(from, u64::MAX).iter();
+    for byte_range in missing.take_while(|byte_range| byte_range.sent.first_sent() < until) {
+        let brought = byte_range.sent.brought();
+        for (lost, next) in byte_range.sent.drops() {
+            let repair = next.map_or(Repair::Never, |next| half_connection.sending.repair(lost.at, next.at));
+            let cause =
+                Cause::Loss { whose: Whose::Unnamed, drop: lost.drop(half_connection.direction), repair };
             let end = match next {
-                Some(next) if next.is_lost => delays.due(lane.direction, next, brought),
-                _ => stretch.sent.arrived(),
+                Some(next) if next.is_lost => delays.due(half_connection.direction, next, brought),
+                _ => byte_range.sent.arrived(),
             };
-            timeline.claim(delays.due(lane.direction, lost, brought).max(from), end.min(until), cause);
+            timeline.claim(
+                delays.due(half_connection.direction, lost, brought).max(from),
+                end.min(until),
+                cause,
+            );
         }
     }
 }

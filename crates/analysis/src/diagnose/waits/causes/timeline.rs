@@ -1,6 +1,6 @@
 //! A span of time whose parts are claimed by causes, each part by the first that does.
 
-use crate::diagnose::waits::story::{Cause, Interval};
+use crate::diagnose::waits::latency_breakdown::{Cause, Interval};
 use h2lab_base::units::Time;
 
 /// The span.
@@ -58,7 +58,7 @@ mod tests {
         Time::from_millis(ms)
     }
 
-    fn told(timeline: Timeline) -> Vec<(u64, u64, Cause)> {
+    fn rendered(timeline: Timeline) -> Vec<(u64, u64, Cause)> {
         let millis = |at: Time| at.as_nanos() / 1_000_000;
         timeline.finish().iter().map(|part| (millis(part.from), millis(part.until), part.cause)).collect()
     }
@@ -77,7 +77,7 @@ mod tests {
             (50, 90, Cause::Unknown),
             (90, 100, Cause::Client),
         ];
-        assert_eq!(told(timeline), expected);
+        assert_eq!(rendered(timeline), expected);
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
         let mut timeline = Timeline::new(ms(0), ms(30));
         timeline.claim(ms(10), ms(20), Cause::Server);
         timeline.claim(ms(0), ms(30), Cause::Server);
-        assert_eq!(told(timeline), [(0, 30, Cause::Server)]);
-        assert_eq!(told(Timeline::new(ms(5), ms(5))), []);
+        assert_eq!(rendered(timeline), [(0, 30, Cause::Server)]);
+        assert_eq!(rendered(Timeline::new(ms(5), ms(5))), []);
     }
 }

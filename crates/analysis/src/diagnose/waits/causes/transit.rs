@@ -1,32 +1,32 @@
 //! What the bytes of a message on its way waited for.
 
-use super::way::Way;
+use super::half_exchange::HalfExchange;
 use super::{Timeline, window};
-use crate::diagnose::waits::flow::Stretch;
-use crate::diagnose::waits::story::Cause;
+use crate::diagnose::waits::flow::ByteRange;
+use crate::diagnose::waits::latency_breakdown::Cause;
 use crate::diagnose::waits::streams::Placed;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::FrameKind;
 
-impl<'a> Way<'a> {
+impl<'a> HalfExchange<'a> {
     /// Claims the time between the two, in which the message is on its way. `idle` is why bytes did not exist that nothing
     /// kept from being sent.
     pub fn claim(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
         if from >= until {
             return;
         }
-        let missing = self.lane().history.missing(from, self.end);
-        let (own, others): (Vec<&Stretch>, Vec<&Stretch>) =
-            missing.iter().partition(|stretch| self.is_own(&stretch.bytes));
+        let missing = self.half_connection().history.missing(from, self.end);
+        let (own, others): (Vec<&ByteRange>, Vec<&ByteRange>) =
+            missing.iter().partition(|byte_range| self.is_own(&byte_range.bytes));
         self.claim_losses(&own, from, until, timeline);
         self.claim_unsent(&own, &others, (from, until), idle, timeline);
-        for stretch in &own {
-            self.claim_transit(stretch, from, until, timeline);
+        for byte_range in &own {
+            self.claim_transit(byte_range, from, until, timeline);
         }
         // All of its bytes have come, and some before them have not.
         self.claim_losses(&others, from, until, timeline);
-        for stretch in &others {
-            let (sent, come) = (stretch.sent.first_sent(), stretch.sent.arrived());
+        for byte_range in &others {
+            let (sent, come) = (byte_range.sent.first_sent(), byte_range.sent.arrived());
             timeline.claim(sent.max(from), come.min(until), Cause::Queue);
         }
     }
@@ -41,17 +41,17 @@ impl<'a> Way<'a> {
     /// The times in which the sender still held bytes of the message, in their order.
     fn claim_unsent(
         &self,
-        own: &[&Stretch],
-        others: &[&Stretch],
+        own: &[&ByteRange],
+        others: &[&ByteRange],
         (from, until): (Time, Time),
         idle: Cause,
         timeline: &mut Timeline,
     ) {
         let mut since = from;
-        for stretch in own {
-            let sent = stretch.sent.first_sent().min(until);
+        for byte_range in own {
+            let sent = byte_range.sent.first_sent().min(until);
             if sent > since {
-                self.claim_unsent_byte(stretch.bytes.start, others, (since, sent), idle, timeline);
+                self.claim_unsent_byte(byte_range.bytes.start, others, (since, sent), idle, timeline);
                 since = sent;
             }
         }
@@ -61,7 +61,7 @@ impl<'a> Way<'a> {
     fn claim_unsent_byte(
         &self,
         place: u64,
-        others: &[&Stretch],
+        others: &[&ByteRange],
         (from, until): (Time, Time),
         idle: Cause,
         timeline: &mut Timeline,
@@ -70,7 +70,7 @@ impl<'a> Way<'a> {
         if let Some(frame) = frame {
             window::claim(self, frame, others, (from, until), timeline);
         }
-        if let Some(held) = self.lane().sending.held(place) {
+        if let Some(held) = self.half_connection().sending.held(place) {
             let (since, after) = held;
             self.claim_losses(others, since.max(from), until, timeline);
             timeline.claim(since.max(from), until, Cause::CongestionWindow { after });
@@ -78,7 +78,7 @@ impl<'a> Way<'a> {
         // The rest of a frame that has begun exists: frames are written as a whole.
         if let Some(begun) = frame.and_then(|frame| self.begun(frame, place)) {
             self.claim_losses(others, begun.max(from), until, timeline);
-            let after = self.lane().sending.shrunk_by(place);
+            let after = self.half_connection().sending.shrunk_by(place);
             timeline.claim(begun.max(from), until, Cause::CongestionWindow { after });
         }
         timeline.claim(from, until, idle);
@@ -98,13 +98,13 @@ impl<'a> Way<'a> {
 
     /// When the first byte of a frame was sent that goes on at `place`.
     fn begun(&self, frame: &Placed, place: u64) -> Option<Time> {
-        (frame.bytes.start < place).then(|| self.lane().first_sent(frame.bytes.start))
+        (frame.bytes.start < place).then(|| self.half_connection().first_sent(frame.bytes.start))
     }
 
-    /// A stretch's first transit: the link's least delay, and what it took beyond.
-    fn claim_transit(&self, stretch: &Stretch, from: Time, until: Time, timeline: &mut Timeline) {
-        let (sent, come) = (stretch.sent.first_sent(), stretch.sent.arrived());
-        let transit = stretch.sent.brought().map(|brought| brought.out_at.since(brought.at));
+    /// A byte range's first transit: the link's least delay, and what it took beyond.
+    fn claim_transit(&self, byte_range: &ByteRange, from: Time, until: Time, timeline: &mut Timeline) {
+        let (sent, come) = (byte_range.sent.first_sent(), byte_range.sent.arrived());
+        let transit = byte_range.sent.brought().map(|brought| brought.out_at.since(brought.at));
         let base = match transit {
             Some(transit) => self.delays.base(self.direction, transit),
             None => self.delays.first(self.direction),

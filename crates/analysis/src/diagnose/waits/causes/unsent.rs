@@ -7,13 +7,13 @@
 
 use super::{Delays, Timeline, claim_holds, handshake};
 use crate::diagnose::waits::connection::Traced;
-use crate::diagnose::waits::story::{Cause, Interval};
+use crate::diagnose::waits::latency_breakdown::{Cause, Interval};
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;
 use h2lab_wire::trace::Direction;
 use std::time::Duration;
 
-/// What would have kept a new request from entering the link, at any time of a visit.
+/// What would have kept a new request from entering the link, at any time of a repetition.
 #[derive(Debug)]
 pub(in super::super) struct NearEnd {
     /// In order, without gaps, from the first time to the last.
@@ -21,10 +21,11 @@ pub(in super::super) struct NearEnd {
 }
 
 impl NearEnd {
-    /// That of a visit with these connections, in the order of their begins, of which all is known. `is_tls`: they are
+    /// That of a repetition with these connections, in the order of their begins, of which all is known. `is_tls`: they are
     /// encrypted.
     pub fn new(traced: &[Traced], is_tls: bool, delays: &Delays) -> Self {
-        let gates: Vec<Vec<Interval>> = traced.iter().map(|connection| gate(connection, is_tls)).collect();
+        let gates: Vec<Vec<Interval>> =
+            traced.iter().map(|connection| may_send(connection, is_tls)).collect();
         let mut barriers = Timeline::new(Time::ZERO, Time::NEVER);
         // Whichever connection is open counts for all; what kept the others does not matter then.
         for is_open in [true, false] {
@@ -97,17 +98,17 @@ fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = 
 /// would have let another one go, told as [`Cause::Client`], and why not at other times. In clear it could when its SYN was
 /// answered, even if nobody ever used it; with TLS, whose handshake both sides share, when the client first said something behind
 /// that.
-fn gate(traced: &Traced, is_tls: bool) -> Vec<Interval> {
+fn may_send(traced: &Traced, is_tls: bool) -> Vec<Interval> {
     let said = traced.frames(Direction::Up).all().first();
     let spoke = said.map_or(Time::NEVER, |frame| traced.up.first_sent(frame.bytes.start));
     let from = if is_tls { spoke } else { traced.answer.arrived() };
     let until = traced.ends_at.min(traced.leaves_at());
-    let mut gate = Timeline::new(from, until);
+    let mut may_send = Timeline::new(from, until);
     for (full, free) in traced.full() {
-        gate.claim(full, free, Cause::StreamSlot);
+        may_send.claim(full, free, Cause::StreamSlot);
     }
     // A connection of HTTP/1.1 that sends has a request, and so no room for another.
-    claim_holds(&traced.up, &mut gate, from);
-    gate.claim(from, until, Cause::Client);
-    gate.finish()
+    claim_holds(&traced.up, &mut may_send, from);
+    may_send.claim(from, until, Cause::Client);
+    may_send.finish()
 }

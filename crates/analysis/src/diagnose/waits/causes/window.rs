@@ -5,10 +5,10 @@
 
 use std::cmp::Reverse;
 
-use super::way::Way;
+use super::half_exchange::HalfExchange;
 use super::{PROMPT, Timeline};
-use crate::diagnose::waits::flow::Stretch;
-use crate::diagnose::waits::story::Cause;
+use crate::diagnose::waits::flow::ByteRange;
+use crate::diagnose::waits::latency_breakdown::Cause;
 use crate::diagnose::waits::streams::{DEFAULT_WINDOW, Placed, Update};
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
@@ -26,35 +26,36 @@ struct Opened<'a> {
 /// Claims what of the time between the two the frame waited for a window; at its end bytes of the frame were sent. `others` is
 /// what of others was missing at the receiver meanwhile: it opens no window for what it cannot read.
 pub(super) fn claim(
-    way: &Way<'_>,
+    half_exchange: &HalfExchange<'_>,
     frame: &Placed,
-    others: &[&Stretch],
+    others: &[&ByteRange],
     (from, until): (Time, Time),
     timeline: &mut Timeline,
 ) {
-    let Some(opened) = opened(way, frame, until) else { return };
+    let Some(opened) = opened(half_exchange, frame, until) else { return };
     if opened.at <= from || opened.at > until + PROMPT {
         return;
     }
-    let back = way.traced.lane(opposite(way.direction));
+    let back = half_exchange.traced.half_connection(opposite(half_exchange.direction));
     let given = back.history.of(opened.update.begins_at..opened.update.ends_at).first();
-    let given = given.map_or(Time::NEVER, |stretch| stretch.sent.first_sent());
-    way.claim_losses(others, from, given.min(opened.at), timeline);
+    let given = given.map_or(Time::NEVER, |byte_range| byte_range.sent.first_sent());
+    half_exchange.claim_losses(others, from, given.min(opened.at), timeline);
     let late = back.history.missing(given, opened.update.ends_at).iter();
-    let lost = late.max_by_key(|stretch| (stretch.sent.arrived(), Reverse(stretch.bytes.start)));
-    let lost = lost.and_then(|stretch| Some((stretch, stretch.sent.drops().next()?.0)));
+    let lost = late.max_by_key(|byte_range| (byte_range.sent.arrived(), Reverse(byte_range.bytes.start)));
+    let lost = lost.and_then(|byte_range| Some((byte_range, byte_range.sent.drops().next()?.0)));
     let window = |drop| Cause::FlowWindow { connection: opened.connection, drop };
-    if let Some((stretch, lost)) = lost {
-        let due = way.delays.due(back.direction, lost, stretch.sent.brought());
+    if let Some((byte_range, lost)) = lost {
+        let due = half_exchange.delays.due(back.direction, lost, byte_range.sent.brought());
         timeline.claim(due.max(from), opened.at.min(until), window(Some(lost.drop(back.direction))));
     }
     timeline.claim(from, opened.at.min(until), window(None));
 }
 
 /// What let a frame go that was sent at `sent`; `None` if the windows with which all begins sufficed.
-fn opened<'a>(way: &Way<'a>, frame: &Placed, sent: Time) -> Option<Opened<'a>> {
-    let direction = opposite(way.direction);
-    let (back, granted) = (way.traced.lane(direction), way.traced.frames(direction));
+fn opened<'a>(half_exchange: &HalfExchange<'a>, frame: &Placed, sent: Time) -> Option<Opened<'a>> {
+    let direction = opposite(half_exchange.direction);
+    let (back, granted) =
+        (half_exchange.traced.half_connection(direction), half_exchange.traced.frames(direction));
     let known = |place| back.history.readable(place) <= sent;
     let opened = |stream: u32, taken: u64, initial: u64| {
         let needed = taken.checked_sub(initial).filter(|needed| *needed > 0)?;

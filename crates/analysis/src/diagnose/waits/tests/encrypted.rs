@@ -128,16 +128,16 @@ fn offsets_are_mapped_through_the_records_of_every_suite() {
         let scene = with_loss(suite);
         let own = format!("110..131 its own lost segment (up {}), fast retransmit", 5);
         assert_eq!(
-            scene.told(0),
+            scene.rendered(0),
             ["100..110 the propagation", &own, "131..141 the propagation"],
             "{suite:#x}"
         );
         let other = "111..131 stream 1's lost segment (up 5), fast retransmit";
-        assert_eq!(scene.told(1)[1], other, "{suite:#x}");
-        let told = scene.told(2);
+        assert_eq!(scene.rendered(1)[1], other, "{suite:#x}");
+        let rendered = scene.rendered(2);
         assert!(
-            told.contains(&"114..131 stream 1's lost segment (up 5), fast retransmit".to_owned()),
-            "{told:?}"
+            rendered.contains(&"114..131 stream 1's lost segment (up 5), fast retransmit".to_owned()),
+            "{rendered:?}"
         );
         assert_eq!(scene.waits().doubts, [], "{suite:#x}");
     }
@@ -150,8 +150,8 @@ fn without_the_secrets_the_drop_is_told_and_not_whose() {
         scene.key_log.clear();
         let waits = scene.waits();
         assert_eq!(waits.doubts, [Doubt::NoKeys { connections: 1 }]);
-        assert_eq!(waits.stories[1].dominant, Kind::UnnamedLoss);
-        assert_eq!(scene.told(1)[1], "110..131 a lost segment (up 5), fast retransmit");
+        assert_eq!(waits.breakdowns[1].dominant, Kind::UnnamedLoss);
+        assert_eq!(scene.rendered(1)[1], "110..131 a lost segment (up 5), fast retransmit");
         assert!(waits.doubts[0].to_string().contains("no key log"));
     }
 }
@@ -166,9 +166,9 @@ fn behind_a_sidecar_without_secrets_a_repair_just_before_the_end_tells() {
     let late = proxied.request(1, 90, 400);
     late.sent_at = ms(90);
     let waits = proxied.waits();
-    assert_eq!(waits.stories[0].place, None);
-    assert_eq!(waits.stories[0].dominant, Kind::UnnamedLoss);
-    assert_eq!(waits.stories[1].dominant, Kind::Unknown, "nothing was repaired shortly before its end");
+    assert_eq!(waits.breakdowns[0].place, None);
+    assert_eq!(waits.breakdowns[0].dominant, Kind::UnnamedLoss);
+    assert_eq!(waits.breakdowns[1].dominant, Kind::Unknown, "nothing was repaired shortly before its end");
     assert!(waits.doubts.contains(&Doubt::NotFound { requests: 2 }));
 }
 
@@ -178,7 +178,7 @@ fn the_handshake_of_tls_counts_as_one_to_the_first_frame() {
     let sample = scene.request(1, 0, 141);
     (sample.sent_at, sample.stall_open_ns) = (ms(100), 60_000_000);
     scene.record.connections[0].ready_at = ms(60);
-    assert_eq!(scene.told(3)[0], "0..60 the handshake");
+    assert_eq!(scene.rendered(3)[0], "0..60 the handshake");
 }
 
 #[test]
@@ -190,5 +190,5 @@ fn a_record_that_does_not_decrypt_ends_the_reading_and_not_the_program() {
     bytes[last] ^= 1;
     let waits = scene.waits();
     assert_eq!(waits.doubts, [Doubt::BytesMissing { connections: 1 }]);
-    assert_eq!(waits.stories[0].dominant, Kind::OwnLoss, "what came before could be read");
+    assert_eq!(waits.breakdowns[0].dominant, Kind::OwnLoss, "what came before could be read");
 }

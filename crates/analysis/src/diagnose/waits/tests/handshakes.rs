@@ -17,12 +17,12 @@ fn first_request(scene: &mut Scene, ready: u64) {
 fn a_handshake_without_loss_is_two_ways_of_the_link() {
     let mut scene = Scene::connected();
     first_request(&mut scene, 20);
-    assert_eq!(scene.told(0), ["0..20 the handshake", "20..40 the propagation"]);
+    assert_eq!(scene.rendered(0), ["0..20 the handshake", "20..40 the propagation"]);
     assert_eq!(scene.dominant(0), Kind::Handshake);
 }
 
 #[test]
-fn a_lost_syn_is_told_apart_from_the_handshake() {
+fn a_lost_syn_is_distinguished_from_the_handshake() {
     let mut scene = Scene::new();
     scene.syn(Up, 0, false);
     scene.syn(Up, 1000, true);
@@ -34,7 +34,7 @@ fn a_lost_syn_is_told_apart_from_the_handshake() {
         "1010..1020 the handshake",
         "1020..1040 the propagation",
     ];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
     assert_eq!(scene.dominant(0), Kind::HandshakeLoss);
 }
 
@@ -46,9 +46,9 @@ fn a_syn_that_is_lost_twice_names_both() {
     scene.syn(Up, 3000, true);
     scene.syn(Down, 3010, true);
     first_request(&mut scene, 3020);
-    let told = scene.told(0);
-    assert_eq!(told[1], "10..1010 a lost packet of the handshake (up 0)");
-    assert_eq!(told[2], "1010..3010 a lost packet of the handshake (up 1)");
+    let rendered = scene.rendered(0);
+    assert_eq!(rendered[1], "10..1010 a lost packet of the handshake (up 0)");
+    assert_eq!(rendered[2], "1010..3010 a lost packet of the handshake (up 1)");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn the_answer_to_a_syn_may_be_lost_as_well() {
         "20..1022 a lost packet of the handshake (down 0)",
         "1022..1042 the propagation",
     ];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_handshake_that_was_over_before_is_nobodys_cause() {
     scene.send(Up, 1500, &headers(1, Some(0), true));
     scene.send(Down, 1510, &headers(1, None, true));
     scene.request(1, 1500, 1520);
-    assert_eq!(scene.told(0), ["1500..1520 the propagation"]);
+    assert_eq!(scene.rendered(0), ["1500..1520 the propagation"]);
 }
 
 #[test]
@@ -104,6 +104,6 @@ fn a_port_that_is_used_again_is_another_connection() {
     (again.index, again.dialled_at, again.ready_at) = (2, ms(5000), ms(6020));
     scene.record.samples[1].connection = 2;
     scene.record.connections.push(again);
-    assert_eq!(scene.told(1)[1], "5010..6010 a lost packet of the handshake (up 100)");
-    assert_eq!(scene.told(0), ["0..20 the handshake", "20..40 the propagation"]);
+    assert_eq!(scene.rendered(1)[1], "5010..6010 a lost packet of the handshake (up 100)");
+    assert_eq!(scene.rendered(0), ["0..20 the handshake", "20..40 the propagation"]);
 }

@@ -21,7 +21,7 @@ fn a_request_that_nothing_holds_up_is_propagation_and_server() {
     scene.send(Down, 115, &[headers(1, None, false), data(1, 100, true)].concat());
     scene.request(1, 100, 125);
     assert_eq!(
-        scene.told(0),
+        scene.rendered(0),
         ["100..110 the propagation", "110..115 the server", "115..125 the propagation"]
     );
     assert_eq!(scene.dominant(0), Kind::Server);
@@ -39,7 +39,7 @@ fn an_own_segment_that_later_ones_reveal_is_a_fast_retransmit() {
     scene.again(&lost, 130, true);
     scene.request(1, 100, 140);
     let expected = ["100..120 the propagation", "120..140 its own lost segment (down 3), fast retransmit"];
-    assert_eq!(scene.told(0), expected, "up and down without a pause are one");
+    assert_eq!(scene.rendered(0), expected, "up and down without a pause are one");
     assert_eq!(scene.dominant(0), Kind::OwnLoss);
 }
 
@@ -58,19 +58,22 @@ fn bytes_behind_another_streams_lost_segment_wait_for_it() {
     scene.send(Down, 150, &headers(5, None, true));
     let own = "110..133 its own lost segment (up 4), fast retransmit";
     let other = "113..133 stream 1's lost segment (up 4), fast retransmit";
-    assert_eq!(scene.told(0)[..2], ["100..110 the propagation", own]);
-    assert_eq!(scene.told(1)[..2], ["103..113 the propagation", other]);
+    assert_eq!(scene.rendered(0)[..2], ["100..110 the propagation", own]);
+    assert_eq!(scene.rendered(1)[..2], ["103..113 the propagation", other]);
     assert_eq!(
-        scene.told(1)[2..],
+        scene.rendered(1)[2..],
         ["133..135 the server", "135..145 the propagation", "145..163 the client"]
     );
-    assert_eq!(scene.told(2), ["140..160 the propagation"], "it came behind the repair");
+    assert_eq!(scene.rendered(2), ["140..160 the propagation"], "it came behind the repair");
     let waits = scene.waits();
-    assert_eq!((waits.stories[0].dominant, waits.stories[1].dominant), (Kind::OwnLoss, Kind::HeadOfLine));
-    let main = waits.stories[1].main().unwrap().cause;
+    assert_eq!(
+        (waits.breakdowns[0].dominant, waits.breakdowns[1].dominant),
+        (Kind::OwnLoss, Kind::HeadOfLine)
+    );
+    let main = waits.breakdowns[1].main().unwrap().cause;
     assert_eq!(main.drop().map(|drop| (drop.direction, drop.index)), Some((Up, lost.index)));
     let whose = Whose::Other { stream: 1, id: Some(0) };
-    assert!(matches!(main, Cause::Loss { whose: told, .. } if told == whose));
+    assert!(matches!(main, Cause::Loss { whose: rendered, .. } if rendered == whose));
 }
 
 #[test]
@@ -82,9 +85,9 @@ fn bytes_before_a_lost_segment_do_not_wait_for_it() {
     scene.request(1, 100, 120);
     scene.request(3, 100, 350);
     scene.again(&lost, 340, true);
-    assert_eq!(scene.told(0), ["100..120 the propagation"]);
+    assert_eq!(scene.rendered(0), ["100..120 the propagation"]);
     let own = "121..350 its own lost segment (down 3), retransmission timeout";
-    assert_eq!(scene.told(1).last().unwrap(), own);
+    assert_eq!(scene.rendered(1).last().unwrap(), own);
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn silence_tells_a_timeout_from_a_probe() {
         scene.send(Down, again + 10, &headers(1, None, true));
         scene.request(1, 100, again + 20);
         let expected = format!("110..{} its own lost segment (up 4), {repair}", again + 10);
-        assert_eq!(scene.told(0)[1], expected);
+        assert_eq!(scene.rendered(0)[1], expected);
     }
 }
 
@@ -111,7 +114,7 @@ fn a_revealed_loss_may_wait_for_the_time_of_reordering_and_is_no_probe() {
         scene.send(Down, again + 10, &headers(1, None, true));
         scene.request(1, 100, again + 20);
         let expected = format!("110..{} its own lost segment (up 4), {repair}", again + 10);
-        assert_eq!(scene.told(0)[1], expected);
+        assert_eq!(scene.rendered(0)[1], expected);
     }
 }
 
@@ -124,7 +127,7 @@ fn a_loss_that_is_revealed_late_is_a_fast_retransmit_all_the_same() {
     scene.ack(Down, 292, true);
     scene.again(&lost, 302, true);
     scene.send(Down, 312, &headers(1, None, true));
-    assert_eq!(scene.told(0)[1], "110..312 its own lost segment (up 4), fast retransmit");
+    assert_eq!(scene.rendered(0)[1], "110..312 its own lost segment (up 4), fast retransmit");
 }
 
 #[test]
@@ -144,9 +147,9 @@ fn a_retransmission_that_is_lost_too_is_a_cause_of_its_own() {
         "130..355 its own lost segment (up 6), retransmission timeout",
         "355..365 the propagation",
     ];
-    assert_eq!(scene.told(0), own);
+    assert_eq!(scene.rendered(0), own);
     let other = "130..355 stream 1's lost segment (up 6), retransmission timeout";
-    assert_eq!(scene.told(1)[2], other);
+    assert_eq!(scene.rendered(1)[2], other);
     assert_eq!(scene.waits().split.repairs_ns[&Repair::Timeout], 2 * 225_000_000);
 }
 
@@ -156,7 +159,7 @@ fn a_loss_that_was_never_repaired_lasts_to_the_end() {
     scene.lose(Up, 100, &headers(1, Some(0), true));
     scene.request(1, 100, 900);
     assert_eq!(
-        scene.told(0),
+        scene.rendered(0),
         ["100..110 the propagation", "110..900 its own lost segment (up 4), no repair"]
     );
 }
@@ -169,7 +172,7 @@ fn a_damaged_packet_is_a_lost_one() {
     scene.again(&damaged, 330, true);
     scene.send(Down, 340, &headers(1, None, true));
     scene.request(1, 100, 350);
-    assert_eq!(scene.told(0)[1], "110..340 its own lost segment (up 4), retransmission timeout");
+    assert_eq!(scene.rendered(0)[1], "110..340 its own lost segment (up 4), retransmission timeout");
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn a_copy_of_a_lost_packet_stands_for_it() {
     scene.send(Down, 112, &headers(1, None, true));
     scene.request(1, 100, 122);
     let expected = ["100..110 the propagation", "110..112 the link queue", "112..122 the propagation"];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn an_acknowledgement_that_is_lost_is_nobodys_cause() {
     scene.ack(Up, 160, false);
     scene.request(1, 100, 160);
     assert_eq!(
-        scene.told(0),
+        scene.rendered(0),
         ["100..110 the propagation", "110..150 the server", "150..160 the propagation"]
     );
 }
@@ -210,7 +213,7 @@ fn a_lost_frame_of_the_connection_blocks_streams_too() {
     scene.again(&lost, 130, true);
     scene.request(1, 100, 140);
     let expected = "120..140 a lost segment of the connection's frames (down 2), fast retransmit";
-    assert_eq!(scene.told(0)[1], expected);
+    assert_eq!(scene.rendered(0)[1], expected);
 }
 
 #[test]
@@ -222,9 +225,9 @@ fn a_packet_that_was_overtaken_holds_up_what_came_before_it() {
     scene.request(1, 100, 150);
     scene.request(3, 101, 150);
     let own = ["100..110 the propagation", "110..140 the link queue", "140..150 the propagation"];
-    assert_eq!(scene.told(0), own);
+    assert_eq!(scene.rendered(0), own);
     let other = ["101..111 the propagation", "111..140 the link queue", "140..150 the propagation"];
-    assert_eq!(scene.told(1), other);
+    assert_eq!(scene.rendered(1), other);
 }
 
 #[test]
@@ -239,7 +242,7 @@ fn what_the_link_takes_beyond_its_delay_is_its_queue() {
         "135..145 the propagation",
         "145..150 the link queue",
     ];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
     assert_eq!(scene.dominant(0), Kind::Queue);
 }
 
@@ -254,12 +257,12 @@ fn a_probe_of_the_last_segment_reveals_the_loss_of_the_one_before() {
     scene.send(Down, 173, &[headers(1, None, true), headers(3, None, true)].concat());
     scene.request(1, 100, 183);
     scene.request(3, 101, 183);
-    assert_eq!(scene.told(0)[1], "110..173 its own lost segment (up 4), fast retransmit");
+    assert_eq!(scene.rendered(0)[1], "110..173 its own lost segment (up 4), fast retransmit");
     let expected = [
         "111..153 its own lost segment (up 5), tail-loss probe",
         "153..173 stream 1's lost segment (up 4), fast retransmit",
     ];
-    assert_eq!(scene.told(1)[1..3], expected);
+    assert_eq!(scene.rendered(1)[1..3], expected);
 }
 
 #[test]
@@ -272,5 +275,5 @@ fn what_follows_a_timeout_step_by_step_is_its_doing() {
     scene.again(&second, 345, true);
     scene.send(Down, 355, &[headers(1, None, true), headers(3, None, true)].concat());
     scene.request(3, 100, 365);
-    assert_eq!(scene.told(0)[1], "110..355 its own lost segment (up 5), retransmission timeout");
+    assert_eq!(scene.rendered(0)[1], "110..355 its own lost segment (up 5), retransmission timeout");
 }

@@ -23,19 +23,19 @@ fn with_drops(own: &[u64], others: &[u64]) -> Scene {
 }
 
 #[test]
-fn what_was_lost_on_its_connection_while_a_request_lasted_is_told_as_that() {
+fn what_was_lost_on_its_connection_while_a_request_lasted_is_reported_as_that() {
     let beside = |own: &[u64], others: &[u64]| with_drops(own, others).waits().doubts;
-    let told = |beside_drops| [Doubt::Quic { requests: 1, beside_drops }];
-    assert_eq!(beside(&[100], &[]), told(1));
-    assert_eq!(beside(&[200], &[]), told(1));
-    assert_eq!(beside(&[99, 201], &[]), told(0));
-    assert_eq!(beside(&[], &[150]), told(0));
+    let rendered = |beside_drops| [Doubt::Quic { requests: 1, beside_drops }];
+    assert_eq!(beside(&[100], &[]), rendered(1));
+    assert_eq!(beside(&[200], &[]), rendered(1));
+    assert_eq!(beside(&[99, 201], &[]), rendered(0));
+    assert_eq!(beside(&[], &[150]), rendered(0));
 }
 
 #[test]
 fn no_time_is_given_to_anything_so_that_none_is_unknown() {
     let waits = with_drops(&[150], &[]).waits();
-    assert_eq!((waits.stories.len(), waits.split), (0, Split::default()));
+    assert_eq!((waits.breakdowns.len(), waits.split), (0, Split::default()));
     let mut none_slow = with_drops(&[150], &[]);
     none_slow.record.samples.clear();
     assert_eq!(none_slow.waits().doubts, []);

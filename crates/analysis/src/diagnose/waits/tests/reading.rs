@@ -19,8 +19,8 @@ fn requests_of_http1_are_told_by_their_number_on_the_connection() {
     let lost = scene.lose(Down, 60, body);
     scene.again(&lost, 290, true);
     scene.request(3, 50, 300);
-    assert_eq!(scene.told(0), ["20..40 the propagation"]);
-    assert_eq!(scene.told(1)[1], "70..300 its own lost segment (down 3), retransmission timeout");
+    assert_eq!(scene.rendered(0), ["20..40 the propagation"]);
+    assert_eq!(scene.rendered(1)[1], "70..300 its own lost segment (down 3), retransmission timeout");
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_drop_holds_up_no_other_connection() {
     scene.again(&lost, 280, true);
     scene.send(Down, 290, OK);
     assert_eq!(scene.dominant(0), Kind::OwnLoss);
-    assert_eq!(scene.told(1), ["51..71 the propagation"]);
+    assert_eq!(scene.rendered(1), ["51..71 the propagation"]);
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn requests_behind_a_sidecar_are_known_by_their_ids() {
         "134..144 the propagation",
         "144..145 the client",
     ];
-    assert_eq!(scene.told(0), expected);
-    assert_eq!(scene.told(1)[2], "113..134 its own lost segment (up 3), fast retransmit");
+    assert_eq!(scene.rendered(0), expected);
+    assert_eq!(scene.rendered(1)[2], "113..134 its own lost segment (up 3), fast retransmit");
     assert_eq!(scene.waits().doubts, []);
 }
 
@@ -75,8 +75,8 @@ fn of_a_request_that_was_sent_again_the_last_time_counts() {
     scene.send(Down, 130, &headers(3, None, true));
     scene.request(1, 100, 140);
     let waits = scene.waits();
-    assert_eq!(waits.stories[0].place.unwrap().stream, Some(3));
-    assert_eq!(text(&waits.stories[0]), ["100..120 the client", "120..140 the propagation"]);
+    assert_eq!(waits.breakdowns[0].place.unwrap().stream, Some(3));
+    assert_eq!(text(&waits.breakdowns[0]), ["100..120 the client", "120..140 the propagation"]);
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_capture_that_begins_mid_flow_tells_the_loss_without_the_stream() {
     scene.send(Down, 335, &headers(1, None, true));
     scene.request(1, 100, 345);
     let expected = ["100..110 the propagation", "110..335 a lost segment (up 0), retransmission timeout"];
-    assert_eq!(scene.told(0)[..2], expected);
+    assert_eq!(scene.rendered(0)[..2], expected);
     let waits = scene.waits();
-    assert_eq!(waits.stories[0].dominant, Kind::UnnamedLoss);
-    assert_eq!(waits.stories[0].place.unwrap().stream, None);
+    assert_eq!(waits.breakdowns[0].dominant, Kind::UnnamedLoss);
+    assert_eq!(waits.breakdowns[0].place.unwrap().stream, None);
     assert_eq!(waits.doubts, [Doubt::BeganMidFlow { connections: 1 }]);
 }
 
@@ -107,7 +107,7 @@ fn packets_without_their_bytes_cost_the_names_and_not_the_drops() {
             bytes.clear();
         }
     }
-    assert_eq!(scene.told(0)[1], "110..335 a lost segment (up 3), retransmission timeout");
+    assert_eq!(scene.rendered(0)[1], "110..335 a lost segment (up 3), retransmission timeout");
     assert_eq!(scene.waits().doubts, [Doubt::BytesMissing { connections: 1 }]);
 }
 

@@ -1,4 +1,4 @@
-//! Whatever comes in, every story is a partition of its request's time.
+//! Whatever comes in, every latency breakdown is a partition of its request's time.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn stories_have_no_gaps_and_no_bytes_panic(
+    fn latency_breakdowns_have_no_gaps_and_no_bytes_panic(
         steps in prop::collection::vec((0..40_u64, steps()), 0..60),
         requests in prop::collection::vec((0..6_u32, 0..900_u64, 0..500_u64, any::<bool>()), 1..6),
         has_sidecar in any::<bool>(),
@@ -73,10 +73,10 @@ proptest! {
             }
         }
         let waits = scene.waits();
-        for story in &waits.stories {
-            let parts = &story.intervals;
-            prop_assert_eq!(parts.first().map(|part| part.from), Some(story.scheduled_at));
-            prop_assert_eq!(parts.last().map(|part| part.until), Some(story.completed_at));
+        for breakdown in &waits.breakdowns {
+            let parts = &breakdown.intervals;
+            prop_assert_eq!(parts.first().map(|part| part.from), Some(breakdown.scheduled_at));
+            prop_assert_eq!(parts.last().map(|part| part.until), Some(breakdown.completed_at));
             prop_assert!(parts.iter().all(|part| part.from < part.until));
             prop_assert!(parts.is_sorted_by(|a, b| a.until == b.from));
         }
@@ -97,6 +97,6 @@ proptest! {
             head.extend(bytes);
             scene.packets().last_mut().unwrap().1 = head;
         }
-        prop_assert_eq!(scene.waits().stories.len(), 1);
+        prop_assert_eq!(scene.waits().breakdowns.len(), 1);
     }
 }

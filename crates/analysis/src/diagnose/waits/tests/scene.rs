@@ -1,12 +1,12 @@
-//! A visit, packet by packet.
+//! A repetition, packet by packet.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::diagnose::waits::{Capture, Cause, Interval, Kind, Story, Waits};
+use crate::diagnose::waits::{Capture, Cause, Interval, Kind, LatencyBreakdown, Waits};
 use h2lab_base::units::Time;
 use h2lab_link::{Impairment, LinkSpec};
-use h2lab_model::record::testing::{Model, cell, visit};
+use h2lab_model::record::testing::{Model, cell, one_repetition};
 use h2lab_model::record::{CellRecord, Marks, Outcome, PacketFate, PacketRecord, Sample};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
@@ -32,11 +32,11 @@ pub struct Sent {
     direction: Direction,
     bytes: Range<u32>,
     payload: Vec<u8>,
-    /// Its index in the ledger.
+    /// Its index in the packet log.
     pub index: u64,
 }
 
-/// Builds a visit.
+/// Builds a repetition.
 pub struct Scene {
     pub record: CellRecord,
     packets: Vec<(PacketRecord, Vec<u8>)>,
@@ -44,7 +44,7 @@ pub struct Scene {
     port: u16,
     indices: [u64; 2],
     ids: Vec<u64>,
-    /// What the ledger has and the capture has not.
+    /// What the packet log has and the capture has not.
     pub unkept: Vec<PacketRecord>,
     /// How many packets neither of them has.
     pub unrecorded: u64,
@@ -52,12 +52,12 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A visit without packets: connection n of the generator has port 40000 + n.
+    /// A repetition without packets: connection n of the generator has port 40000 + n.
     pub fn new() -> Self {
         let mut cell = cell(0, 0, Protocol::H2c, 2, 0.0);
         let delay = Duration::from_millis(DELAY);
         cell.link = Some(LinkSpec::symmetric(Impairment { delay, ..Impairment::default() }));
-        let mut record = visit(&cell, 0, &Model::CLEAN);
+        let mut record = one_repetition(&cell, 0, &Model::CLEAN);
         record.samples.clear();
         record.packets.clear();
         for connection in &mut record.connections {
@@ -267,25 +267,25 @@ impl Scene {
         capture.explain_above(&record, &self.ids, Duration::ZERO)
     }
 
-    /// The story of the request with this index, as text.
-    pub fn told(&self, request: usize) -> Vec<String> {
-        text(&self.waits().stories[request])
+    /// The latency breakdown of the request with this index, as text.
+    pub fn rendered(&self, request: usize) -> Vec<String> {
+        text(&self.waits().breakdowns[request])
     }
 
     /// What most of a request's time was spent on.
     pub fn dominant(&self, request: usize) -> Kind {
-        self.waits().stories[request].dominant
+        self.waits().breakdowns[request].dominant
     }
 }
 
-/// A story as text, without what lasts less than a millisecond.
-pub fn text(story: &Story) -> Vec<String> {
-    assert!(story.intervals.is_sorted_by(|a, b| a.until == b.from), "there are gaps: {story:?}");
+/// A latency breakdown as text, without what lasts less than a millisecond.
+pub fn text(breakdown: &LatencyBreakdown) -> Vec<String> {
+    assert!(breakdown.intervals.is_sorted_by(|a, b| a.until == b.from), "there are gaps: {breakdown:?}");
     let millis = |at: Time| at.as_nanos() / 1_000_000;
     let line = |part: &Interval| {
         format!("{}..{} {}", millis(part.from), millis(part.until), Cause::to_string(&part.cause))
     };
-    story.intervals.iter().map(line).collect()
+    breakdown.intervals.iter().map(line).collect()
 }
 
 /// An IPv4 packet with TCP.

@@ -27,7 +27,7 @@ fn what_comes_a_round_trip_after_ten_segments_waited_for_the_congestion_window()
     scene.send(Down, 130, &data(1, FULL, true));
     scene.request(1, 100, 140);
     let expected = ["100..110 the propagation", "110..130 the congestion window", "130..140 the propagation"];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
     assert_eq!(scene.dominant(0), Kind::CongestionWindow);
 }
 
@@ -43,9 +43,9 @@ fn with_less_in_flight_than_it_has_dared_a_sender_waits_for_its_program() {
     scene.request(1, 100, 140);
     let expected =
         ["100..120 the propagation", "120..130 the server", "130..140 the propagation"].map(str::to_owned);
-    let told = scene.told(0);
-    assert!(told.contains(&"110..130 the server".to_owned()) || told == expected, "{told:?}");
-    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+    let rendered = scene.rendered(0);
+    assert!(rendered.contains(&"110..130 the server".to_owned()) || rendered == expected, "{rendered:?}");
+    assert!(!rendered.iter().any(|line| line.contains("congestion")), "{rendered:?}");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_window_that_a_loss_has_shrunk_names_the_loss() {
         "128..150 the congestion window, after a loss (down 2)",
         "150..160 the propagation",
     ];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn data_waits_for_the_streams_window_until_the_update_has_come() {
     scene.request(1, 100, 170);
     let expected =
         ["100..110 the propagation", "110..160 the stream's flow-control window", "160..170 the propagation"];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
     assert_eq!(scene.dominant(0), Kind::FlowWindow);
 }
 
 #[test]
-fn the_connections_window_is_told_apart_from_the_streams() {
+fn the_connections_window_is_distinguished_from_the_streams() {
     let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
     scene.send(Up, 100, &headers(1, Some(0), true));
     for _ in 0..5 {
@@ -95,7 +95,7 @@ fn the_connections_window_is_told_apart_from_the_streams() {
     scene.send(Up, 150, &window_update(0, 100));
     scene.send(Down, 160, &data(1, 100, true));
     scene.request(1, 100, 170);
-    assert_eq!(scene.told(0)[1], "110..160 the connection's flow-control window");
+    assert_eq!(scene.rendered(0)[1], "110..160 the connection's flow-control window");
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn a_window_update_that_is_lost_names_its_packet() {
         "130..355 the stream's flow-control window, whose WINDOW_UPDATE was lost (up 5)",
         "355..365 the propagation",
     ];
-    assert_eq!(scene.told(0), expected);
-    let told = scene.waits().stories[0].main().and_then(|main| main.cause.drop());
-    assert_eq!(told.map(|drop| drop.index), Some(lost.index));
+    assert_eq!(scene.rendered(0), expected);
+    let rendered = scene.waits().breakdowns[0].main().and_then(|main| main.cause.drop());
+    assert_eq!(rendered.map(|drop| drop.index), Some(lost.index));
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn no_window_is_opened_for_what_cannot_be_read() {
     scene.send(Up, 140, &window_update(1, 2000));
     scene.send(Down, 150, &data(1, 1000, true));
     scene.request(1, 100, 160);
-    let told = scene.told(0);
-    assert_eq!(told[2], "120..140 its own lost segment (down 2), fast retransmit");
-    assert_eq!(told[3], "140..150 the stream's flow-control window");
+    let rendered = scene.rendered(0);
+    assert_eq!(rendered[2], "120..140 its own lost segment (down 2), fast retransmit");
+    assert_eq!(rendered[3], "140..150 the stream's flow-control window");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn the_generator_says_itself_how_long_it_waited_for_a_stream() {
     scene.send(Down, 160, &headers(1, None, true));
     let sample = scene.request(1, 100, 170);
     (sample.sent_at, sample.stall_open_ns) = (ms(150), 50_000_000);
-    assert_eq!(scene.told(0), ["100..150 the stream slot", "150..170 the propagation"]);
+    assert_eq!(scene.rendered(0), ["100..150 the stream slot", "150..170 the propagation"]);
     assert_eq!(scene.dominant(0), Kind::StreamSlot);
 }
 
@@ -153,7 +153,7 @@ fn what_lay_in_the_socket_waited_for_the_congestion_window() {
     let sample = scene.request(1, 90, 150);
     (sample.sent_at, sample.stall_socket_ns) = (ms(110), 10_000_000);
     let expected = ["90..100 the client", "100..130 the congestion window", "130..150 the propagation"];
-    assert_eq!(scene.told(0), expected);
+    assert_eq!(scene.rendered(0), expected);
 }
 
 /// A sidecar's request that was due at 100 and went at 150, when so many streams were open that it may have waited for one.
@@ -173,16 +173,16 @@ fn behind_a_sidecar(limit: u32) -> Scene {
 
 #[test]
 fn a_sidecar_with_as_many_streams_as_the_server_takes_waits_for_one() {
-    assert_eq!(behind_a_sidecar(1).told(1), ["100..150 the stream slot", "150..170 the propagation"]);
-    assert_eq!(behind_a_sidecar(2).told(1), ["100..150 the client", "150..170 the propagation"]);
+    assert_eq!(behind_a_sidecar(1).rendered(1), ["100..150 the stream slot", "150..170 the propagation"]);
+    assert_eq!(behind_a_sidecar(2).rendered(1), ["100..150 the client", "150..170 the propagation"]);
 }
 
 #[test]
-fn a_generators_wait_for_a_connection_to_the_sidecar_is_told_apart_from_the_sidecars() {
+fn a_generators_wait_for_a_connection_to_the_sidecar_is_distinguished_from_the_sidecars() {
     let mut scene = behind_a_sidecar(2);
     scene.record.samples[1].stall_open_ns = 30_000_000;
     let expected = ["100..130 the stream slot", "130..150 the client", "150..170 the propagation"];
-    assert_eq!(scene.told(1), expected);
+    assert_eq!(scene.rendered(1), expected);
 }
 
 /// DATA that fills a segment: its sender has more.
@@ -198,26 +198,26 @@ fn in_two_parts(first: &[u8], second: &[u8]) -> Vec<String> {
     scene.ack(Up, 120, true);
     scene.send(Down, 130, second);
     scene.request(1, 100, 140);
-    scene.told(0)
+    scene.rendered(0)
 }
 
 #[test]
 fn a_sender_that_filled_its_segment_had_more_to_say() {
-    let told = in_two_parts(&filling(), &filling());
-    assert!(told.contains(&"110..130 the congestion window".to_owned()), "{told:?}");
+    let rendered = in_two_parts(&filling(), &filling());
+    assert!(rendered.contains(&"110..130 the congestion window".to_owned()), "{rendered:?}");
 }
 
 #[test]
 fn a_sender_whose_segment_is_short_had_said_it_all() {
     let short = data(1, usize::from(scene::MAX_SEGMENT) - 10, false);
-    let told = in_two_parts(&short, &filling());
-    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+    let rendered = in_two_parts(&short, &filling());
+    assert!(!rendered.iter().any(|line| line.contains("congestion")), "{rendered:?}");
 }
 
 #[test]
 fn a_short_rest_that_goes_when_all_is_acknowledged_may_be_nagles_or_the_programs() {
-    let told = in_two_parts(&filling(), &data(1, 100, true));
-    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+    let rendered = in_two_parts(&filling(), &data(1, 100, true));
+    assert!(!rendered.iter().any(|line| line.contains("congestion")), "{rendered:?}");
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn a_short_rest_that_goes_when_some_is_acknowledged_waited_for_the_window() {
     scene.ack(Up, 120, true);
     scene.send(Down, 130, &data(1, 100, true));
     scene.request(1, 100, 140);
-    let told = scene.told(0);
-    assert!(told.iter().any(|line| line.ends_with("..130 the congestion window")), "{told:?}");
+    let rendered = scene.rendered(0);
+    assert!(rendered.iter().any(|line| line.ends_with("..130 the congestion window")), "{rendered:?}");
 }
 
 #[test]
@@ -241,6 +241,6 @@ fn a_full_segment_long_after_all_was_acknowledged_waited_for_its_program() {
     scene.ack(Up, 120, true);
     scene.send(Down, 135, &filling());
     scene.request(1, 100, 145);
-    let told = scene.told(0);
-    assert!(!told.iter().any(|line| line.contains("congestion")), "{told:?}");
+    let rendered = scene.rendered(0);
+    assert!(!rendered.iter().any(|line| line.contains("congestion")), "{rendered:?}");
 }

@@ -29,9 +29,12 @@ fn behind_a_loss_that_is_not_repaired_it_waits_for_the_congestion_window() {
     scene.send(Up, 100, &full(1));
     scene.ack(Down, 110, true);
     scene.request(0, 110, 400);
-    assert_eq!(scene.told(1), [format!("110..400 the congestion window, after a loss (up {})", lost.index)]);
-    assert!(scene.waits().stories[1].never_went() && !scene.waits().stories[0].never_went());
-    assert_eq!(scene.waits().stories[1].place, None);
+    assert_eq!(
+        scene.rendered(1),
+        [format!("110..400 the congestion window, after a loss (up {})", lost.index)]
+    );
+    assert!(scene.waits().breakdowns[1].never_went() && !scene.waits().breakdowns[0].never_went());
+    assert_eq!(scene.waits().breakdowns[1].place, None);
     assert_eq!(scene.waits().doubts, [], "all is known");
 }
 
@@ -41,7 +44,7 @@ fn the_window_holds_until_what_was_sent_is_acknowledged() {
     scene.send(Up, 100, &full(1));
     scene.ack(Down, 140, true);
     scene.request(0, 110, 400);
-    assert_eq!(scene.told(1), ["110..150 the congestion window", "150..400 the client"]);
+    assert_eq!(scene.rendered(1), ["110..150 the congestion window", "150..400 the client"]);
 }
 
 #[test]
@@ -50,7 +53,7 @@ fn behind_a_connection_that_had_sent_all_the_near_end_had_it() {
     scene.send(Up, 100, &data(1, 100, false));
     scene.ack(Down, 140, true);
     scene.request(0, 110, 400);
-    assert_eq!(scene.told(1), ["110..400 the client"]);
+    assert_eq!(scene.rendered(1), ["110..400 the client"]);
 }
 
 #[test]
@@ -70,14 +73,14 @@ fn while_others_go_the_near_end_had_it_and_while_they_are_held_it_was_held_with_
     scene.request(0, 50, 900);
     scene.request(78, 105, 900);
     assert_eq!(
-        scene.told(1),
+        scene.rendered(1),
         [
             "50..100 the client".to_owned(),
             format!("100..720 the congestion window, after a loss (up {})", last.index - 1),
             "720..900 the client".to_owned(),
         ]
     );
-    let late = &scene.told(2)[0];
+    let late = &scene.rendered(2)[0];
     assert!(late.starts_with("105..720 the congestion window"), "over a timeout of 400 ms, too: {late}");
 }
 
@@ -91,9 +94,9 @@ fn a_connection_that_is_open_lets_it_go_until_it_ends() {
     scene.ack(Down, 110, true);
     scene.fin(Up, 200);
     scene.request(0, 110, 400);
-    let told = scene.told(1);
-    assert_eq!(told[0], "110..200 the client");
-    assert!(told[1].starts_with("200..400 the congestion window, after a loss"), "{told:?}");
+    let rendered = scene.rendered(1);
+    assert_eq!(rendered[0], "110..200 the client");
+    assert!(rendered[1].starts_with("200..400 the congestion window, after a loss"), "{rendered:?}");
 }
 
 #[test]
@@ -107,9 +110,9 @@ fn a_connection_lets_nothing_go_once_the_client_has_read_a_goaway() {
     // Without an error, and the last stream may yet be any.
     scene.send(Down, 190, &scene::frame(7, 0, 0, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
     scene.request(0, 110, 400);
-    let told = scene.told(1);
-    assert_eq!(told[0], "110..200 the client");
-    assert!(told[1].starts_with("200..400 the congestion window, after a loss"), "{told:?}");
+    let rendered = scene.rendered(1);
+    assert_eq!(rendered[0], "110..200 the client");
+    assert!(rendered[1].starts_with("200..400 the congestion window, after a loss"), "{rendered:?}");
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn a_server_that_takes_no_more_streams_keeps_it() {
     scene.send(Down, 290, &headers(1, None, true));
     scene.request(77, 100, 300);
     scene.request(0, 110, 400);
-    assert_eq!(scene.told(1), ["110..300 the stream slot", "300..400 the client"]);
+    assert_eq!(scene.rendered(1), ["110..300 the stream slot", "300..400 the client"]);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn a_stream_that_either_side_cancelled_makes_room_for_another() {
         scene.request(77, 100, 300);
         scene.request(0, 110, 400);
         assert_eq!(
-            scene.told(1),
+            scene.rendered(1),
             [format!("110..{free} the stream slot"), format!("{free}..400 the client")]
         );
     }
@@ -164,7 +167,7 @@ fn a_connection_of_http1_has_room_for_one() {
     let mut scene = http1();
     scene.request(0, 105, 400);
     let expected = ["105..140 the stream slot", "140..200 the client", "200..400 the stream slot"];
-    assert_eq!(scene.told(1), expected);
+    assert_eq!(scene.rendered(1), expected);
 }
 
 #[test]
@@ -172,9 +175,9 @@ fn a_connection_that_is_set_up_is_waited_for_when_there_is_no_other() {
     let mut scene = http1();
     scene.fin(Up, 240);
     scene.request(0, 245, 400);
-    assert_eq!(scene.told(1), ["245..400 the client"]);
+    assert_eq!(scene.rendered(1), ["245..400 the client"]);
     scene.connect(1, 250);
-    assert_eq!(scene.told(1), ["245..250 the client", "250..270 the handshake", "270..400 the client"]);
+    assert_eq!(scene.rendered(1), ["245..250 the client", "250..270 the handshake", "270..400 the client"]);
 }
 
 #[test]
@@ -183,9 +186,9 @@ fn a_syn_that_is_lost_is_waited_for_to_the_end() {
     scene.fin(Up, 240);
     scene.on(1).syn(Up, 250, false);
     scene.request(0, 245, 400);
-    let told = scene.told(1);
-    assert_eq!(told[..2], ["245..250 the client", "250..260 the handshake"]);
-    assert!(told[2].starts_with("260..400 a lost packet of the handshake (up "), "{told:?}");
+    let rendered = scene.rendered(1);
+    assert_eq!(rendered[..2], ["245..250 the client", "250..260 the handshake"]);
+    assert!(rendered[2].starts_with("260..400 a lost packet of the handshake (up "), "{rendered:?}");
 }
 
 #[test]
@@ -198,12 +201,12 @@ fn a_syn_that_nobody_answers_is_waited_for_until_the_next_one() {
     scene.connect(2, 280);
     scene.fin(Up, 320);
     scene.request(0, 245, 400);
-    let told = scene.told(1);
-    assert_eq!(told[..2], ["245..250 the client", "250..260 the handshake"]);
-    let [.., lost, again, setting_up, client] = &told[..] else { panic!("{told:?}") };
-    assert!(lost.starts_with("260..270 a lost packet of the handshake (up "), "{told:?}");
-    assert!(again.starts_with("270..280 a lost packet of the handshake (up "), "{told:?}");
-    assert_eq!([setting_up, client], ["280..300 the handshake", "300..400 the client"], "{told:?}");
+    let rendered = scene.rendered(1);
+    assert_eq!(rendered[..2], ["245..250 the client", "250..260 the handshake"]);
+    let [.., lost, again, setting_up, client] = &rendered[..] else { panic!("{rendered:?}") };
+    assert!(lost.starts_with("260..270 a lost packet of the handshake (up "), "{rendered:?}");
+    assert!(again.starts_with("270..280 a lost packet of the handshake (up "), "{rendered:?}");
+    assert_eq!([setting_up, client], ["280..300 the handshake", "300..400 the client"], "{rendered:?}");
 }
 
 #[test]
@@ -215,9 +218,9 @@ fn a_handshake_that_a_side_gives_up_is_over() {
     // The begin of a record of TLS, and never more.
     scene.send(Up, 270, &[22, 3, 1]);
     scene.request(0, 245, 400);
-    assert_eq!(scene.told(1), ["245..250 the client", "250..400 the handshake"]);
+    assert_eq!(scene.rendered(1), ["245..250 the client", "250..400 the handshake"]);
     scene.fin(Down, 330);
-    assert_eq!(scene.told(1), ["245..250 the client", "250..330 the handshake", "330..400 the client"]);
+    assert_eq!(scene.rendered(1), ["245..250 the client", "250..330 the handshake", "330..400 the client"]);
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn a_connection_that_nobody_has_used_yet_lets_it_go_in_clear_once_its_syn_is_ans
         scene.request(0, 245, 400);
         let held = ["245..400 the stream slot"];
         let open = ["245..270 the stream slot", "270..400 the client"];
-        assert_eq!(scene.told(1), if at_once { &open[..] } else { &held[..] });
+        assert_eq!(scene.rendered(1), if at_once { &open[..] } else { &held[..] });
     }
 }
 
@@ -240,7 +243,7 @@ fn a_connection_in_clear_is_set_up_no_longer_once_it_could_be_used() {
     scene.connect(0, 0);
     scene.send(Up, 300, b"GET / HTTP/1.1\r\nhost: a\r\nx-h2lab-id: 7\r\n\r\n");
     scene.request(0, 5, 300);
-    assert_eq!(scene.told(0), ["5..20 the handshake", "20..300 the client"]);
+    assert_eq!(scene.rendered(0), ["5..20 the handshake", "20..300 the client"]);
 }
 
 #[test]
@@ -256,7 +259,7 @@ fn what_the_generator_could_not_hand_over_waited_for_its_connection() {
         scene.send(Up, 100, &full(1));
         scene.ack(Down, 140, true);
         scene.request(0, 110, 400).stall_open_ns = 200_000_000;
-        assert_eq!(scene.told(1), expected);
+        assert_eq!(scene.rendered(1), expected);
     }
 }
 
@@ -286,13 +289,13 @@ fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do
     scene.on(0).request(3, 110, 400);
     scene.on(1).request(3, 110, 400);
     scene.request(0, 110, 400).connection = Sample::NO_CONNECTION;
-    let told = scene.told(0);
+    let rendered = scene.rendered(0);
     assert!(
-        told.len() == 1 && told[0].starts_with("110..400 the congestion window, after a loss"),
-        "{told:?}"
+        rendered.len() == 1 && rendered[0].starts_with("110..400 the congestion window, after a loss"),
+        "{rendered:?}"
     );
-    assert_eq!(scene.waits().stories[0].place.unwrap().client_port, 40_000);
-    assert_eq!([scene.told(1), scene.told(2)], [["110..400 the client"], ["110..400 the client"]]);
+    assert_eq!(scene.waits().breakdowns[0].place.unwrap().client_port, 40_000);
+    assert_eq!([scene.rendered(1), scene.rendered(2)], [["110..400 the client"], ["110..400 the client"]]);
     assert_eq!(scene.waits().doubts, []);
 }
 
@@ -302,25 +305,25 @@ fn what_the_generator_gave_to_a_connection_has_its_stream() {
     // Its limit is 1 now, which the request on stream 1 has: the other one was begun before.
     scene.on(0).send(Down, 105, &settings(3, 1));
     scene.request(3, 110, 900).stall_open_ns = 10_000_000;
-    let told = scene.told(0);
-    assert_eq!(told[0], "110..120 the stream slot");
-    assert!(told[1].starts_with("120..720 the congestion window"), "{told:?}");
-    assert_eq!(told[2..], ["720..900 the client"]);
+    let rendered = scene.rendered(0);
+    assert_eq!(rendered[0], "110..120 the stream slot");
+    assert!(rendered[1].starts_with("120..720 the congestion window"), "{rendered:?}");
+    assert_eq!(rendered[2..], ["720..900 the client"]);
 }
 
-/// A response of which nothing has come when the visit is cut at 400 ms, beside one whose segments go from 120 ms on.
+/// A response of which nothing has come when the repetition is cut at 400 ms, beside one whose segments go from 120 ms on.
 fn unanswered(end: &[u8]) -> Vec<String> {
-    let mut visit = begun();
-    visit.send(Up, 100, &headers(3, Some(1), true));
-    visit.request(0, 100, 400);
-    visit.send(Down, 120, &headers(1, None, false));
-    let lost = visit.lose(Down, 120, &full(1));
+    let mut repetition = begun();
+    repetition.send(Up, 100, &headers(3, Some(1), true));
+    repetition.request(0, 100, 400);
+    repetition.send(Down, 120, &headers(1, None, false));
+    let lost = repetition.lose(Down, 120, &full(1));
     assert_eq!(lost.index, 3);
-    visit.send(Down, 120, end);
-    visit.ack(Up, 130, true);
-    visit.again(&lost, 140, true);
-    visit.ack(Up, 150, true);
-    visit.told(1)
+    repetition.send(Down, 120, end);
+    repetition.ack(Up, 130, true);
+    repetition.again(&lost, 140, true);
+    repetition.ack(Up, 150, true);
+    repetition.rendered(1)
 }
 
 #[test]
@@ -332,8 +335,8 @@ fn a_response_that_never_entered_the_link_waits_for_its_senders_window_and_else_
         "160..400 the server",
     ];
     assert_eq!(unanswered(&full(1)), expected);
-    let told = unanswered(&data(1, 100, true));
-    assert_eq!(told, ["100..110 the propagation", "110..400 the server"], "it had sent all that it had");
+    let rendered = unanswered(&data(1, 100, true));
+    assert_eq!(rendered, ["100..110 the propagation", "110..400 the server"], "it had sent all that it had");
 }
 
 #[test]
@@ -344,7 +347,7 @@ fn where_a_packet_was_not_kept_nobody_knows_whether_it_went() {
     scene.unkept.push(record);
     scene.request(0, 110, 400);
     assert_eq!(scene.dominant(1), Kind::Unknown);
-    assert!(!scene.waits().stories[1].never_went());
+    assert!(!scene.waits().breakdowns[1].never_went());
     assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);
 }
 
@@ -353,7 +356,7 @@ fn where_a_packet_was_not_written_down_nobody_knows_whether_it_went() {
     let mut scene = begun();
     scene.send(Up, 100, &full(1));
     scene.request(0, 110, 400);
-    assert!(scene.waits().stories[1].never_went(), "all is known");
+    assert!(scene.waits().breakdowns[1].never_went(), "all is known");
     scene.unrecorded = 1;
     assert_eq!(scene.dominant(1), Kind::Unknown);
     assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);

@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
-    AgentRecord, FleetJob, FleetRecord, FleetSummary, PairTally, Pairing, Plan, Server, Trust, Waits,
+    AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally, Pairing, Server,
+    Trust,
 };
 use h2lab_model::workload::{H2cMode, Protocol};
 use h2lab_transfer::Sizes;
@@ -23,11 +24,11 @@ use super::super::{Exit, help, output, signals};
 use super::fields_and_settings;
 use h2lab_net::machine::machine;
 use h2lab_net::resources;
-use h2lab_roles::fleet::{Way, drive};
+use h2lab_roles::fleet::{TransportKind, drive};
 use place::{AgentPlace, Remote, ServerArg, names};
 use view::View;
 
-/// Have several clients fetch from several servers at once, and tell what they carry together
+/// Have several clients fetch from several servers at once, and say what they carry together
 ///
 /// A place of a client or a server is `local` (this process), netns:NAME (a network namespace of this machine), or
 /// ssh:[USER@]HOST, where `h2lab agent --stdio` is run. A server may also run already: then it is a URL, or HOST:PORT. All
@@ -136,19 +137,19 @@ impl Refusal for Agents {
     }
 }
 
-/// Drives, and tells how it went.
+/// Drives, and says how it went.
 pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     let job = job(args)?;
     if args.dry_run {
         output::print(&h2lab_report::fleet_plan_text(&job, output::style()))?;
         return Ok(Exit::Done);
     }
-    let ways = ways(args)?;
+    let transport_kinds = transport_kinds(args)?;
     let stop = signals::stop_flag()?;
     resources::raise_open_files();
     let started = SystemTime::now();
     let mut view = View::new(args.quiet || args.json);
-    let mut record = drive(job, ways, &stop, &mut |conductor, now| view.show(conductor, now))?;
+    let mut record = drive(job, transport_kinds, &stop, &mut |coordinator, now| view.show(coordinator, now))?;
     drop(view);
     record.command = command_line;
     env!("CARGO_PKG_VERSION").clone_into(&mut record.version);
@@ -212,7 +213,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         clients: names(args.clients.iter().map(|client| client.name.as_str())),
         servers: servers.map(server).collect::<Result<_, _>>()?,
         concurrency: args.concurrency,
-        plan: Plan::make(&wish).map_err(|error| Usage(error.to_string()))?,
+        plan: FleetPlan::make(&wish).map_err(|error| Usage(error.to_string()))?,
         protocol,
         sizes: args.size,
         duration: args.duration,
@@ -222,7 +223,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         congestion: args.congestion.clone(),
         trust: Trust { insecure: tls.insecure, ca_pem: tls.ca_pem },
         seed: args.seed,
-        waits: Waits { setup: args.setup_timeout, grace: args.grace },
+        waits: FleetTimeouts { setup: args.setup_timeout, grace: args.grace },
     })
 }
 
@@ -258,14 +259,14 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
 }
 
 /// The ways to all agents: clients first.
-fn ways(args: &DriveArgs) -> Result<Vec<Way>> {
+fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
     let remote = Remote { ssh: &args.ssh, agent_path: &args.agent_path };
     let servers = args.servers.iter().filter_map(|server| match server {
         ServerArg::Agent(place) => Some(place),
         ServerArg::Url(_) | ServerArg::Address(_) => None,
     });
-    let ways = args.clients.iter().chain(servers).map(|place| place.way(remote));
-    ways.collect::<Result<_, _>>().context("cannot reach all agents")
+    let transport_kinds = args.clients.iter().chain(servers).map(|place| place.transport_kind(remote));
+    transport_kinds.collect::<Result<_, _>>().context("cannot reach all agents")
 }
 
 #[cfg(test)]

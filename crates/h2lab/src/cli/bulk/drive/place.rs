@@ -8,7 +8,7 @@ use h2lab_model::fleet::ServerPlace;
 
 use super::super::super::exit::Missing;
 use h2lab_roles::client::url::Url;
-use h2lab_roles::fleet::Way;
+use h2lab_roles::fleet::TransportKind;
 
 /// What a place is, for messages about one that is none.
 const EXPECTED: &str = "a place: local, netns:NAME or ssh:[USER@]HOST, of a server with =ADDRESS[:PORT] behind it if clients \
@@ -76,17 +76,17 @@ fn listening(text: &str) -> Option<SocketAddr> {
 
 impl AgentPlace {
     /// The way to the agent there.
-    pub fn way(&self, remote: Remote<'_>) -> Result<Way, Missing> {
+    pub fn transport_kind(&self, remote: Remote<'_>) -> Result<TransportKind, Missing> {
         match &self.kind {
-            Kind::Local => Ok(Way::Thread(h2lab_analysis::fleet::pair_figures)),
-            Kind::Namespace(name) => Way::namespace(name).map_err(|error| {
+            Kind::Local => Ok(TransportKind::Thread(h2lab_analysis::fleet::pair_figures)),
+            Kind::Namespace(name) => TransportKind::namespace(name).map_err(|error| {
                 Missing(format!("{}: {error}; `ip netns` lists the namespaces that have names", self.name))
             }),
             Kind::Ssh(host) => {
                 let mut words = remote.ssh.split_whitespace();
                 let mut command = Command::new(words.next().unwrap_or("ssh"));
                 command.args(words).arg(host).arg(format!("{} agent --stdio", remote.agent_path));
-                Ok(Way::Command(command))
+                Ok(TransportKind::Command(command))
             }
         }
     }
@@ -253,7 +253,9 @@ mod tests {
     #[test]
     fn ssh_is_given_its_words_the_host_and_one_command() {
         let remote = Remote { ssh: "ssh -p 2222 -o BatchMode=yes", agent_path: "/opt/h2lab" };
-        let Ok(Way::Command(command)) = agent("ssh:me@kek-1").way(remote) else { panic!("it is a command") };
+        let Ok(TransportKind::Command(command)) = agent("ssh:me@kek-1").transport_kind(remote) else {
+            panic!("it is a command")
+        };
         let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap()).collect();
         assert_eq!(command.get_program(), "ssh");
         assert_eq!(words, ["-p", "2222", "-o", "BatchMode=yes", "me@kek-1", "/opt/h2lab agent --stdio"]);

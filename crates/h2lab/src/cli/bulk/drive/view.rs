@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_bytes, format_duration};
-use h2lab_model::bulk::Meter;
-use h2lab_model::fleet::{Conductor, Stage};
+use h2lab_model::bulk::ByteMeter;
+use h2lab_model::fleet::{Coordinator, Stage};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Over which time the rate is shown.
@@ -15,7 +15,7 @@ const RECENT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct View {
     line: ProgressBar,
-    meter: Option<Meter>,
+    meter: Option<ByteMeter>,
 }
 
 impl View {
@@ -30,14 +30,14 @@ impl View {
     }
 
     /// Shows how far it is.
-    pub fn show(&mut self, conductor: &Conductor, now: Time) {
+    pub fn show(&mut self, coordinator: &Coordinator, now: Time) {
         if self.line.is_hidden() {
             return;
         }
-        let words = match conductor.stage() {
+        let words = match coordinator.stage() {
             Stage::Waking(_) => "waking the agents".to_owned(),
             Stage::Planning(_) => "telling the plan".to_owned(),
-            Stage::Running { start, .. } => self.running(conductor, start, now),
+            Stage::Running { start, .. } => self.running(coordinator, start, now),
             Stage::Closing(_) => "hearing of the servers what they spent".to_owned(),
             Stage::Over => String::new(),
         };
@@ -46,12 +46,12 @@ impl View {
     }
 
     /// `1.2 GiB, 8.41 Gbit/s, 9s left; 1 of 4 pairs over`.
-    fn running(&mut self, conductor: &Conductor, start: Time, now: Time) -> String {
-        let (bytes, over) = conductor.progress();
-        let meter = self.meter.get_or_insert_with(|| Meter::new(start));
+    fn running(&mut self, coordinator: &Coordinator, start: Time, now: Time) -> String {
+        let (bytes, over) = coordinator.progress();
+        let meter = self.meter.get_or_insert_with(|| ByteMeter::new(start));
         meter.add(now, bytes.saturating_sub(meter.total()));
         let rate = meter.recent(now, RECENT).unwrap_or(0.0) / 1e9;
-        let job = conductor.job();
+        let job = coordinator.job();
         let left = Duration::from_secs((start + job.duration).since(now).as_secs());
         let pairs = job.plan.pairs.len();
         format!(

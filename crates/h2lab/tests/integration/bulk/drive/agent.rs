@@ -31,7 +31,7 @@ impl Agent {
         agent
     }
 
-    fn tell(&mut self, message: &ToAgent) {
+    fn send(&mut self, message: &ToAgent) {
         self.say(&encode(message).unwrap());
     }
 
@@ -63,7 +63,7 @@ impl Agent {
     }
 
     fn now(&mut self) -> Time {
-        self.tell(&ToAgent::Ping { number: 7 });
+        self.send(&ToAgent::Ping { number: 7 });
         match self.hear() {
             FromAgent::Pong { number: 7, at } => at,
             other => panic!("{other:?}"),
@@ -108,24 +108,24 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
     let (mut one, mut other) = (Agent::start(), Agent::start());
     let mut addresses = Vec::new();
     for agent in [&mut one, &mut other] {
-        agent.tell(&serve());
+        agent.send(&serve());
         let FromAgent::Serving { address } = agent.hear() else { panic!("it serves") };
         addresses.push(address);
     }
     assert!(addresses.iter().all(|address| address.port() != 0));
-    one.tell(&ToAgent::Plan(vec![fetch(4, format!("http://{}/bytes/100k", addresses[1]))]));
-    other.tell(&ToAgent::Plan(vec![fetch(5, format!("http://{}/bytes/100k", addresses[0]))]));
+    one.send(&ToAgent::FleetPlan(vec![fetch(4, format!("http://{}/bytes/100k", addresses[1]))]));
+    other.send(&ToAgent::FleetPlan(vec![fetch(5, format!("http://{}/bytes/100k", addresses[0]))]));
     for (pair, agent) in [(4, &mut one), (5, &mut other)] {
         assert_eq!(agent.hear(), FromAgent::Planned);
         let at = agent.now();
-        agent.tell(&ToAgent::StartAt { at });
-        let FromAgent::Result { pair: told, began, figures } = agent.hear() else { panic!("it is over") };
-        assert!(told == pair && began >= at, "{began}");
+        agent.send(&ToAgent::StartAt { at });
+        let FromAgent::Result { pair: reported, began, figures } = agent.hear() else { panic!("it is over") };
+        assert!(reported == pair && began >= at, "{began}");
         let figures = figures.unwrap();
         assert!(figures.bytes() > 0 && figures.meter.began() >= began && !figures.is_failed(), "{figures:?}");
     }
     for agent in [&mut one, &mut other] {
-        agent.tell(&ToAgent::Stop);
+        agent.send(&ToAgent::Stop);
         let FromAgent::Served(figures) = agent.hear() else { panic!("it tells what it spent") };
         assert!(figures.cpu > Duration::ZERO && figures.sent > 0, "{figures:?}");
         assert_eq!((figures.connections, figures.retransmits.is_some()), (1, true), "{figures:?}");
@@ -137,9 +137,9 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
 #[test]
 fn a_server_to_which_nobody_came_has_sent_nothing() {
     let mut server = Agent::start();
-    server.tell(&serve());
+    server.send(&serve());
     assert!(matches!(server.hear(), FromAgent::Serving { .. }));
-    server.tell(&ToAgent::Stop);
+    server.send(&ToAgent::Stop);
     let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
     let nothing = ServerFigures { cpu: figures.cpu, ..ServerFigures::default() };
     assert_eq!(figures, nothing);
@@ -149,37 +149,37 @@ fn a_server_to_which_nobody_came_has_sent_nothing() {
 #[test]
 fn the_end_of_its_input_ends_an_agent_whatever_it_is_doing() {
     let mut server = Agent::start();
-    server.tell(&serve());
+    server.send(&serve());
     let FromAgent::Serving { address } = server.hear() else { panic!("it serves") };
     let mut client = Agent::start();
     let long = FetchTask {
         duration: Duration::from_secs(3600),
         ..fetch(0, format!("http://{address}/bytes/1000G"))
     };
-    client.tell(&ToAgent::Plan(vec![long]));
+    client.send(&ToAgent::FleetPlan(vec![long]));
     assert_eq!(client.hear(), FromAgent::Planned);
     let at = client.now();
-    client.tell(&ToAgent::StartAt { at });
+    client.send(&ToAgent::StartAt { at });
     client.ends();
     server.ends();
     Agent::start().ends();
 }
 
 #[test]
-fn stopping_tells_what_there_is() {
+fn stopping_says_what_there_is() {
     let mut server = Agent::start();
-    server.tell(&serve());
+    server.send(&serve());
     let FromAgent::Serving { address } = server.hear() else { panic!("it serves") };
     let mut client = Agent::start();
     let long = |pair| FetchTask {
         duration: Duration::from_secs(3600),
         ..fetch(pair, format!("http://{address}/bytes/1000G"))
     };
-    client.tell(&ToAgent::Plan(vec![long(0), long(1)]));
+    client.send(&ToAgent::FleetPlan(vec![long(0), long(1)]));
     assert_eq!(client.hear(), FromAgent::Planned);
     let at = client.now();
-    client.tell(&ToAgent::StartAt { at });
-    client.tell(&ToAgent::Stop);
+    client.send(&ToAgent::StartAt { at });
+    client.send(&ToAgent::Stop);
     let mut over: Vec<u32> = (0..2)
         .map(|_| match client.hear() {
             FromAgent::Result { pair, .. } => pair,
@@ -188,7 +188,7 @@ fn stopping_tells_what_there_is() {
         .collect();
     over.sort_unstable();
     assert_eq!(over, [0, 1]);
-    server.tell(&ToAgent::Stop);
+    server.send(&ToAgent::Stop);
     let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
     assert!(figures.is_sound() && figures.connections <= 2, "{figures:?}");
     client.ends();
@@ -218,12 +218,12 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
         settings: EngineSettings::default(),
         congestion: None,
     };
-    agent.tell(&ToAgent::Serve(nowhere));
+    agent.send(&ToAgent::Serve(nowhere));
     match agent.hear() {
         FromAgent::Refused { why } => assert!(why.contains("192.0.2.1"), "{why}"),
         other => panic!("{other:?}"),
     }
-    agent.tell(&ToAgent::Plan(vec![fetch(0, "gopher://x".to_owned())]));
+    agent.send(&ToAgent::FleetPlan(vec![fetch(0, "gopher://x".to_owned())]));
     match agent.hear() {
         FromAgent::Refused { why } => assert!(why.contains("gopher://x"), "{why}"),
         other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use h2lab_net::process::{Child, run};
 
-use super::{assert_adds_up, assert_servers_told, document, drive, states};
+use super::{assert_adds_up, assert_servers_reported, document, drive, states};
 use crate::support::{DEADLINE, Finished, binary, folder, need};
 
 /// An sshd of this test alone: its own host key, its own user key, on a free port of loopback. It ends with the value.
@@ -84,15 +84,15 @@ fn clients_and_servers_behind_ssh_do_as_those_here_do() {
     let flags = sshd.flags();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let places = ["--clients=ssh:127.0.0.1,local", "--servers=ssh:127.0.0.1,local=127.0.0.1", "--plain-http"];
-    let told = document(&drive(&[&flags[..], &places].concat()), 0);
-    assert_eq!(states(&told), ["complete"; 4], "{told:#}");
-    assert_adds_up(&told);
-    assert_servers_told(&told);
-    let url = told["servers"][0]["url"].as_str().unwrap();
+    let report = document(&drive(&[&flags[..], &places].concat()), 0);
+    assert_eq!(states(&report), ["complete"; 4], "{report:#}");
+    assert_adds_up(&report);
+    assert_servers_reported(&report);
+    let url = report["servers"][0]["url"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     for agent in ["clients", "servers"] {
-        assert!(told[agent][0]["clock_uncertainty_ms"].is_number(), "{told:#}");
-        assert!(told[agent][0]["machine"].as_str().unwrap().starts_with("Linux "), "{told:#}");
+        assert!(report[agent][0]["clock_uncertainty_ms"].is_number(), "{report:#}");
+        assert!(report[agent][0]["machine"].as_str().unwrap().starts_with("Linux "), "{report:#}");
     }
 }
 
@@ -103,10 +103,10 @@ fn a_host_that_lets_nobody_in_is_lost_with_the_reason_of_ssh() {
     fs::write(sshd.folder.path().join("authorized_keys"), "").unwrap();
     let flags = sshd.flags();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let told =
+    let report =
         document(&drive(&[&flags[..], &["--clients=local,ssh:127.0.0.1", "--servers=local"]].concat()), 3);
-    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
-    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("Permission denied"), "{told:#}");
+    assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
+    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("Permission denied"), "{report:#}");
 }
 
 /// Runs a script of the shell as the root of fresh namespaces, in which `ip netns` may be used; `$1` is the binary.
@@ -128,11 +128,11 @@ fn agents_run_in_namespaces_that_have_names() {
          ip -n a link set eth0 up; ip -n b link set eth0 up\n\
          exec \"$1\" bulk drive --json --clients netns:a --servers netns:b=10.8.0.2 --plain-http -z1s --size=1M",
     );
-    let told = document(&finished, 0);
-    assert_eq!(states(&told), ["complete"], "{told:#}");
-    assert!(told["servers"][0]["url"].as_str().unwrap().starts_with("http://10.8.0.2:"), "{told:#}");
-    assert!(told["bytes"].as_u64().unwrap() > 0);
-    assert_servers_told(&told);
+    let report = document(&finished, 0);
+    assert_eq!(states(&report), ["complete"], "{report:#}");
+    assert!(report["servers"][0]["url"].as_str().unwrap().starts_with("http://10.8.0.2:"), "{report:#}");
+    assert!(report["bytes"].as_u64().unwrap() > 0);
+    assert_servers_reported(&report);
 }
 
 #[test]

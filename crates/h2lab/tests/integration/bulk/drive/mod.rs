@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::{Server, document};
 use crate::support::{DEADLINE, Finished, binary, folder, h2lab};
 
-/// The words of a drive that tells what it did as JSON; a short one with small transfers, unless `more` says otherwise.
+/// The words of a drive that says what it did as JSON; a short one with small transfers, unless `more` says otherwise.
 fn words(more: &[&str]) -> Vec<String> {
     let usual = [("-z", "-z1s"), ("--size", "--size=1M"), ("--concurrency", "--concurrency=4")];
     let is_given = |flag: &str| more.iter().any(|word| word.starts_with(flag));
@@ -112,7 +112,7 @@ fn wait_for_requests(server: &Server, count: usize) {
 
 /// The document that a child has printed.
 #[track_caller]
-fn told(child: &Child) -> Value {
+fn report(child: &Child) -> Value {
     let log = child.log();
     let from = log.find("{\n").unwrap_or_else(|| panic!("no document: {log}"));
     let mut documents = serde_json::Deserializer::from_str(&log[from..]).into_iter::<Value>();
@@ -120,19 +120,19 @@ fn told(child: &Child) -> Value {
 }
 
 #[track_caller]
-fn states(told: &Value) -> Vec<&str> {
-    let pairs = told["pairs"].as_array().expect("there are pairs");
+fn states(report: &Value) -> Vec<&str> {
+    let pairs = report["pairs"].as_array().expect("there are pairs");
     pairs.iter().map(|pair| pair["state"].as_str().expect("each has a state")).collect()
 }
 
 /// What must hold of every document: the sum is that of its rows, and nothing is left out of the counts.
 #[track_caller]
-fn assert_adds_up(told: &Value) {
-    let pairs = told["pairs"].as_array().unwrap();
+fn assert_adds_up(report: &Value) {
+    let pairs = report["pairs"].as_array().unwrap();
     let sum: u64 = pairs.iter().map(|pair| pair["bytes"].as_u64().unwrap()).sum();
-    assert_eq!(told["bytes"], sum, "{told:#}");
-    let tally = told["tally"].as_object().unwrap();
-    assert_eq!(tally.values().map(|n| n.as_u64().unwrap()).sum::<u64>(), pairs.len() as u64, "{told:#}");
+    assert_eq!(report["bytes"], sum, "{report:#}");
+    let tally = report["tally"].as_object().unwrap();
+    assert_eq!(tally.values().map(|n| n.as_u64().unwrap()).sum::<u64>(), pairs.len() as u64, "{report:#}");
     for pair in pairs.iter().filter(|pair| pair["files"].is_object()) {
         let ended: u64 =
             pair["endings"].as_array().unwrap().iter().map(|one| one["files"].as_u64().unwrap()).sum();
@@ -143,9 +143,9 @@ fn assert_adds_up(told: &Value) {
 
 /// What must hold of a document whose servers all had agents that lived: they have told what they spent, and it can be.
 #[track_caller]
-fn assert_servers_told(told: &Value) {
-    let pairs = told["pairs"].as_array().unwrap();
-    for server in told["servers"].as_array().unwrap() {
+fn assert_servers_reported(report: &Value) {
+    let pairs = report["pairs"].as_array().unwrap();
+    for server in report["servers"].as_array().unwrap() {
         let its = || pairs.iter().filter(|pair| pair["server"] == server["name"]);
         let sum = |key: &str| its().map(|pair| pair[key].as_u64().unwrap()).sum::<u64>();
         let served = &server["served"];
@@ -153,30 +153,33 @@ fn assert_servers_told(told: &Value) {
         assert!(served["cpu_s_per_gb"].as_f64().unwrap() > 0.0, "{server:#}");
         assert!(
             served["sent_bytes"].as_u64().unwrap() >= sum("bytes"),
-            "nothing came that was not sent: {told:#}"
+            "nothing came that was not sent: {report:#}"
         );
-        assert_eq!(served["connections"], sum("dialled"), "{told:#}");
+        assert_eq!(served["connections"], sum("dialled"), "{report:#}");
         assert!(served["congestion_control"].is_string(), "{server:#}");
         assert_eq!(
             served["retransmits"].is_u64(),
-            told["protocol"] != "h3",
+            report["protocol"] != "h3",
             "QUIC's are not counted: {server:#}"
         );
     }
-    assert!(told["clients"].as_array().unwrap().iter().all(|client| client["served"].is_null()), "{told:#}");
-    assert!(pairs.iter().all(|pair| pair["cpu_s_per_gb"].as_f64().unwrap() > 0.0), "{told:#}");
+    assert!(
+        report["clients"].as_array().unwrap().iter().all(|client| client["served"].is_null()),
+        "{report:#}"
+    );
+    assert!(pairs.iter().all(|pair| pair["cpu_s_per_gb"].as_f64().unwrap() > 0.0), "{report:#}");
 }
 
 #[test]
 fn two_clients_fetch_from_two_servers_over_every_protocol() {
     for protocol in Protocol::ALL {
         let proto = format!("--proto={protocol}");
-        let told = document(&drive(&["--clients=local,local", "--servers=local,local", &proto]), 0);
-        assert_eq!(states(&told), ["complete"; 4], "{told:#}");
-        assert_adds_up(&told);
-        assert_servers_told(&told);
-        assert!(told["rate_bps"].as_f64().unwrap() > 0.0);
-        for pair in told["pairs"].as_array().unwrap() {
+        let report = document(&drive(&["--clients=local,local", "--servers=local,local", &proto]), 0);
+        assert_eq!(states(&report), ["complete"; 4], "{report:#}");
+        assert_adds_up(&report);
+        assert_servers_reported(&report);
+        assert!(report["rate_bps"].as_f64().unwrap() > 0.0);
+        for pair in report["pairs"].as_array().unwrap() {
             assert!(pair["bytes"].as_u64().unwrap() > 0, "{protocol}: {pair:#}");
             // HTTP/1.1 has a connection for each transfer, the others one for all.
             let (connections, streams) = if protocol.is_multiplexed() { (1, 2) } else { (2, 1) };
@@ -184,22 +187,25 @@ fn two_clients_fetch_from_two_servers_over_every_protocol() {
             assert_eq!(pair["dialled"], connections, "{protocol}: {pair:#}");
             assert_eq!(pair["frames"].is_object(), protocol.is_multiplexed(), "{protocol}: {pair:#}");
         }
-        let names: Vec<&Value> = told["clients"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        let names: Vec<&Value> =
+            report["clients"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
         assert_eq!(names, ["local", "local#2"], "who is named twice is there twice");
-        assert!(told["start"]["latest_ms"].is_number() && told["start"]["clock_uncertainty_ms"].is_number());
+        assert!(
+            report["start"]["latest_ms"].is_number() && report["start"]["clock_uncertainty_ms"].is_number()
+        );
     }
 }
 
 #[test]
 fn both_knobs_of_the_original_are_in_force() {
     let knobs = ["--plain-http", "--max-frame-size=1M", "--win-update-interval=1M", "--size=64M"];
-    let told = document(&drive(&[&["--clients=local", "--servers=local"][..], &knobs].concat()), 0);
-    let pair = &told["pairs"][0];
+    let report = document(&drive(&[&["--clients=local", "--servers=local"][..], &knobs].concat()), 0);
+    let pair = &report["pairs"][0];
     assert_eq!(
         (&pair["max_frame_size"], &pair["window_update_bytes"]),
         (&(1 << 20).into(), &(1 << 20).into())
     );
-    assert_eq!(told["protocol"], "h2c");
+    assert_eq!(report["protocol"], "h2c");
     assert_eq!(
         pair["frames"]["largest_data"],
         1 << 20,
@@ -215,15 +221,15 @@ fn both_knobs_of_the_original_are_in_force() {
 #[test]
 fn a_refused_connection_of_one_pair_does_not_end_the_others() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let told = document(
+    let report = document(
         &drive(&["--clients=local,local", &format!("--servers=local,{closed}"), "--http1", "--plain-http"]),
         3,
     );
-    assert_eq!(states(&told), ["complete", "failed", "complete", "failed"], "{told:#}");
-    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("refused"), "{told:#}");
-    assert_adds_up(&told);
-    assert!(told["servers"][0]["served"].is_object(), "{told:#}");
-    assert!(told["servers"][1]["served"].is_null(), "nobody could ask it: {told:#}");
+    assert_eq!(states(&report), ["complete", "failed", "complete", "failed"], "{report:#}");
+    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("refused"), "{report:#}");
+    assert_adds_up(&report);
+    assert!(report["servers"][0]["served"].is_object(), "{report:#}");
+    assert!(report["servers"][1]["served"].is_null(), "nobody could ask it: {report:#}");
 }
 
 #[test]
@@ -238,10 +244,12 @@ fn a_server_that_runs_already_serves_and_one_that_dies_is_told_by_its_clients() 
     server.child.kill().unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends when there is nothing more to be had");
     assert_eq!(ended.status.code(), Some(3), "{}", child.log());
-    let told = told(&child);
-    assert_eq!(states(&told), ["failed"; 2], "{told:#}");
-    assert!(told["files"]["failed"].as_u64().unwrap() > 0 && told["elapsed_s"].as_f64().unwrap() < 3600.0);
-    assert_adds_up(&told);
+    let report = report(&child);
+    assert_eq!(states(&report), ["failed"; 2], "{report:#}");
+    assert!(
+        report["files"]["failed"].as_u64().unwrap() > 0 && report["elapsed_s"].as_f64().unwrap() < 3600.0
+    );
+    assert_adds_up(&report);
 }
 
 #[test]
@@ -289,11 +297,11 @@ fn an_agent_that_is_killed_is_lost_and_the_rest_is_kept() {
     kill_process(pid(&ssh.file("two.pid")), Signal::KILL).unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
     assert_eq!(ended.status.code(), Some(3), "{}", child.log());
-    let told = told(&child);
-    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
-    assert!(told["pairs"][0]["bytes"].as_u64().unwrap() > 0);
-    assert!(told["clients"][1]["lost"].as_str().unwrap().contains("signal: 9"), "{told:#}");
-    assert_adds_up(&told);
+    let report = report(&child);
+    assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
+    assert!(report["pairs"][0]["bytes"].as_u64().unwrap() > 0);
+    assert!(report["clients"][1]["lost"].as_str().unwrap().contains("signal: 9"), "{report:#}");
+    assert_adds_up(&report);
 }
 
 #[test]
@@ -309,9 +317,9 @@ fn a_silent_agent_is_given_up_in_time() {
     kill_process(silent, Signal::STOP).unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
     assert_eq!(ended.status.code(), Some(3), "{}", child.log());
-    let told = told(&child);
-    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
-    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("no result within 12s"), "{told:#}");
+    let report = report(&child);
+    assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
+    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("no result within 12s"), "{report:#}");
     wait_for_end(&end_of);
 }
 
@@ -325,11 +333,11 @@ fn ctrl_c_collects_what_there_is() {
     let end_of = pidfd_open(pid(&ssh.file("two.pid")), PidfdFlags::empty()).unwrap();
     let ended = child.stop(Signal::INT, DEADLINE).unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", child.log());
-    let told = told(&child);
-    assert_eq!(states(&told), ["partial"; 2], "{told:#}");
-    assert_eq!(told["interrupted"], true);
-    assert_adds_up(&told);
-    assert!(told["servers"][0]["served"].is_null(), "it ran before: {told:#}");
+    let report = report(&child);
+    assert_eq!(states(&report), ["partial"; 2], "{report:#}");
+    assert_eq!(report["interrupted"], true);
+    assert_adds_up(&report);
+    assert!(report["servers"][0]["served"].is_null(), "it ran before: {report:#}");
     wait_for_end(&end_of);
 }
 
@@ -358,9 +366,9 @@ fn agents_that_are_none_are_lost_with_what_they_said() {
         ("echo '{\"agent\":99,\"message\":{}}'; exec sleep 1000", "version 99"),
     ] {
         let ssh = FakeSsh::new(script);
-        let told = document(&ssh.drive(&["--clients=local,ssh:far", "--servers=local", "--http1"]), 3);
-        assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
-        let why = told["pairs"][1]["why"].as_str().unwrap();
+        let report = document(&ssh.drive(&["--clients=local,ssh:far", "--servers=local", "--http1"]), 3);
+        assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
+        let why = report["pairs"][1]["why"].as_str().unwrap();
         assert!(why.starts_with("ssh:far: ") && why.contains(word), "{why}");
     }
 }
@@ -369,17 +377,17 @@ fn agents_that_are_none_are_lost_with_what_they_said() {
 fn an_agent_that_never_speaks_is_not_waited_for_for_ever() {
     let ssh = FakeSsh::new("exec sleep 1000");
     let clients = ["--clients=local,ssh:far", "--servers=local", "--http1", "--setup-timeout=1s"];
-    let told = document(&ssh.drive(&clients), 3);
-    assert_eq!(states(&told), ["complete", "lost"], "{told:#}");
-    assert!(told["pairs"][1]["why"].as_str().unwrap().contains("not ready within 1s"), "{told:#}");
+    let report = document(&ssh.drive(&clients), 3);
+    assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
+    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("not ready within 1s"), "{report:#}");
 }
 
 #[test]
 fn if_nobody_is_there_that_is_said_at_once() {
     let ssh = FakeSsh::new("exit 255");
-    let told = document(&ssh.drive(&["--clients=ssh:a,ssh:b", "--servers=local", "-z1h"]), 3);
-    assert_eq!(states(&told), ["lost"; 2], "{told:#}");
-    assert!(told["start"].is_null() && told["rate_bps"].is_null(), "{told:#}");
+    let report = document(&ssh.drive(&["--clients=ssh:a,ssh:b", "--servers=local", "-z1h"]), 3);
+    assert_eq!(states(&report), ["lost"; 2], "{report:#}");
+    assert!(report["start"].is_null() && report["rate_bps"].is_null(), "{report:#}");
 }
 
 /// Far above what an agent takes to end.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
-    FleetJob, FleetRecord, FleetSummary, PairRecord, PairState, Pairing, Plan, Server, ServerPlace, Stage,
-    Trust, Waits,
+    FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairRecord, PairState, Pairing, Server,
+    ServerPlace, Stage, Trust,
 };
 use h2lab_model::workload::{EngineSettings, Protocol};
-use h2lab_roles::fleet::{Way, drive};
+use h2lab_roles::fleet::{TransportKind, drive};
 use h2lab_transfer::Sizes;
 use rustix::process::{Signal, kill_process};
 
@@ -30,7 +30,7 @@ fn job() -> FleetJob {
         clients: vec!["client".to_owned()],
         servers: vec![server("one"), server("two")],
         concurrency: wish.concurrency,
-        plan: Plan::make(&wish).unwrap(),
+        plan: FleetPlan::make(&wish).unwrap(),
         protocol: Protocol::H2c,
         sizes: Sizes::Fixed(1 << 40),
         duration: Duration::from_secs(2),
@@ -40,12 +40,12 @@ fn job() -> FleetJob {
         congestion: None,
         trust: Trust::default(),
         seed: 1,
-        waits: Waits { setup: PATIENCE, grace: Duration::from_secs(4) },
+        waits: FleetTimeouts { setup: PATIENCE, grace: Duration::from_secs(4) },
     }
 }
 
 /// Drives, and sends the second server this signal when something has come from both. What came of it, and how long after the
-/// start the last is waited for: `conductor::tests` has that it ends then.
+/// start the last is waited for: `coordinator::tests` has that it ends then.
 fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     let folder = folder();
     let file = folder.path().join("pid");
@@ -53,13 +53,18 @@ fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     agent.args(["agent", "--stdio"]);
     let mut other = Command::new("/bin/sh");
     other.args(["-c", "echo $$ > \"$0\"; exec \"$1\" agent --stdio"]).arg(&file).arg(binary());
-    let ways =
-        vec![Way::Thread(h2lab_analysis::fleet::pair_figures), Way::Command(agent), Way::Command(other)];
+    let ways = vec![
+        TransportKind::Thread(h2lab_analysis::fleet::pair_figures),
+        TransportKind::Command(agent),
+        TransportKind::Command(other),
+    ];
     let mut sent = None;
-    let record = drive(job(), ways, &AtomicBool::new(false), &mut |conductor, _| {
-        if sent.is_none() && (0..2).all(|pair| conductor.bytes_of(pair) > 0) {
+    let record = drive(job(), ways, &AtomicBool::new(false), &mut |coordinator, _| {
+        if sent.is_none() && (0..2).all(|pair| coordinator.bytes_of(pair) > 0) {
             kill_process(pid(&file), signal).unwrap();
-            let Stage::Running { start, until, .. } = conductor.stage() else { panic!("all are under way") };
+            let Stage::Running { start, until, .. } = coordinator.stage() else {
+                panic!("all are under way")
+            };
             sent = Some(until.since(start));
         }
     });

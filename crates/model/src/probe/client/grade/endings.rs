@@ -1,8 +1,8 @@
 //! What it does when a server ends a connection or refuses a stream.
 
-use super::evidence::{Played, broken, frames, many};
-use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance, RequestSeen};
-use crate::probe::client::{Act, Fate};
+use super::evidence::{CaseRuns, broken, frames, many};
+use crate::probe::client::seen::{CaseRun, ConnectionSeen, FrameNote, RequestSeen};
+use crate::probe::client::{Fate, TestCase};
 use crate::probe::{Check, CheckMeta, Verdict, id};
 use h2lab_wire::trace::FrameKind;
 
@@ -12,17 +12,17 @@ const MOST_DIALS: f64 = 2.0;
 /// Needed to see anything of it.
 const SEVERAL: usize = 3;
 
-/// The checks of these acts.
-pub fn all(played: Played<'_>) -> Vec<Check> {
-    let expected = played.expected();
+/// The checks of these test cases.
+pub fn all(case_runs: CaseRuns<'_>) -> Vec<Check> {
+    let expected = case_runs.expected();
     let mut checks = Vec::new();
-    if let Some(quota) = played.of(Act::Quota) {
-        checks.push(dials(played, quota, expected));
+    if let Some(quota) = case_runs.of(TestCase::Quota) {
+        checks.push(dials(case_runs, quota, expected));
         checks.push(lost(id::CLNT106, quota, expected));
     }
-    checks.extend(played.of(Act::Graceful).map(|graceful| lost(id::CLNT107, graceful, expected)));
-    checks.extend(played.of(Act::Abrupt).map(|abrupt| abrupt_end(abrupt, expected)));
-    checks.extend(played.of(Act::Refuse).map(|refuse| refused(refuse, expected)));
+    checks.extend(case_runs.of(TestCase::Graceful).map(|graceful| lost(id::CLNT107, graceful, expected)));
+    checks.extend(case_runs.of(TestCase::Abrupt).map(|abrupt| abrupt_end(abrupt, expected)));
+    checks.extend(case_runs.of(TestCase::Refuse).map(|refuse| refused(refuse, expected)));
     checks
 }
 
@@ -35,7 +35,7 @@ fn too_few(meta: &CheckMeta, expected: usize) -> Check {
 }
 
 /// Connections that it dials for each GOAWAY.
-fn dials(played: Played<'_>, quota: &Performance, expected: usize) -> Check {
+fn dials(case_runs: CaseRuns<'_>, quota: &CaseRun, expected: usize) -> Check {
     if expected < SEVERAL {
         return too_few(id::CLNT105, expected);
     }
@@ -43,93 +43,97 @@ fn dials(played: Played<'_>, quota: &Performance, expected: usize) -> Check {
     if goaways == 0 {
         return Check::new(id::CLNT105, Verdict::Undecided, "no connection came to the end of its quota");
     }
-    let plain = played.of(Act::Plain).map_or(1, Performance::dials);
+    let plain = case_runs.of(TestCase::Plain).map_or(1, CaseRun::dials);
     let more = quota.dials().saturating_sub(plain);
     let useless = quota.connections.iter().filter(|connection| connection.requests.is_empty()).count();
     let each = more as f64 / goaways as f64;
-    let told = format!(
+    let rendered = format!(
         "{each:.1} dials per GOAWAY: {} connections for {goaways} GOAWAY ({plain} without any); {useless} carried nothing",
         quota.dials()
     );
-    let at_a_time = played.of(Act::Plain).map_or(0, Performance::at_a_time).max(quota.at_a_time());
+    let at_a_time = case_runs.of(TestCase::Plain).map_or(0, CaseRun::at_a_time).max(quota.at_a_time());
     let (verdict, summary) = if each > MOST_DIALS {
-        (Verdict::Fail, told)
+        (Verdict::Fail, rendered)
     } else if at_a_time < 2 {
         let why = "but it has one request open at a time, and only several can dial at once";
-        (Verdict::Undecided, format!("{told}; {why}"))
+        (Verdict::Undecided, format!("{rendered}; {why}"))
     } else {
-        (Verdict::Pass, told)
+        (Verdict::Pass, rendered)
     };
     Check::new(id::CLNT105, verdict, summary)
-        .with("GOAWAY as sent", frames(quota, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+        .with("GOAWAY as sent", frames(quota, |item| item.seen.starts_with("GOAWAY")))
 }
 
 /// Requests that were lost with connections that ended.
-fn lost(meta: &'static CheckMeta, performance: &Performance, expected: usize) -> Check {
+fn lost(meta: &'static CheckMeta, case_run: &CaseRun, expected: usize) -> Check {
     if expected < SEVERAL {
         return too_few(meta, expected);
     }
-    let answered = performance.answered();
-    let replayable: usize = performance.h2().map(ConnectionSeen::beyond_goaway).sum();
-    let goaways = performance.goaways();
+    let answered = case_run.answered();
+    let replayable: usize = case_run.h2().map(ConnectionSeen::beyond_goaway).sum();
+    let goaways = case_run.goaways();
     let lost = expected.saturating_sub(answered);
-    let told = format!(
+    let rendered = format!(
         "{answered} of {expected} requests were answered over {goaways} GOAWAY; {replayable} had been begun above the last \
          stream, and could be sent again"
     );
-    let check = if lost > 0 || !performance.is_content() {
-        broken(meta, performance, &format!("{lost} lost: {told}"))
+    let check = if lost > 0 || !case_run.is_content() {
+        broken(meta, case_run, &format!("{lost} lost: {rendered}"))
     } else if goaways == 0 {
-        Check::new(meta, Verdict::Undecided, format!("no connection came to the end of its quota; {told}"))
-    } else if replayable == 0 && performance.act == Act::Quota {
-        Check::new(meta, Verdict::Undecided, format!("none lost, and none had to be sent again: {told}"))
+        Check::new(
+            meta,
+            Verdict::Undecided,
+            format!("no connection came to the end of its quota; {rendered}"),
+        )
+    } else if replayable == 0 && case_run.test_case == TestCase::Quota {
+        Check::new(meta, Verdict::Undecided, format!("none lost, and none had to be sent again: {rendered}"))
     } else {
-        Check::new(meta, Verdict::Pass, format!("none lost: {told}"))
+        Check::new(meta, Verdict::Pass, format!("none lost: {rendered}"))
     };
-    check.with("GOAWAY as sent", frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+    check.with("GOAWAY as sent", frames(case_run, |item| item.seen.starts_with("GOAWAY")))
 }
 
 /// Whether it lives through an end that takes requests along, and sends again what it may.
-fn abrupt_end(performance: &Performance, expected: usize) -> Check {
+fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
     let is_error = |frame: &FrameNote| frame.value != 0;
-    let cut = performance.h2().find(|seen| seen.received(FrameKind::GOAWAY).any(is_error));
+    let cut = case_run.h2().find(|seen| seen.received(FrameKind::GOAWAY).any(is_error));
     let Some(cut) = cut else {
-        let summary = format!("no connection came so far that it could be cut; {}", performance.ending());
+        let summary = format!("no connection came so far that it could be cut; {}", case_run.ending());
         return Check::new(id::CLNT118, Verdict::Undecided, summary);
     };
-    let (answered, replayable) = (performance.answered(), cut.beyond_goaway());
+    let (answered, replayable) = (case_run.answered(), cut.beyond_goaway());
     // Begun below the last stream, and not answered: they may have been processed, and only the application knows if they may be again.
     let is_cut_off =
         |request: &&RequestSeen| request.fate == Fate::Open && Some(request.stream) <= cut.last_stream();
     let cut_off = cut.requests.iter().filter(is_cut_off).count();
     let lost = expected.saturating_sub(answered);
-    let told = format!(
+    let rendered = format!(
         "{answered} of {expected} requests were answered; {replayable} were above the last stream, and could be sent again, and \
          {cut_off} were under way below it"
     );
-    let check = if performance.ran_out {
-        broken(id::CLNT118, performance, &format!("it did not come to its end: {told}"))
-    } else if lost > cut_off || lost == 0 && !performance.is_content() {
-        broken(id::CLNT118, performance, &format!("{lost} lost: {told}"))
+    let check = if case_run.ran_out {
+        broken(id::CLNT118, case_run, &format!("it did not come to its end: {rendered}"))
+    } else if lost > cut_off || lost == 0 && !case_run.is_content() {
+        broken(id::CLNT118, case_run, &format!("{lost} lost: {rendered}"))
     } else if replayable == 0 {
-        Check::new(id::CLNT118, Verdict::Undecided, format!("none had to be sent again: {told}"))
+        Check::new(id::CLNT118, Verdict::Undecided, format!("none had to be sent again: {rendered}"))
     } else {
-        Check::new(id::CLNT118, Verdict::Pass, format!("{lost} lost: {told}; {}", performance.ending()))
+        Check::new(id::CLNT118, Verdict::Pass, format!("{lost} lost: {rendered}; {}", case_run.ending()))
     };
-    check.with("GOAWAY as sent", frames(performance, |exhibit| exhibit.seen.starts_with("GOAWAY")))
+    check.with("GOAWAY as sent", frames(case_run, |item| item.seen.starts_with("GOAWAY")))
 }
 
 /// Whether it sends again what was refused.
-fn refused(performance: &Performance, expected: usize) -> Check {
-    let (answered, refused) = (performance.answered(), performance.count(Fate::Refused));
+fn refused(case_run: &CaseRun, expected: usize) -> Check {
+    let (answered, refused) = (case_run.answered(), case_run.count(Fate::Refused));
     let check = if refused == 0 {
         Check::new(id::CLNT108, Verdict::Undecided, "no request came that could be refused")
-    } else if answered >= expected.max(1) && performance.is_content() {
+    } else if answered >= expected.max(1) && case_run.is_content() {
         let summary = format!("sent again: {refused} refused, {answered} of {expected} answered in the end");
         Check::new(id::CLNT108, Verdict::Pass, summary)
     } else {
         let what = format!("given up: {refused} refused, {answered} of {expected} answered in the end");
-        broken(id::CLNT108, performance, &what)
+        broken(id::CLNT108, case_run, &what)
     };
-    check.with("as refused", frames(performance, |exhibit| exhibit.seen.starts_with("RST_STREAM")))
+    check.with("as refused", frames(case_run, |item| item.seen.starts_with("RST_STREAM")))
 }

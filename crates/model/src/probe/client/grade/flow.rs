@@ -1,10 +1,10 @@
-//! How it returns credit for what it receives, and heeds the credit that it gets.
+//! How it returns credit for what it receives, and honours the credit that it gets.
 
 use std::collections::BTreeMap;
 
 use super::evidence::{broken, frames};
-use crate::probe::client::act::{LARGE, WINDOWS};
-use crate::probe::client::seen::{ConnectionSeen, FrameNote, Performance};
+use crate::probe::client::seen::{CaseRun, ConnectionSeen, FrameNote};
+use crate::probe::client::test_case::{LARGE, WINDOWS};
 use crate::probe::{Check, Verdict, id};
 use h2lab_base::units::format_bytes;
 use h2lab_wire::h2::frame::flag;
@@ -14,17 +14,17 @@ use h2lab_wire::trace::FrameKind;
 const LEAST: u64 = 16_384;
 
 /// Bytes of the large body for each WINDOW_UPDATE, of its stream or of the connection, whichever come oftener.
-pub fn cadence(performance: &Performance) -> Check {
+pub fn cadence(case_run: &CaseRun) -> Check {
     let bytes = |connection: &ConnectionSeen| -> u64 {
         connection.received(FrameKind::DATA).map(|frame| u64::from(frame.length)).sum()
     };
-    let Some(connection) = performance.h2().max_by_key(|connection| bytes(connection)) else {
+    let Some(connection) = case_run.h2().max_by_key(|connection| bytes(connection)) else {
         return Check::new(id::CLNT104, Verdict::Undecided, "no body was received over HTTP/2");
     };
     let received = bytes(connection);
     if received < LARGE {
         let summary = format!("only {} of {} were received", format_bytes(received), format_bytes(LARGE));
-        return broken(id::CLNT104, performance, &summary);
+        return broken(id::CLNT104, case_run, &summary);
     }
     let is_body = |frame: &FrameNote| !frame.is_up() && frame.kind == FrameKind::DATA;
     let behind = connection.frames.iter().skip_while(|frame| !is_body(frame));
@@ -35,19 +35,19 @@ pub fn cadence(performance: &Performance) -> Check {
     let on = |is_stream: bool| updates.iter().filter(|stream| (**stream != 0) == is_stream).count();
     let (of_connection, of_stream) = (on(false), on(true));
     let often = of_connection.max(of_stream);
-    let told = format!(
+    let rendered = format!(
         "{of_connection} WINDOW_UPDATE for the connection and {of_stream} for streams while {} came",
         format_bytes(received)
     );
-    let exhibits = frames(performance, |exhibit| exhibit.seen.starts_with("WINDOW_UPDATE"));
+    let items = frames(case_run, |item| item.seen.starts_with("WINDOW_UPDATE"));
     let check = if often == 0 {
-        Check::new(id::CLNT104, Verdict::Pass, format!("{told}: its windows were large enough"))
+        Check::new(id::CLNT104, Verdict::Pass, format!("{rendered}: its windows were large enough"))
     } else {
         let each = received / often as u64;
         let verdict = if each < LEAST { Verdict::Fail } else { Verdict::Pass };
-        Check::new(id::CLNT104, verdict, format!("one for {each} bytes: {told}"))
+        Check::new(id::CLNT104, verdict, format!("one for {each} bytes: {rendered}"))
     };
-    check.with("the first of them", exhibits)
+    check.with("the first of them", items)
 }
 
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
@@ -84,36 +84,37 @@ fn overruns(connection: &ConnectionSeen) -> usize {
     overruns
 }
 
-/// Whether it uploads through small windows, and heeds them when they become smaller.
-pub fn small_windows(performance: &Performance, expected: usize) -> Check {
+/// Whether it uploads through small windows, and honours them when they become smaller.
+pub fn small_windows(case_run: &CaseRun, expected: usize) -> Check {
     let [before, after] = WINDOWS;
     let data = |connection: &ConnectionSeen| -> u64 {
         connection.sent(FrameKind::DATA).map(|frame| u64::from(frame.length)).sum()
     };
-    let sent: u64 = performance.h2().map(data).sum();
-    let whole = performance
+    let sent: u64 = case_run.h2().map(data).sum();
+    let whole = case_run
         .h2()
         .flat_map(|connection| connection.sent(FrameKind::DATA))
         .filter(|frame| frame.flags & flag::END_STREAM != 0)
         .count();
-    let overruns: usize = performance.h2().map(overruns).sum();
-    let told = format!("windows of {before} bytes, then {after}: {} in {whole} bodies", format_bytes(sent));
-    let error = performance.connections.iter().find_map(|connection| connection.error.as_deref());
+    let overruns: usize = case_run.h2().map(overruns).sum();
+    let rendered =
+        format!("windows of {before} bytes, then {after}: {} in {whole} bodies", format_bytes(sent));
+    let error = case_run.connections.iter().find_map(|connection| connection.error.as_deref());
     let check = if let Some(error) = error {
-        broken(id::CLNT119, performance, &format!("{told}; it broke a rule: {error}"))
+        broken(id::CLNT119, case_run, &format!("{rendered}; it broke a rule: {error}"))
     } else if overruns > 0 {
-        let what = format!("{told}; {overruns} DATA frames were larger than what it was allowed");
-        broken(id::CLNT119, performance, &what)
+        let what = format!("{rendered}; {overruns} DATA frames were larger than what it was allowed");
+        broken(id::CLNT119, case_run, &what)
     } else if sent <= u64::from(before) {
         let why = "the command uploads too little to tell: let it send a body of 64 KiB or more";
-        Check::new(id::CLNT119, Verdict::Undecided, format!("{told}; {why}"))
-    } else if performance.is_content() && performance.answered() >= expected.max(1) {
-        Check::new(id::CLNT119, Verdict::Pass, format!("{told}; {}", performance.ending()))
+        Check::new(id::CLNT119, Verdict::Undecided, format!("{rendered}; {why}"))
+    } else if case_run.is_content() && case_run.answered() >= expected.max(1) {
+        Check::new(id::CLNT119, Verdict::Pass, format!("{rendered}; {}", case_run.ending()))
     } else {
-        broken(id::CLNT119, performance, &format!("{told}; it did not get through"))
+        broken(id::CLNT119, case_run, &format!("{rendered}; it did not get through"))
     };
-    let is_flow = |exhibit: &crate::probe::Exhibit| {
-        ["SETTINGS", "WINDOW_UPDATE", "DATA"].iter().any(|kind| exhibit.seen.starts_with(kind))
+    let is_flow = |item: &crate::probe::EvidenceItem| {
+        ["SETTINGS", "WINDOW_UPDATE", "DATA"].iter().any(|kind| item.seen.starts_with(kind))
     };
-    check.with("the first of its DATA, and the credit for it", frames(performance, is_flow))
+    check.with("the first of its DATA, and the credit for it", frames(case_run, is_flow))
 }

@@ -1,44 +1,44 @@
 //! What it does while a server says little or nothing.
 
-use super::evidence::{Played, broken, last_frames, many};
-use crate::probe::client::Act;
-use crate::probe::client::seen::{ConnectionSeen, Performance};
+use super::evidence::{CaseRuns, broken, last_frames, many};
+use crate::probe::client::TestCase;
+use crate::probe::client::seen::{CaseRun, ConnectionSeen};
 use crate::probe::{Check, Verdict, id};
 use h2lab_base::units::{Time, format_duration};
 use h2lab_wire::trace::FrameKind;
 
-/// The checks of these acts.
-pub fn all(played: Played<'_>) -> Vec<Check> {
-    let expected = played.expected();
+/// The checks of these test cases.
+pub fn all(case_runs: CaseRuns<'_>) -> Vec<Check> {
+    let expected = case_runs.expected();
     let mut checks = Vec::new();
-    checks.extend(played.of(Act::SlowBody).map(|slow| slow_body(slow, expected)));
-    checks.extend(played.of(Act::StalledBody).map(stalled));
-    if let Some(dark) = played.of(Act::BlackOut) {
+    checks.extend(case_runs.of(TestCase::SlowBody).map(|slow| slow_body(slow, expected)));
+    checks.extend(case_runs.of(TestCase::StalledBody).map(stalled));
+    if let Some(dark) = case_runs.of(TestCase::BlackOut) {
         checks.push(recovers(dark, expected));
         checks.push(asks(dark));
     }
     checks
 }
 
-fn slow_body(performance: &Performance, expected: usize) -> Check {
-    let check = if performance.is_content() && performance.answered() >= expected.max(1) {
-        let summary = format!("a body that came in drops was waited for; {}", performance.ending());
+fn slow_body(case_run: &CaseRun, expected: usize) -> Check {
+    let check = if case_run.is_content() && case_run.answered() >= expected.max(1) {
+        let summary = format!("a body that came in drops was waited for; {}", case_run.ending());
         Check::new(id::CLNT113, Verdict::Pass, summary)
     } else {
-        broken(id::CLNT113, performance, "a body that came in drops was not waited for")
+        broken(id::CLNT113, case_run, "a body that came in drops was not waited for")
     };
-    check.with("the last frames", last_frames(performance, |connection| !connection.requests.is_empty()))
+    check.with("the last frames", last_frames(case_run, |connection| !connection.requests.is_empty()))
 }
 
-fn stalled(performance: &Performance) -> Check {
-    let Some(since) = performance.connections.iter().find_map(|connection| connection.stalled_since) else {
-        let summary = format!("no body could be stopped in its middle; {}", performance.ending());
+fn stalled(case_run: &CaseRun) -> Check {
+    let Some(since) = case_run.connections.iter().find_map(|connection| connection.stalled_since) else {
+        let summary = format!("no body could be stopped in its middle; {}", case_run.ending());
         return Check::new(id::CLNT114, Verdict::Undecided, summary);
     };
-    let ending = performance.ending();
-    let quiet = format_duration(performance.went_on(since));
-    let (verdict, summary) = match performance.exit {
-        _ if performance.ran_out => (
+    let ending = case_run.ending();
+    let quiet = format_duration(case_run.went_on(since));
+    let (verdict, summary) = match case_run.exit {
+        _ if case_run.ran_out => (
             Verdict::Fail,
             format!(
                 "half a body, then nothing for {quiet}: {ending} (no time limit of its own, or a longer one: --patience)"
@@ -52,24 +52,24 @@ fn stalled(performance: &Performance) -> Check {
         None => (Verdict::Undecided, format!("half a body, then nothing for {quiet}: {ending}")),
     };
     Check::new(id::CLNT114, verdict, summary)
-        .with("the last frames", last_frames(performance, |connection| connection.stalled_since.is_some()))
+        .with("the last frames", last_frames(case_run, |connection| connection.stalled_since.is_some()))
 }
 
-fn recovers(performance: &Performance, expected: usize) -> Check {
-    let Some(dark) = performance.connections.iter().find_map(|connection| connection.dark_since) else {
+fn recovers(case_run: &CaseRun, expected: usize) -> Check {
+    let Some(dark) = case_run.connections.iter().find_map(|connection| connection.dark_since) else {
         return Check::new(id::CLNT115, Verdict::Undecided, "no request came that could be left unanswered");
     };
-    let (verdict, summary) = recovery(performance, expected, dark);
+    let (verdict, summary) = recovery(case_run, expected, dark);
     Check::new(id::CLNT115, verdict, summary)
-        .with("the last frames of the silent one", last_frames(performance, is_dark))
+        .with("the last frames of the silent one", last_frames(case_run, is_dark))
 }
 
 /// What it does about a connection that is silent since `dark`.
-fn recovery(performance: &Performance, expected: usize, dark: Time) -> (Verdict, String) {
-    let next = performance.connections.iter().map(|connection| connection.opened_at).find(|at| *at > dark);
-    let (answered, ending) = (performance.answered(), performance.ending());
+fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String) {
+    let next = case_run.connections.iter().map(|connection| connection.opened_at).find(|at| *at > dark);
+    let (answered, ending) = (case_run.answered(), case_run.ending());
     let dialled = next.map(|next| format!("it dialled again {} after", format_duration(next.since(dark))));
-    if performance.ran_out {
+    if case_run.ran_out {
         let did = dialled.map_or_else(
             || "it did nothing about it: no other connection, no end".to_owned(),
             |dialled| {
@@ -84,8 +84,8 @@ fn recovery(performance: &Performance, expected: usize, dark: Time) -> (Verdict,
         );
         return (Verdict::Pass, summary);
     }
-    let after = format_duration(performance.went_on(dark));
-    match performance.exit {
+    let after = format_duration(case_run.went_on(dark));
+    match case_run.exit {
         Some(_) => (
             Verdict::Pass,
             format!("its connection fell silent, and it gave up by itself {after} after; {ending}"),
@@ -99,15 +99,15 @@ const fn is_dark(connection: &ConnectionSeen) -> bool {
 }
 
 /// Whether it asks by PING if the server is still there.
-fn asks(performance: &Performance) -> Check {
+fn asks(case_run: &CaseRun) -> Check {
     let Some((connection, dark)) =
-        performance.h2().find_map(|connection| Some((connection, connection.dark_since?)))
+        case_run.h2().find_map(|connection| Some((connection, connection.dark_since?)))
     else {
         return Check::new(id::CLNT116, Verdict::Undecided, "no connection fell silent");
     };
     let pings: Vec<Time> =
         connection.sent(FrameKind::PING).map(|frame| frame.at).filter(|at| *at > dark).collect();
-    let quiet = format_duration(performance.went_on(dark));
+    let quiet = format_duration(case_run.went_on(dark));
     let (verdict, summary) = match pings.first() {
         Some(first) => (
             Verdict::Pass,
@@ -119,5 +119,5 @@ fn asks(performance: &Performance) -> Check {
         ),
         None => (Verdict::Fail, format!("no PING within {quiet} on a connection that fell silent")),
     };
-    Check::new(id::CLNT116, verdict, summary).with("its last frames", last_frames(performance, is_dark))
+    Check::new(id::CLNT116, verdict, summary).with("its last frames", last_frames(case_run, is_dark))
 }

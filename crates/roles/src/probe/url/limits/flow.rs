@@ -7,7 +7,7 @@ use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
 
 use super::super::Found;
-use crate::probe::talk::{FIRST_WINDOW, Opening, Talk};
+use crate::probe::raw_h2_client::{FIRST_WINDOW, Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober};
 
 /// PINGs that are sent, in all and together.
@@ -21,23 +21,24 @@ const LARGEST_FRAME: u32 = (1 << 24) - 1;
 
 /// How many PINGs are answered, and what becomes of the connection.
 pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let (most, together) = PINGS;
     let mut sent = 0;
-    while sent < most && talk.ended().is_none() {
+    while sent < most && raw_h2_client.ended().is_none() {
         let burst: Vec<u8> =
             (sent..sent + together).flat_map(|n| frame(kind::PING, 0, 0, &n.to_be_bytes())).collect();
-        talk.send(prober, &burst)?;
+        raw_h2_client.send(prober, &burst)?;
         sent += together;
         let until = prober.soon();
-        if !talk.until(prober, until, |talk| talk.pongs >= sent)? {
+        if !raw_h2_client.until(prober, until, |raw_h2_client| raw_h2_client.pongs >= sent)? {
             break;
         }
     }
-    let pongs = talk.pongs;
+    let pongs = raw_h2_client.pongs;
     // Who answers nothing else either is slow, and not deaf to PINGs.
-    let is_alive = pongs >= sent || talk.ended().is_some() || talk.get(prober)?.status.is_some();
-    let (bound, verdict, summary) = match talk.ended() {
+    let is_alive =
+        pongs >= sent || raw_h2_client.ended().is_some() || raw_h2_client.get(prober)?.status.is_some();
+    let (bound, verdict, summary) = match raw_h2_client.ended() {
         Some(how) => {
             let verdict = if pongs < FEW { Verdict::Fail } else { Verdict::Pass };
             let bound = Bound::between(Some(pongs), Some(sent), "PINGs", how.clone());
@@ -54,24 +55,24 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
         }
     };
     found.limits.pings = Some(bound);
-    Ok(Check::new(id::LIMT108, verdict, summary).with("PINGs, 20 at a time", talk.ending(6)))
+    Ok(Check::new(id::LIMT108, verdict, summary).with("PINGs, 20 at a time", raw_h2_client.ending(6)))
 }
 
 /// What an upload shows of windows and credit.
 pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
-    talk.ping(prober)?; // credit for the connection comes right behind SETTINGS
-    let first = talk.settings.get(&4).map_or(FIRST_WINDOW, |window| i64::from(*window));
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+    raw_h2_client.ping(prober)?; // credit for the connection comes right behind SETTINGS
+    let first = raw_h2_client.settings.get(&4).map_or(FIRST_WINDOW, |window| i64::from(*window));
     let bytes = |n: i64| u64::try_from(n).unwrap_or_default();
     let exact = |n: i64, how: &str| Some(Bound::exact(bytes(n), "bytes", how));
     found.limits.stream_window = exact(first, "SETTINGS_INITIAL_WINDOW_SIZE");
-    found.limits.connection_window = exact(talk.window, "65,535 and the first WINDOW_UPDATE");
+    found.limits.connection_window = exact(raw_h2_client.window, "65,535 and the first WINDOW_UPDATE");
     let taken = found.limits.request_body.as_ref().and_then(|bound| bound.at_least).unwrap_or(UPLOAD);
     let n = UPLOAD.min(taken).min(prober.budget().bytes_left() / 3);
     let (path, length) = (prober.host.path.clone(), n.to_string());
-    let stream = talk.request(prober, "POST", &path, &[("content-length", &length)], false)?;
-    let sent = talk.body(prober, stream, n, true)?;
-    let answer = talk.answer(prober, stream)?;
+    let stream = raw_h2_client.request(prober, "POST", &path, &[("content-length", &length)], false)?;
+    let sent = raw_h2_client.body(prober, stream, n, true)?;
+    let answer = raw_h2_client.answer(prober, stream)?;
     let updates = answer.updates.clone();
     let largest = answer.largest;
     found.limits.largest_stream_window =
@@ -80,8 +81,8 @@ pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Res
     found.limits.stream_credit = typical.map(|credit| {
         Bound::exact(u64::from(credit), "bytes", format!("median of {} WINDOW_UPDATEs", updates.len()))
     });
-    let is_alive = answer.is_over() || answer.status.is_some() || talk.ping(prober)?;
-    let evidence = |check: Check| check.with(format!("a POST of {n} bytes"), talk.ending(12));
+    let is_alive = answer.is_over() || answer.status.is_some() || raw_h2_client.ping(prober)?;
+    let evidence = |check: Check| check.with(format!("a POST of {n} bytes"), raw_h2_client.ending(12));
     let status = answer.status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
     let check = |verdict, summary| Ok(evidence(Check::new(id::LIMT109, verdict, summary)));
     if sent < n && !answer.is_over() && answer.status.is_none() {
@@ -116,19 +117,19 @@ fn median(mut values: Vec<u32>) -> Option<u32> {
 /// The longest DATA frame when any length is allowed.
 pub fn frames(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let settings = vec![(2, 0), (4, 8 << 20), (5, LARGEST_FRAME)];
-    let mut talk = Talk::open(prober, protocol, &Opening { settings, credit: 16 << 20 })?;
-    let answer = talk.get(prober)?;
-    let (largest, body) = (u64::from(talk.largest_data), answer.received);
-    let told = format!("{largest} bytes, of a body of {body}; we take {LARGEST_FRAME}");
-    let evidence = |check: Check| check.with("a GET with MAX_FRAME_SIZE=16777215", talk.ending(8));
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening { settings, credit: 16 << 20 })?;
+    let answer = raw_h2_client.get(prober)?;
+    let (largest, body) = (u64::from(raw_h2_client.largest_data), answer.received);
+    let rendered = format!("{largest} bytes, of a body of {body}; we take {LARGEST_FRAME}");
+    let evidence = |check: Check| check.with("a GET with MAX_FRAME_SIZE=16777215", raw_h2_client.ending(8));
     if body <= 16_384 {
-        let summary = format!("the body is too short to tell: {told}");
+        let summary = format!("the body is too short to tell: {rendered}");
         return Ok(evidence(Check::new(id::LIMT110, Verdict::Undecided, summary)));
     }
-    found.limits.data_frame = Some(Bound::between(Some(largest), None, "bytes", told.clone()));
+    found.limits.data_frame = Some(Bound::between(Some(largest), None, "bytes", rendered.clone()));
     let tiny = largest < 2_048 && body > 65_536;
     let verdict = if tiny { Verdict::Fail } else { Verdict::Pass };
-    Ok(evidence(Check::new(id::LIMT110, verdict, told)))
+    Ok(evidence(Check::new(id::LIMT110, verdict, rendered)))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use h2lab_model::probe::{Bound, Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 
 use super::super::{Found, decided};
-use crate::probe::h1::{Outcome, Sequence};
-use crate::probe::talk::{Opening, Talk};
+use crate::probe::h1::{H1Outcome, Sequence};
+use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober};
 
 /// How long one of the connections is listened to before it is the other's turn: what the interval is exact to.
@@ -53,30 +53,32 @@ impl Idle {
 /// A connection that is watched.
 pub(super) enum Watched {
     H1(Box<Sequence>),
-    H2(Box<Talk>),
+    H2(Box<RawH2Client>),
 }
 
 impl Watched {
     /// One on which a request was answered.
     fn open(prober: &mut Prober, protocol: Protocol, method: &str) -> Result<Self, ProbeError> {
         if protocol.is_multiplexed() {
-            let mut talk = Talk::open(prober, protocol, &Opening::default())?;
-            talk.ask(prober, method)?;
-            return Ok(Self::H2(Box::new(talk)));
+            let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+            raw_h2_client.ask(prober, method)?;
+            return Ok(Self::H2(Box::new(raw_h2_client)));
         }
         let mut sequence = Sequence::open(prober, protocol)?;
         match sequence.ask(prober, method)? {
-            Outcome::Answered => Ok(Self::H1(Box::new(sequence))),
-            Outcome::Last(how) => Err(closed(how)),
-            Outcome::Closed => Err(closed("it closes the connection")),
-            Outcome::Failed(why) => Err(closed(&why)),
+            H1Outcome::Answered => Ok(Self::H1(Box::new(sequence))),
+            H1Outcome::Last(how) => Err(closed(how)),
+            H1Outcome::Closed => Err(closed("it closes the connection")),
+            H1Outcome::Failed(why) => Err(closed(&why)),
         }
     }
 
     /// Listens until `turn`; whether the connection has ended.
     fn listen(&mut self, prober: &mut Prober, turn: Time) -> Result<bool, ProbeError> {
         match self {
-            Self::H2(talk) => talk.until(prober, turn, |talk| talk.ended().is_some()),
+            Self::H2(raw_h2_client) => {
+                raw_h2_client.until(prober, turn, |raw_h2_client| raw_h2_client.ended().is_some())
+            }
             Self::H1(sequence) => {
                 sequence.line.listen(prober, turn)?;
                 sequence.line.incoming.clear();
@@ -86,19 +88,23 @@ impl Watched {
     }
 
     /// The verdict, how the connection fared, and what shows it.
-    fn told(&self, protocol: Protocol, idle: &Idle, over: Option<&str>) -> (Bound, Check) {
+    fn rendered(&self, protocol: Protocol, idle: &Idle, over: Option<&str>) -> (Bound, Check) {
         let open = || {
             let watched =
                 format_duration(Duration::from_millis(idle.open_at.since(idle.since).as_millis() as u64));
             let why = over.unwrap_or("--idle watches longer");
             format!("still open after {watched}; {why}")
         };
-        let (how, is_rude, exhibits) = match self {
-            Self::H2(talk) => (talk.ended().unwrap_or_else(open), talk.goaways.is_empty(), talk.ending(6)),
+        let (how, is_rude, items) = match self {
+            Self::H2(raw_h2_client) => (
+                raw_h2_client.ended().unwrap_or_else(open),
+                raw_h2_client.goaways.is_empty(),
+                raw_h2_client.ending(6),
+            ),
             Self::H1(sequence) => {
                 let how =
                     if idle.ended_at.is_some() { "it closed the connection".to_owned() } else { open() };
-                (how, false, sequence.line.tape.last(4, |_| true))
+                (how, false, sequence.line.transcript.last(4, |_| true))
             }
         };
         let verdict = match (idle.ended_at, is_rude) {
@@ -107,7 +113,7 @@ impl Watched {
             (Some(_), false) => Verdict::Pass,
         };
         let check = Check::new(id::LIMT105, verdict, format!("{}: {how}", idle.words()));
-        (idle.bound(&how), check.of(protocol.to_string()).with("an idle connection", exhibits))
+        (idle.bound(&how), check.of(protocol.to_string()).with("an idle connection", items))
     }
 }
 
@@ -169,7 +175,7 @@ pub(super) fn watch(
         }
     }
     for (protocol, watched, idle) in all {
-        let (bound, check) = watched.told(protocol, &idle, over.as_deref());
+        let (bound, check) = watched.rendered(protocol, &idle, over.as_deref());
         let limits = &mut found.limits;
         let its = if protocol.is_multiplexed() { &mut limits.idle_ms } else { &mut limits.h1_idle_ms };
         *its = Some(bound);

@@ -18,9 +18,9 @@ pub fn look(
     prober: &mut Prober,
     idle: Duration,
     found: &mut Found,
-    tell: &mut dyn FnMut(&str),
+    notify: &mut dyn FnMut(&str),
 ) -> Result<(), ProbeError> {
-    tell("how many requests on a connection");
+    notify("how many requests on a connection");
     if let Some(protocol) = found.h1 {
         let check = quota::http1(prober, protocol, found);
         found.add(decided(id::LIMT101, check)?.of(protocol.to_string()));
@@ -31,7 +31,7 @@ pub fn look(
         found.add(decided(id::LIMT108, check)?);
         let check = flow::frames(prober, protocol, found);
         found.add(decided(id::LIMT110, check)?);
-        tell("how large heads and bodies may be");
+        notify("how large heads and bodies may be");
         let check = sizes::field(prober, protocol, found);
         found.add(decided(id::LIMT106, check)?.of("one field"));
         let check = sizes::block(prober, protocol, found);
@@ -40,11 +40,11 @@ pub fn look(
         found.add(decided(id::LIMT107, check)?);
         let check = flow::upload(prober, protocol, found);
         found.add(decided(id::LIMT109, check)?);
-        tell("how many streams at a time");
+        notify("how many streams at a time");
         let check = streams::look(prober, protocol, found);
         found.add(decided(id::LIMT104, check)?);
     }
-    tell("how long a connection may be idle");
+    notify("how long a connection may be idle");
     idle::look(prober, idle, found)
 }
 

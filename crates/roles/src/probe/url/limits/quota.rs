@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use h2lab_model::probe::server::{Row, Stop, quota};
-use h2lab_model::probe::{Check, Exhibit, Severity, Verdict, id};
+use h2lab_model::probe::{Check, EvidenceItem, Severity, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::MAX_31_BITS;
 
 use super::super::{Found, decided};
-use crate::probe::h1::{Outcome, Sequence};
-use crate::probe::talk::{Opening, Talk};
+use crate::probe::h1::{H1Outcome, Sequence};
+use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober};
 
 /// Requests that are tried on one connection of HTTP/2: above the highest limit that is anybody's default (10,000).
@@ -39,25 +39,25 @@ fn row(
     protocol: Protocol,
     method: &str,
     (most, then): (u64, Stop),
-) -> Result<(Talk, Row), ProbeError> {
-    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+) -> Result<(RawH2Client, Row), ProbeError> {
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let mut answered = 0;
     let stop = loop {
-        if let Some(stop) = ending(&talk) {
+        if let Some(stop) = ending(&raw_h2_client) {
             break stop;
         }
         if answered >= most {
             break then;
         }
-        talk.streams.clear();
-        let stream = match talk.ask(prober, method) {
+        raw_h2_client.streams.clear();
+        let stream = match raw_h2_client.ask(prober, method) {
             Ok(stream) => stream,
             Err(ProbeError::Exhausted(why)) => break Stop::Budget(why.to_string()),
             Err(error) => return Err(error),
         };
         if stream.status.is_some() && stream.ended {
             answered += 1;
-        } else if let Some(stop) = ending(&talk) {
+        } else if let Some(stop) = ending(&raw_h2_client) {
             break stop;
         } else {
             let how = stream.reset.map_or_else(
@@ -67,24 +67,25 @@ fn row(
             break Stop::Failed(format!("request {} {how}", answered + 1));
         }
     };
-    Ok((talk, Row { answered, stop }))
+    Ok((raw_h2_client, Row { answered, stop }))
 }
 
 /// Why the connection has ended, if it has. An error is no quota.
-fn ending(talk: &Talk) -> Option<Stop> {
-    let how = talk.ended()?;
-    if talk.goaways.iter().any(|goaway| goaway.code != ErrorCode::NO_ERROR) {
+fn ending(raw_h2_client: &RawH2Client) -> Option<Stop> {
+    let how = raw_h2_client.ended()?;
+    if raw_h2_client.goaways.iter().any(|goaway| goaway.code != ErrorCode::NO_ERROR) {
         return Some(Stop::Failed(how));
     }
     // The last GOAWAY says which stream was the last; a first one may leave it open (RFC 9113 §6.8).
-    let last = talk.goaways.last().map(|goaway| goaway.last_stream).filter(|last| *last < MAX_31_BITS);
-    Some(Stop::Ended { how, told: last.map(|last| u64::from(last).div_ceil(2)) })
+    let last =
+        raw_h2_client.goaways.last().map(|goaway| goaway.last_stream).filter(|last| *last < MAX_31_BITS);
+    Some(Stop::Ended { how, declared: last.map(|last| u64::from(last).div_ceil(2)) })
 }
 
 /// The quota of HTTP/2, how the connection ends there, and what becomes of requests above it.
 pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<(), ProbeError> {
     let reach = reach(prober, MOST, SHARES.0);
-    let (talk, first) = match row(prober, protocol, found.method(), reach) {
+    let (raw_h2_client, first) = match row(prober, protocol, found.method(), reach) {
         Ok(row) => row,
         Err(error) => {
             found.add(decided(id::LIMT101, Err(error))?.of(protocol.to_string()));
@@ -103,21 +104,21 @@ pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
     let unprocessed = decided(id::LIMT103, check)?;
     let (bound, verdict, severity, summary) = quota(&first, second.as_ref(), true);
     let check = Check::new(id::LIMT101, verdict, summary).severe(severity);
-    found.add(check.of(protocol.to_string()).with("one request after the other", talk.exhibits()));
+    found.add(check.of(protocol.to_string()).with("one request after the other", raw_h2_client.items()));
     found.limits.requests_per_connection = Some(bound);
-    found.add(goaway(&talk, &first));
+    found.add(goaway(&raw_h2_client, &first));
     found.add(unprocessed);
     Ok(())
 }
 
-fn goaway(talk: &Talk, row: &Row) -> Check {
+fn goaway(raw_h2_client: &RawH2Client, row: &Row) -> Check {
     if row.end().is_none() {
         let summary =
             "the server did not end the connection in order, so that nothing is known of how it would";
         return Check::new(id::LIMT102, Verdict::Undecided, summary);
     }
-    let is_graceful = talk.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
-    let check = match (talk.goaways.len(), is_graceful) {
+    let is_graceful = raw_h2_client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
+    let check = match (raw_h2_client.goaways.len(), is_graceful) {
         (0, _) => Check::new(id::LIMT102, Verdict::Fail, "it closes the connection without GOAWAY")
             .severe(Severity::Medium),
         (_, true) => Check::new(id::LIMT102, Verdict::Pass, "graceful: GOAWAY 2147483647 comes first"),
@@ -127,7 +128,7 @@ fn goaway(talk: &Talk, row: &Row) -> Check {
             "abrupt: the first GOAWAY names the last stream, and what the client has sent meanwhile is lost",
         ),
     };
-    check.with("the end of the connection", talk.ending(6))
+    check.with("the end of the connection", raw_h2_client.ending(6))
 }
 
 /// Fills a connection up to its last but one request and sends several together: those up to the GOAWAY's last stream must be
@@ -144,38 +145,40 @@ fn unprocessed(
         let summary = format!("another {} requests are more than the budget has; {more}", quota + ABOVE);
         return Ok((undecided(summary), None));
     }
-    let (mut talk, mut second) = row(prober, protocol, method, (quota.saturating_sub(2), Stop::Range))?;
+    let (mut raw_h2_client, mut second) =
+        row(prober, protocol, method, (quota.saturating_sub(2), Stop::Range))?;
     let answered = second.answered;
-    if talk.ended().is_some() {
+    if raw_h2_client.ended().is_some() {
         let summary = format!("this time the connection ended after {answered} requests");
         return Ok((undecided(summary), Some(second)));
     }
-    talk.streams.clear();
+    raw_h2_client.streams.clear();
     let path = prober.host.path.clone();
     let mut burst = Vec::new();
     let mut streams = Vec::new();
     for _ in 0..ABOVE {
         prober.take_request()?;
-        let stream = talk.next_stream();
-        let block = talk.block(prober, method, &path, &[]);
-        burst.extend(talk.head(stream, &block, true));
+        let stream = raw_h2_client.next_stream();
+        let block = raw_h2_client.block(prober, method, &path, &[]);
+        burst.extend(raw_h2_client.head(stream, &block, true));
         streams.push(stream);
     }
-    talk.send(prober, &burst)?;
+    raw_h2_client.send(prober, &burst)?;
     let until = prober.soon();
-    talk.until(prober, until, |talk| {
-        let last = talk.goaways.last().map_or(MAX_31_BITS, |goaway| goaway.last_stream);
-        streams.iter().all(|stream| *stream > last || talk.is_over(*stream))
+    raw_h2_client.until(prober, until, |raw_h2_client| {
+        let last = raw_h2_client.goaways.last().map_or(MAX_31_BITS, |goaway| goaway.last_stream);
+        streams.iter().all(|stream| *stream > last || raw_h2_client.is_over(*stream))
     })?;
     let settle = prober.now() + SETTLE;
-    talk.until(prober, settle, |_| false)?; // what is answered although it is above the last stream
-    let is_answered = |stream: &&u32| talk.streams.get(stream).is_some_and(|stream| stream.status.is_some());
-    second.stop = ending(&talk).unwrap_or(Stop::Range);
+    raw_h2_client.until(prober, settle, |_| false)?; // what is answered although it is above the last stream
+    let is_answered =
+        |stream: &&u32| raw_h2_client.streams.get(stream).is_some_and(|stream| stream.status.is_some());
+    second.stop = ending(&raw_h2_client).unwrap_or(Stop::Range);
     // A graceful end lets through what was sent together: it came at one of them.
-    let is_graceful = talk.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
+    let is_graceful = raw_h2_client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
     second.answered += if is_graceful { 1 } else { streams.iter().filter(is_answered).count() as u64 };
-    let evidence = |check: Check| check.with("a burst where the connection ends", talk.ending(16));
-    let last = talk.goaways.last().map(|goaway| goaway.last_stream);
+    let evidence = |check: Check| check.with("a burst where the connection ends", raw_h2_client.ending(16));
+    let last = raw_h2_client.goaways.last().map(|goaway| goaway.last_stream);
     let Some(last) = last else {
         let check = match &second.stop {
             Stop::Ended { .. } => {
@@ -190,8 +193,8 @@ fn unprocessed(
     let above = streams.iter().filter(|stream| **stream > last).filter(is_answered).count();
     let below = streams.iter().filter(|stream| **stream <= last).count();
     let served = streams.iter().filter(|stream| **stream <= last).filter(is_answered).count();
-    let is_waiting =
-        talk.line.over().is_none() && streams.iter().any(|stream| *stream <= last && !talk.is_over(*stream));
+    let is_waiting = raw_h2_client.line.over().is_none()
+        && streams.iter().any(|stream| *stream <= last && !raw_h2_client.is_over(*stream));
     let check = if above > 0 {
         let summary = format!(
             "{above} requests above the last stream {last} were answered: whoever sends them again has them twice"
@@ -217,7 +220,7 @@ fn unprocessed(
 /// The quota of HTTP/1.1: after how many responses the connection ends, or is announced to.
 pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let reach = reach(prober, MOST_H1, SHARES.1);
-    let (first, exhibits) = row_of_h1(prober, protocol, found.method(), reach)?;
+    let (first, items) = row_of_h1(prober, protocol, found.method(), reach)?;
     let second = match first.end() {
         // Once more, and a little further.
         Some((_, high)) if prober.budget().requests_left() / 2 > high => {
@@ -228,7 +231,7 @@ pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
     };
     let (bound, verdict, _, summary) = quota(&first, second.as_ref(), false);
     found.limits.h1_requests_per_connection = Some(bound);
-    Ok(Check::new(id::LIMT101, verdict, summary).with("one request after the other", exhibits))
+    Ok(Check::new(id::LIMT101, verdict, summary).with("one request after the other", items))
 }
 
 fn row_of_h1(
@@ -236,25 +239,25 @@ fn row_of_h1(
     protocol: Protocol,
     method: &str,
     (most, then): (u64, Stop),
-) -> Result<(Row, Vec<Exhibit>), ProbeError> {
+) -> Result<(Row, Vec<EvidenceItem>), ProbeError> {
     let mut sequence = Sequence::open(prober, protocol)?;
     let mut answered = 0;
-    let ended = |how: &str| Stop::Ended { how: how.to_owned(), told: None };
+    let ended = |how: &str| Stop::Ended { how: how.to_owned(), declared: None };
     let stop = loop {
         if answered >= most {
             break then;
         }
         match sequence.ask(prober, method) {
-            Ok(Outcome::Answered) => answered += 1,
-            Ok(Outcome::Last(how)) => {
+            Ok(H1Outcome::Answered) => answered += 1,
+            Ok(H1Outcome::Last(how)) => {
                 answered += 1;
                 break ended(how);
             }
-            Ok(Outcome::Closed) => break ended("it closed the connection"),
-            Ok(Outcome::Failed(why)) => break Stop::Failed(format!("request {}: {why}", answered + 1)),
+            Ok(H1Outcome::Closed) => break ended("it closed the connection"),
+            Ok(H1Outcome::Failed(why)) => break Stop::Failed(format!("request {}: {why}", answered + 1)),
             Err(ProbeError::Exhausted(why)) => break Stop::Budget(why.to_string()),
             Err(error) => return Err(error),
         }
     };
-    Ok((Row { answered, stop }, sequence.line.tape.last(6, |_| true)))
+    Ok((Row { answered, stop }, sequence.line.transcript.last(6, |_| true)))
 }

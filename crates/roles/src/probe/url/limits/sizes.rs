@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use h2lab_base::units::{Time, format_bytes};
 use h2lab_model::probe::server::{Search, Taken};
-use h2lab_model::probe::{Bound, Check, Exhibit, Verdict, id};
+use h2lab_model::probe::{Bound, Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::kind;
 
 use super::super::Found;
-use crate::probe::talk::{Opening, Talk};
+use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober};
 
 /// The longest field, and all fields together, that are tried, in bytes.
@@ -60,12 +60,12 @@ struct Searched {
     /// Why it ended early, if it did.
     stopped: Option<String>,
     /// Frames that show the last refusal.
-    exhibits: Vec<Exhibit>,
+    items: Vec<EvidenceItem>,
 }
 
 impl Searched {
     /// What is known, in words, and whether all was tried that was to be tried.
-    fn told(&self) -> (Bound, String, bool) {
+    fn rendered(&self) -> (Bound, String, bool) {
         let how = match (&self.stopped, &self.refusal) {
             (Some(why), _) => why.clone(),
             (None, Some(refusal)) => format!("beyond it: {refusal}"),
@@ -73,7 +73,7 @@ impl Searched {
         };
         let bound = self.search.bound(how.clone());
         let is_all = self.stopped.is_none() && self.search.is_decided();
-        let summary = format!("{}: {how}", told(&bound));
+        let summary = format!("{}: {how}", rendered(&bound));
         (bound, summary, is_all)
     }
 }
@@ -81,14 +81,14 @@ impl Searched {
 /// A connection that is used for as long as it lasts.
 struct Probing {
     protocol: Protocol,
-    talk: Option<Talk>,
+    raw_h2_client: Option<RawH2Client>,
 }
 
 impl Probing {
-    fn talk(&mut self, prober: &mut Prober) -> Result<Talk, ProbeError> {
-        match self.talk.take().filter(|talk| talk.ended().is_none()) {
-            Some(talk) => Ok(talk),
-            None => Talk::open(prober, self.protocol, &Opening::default()),
+    fn raw_h2_client(&mut self, prober: &mut Prober) -> Result<RawH2Client, ProbeError> {
+        match self.raw_h2_client.take().filter(|raw_h2_client| raw_h2_client.ended().is_none()) {
+            Some(raw_h2_client) => Ok(raw_h2_client),
+            None => RawH2Client::open(prober, self.protocol, &Opening::default()),
         }
     }
 }
@@ -102,9 +102,9 @@ fn heads(
 ) -> Result<Searched, ProbeError> {
     let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
     let share = Share::of(prober);
-    let mut probing = Probing { protocol, talk: None };
+    let mut probing = Probing { protocol, raw_h2_client: None };
     let mut searched =
-        Searched { search: Search::new(LONGEST_HEAD), refusal: None, stopped: None, exhibits: Vec::new() };
+        Searched { search: Search::new(LONGEST_HEAD), refusal: None, stopped: None, items: Vec::new() };
     let mut again = 0;
     while let Some(n) = searched.search.next() {
         if !share.has(prober, n * 2) {
@@ -112,13 +112,13 @@ fn heads(
             searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
             break;
         }
-        let mut talk = probing.talk(prober)?;
-        let taken = head(prober, &mut talk, found.method(), baseline, &fields(n))?;
+        let mut raw_h2_client = probing.raw_h2_client(prober)?;
+        let taken = head(prober, &mut raw_h2_client, found.method(), baseline, &fields(n))?;
         match &taken {
             Taken::Yes => searched.search.note(n, true),
             Taken::Refused(how) => {
                 searched.refusal = Some(how.clone());
-                searched.exhibits = talk.ending(4);
+                searched.items = raw_h2_client.ending(4);
                 searched.search.note(n, false);
             }
             Taken::Unknown(_) if again < AGAIN => {
@@ -126,14 +126,14 @@ fn heads(
                 continue; // on a new connection
             }
             Taken::Unknown(how) => {
-                searched.exhibits = talk.ending(4);
+                searched.items = raw_h2_client.ending(4);
                 searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
                 break;
             }
         }
         again = 0;
         // Who refused may have left a part of the request unread.
-        probing.talk = Some(talk).filter(|_| taken == Taken::Yes);
+        probing.raw_h2_client = Some(raw_h2_client).filter(|_| taken == Taken::Yes);
     }
     Ok(searched)
 }
@@ -141,7 +141,7 @@ fn heads(
 /// What becomes of one request with these fields.
 fn head(
     prober: &mut Prober,
-    talk: &mut Talk,
+    raw_h2_client: &mut RawH2Client,
     method: &str,
     baseline: u16,
     fields: &[(String, String)],
@@ -149,23 +149,23 @@ fn head(
     let path = prober.host.path.clone();
     let fields: Vec<(&str, &str)> =
         fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let stream = talk.request(prober, method, &path, &fields, true)?;
-    let answer = talk.answer(prober, stream)?;
+    let stream = raw_h2_client.request(prober, method, &path, &fields, true)?;
+    let answer = raw_h2_client.answer(prober, stream)?;
     Ok(match (answer.status, answer.reset) {
         (Some(status), _) if status == baseline => Taken::Yes,
         (Some(status), _) => Taken::Refused(status.to_string()),
         (None, Some(code)) => Taken::Refused(format!("RST_STREAM {code}")),
-        (None, None) => left(talk, stream),
+        (None, None) => left(raw_h2_client, stream),
     })
 }
 
 /// What a stream without any answer says.
-fn left(talk: &Talk, stream: u32) -> Taken {
-    let is_goodbye = talk
+fn left(raw_h2_client: &RawH2Client, stream: u32) -> Taken {
+    let is_goodbye = raw_h2_client
         .goaways
         .last()
         .is_some_and(|goaway| goaway.code == ErrorCode::NO_ERROR && goaway.last_stream < stream);
-    match talk.ended() {
+    match raw_h2_client.ended() {
         Some(how) if is_goodbye => Taken::Unknown(how),
         Some(how) => Taken::Refused(how),
         None => Taken::Unknown("silence".to_owned()),
@@ -185,19 +185,19 @@ fn verdict(searched: &Searched, is_all: bool) -> Verdict {
 pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let one = |n: u64| vec![("x-h2lab".to_owned(), LETTER.repeat(n as usize))];
     let searched = heads(prober, protocol, found, one)?;
-    let (bound, summary, is_all) = searched.told();
+    let (bound, summary, is_all) = searched.rendered();
     found.limits.header_field = Some(bound);
     let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
-    Ok(check.with("one field of growing length", searched.exhibits))
+    Ok(check.with("one field of growing length", searched.items))
 }
 
 /// The longest field block: many fields, of which none is long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
 pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let searched = heads(prober, protocol, found, many)?;
-    let (bound, summary, is_all) = searched.told();
+    let (bound, summary, is_all) = searched.rendered();
     found.limits.header_block = Some(bound);
     let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
-    Ok(check.with("a growing number of fields", searched.exhibits))
+    Ok(check.with("a growing number of fields", searched.items))
 }
 
 /// Fields whose names and values have `n` bytes together.
@@ -214,7 +214,7 @@ fn many(n: u64) -> Vec<(String, String)> {
     fields
 }
 
-fn told(bound: &Bound) -> String {
+fn rendered(bound: &Bound) -> String {
     match (bound.value, bound.at_least, bound.at_most) {
         (Some(value), ..) => format!("exactly {value} bytes are taken"),
         (_, Some(least), Some(most)) => format!("between {least} and {most} bytes are taken"),
@@ -229,16 +229,16 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
     let share = Share::of(prober);
     // What a short POST is answered, whatever that is, is no refusal.
     let ordinary = found.expected.iter().find(|(of, _)| *of == protocol).map(|(_, answer)| answer.status);
-    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
     // The longest first: who takes that looks at no announcement.
     let began = prober.now();
     let until = prober.soon();
-    let first = announced(prober, &mut talk, LONGEST_BODY, until)?;
+    let first = announced(prober, &mut raw_h2_client, LONGEST_BODY, until)?;
     let took = prober.now().since(began);
-    let exhibits = talk.ending(4);
+    let items = raw_h2_client.ending(4);
     if first != Announced::Status(413) {
         return Ok(by_sending(prober, protocol, found, &first, ordinary)?
-            .with("a body that is announced and not sent", exhibits));
+            .with("a body that is announced and not sent", items));
     }
     // Who refused that at once has this long to refuse others.
     let patience = REFUSAL.max(took * SLOWER).min(prober.patience);
@@ -246,7 +246,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
         search: Search::between(0, LONGEST_BODY),
         refusal: Some("413 by the announced length".to_owned()),
         stopped: None,
-        exhibits,
+        items,
     };
     let mut again = 0;
     while let Some(n) = searched.search.next() {
@@ -255,13 +255,13 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
             searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
             break;
         }
-        if talk.ended().is_some() {
-            talk = Talk::open(prober, protocol, &Opening::default())?;
+        if raw_h2_client.ended().is_some() {
+            raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
         }
         let until = prober.now() + patience;
-        match announced(prober, &mut talk, n, until)? {
+        match announced(prober, &mut raw_h2_client, n, until)? {
             Announced::Status(413) => {
-                searched.exhibits = talk.ending(4);
+                searched.items = raw_h2_client.ending(4);
                 searched.search.note(n, false);
             }
             Announced::Status(status) if status >= 400 && Some(status) != ordinary => {
@@ -272,7 +272,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
             Announced::Status(_) | Announced::Waits => searched.search.note(n, true),
             Announced::Left(_) if again < AGAIN => {
                 again += 1;
-                talk = Talk::open(prober, protocol, &Opening::default())?;
+                raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
                 continue;
             }
             Announced::Left(how) => {
@@ -282,10 +282,10 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
         }
         again = 0;
     }
-    let (bound, summary, is_all) = searched.told();
+    let (bound, summary, is_all) = searched.rendered();
     found.limits.request_body = Some(bound);
     let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };
-    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", searched.exhibits))
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", searched.items))
 }
 
 /// What an announcement came to.
@@ -300,19 +300,27 @@ enum Announced {
 }
 
 /// Announces a body of `n` bytes and sends nothing of it.
-fn announced(prober: &mut Prober, talk: &mut Talk, n: u64, until: Time) -> Result<Announced, ProbeError> {
+fn announced(
+    prober: &mut Prober,
+    raw_h2_client: &mut RawH2Client,
+    n: u64,
+    until: Time,
+) -> Result<Announced, ProbeError> {
     let (path, length) = (prober.host.path.clone(), n.to_string());
-    let stream = talk.request(prober, "POST", &path, &[("content-length", &length)], false)?;
-    talk.until(prober, until, |talk| {
-        talk.ended().is_some()
-            || talk.streams.get(&stream).is_none_or(|stream| stream.status.is_some() || stream.is_over())
+    let stream = raw_h2_client.request(prober, "POST", &path, &[("content-length", &length)], false)?;
+    raw_h2_client.until(prober, until, |raw_h2_client| {
+        raw_h2_client.ended().is_some()
+            || raw_h2_client
+                .streams
+                .get(&stream)
+                .is_none_or(|stream| stream.status.is_some() || stream.is_over())
     })?;
-    let its = talk.streams.get(&stream).cloned().unwrap_or_default();
-    if !talk.is_over(stream) {
-        talk.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
+    let its = raw_h2_client.streams.get(&stream).cloned().unwrap_or_default();
+    if !raw_h2_client.is_over(stream) {
+        raw_h2_client.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
     }
-    talk.streams.remove(&stream);
-    Ok(match (its.status, its.reset, talk.ended()) {
+    raw_h2_client.streams.remove(&stream);
+    Ok(match (its.status, its.reset, raw_h2_client.ended()) {
         (Some(status), ..) => Announced::Status(status),
         (_, Some(code), _) => Announced::Left(format!("RST_STREAM {code}")),
         (.., Some(how)) => Announced::Left(how),
@@ -343,13 +351,13 @@ fn by_sending(
         Announced::Waits | Announced::Left(_) => {}
     }
     let n = LONGEST_UPLOAD.min(prober.budget().bytes_left() / SHARE);
-    let mut talk = Talk::open(prober, protocol, &Opening::default())?;
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let path = prober.host.path.clone();
-    let stream = talk.request(prober, "POST", &path, &[], false)?;
-    let sent = talk.body(prober, stream, n, true)?;
-    let answer = talk.answer(prober, stream)?;
+    let stream = raw_h2_client.request(prober, "POST", &path, &[], false)?;
+    let sent = raw_h2_client.body(prober, stream, n, true)?;
+    let answer = raw_h2_client.answer(prober, stream)?;
     let bytes = format_bytes(sent);
-    let (bound, verdict, summary) = match (answer.status, answer.reset, talk.ended()) {
+    let (bound, verdict, summary) = match (answer.status, answer.reset, raw_h2_client.ended()) {
         (Some(413), ..) => {
             let bound = Bound::between(None, Some(sent), "bytes", "413 while so much was sent");
             (Some(bound), Verdict::Pass, format!("413 came within {bytes} that were sent"))
@@ -370,5 +378,5 @@ fn by_sending(
     };
     found.limits.request_body = bound;
     let summary = format!("{longest} are announced and not refused; {summary}");
-    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", talk.ending(6)))
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", raw_h2_client.ending(6)))
 }

@@ -2,12 +2,12 @@
 
 use h2lab_base::units::Time;
 use h2lab_model::probe::server::{Held, concurrency};
-use h2lab_model::probe::{Check, Exhibit};
+use h2lab_model::probe::{Check, EvidenceItem};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::frame::kind;
 
 use super::super::Found;
-use crate::probe::talk::{Opening, Talk};
+use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober};
 
 /// Streams that are opened at most: above what most servers announce.
@@ -26,11 +26,11 @@ pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
     let range = quota.unwrap_or(MOST).min(MOST);
     let room = left.min(range);
     let wanted = announced.map_or(room, |n| n.min(room));
-    let (mut held, mut exhibits) = hold(prober, protocol, wanted)?;
+    let (mut held, mut items) = hold(prober, protocol, wanted)?;
     let has_room = prober.budget().requests_left() > wanted + RESERVE && wanted < range;
     if announced == Some(held.served) && held.served == wanted && has_room {
         let one_more;
-        (one_more, exhibits) = hold(prober, protocol, wanted + 1)?;
+        (one_more, items) = hold(prober, protocol, wanted + 1)?;
         // What else one more costs does not matter: as many as announced were served before.
         held = Held { served: one_more.served.max(held.served), ..one_more };
     }
@@ -42,44 +42,49 @@ pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
     if bound.is_some() {
         found.limits.concurrent_streams = bound;
     }
-    Ok(check.with("streams that are held open by a closed window", exhibits))
+    Ok(check.with("streams that are held open by a closed window", items))
 }
 
 /// Opens `wanted` streams on a connection. None of them can end while the window that we give the server is closed, if its
 /// responses have a body: those whose head comes are served at a time.
-fn hold(prober: &mut Prober, protocol: Protocol, wanted: u64) -> Result<(Held, Vec<Exhibit>), ProbeError> {
+fn hold(
+    prober: &mut Prober,
+    protocol: Protocol,
+    wanted: u64,
+) -> Result<(Held, Vec<EvidenceItem>), ProbeError> {
     let opening = Opening { settings: vec![(2, 0), (4, 0)], credit: 16 << 20 };
-    let mut talk = Talk::open(prober, protocol, &opening)?;
-    talk.ping(prober)?; // our settings are in effect when it is answered
+    let mut raw_h2_client = RawH2Client::open(prober, protocol, &opening)?;
+    raw_h2_client.ping(prober)?; // our settings are in effect when it is answered
     let path = prober.host.path.clone();
     let mut tried = 0;
-    while tried < wanted && talk.ended().is_none() {
-        talk.request(prober, "GET", &path, &[], true)?;
+    while tried < wanted && raw_h2_client.ended().is_none() {
+        raw_h2_client.request(prober, "GET", &path, &[], true)?;
         tried += 1;
         if tried % 32 == 0 {
-            talk.pump(prober, Time::ZERO)?;
+            raw_h2_client.pump(prober, Time::ZERO)?;
         }
     }
-    let has_all =
-        |talk: &Talk| talk.streams.values().all(|stream| stream.status.is_some() || stream.is_over());
+    let has_all = |raw_h2_client: &RawH2Client| {
+        raw_h2_client.streams.values().all(|stream| stream.status.is_some() || stream.is_over())
+    };
     // nginx keeps small heads in its buffer of TLS until something else must go: an answer to a PING.
     for _ in 0..PINGS {
-        if has_all(&talk) || talk.line.over().is_some() {
+        if has_all(&raw_h2_client) || raw_h2_client.line.over().is_some() {
             break;
         }
-        talk.frame(prober, kind::PING, 0, 0, b"h2labpng")?;
+        raw_h2_client.frame(prober, kind::PING, 0, 0, b"h2labpng")?;
         let until = prober.now() + prober.patience / PINGS;
-        talk.until(prober, until, has_all)?;
+        raw_h2_client.until(prober, until, has_all)?;
     }
-    let count = |is: fn(&crate::probe::talk::Stream) -> bool| {
-        talk.streams.values().filter(|stream| is(stream)).count() as u64
+    let count = |is: fn(&crate::probe::raw_h2_client::Stream) -> bool| {
+        raw_h2_client.streams.values().filter(|stream| is(stream)).count() as u64
     };
     let held = Held {
         tried,
         served: count(|stream| stream.status.is_some() && stream.reset.is_none()),
         refused: count(|stream| stream.reset.is_some()),
         early: count(|stream| stream.ended),
-        ended: talk.ended(),
+        ended: raw_h2_client.ended(),
     };
-    Ok((held, talk.ending(8)))
+    Ok((held, raw_h2_client.ending(8)))
 }

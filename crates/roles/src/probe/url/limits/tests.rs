@@ -7,7 +7,7 @@ use h2lab_wire::h2::raw::frame;
 
 use super::*;
 use crate::probe::ask::{Question, ask};
-use crate::probe::talk::{Opening, Talk};
+use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::testing::{Peer, Request, Server, h1, h2, head, prober, prober_within, reset, response};
 
 /// `NO_ERROR`, `REFUSED_STREAM` and `ENHANCE_YOUR_CALM`.
@@ -210,15 +210,15 @@ fn frames_without_an_end_are_left_and_not_kept() {
         }
     });
     let mut prober = prober(flood.silent());
-    let mut talk = Talk::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
-    talk.request(&mut prober, "GET", "/", &[], true).unwrap();
+    let mut raw_h2_client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+    raw_h2_client.request(&mut prober, "GET", "/", &[], true).unwrap();
     let until = prober.soon();
-    assert!(!talk.until(&mut prober, until, |_| false).unwrap());
+    assert!(!raw_h2_client.until(&mut prober, until, |_| false).unwrap());
     assert!(prober.now() >= until, "nothing else ends it");
-    assert_eq!(talk.streams.len(), 1);
-    assert!(talk.goaways.len() <= 16);
-    let told = talk.ended().unwrap();
-    assert!(told.len() < 4_000 && !told.contains('\x1b'), "{} bytes", told.len());
+    assert_eq!(raw_h2_client.streams.len(), 1);
+    assert!(raw_h2_client.goaways.len() <= 16);
+    let rendered = raw_h2_client.ended().unwrap();
+    assert!(rendered.len() < 4_000 && !rendered.contains('\x1b'), "{} bytes", rendered.len());
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn what_may_be_received_is_bounded() {
         }
     });
     let mut prober = prober_within(server, Allowance { received: 1 << 20, ..Allowance::OWNED });
-    let mut talk = Talk::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
-    assert!(matches!(talk.get(&mut prober), Err(ProbeError::Exhausted(_))));
+    let mut raw_h2_client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+    assert!(matches!(raw_h2_client.get(&mut prober), Err(ProbeError::Exhausted(_))));
     assert_eq!(prober.budget().spent(prober.now()).received, 1 << 20);
 }
 
@@ -378,7 +378,7 @@ fn the_longest_body_is_found_by_its_announcement_or_by_sending_it() {
 #[test]
 fn pings_are_answered_or_the_server_is_silent_altogether() {
     let look = |server: Server| one(server, |prober, found| flow::pings(prober, Protocol::H2c, found)).0;
-    let deaf = |peer: &mut Peer, one: &crate::probe::testing::Frame| {
+    let deaf = |peer: &mut Peer, one: &crate::probe::testing::ClientFrame| {
         let _ = peer;
         one.header.kind == kind::PING
     };

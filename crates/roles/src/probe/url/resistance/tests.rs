@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::probe::testing::{Frame, Peer, Request, Server, checks, h2, head, prober, reset, response};
+use crate::probe::testing::{ClientFrame, Peer, Request, Server, checks, h2, head, prober, reset, response};
 
 fn fine(peer: &mut Peer, request: &Request) {
     peer.send(&response(request.stream, 200, &[], b"ok"));
@@ -14,13 +14,13 @@ fn held(peer: &mut Peer, request: &Request) {
 }
 
 /// Frames of floods are taken and forgotten.
-fn forgets(_: &mut Peer, one: &Frame) -> bool {
+fn forgets(_: &mut Peer, one: &ClientFrame) -> bool {
     let is_flood = matches!(one.header.kind, kind::PING | kind::DATA | kind::CONTINUATION);
     is_flood || one.header.kind == kind::SETTINGS && one.payload == settings(&[(4, 65_535)])
 }
 
 /// The connection ends with its sixtieth frame.
-fn counts(peer: &mut Peer, one: &Frame) -> bool {
+fn counts(peer: &mut Peer, one: &ClientFrame) -> bool {
     if peer.frames > 60 {
         peer.goaway(0, ErrorCode::ENHANCE_YOUR_CALM.0);
         peer.close();
@@ -96,7 +96,7 @@ fn responses_that_end_with_a_closed_window_decide_nothing() {
 fn a_field_block_goes_on_to_twice_what_is_announced() {
     let most = |settings: &[(u16, u32)]| {
         let mut prober = prober(h2(fine).announcing(settings));
-        twice_the_header_list(&Talk::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap())
+        twice_the_header_list(&RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap())
     };
     for announced in [None, Some(1_048_896), Some(1 << 20)] {
         let settings: Vec<(u16, u32)> = announced.map(|n| (6, n)).into_iter().collect();
@@ -182,24 +182,24 @@ fn memory_of_the_servers_process_is_told_and_judged() {
 fn pages_tell_the_numbers_of_the_attacks() {
     let with_commas = |n: u32| {
         let digits = n.to_string();
-        let mut told = String::new();
+        let mut rendered = String::new();
         for (k, digit) in digits.chars().enumerate() {
             if k > 0 && (digits.len() - k).is_multiple_of(3) {
-                told.push(',');
+                rendered.push(',');
             }
-            told.push(digit);
+            rendered.push(digit);
         }
-        told
+        rendered
     };
     let mut prober = prober(h2(fine));
-    let talk = Talk::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+    let raw_h2_client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
     for attack in attacks() {
-        let told = match attack.meta.id {
+        let rendered = match attack.meta.id {
             "RESI103" => "2 MiB".to_owned(),
             "RESI108" => with_commas(BEYOND.1),
-            _ => with_commas((attack.most)(&talk).unwrap()),
+            _ => with_commas((attack.most)(&raw_h2_client).unwrap()),
         };
         let page = attack.meta.doc.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(page.contains(&told), "{} does not say {told}", attack.meta.id);
+        assert!(page.contains(&rendered), "{} does not say {rendered}", attack.meta.id);
     }
 }

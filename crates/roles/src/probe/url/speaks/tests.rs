@@ -128,7 +128,7 @@ fn http3_that_is_announced_elsewhere_is_not_asked_and_not_judged() {
     assert_eq!(is(Some("h3=\":PORT\"".to_owned())).verdict, Verdict::Fail);
     let elsewhere = is(Some("h3=\":1\"".to_owned()));
     assert_eq!(elsewhere.verdict, Verdict::Undecided, "{}", elsewhere.summary);
-    assert!(elsewhere.evidence[0].exhibits[0].seen.contains("h3="));
+    assert!(elsewhere.evidence[0].items[0].seen.contains("h3="));
 }
 
 #[test]

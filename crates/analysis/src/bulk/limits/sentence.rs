@@ -1,0 +1,161 @@
+//! What shows a limit, in a sentence with figures.
+
+use std::time::Duration;
+
+use super::BUSY;
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::bulk::rate::bits_text;
+use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
+
+/// What was seen, and what follows from it.
+pub(super) fn sentence(
+    kind: BindingKind,
+    certainty: Certainty,
+    figures: &ConnectionFigures,
+    speed: f64,
+) -> String {
+    let rate = bits_text(speed);
+    let on_the_way = per_round_trip(figures, speed);
+    let (sender, receiver) = (&figures.sender, &figures.receiver);
+    match kind {
+        BindingKind::StreamWindow => {
+            let each = match figures.streams {
+                0 | 1 => String::new(),
+                n => format!(" of each of {n} streams"),
+            };
+            let what = sized("stream window", receiver.stream_window) + &each;
+            was_full(&on_the_way, &what, figures, sender.blocked_stream_window)
+        }
+        BindingKind::ConnectionWindow => {
+            let what = sized("connection window", receiver.connection_window);
+            was_full(&on_the_way, &what, figures, sender.blocked_connection_window)
+        }
+        BindingKind::SendBuffer if certainty == Certainty::Guessed => format!(
+            "{on_the_way}: as much as the send buffer that Linux has by default lets through; the other end's was not \
+             seen"
+        ),
+        BindingKind::SendBuffer => {
+            let what = sized("sender's socket buffer", sender.send_buffer);
+            was_full(&on_the_way, &what, figures, sender.tcp_sndbuf_limited)
+        }
+        BindingKind::ReceiveBuffer => {
+            let what = sized("receiver's socket buffer", receiver.receive_buffer);
+            was_full(&on_the_way, &what, figures, sender.tcp_rwnd_limited)
+        }
+        BindingKind::CongestionWindow => congestion(figures, &on_the_way),
+        BindingKind::Disk => {
+            let (end, wait) = worse(figures, sender.disk_wait, receiver.disk_wait);
+            format!("the {end}'s disk kept it waiting for {} of the time, at {rate}", percent(wait))
+        }
+        BindingKind::Cpu => {
+            let (end, busy) = worse(figures, sender.cpu, receiver.cpu);
+            let bound = percent(BUSY);
+            if busy < BUSY {
+                return format!(
+                    "the round trip is too short for a window or a buffer to matter at {rate}: what both ends do, and what \
+                     else their processors do, sets the pace (the {end} was busy for {} of the time)",
+                    percent(busy)
+                );
+            }
+            format!(
+                "a thread of the {end} was busy for {} of the time (from {bound} on it has none left), at {rate}",
+                percent(busy)
+            )
+        }
+        BindingKind::Peer if figures.we_send => {
+            format!("the receiver's windows were closed although only {on_the_way}: it took what came late")
+        }
+        BindingKind::Peer => format!(
+            "the sender had something to send for only {} of the time, at {rate}, and no window of ours was in its way",
+            percent(figures.share(sender.tcp_busy))
+        ),
+        BindingKind::Link => link(figures, speed),
+        BindingKind::Unknown => unknown(figures, &on_the_way),
+    }
+}
+
+/// `98 %`.
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// The end that was held up more, and for which share of the time.
+fn worse(
+    figures: &ConnectionFigures,
+    sender: Option<Duration>,
+    receiver: Option<Duration>,
+) -> (&'static str, f64) {
+    let (sender, receiver) = (figures.share(sender), figures.share(receiver));
+    if sender > receiver { ("sender", sender) } else { ("receiver", receiver) }
+}
+
+/// `4 MiB on the way per round trip of 250ms is 134 Mbit/s`.
+fn per_round_trip(figures: &ConnectionFigures, speed: f64) -> String {
+    let rate = bits_text(speed);
+    match (figures.in_flight(speed), figures.min_rtt) {
+        (Some(bytes), Some(rtt)) => {
+            format!(
+                "{} on the way per round trip of {} is {rate}",
+                format_bytes(bytes.round() as u64),
+                format_duration(rtt)
+            )
+        }
+        _ => format!("the rate was {rate}"),
+    }
+}
+
+/// `send buffer of 4 MiB`, if its size is known.
+fn sized(name: &str, size: Option<u64>) -> String {
+    size.map_or_else(|| name.to_owned(), |size| format!("{name} of {}", format_bytes(size)))
+}
+
+/// Something that was full for `waited`; if that was not counted, its size has told it.
+fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: Option<Duration>) -> String {
+    let shown = match waited {
+        Some(_) => format!("was full for {} of the time", percent(figures.share(waited))),
+        None => "agrees with that".to_owned(),
+    };
+    format!("{on_the_way}, and the {what} {shown}")
+}
+
+fn congestion(figures: &ConnectionFigures, on_the_way: &str) -> String {
+    let sender = &figures.sender;
+    let window = sized("congestion window", sender.cwnd_bytes);
+    let name = sender.congestion_control.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+    let again = match sender.retransmits {
+        Some(0) => ", nothing was sent again".to_owned(),
+        Some(n) => format!(", {n} segments were sent again"),
+        None => String::new(),
+    };
+    format!("{on_the_way}, and the {window}{name} was full{again}")
+}
+
+fn link(figures: &ConnectionFigures, speed: f64) -> String {
+    match (figures.bandwidth, figures.rtt, figures.min_rtt) {
+        (Some(bandwidth), ..) => {
+            let of_all = speed * figures.company();
+            let (rate, share) = (bits_text(of_all), of_all / bandwidth.bits_per_second() as f64);
+            format!("the link is full: {rate} of data is {} of its {bandwidth}", percent(share))
+        }
+        (None, Some(rtt), Some(least)) => format!(
+            "a queue stands in the path (round trips of {} instead of {}), so that it is full at {}",
+            format_duration(rtt),
+            format_duration(least),
+            bits_text(speed)
+        ),
+        _ => format!("the link is full at {}", bits_text(speed)),
+    }
+}
+
+fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
+    if figures.wall.is_zero() || figures.bytes == 0 {
+        return "no data came".to_owned();
+    }
+    let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
+    let why = if unseen {
+        "the sender's end cannot be seen from here, and no limit of this end agrees with it"
+    } else {
+        "no window, buffer, disk or processor was in the way for long"
+    };
+    format!("{on_the_way}: {why}")
+}

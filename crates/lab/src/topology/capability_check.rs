@@ -1,0 +1,72 @@
+//! Trying a step in a process of its own, which ends with all that it made.
+
+use std::fs::File;
+use std::io::{Read, Write};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::{Deserialize, Serialize};
+
+use super::error::{During, TopologyError};
+use super::step::Step;
+use super::sys::{Forked, exit_now, fork, wait_for};
+
+/// Why a capability check failed, as its process tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Refusal {
+    /// Id of the step that was refused: that of the capability check or one before it.
+    pub step: String,
+    /// The kernel's answer.
+    pub reason: String,
+    /// The line that enables the step, if one is known.
+    pub remedy: Option<String>,
+    /// The whole error in words.
+    pub text: String,
+}
+
+impl Refusal {
+    fn of(error: &TopologyError) -> Self {
+        let (step, reason) = match error {
+            TopologyError::Refused { step, source, detail } if detail.is_empty() => {
+                (*step, source.to_string())
+            }
+            TopologyError::Refused { step, source, detail } => (*step, format!("{source} ({detail})")),
+            TopologyError::UnknownCongestion { .. } => (Step::Route, error.to_string()),
+            TopologyError::SysctlAbsent { .. }
+            | TopologyError::SysctlOfMachine { .. }
+            | TopologyError::SysctlValue { .. }
+            | TopologyError::SysctlNotApplied { .. } => (Step::Sysctl, error.to_string()),
+            TopologyError::CongestionNotApplied { .. } | TopologyError::ThreadsRunning { .. } => {
+                (Step::Connection, error.to_string())
+            }
+        };
+        Self { step: step.id().to_owned(), reason, remedy: error.remedy(), text: error.to_string() }
+    }
+}
+
+/// Runs a capability check in a child; why it failed. Only a process with one thread may.
+pub(super) fn in_child(
+    run: &dyn Fn() -> Result<(), TopologyError>,
+) -> Result<Option<Refusal>, TopologyError> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
+    match fork().during(Step::PidNamespace)? {
+        Forked::Child => {
+            drop(reader);
+            let refusal = run().err().map(|error| Refusal::of(&error));
+            let text = serde_json::to_vec(&refusal).unwrap_or_default();
+            exit_now(i32::from(File::from(writer).write_all(&text).is_err()));
+        }
+        Forked::Parent(child) => {
+            drop(writer);
+            let mut text = Vec::new();
+            let read = File::from(reader).read_to_end(&mut text);
+            wait_for(child);
+            read.during(Step::PidNamespace)?;
+            // A child that was killed has said nothing.
+            let silent = || {
+                let reason = "the capability check's process died".to_owned();
+                Refusal { step: String::new(), text: reason.clone(), reason, remedy: None }
+            };
+            Ok(serde_json::from_slice(&text).unwrap_or_else(|_| Some(silent())))
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Where an end of the link lives: in a network namespace of its own, or, behind a reflector, in ours.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use super::error::{During, TopologyError};
+use super::step::Step;
+use super::sys::unshare;
+
+/// A network namespace, held by a descriptor: it is anonymous and goes with the last of them and the last process inside.
+#[derive(Debug, Clone)]
+pub(super) struct NetnsHandle(Option<Arc<OwnedFd>>);
+
+impl NetnsHandle {
+    /// The namespace that we are in.
+    pub const HERE: Self = Self(None);
+
+    /// A fresh one.
+    pub fn new() -> Result<Self, TopologyError> {
+        Ok(Self(Some(Arc::new(new_namespace()?))))
+    }
+
+    /// The fresh namespace; `None` for ours.
+    pub fn namespace(&self) -> Option<&OwnedFd> {
+        self.0.as_deref()
+    }
+
+    /// Runs `work` there. Sockets that it opens stay there wherever they are used later.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
+        match &self.0 {
+            Some(namespace) => within(namespace, work),
+            None => Ok(work()),
+        }
+    }
+
+    /// Moves the calling thread there, for good. Only makes system calls, as a child before `exec` must.
+    pub fn move_in(&self) -> io::Result<()> {
+        let Some(namespace) = &self.0 else { return Ok(()) };
+        Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+}
+
+/// A fresh network namespace, made by a thread that ends: the caller stays where it is.
+pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| -> io::Result<OwnedFd> {
+            unshare(UnshareFlags::NEWNET)?;
+            Ok(File::open("/proc/thread-self/ns/net")?.into())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+    .during(Step::NetworkNamespace)
+}
+
+/// Runs `work` in a thread inside of `namespace`. A thread that ends needs no way back, which a panic could miss.
+pub(super) fn within<T: Send>(
+    namespace: &OwnedFd,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, TopologyError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .during(Step::NetworkNamespace)?;
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -1,0 +1,514 @@
+//! Makes a plan come true with agents that may be late, silent, wrong or dead, without I/O: what they say and the time go in,
+//! what they are to be told comes out.
+//!
+//! First all agents are woken, their clocks compared with ours, and servers started. Who is not there in time is lost, with the
+//! pairs that need it. Then clients learn what they will fetch, and all are given one instant to begin at, each by its own clock.
+//! From then on the end is certain: what is not told by `duration` and `grace` after that instant is lost, and the rest is kept.
+//! Within that time, when all pairs are over, servers are asked what they spent (`closing.rs`).
+
+mod closing;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::messages::{FromAgent, ToAgent};
+use super::record::FleetAsked;
+use super::{
+    AgentRecord, ClockOffset, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord, RoundTrip, Server,
+    ServerPlace,
+};
+use crate::bulk::ByteMeter;
+use crate::bulk::record::RECORD_VERSION;
+use h2lab_base::units::{Time, format_duration};
+
+/// Round trips by which a clock is compared.
+const PINGS: u32 = 8;
+
+/// What a start lies ahead at least, besides twice the longest round trip: time for an agent to hear of it on a busy machine.
+const LEAD: Duration = Duration::from_millis(200);
+
+/// How far all is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Agents are woken, clocks compared, servers started. Until then.
+    Waking(Time),
+    /// Clients learn what they will fetch. Until then.
+    Planning(Time),
+    /// Clients fetch.
+    Running {
+        /// The instant at which all begin.
+        start: Time,
+        /// When agents are told to stop that have told no results; [`Time::NEVER`] once they were.
+        stop: Time,
+        /// When what is not told is lost.
+        until: Time,
+    },
+    /// All pairs are over; servers say what they spent. Until then.
+    Closing(Time),
+    /// All that can be known is known.
+    Over,
+}
+
+/// How far an agent is in being set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    /// It has not said that it is there.
+    Silent,
+    /// Its clock is being compared; when it was last asked, and which number that was.
+    Compared { asked: Time, number: u32 },
+    /// It was told to serve.
+    Opening,
+    /// It waits: a client for its plan, a server for clients.
+    Ready,
+    /// It was told its plan.
+    Reading,
+    /// It knows its plan.
+    Briefed,
+    /// A server that was told to stop, and has not told what it spent.
+    Stopped,
+    /// A server that has told that.
+    Reported,
+}
+
+/// An agent as the coordinator sees it. Clients come first, then servers.
+#[derive(Debug)]
+struct Agent {
+    readiness: Readiness,
+    trips: Vec<RoundTrip>,
+    /// The place of its server, if it is one.
+    server: Option<usize>,
+    record: AgentRecord,
+}
+
+/// A pair as the coordinator sees it.
+#[derive(Debug)]
+struct Course {
+    end: Option<PairEnd>,
+    /// Bytes by progress.
+    meter: ByteMeter,
+    reported: u64,
+    began: Option<Time>,
+}
+
+/// The most bytes that are believed of one pair: an exabyte.
+const MOST_BYTES: u64 = 1 << 60;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    job: FleetJob,
+    stage: Stage,
+    agents: Vec<Agent>,
+    /// By server: those without an agent are there from the beginning.
+    servers: Vec<AgentRecord>,
+    pairs: Vec<Course>,
+    outbox: VecDeque<(usize, ToAgent)>,
+    start_at: Time,
+    /// When servers are told to stop, also if pairs are open; [`Time::NEVER`] once they were.
+    stop_servers_at: Time,
+    interrupted: bool,
+}
+
+impl Coordinator {
+    /// Begins `now` with a job whose agents are being woken: clients first, then servers that have one, in their order.
+    pub fn new(job: FleetJob, now: Time) -> Self {
+        let record = |name: &str| AgentRecord {
+            name: name.to_owned(),
+            url: None,
+            machine: None,
+            version: None,
+            offset: None,
+            served: None,
+            lost: None,
+        };
+        let agent = |name: &str, server| Agent {
+            readiness: Readiness::Silent,
+            trips: Vec::new(),
+            server,
+            record: record(name),
+        };
+        let mut agents: Vec<Agent> = job.clients.iter().map(|name| agent(name, None)).collect();
+        let mut servers = Vec::new();
+        for (place, server) in job.servers.iter().enumerate() {
+            let url = match &server.place {
+                ServerPlace::Url(url) => Some(url.clone()),
+                ServerPlace::Agent { .. } => {
+                    agents.push(agent(&server.name, Some(place)));
+                    None
+                }
+            };
+            servers.push(AgentRecord { url, ..record(&server.name) });
+        }
+        let course = |_| Course { end: None, meter: ByteMeter::new(now), reported: 0, began: None };
+        let pairs = (0..job.plan.pairs.len()).map(course).collect();
+        let stage = Stage::Waking(now + job.waits.setup);
+        Self {
+            job,
+            stage,
+            agents,
+            servers,
+            pairs,
+            outbox: VecDeque::new(),
+            start_at: Time::NEVER,
+            stop_servers_at: Time::NEVER,
+            interrupted: false,
+        }
+    }
+
+    /// How many agents a job needs.
+    pub fn agents_of(job: &FleetJob) -> usize {
+        let started = |server: &&Server| matches!(server.place, ServerPlace::Agent { .. });
+        job.clients.len() + job.servers.iter().filter(started).count()
+    }
+
+    /// What is being done.
+    pub const fn job(&self) -> &FleetJob {
+        &self.job
+    }
+
+    /// How far all is.
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether nothing can come any more that is of use.
+    pub const fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// Bytes that are known to have come, and pairs that are over.
+    pub fn progress(&self) -> (u64, usize) {
+        let over = self.pairs.iter().filter(|course| course.end.is_some()).count();
+        (self.pairs.iter().map(|course| course.reported).sum(), over)
+    }
+
+    /// Bytes that are known to have come of the pair at this place of the plan.
+    pub fn bytes_of(&self, pair: usize) -> u64 {
+        self.pairs.get(pair).map_or(0, |course| course.reported)
+    }
+
+    /// The next message, and the agent that it is for.
+    pub fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
+        self.outbox.pop_front()
+    }
+
+    /// When [`Coordinator::handle_timeout`] wants to be called, unless something happens before.
+    pub fn poll_timeout(&self) -> Time {
+        match self.stage {
+            Stage::Waking(until) | Stage::Planning(until) | Stage::Closing(until) => until,
+            Stage::Running { stop, until, .. } => stop.min(self.stop_servers_at).min(until),
+            Stage::Over => Time::NEVER,
+        }
+    }
+
+    /// An agent has said something.
+    pub fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
+        // Who was given up is not heard any more: its pairs have their ends.
+        if self.agents.get(agent).is_none_or(|agent| agent.record.lost.is_some()) {
+            return;
+        }
+        match message {
+            FromAgent::Ready { version, machine } => self.wake(now, agent, version, machine),
+            FromAgent::Pong { number, at } => self.compare(now, agent, number, at),
+            FromAgent::Serving { address } => {
+                if let (Some(server), Readiness::Opening) =
+                    (self.agents[agent].server, self.agents[agent].readiness)
+                {
+                    self.servers[server].url = Some(self.job.url(server, address));
+                    self.agents[agent].readiness = Readiness::Ready;
+                }
+            }
+            FromAgent::Planned => {
+                if self.agents[agent].readiness == Readiness::Reading {
+                    self.agents[agent].readiness = Readiness::Briefed;
+                }
+            }
+            FromAgent::Refused { why } => self.lose(agent, &why),
+            FromAgent::Progress { at, bytes } => self.note(agent, at, &bytes),
+            FromAgent::Result { pair, began, figures } => self.conclude(agent, pair, began, figures),
+            FromAgent::Served(figures) => self.note_served(agent, figures),
+        }
+        self.advance(now);
+    }
+
+    /// An agent's agent transport has ended, or brought what is no message.
+    pub fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
+        if self.agents.get(agent).is_some_and(|agent| agent.record.lost.is_none()) {
+            self.lose(agent, why);
+            self.advance(now);
+        }
+    }
+
+    /// Somebody wants an end: what there is is collected.
+    pub fn handle_interrupt(&mut self, now: Time) {
+        if self.interrupted || self.is_over() {
+            return;
+        }
+        self.interrupted = true;
+        match self.stage {
+            Stage::Running { start, .. } => {
+                self.stop_all();
+                let until = now + self.job.waits.grace;
+                self.run_until(start, Time::NEVER, until);
+            }
+            // What was measured is known, and nobody wants to wait for more.
+            Stage::Closing(_) => self.stage = Stage::Over,
+            _ => self.end_the_rest("it was interrupted before it began"),
+        }
+        self.advance(now);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        match self.stage {
+            Stage::Waking(until) if now >= until => {
+                let late = format!("it was not ready within {}", format_duration(self.job.waits.setup));
+                self.lose_those(&late, |agent| agent.readiness != Readiness::Ready);
+            }
+            Stage::Planning(until) if now >= until => {
+                let late =
+                    format!("it did not take its plan within {}", format_duration(self.job.waits.setup));
+                self.lose_those(&late, |agent| agent.readiness == Readiness::Reading);
+            }
+            Stage::Running { until, .. } if now >= until => {
+                let after = format_duration(self.job.duration + self.job.waits.grace);
+                let silent = format!("it told no result within {after} after the start");
+                let interrupted = format!(
+                    "it told no result within {} after the interruption",
+                    format_duration(self.job.waits.grace)
+                );
+                let why = if self.interrupted { interrupted } else { silent };
+                for client in 0..self.job.clients.len() {
+                    if self.job.plan.of_client(client as u32).any(|pair| self.pairs[pair].end.is_none()) {
+                        self.lose(client, &why);
+                    }
+                }
+            }
+            Stage::Running { start, stop, until } if now >= stop => {
+                self.stop_all();
+                self.stage = Stage::Running { start, stop: Time::NEVER, until };
+            }
+            Stage::Running { .. } if now >= self.stop_servers_at => self.stop_servers(),
+            _ => {}
+        }
+        self.advance(now);
+    }
+
+    /// An agent is there: how does its clock go?
+    fn wake(&mut self, now: Time, agent: usize, version: String, machine: String) {
+        let agent_seen = &mut self.agents[agent];
+        if agent_seen.readiness != Readiness::Silent {
+            return;
+        }
+        (agent_seen.record.version, agent_seen.record.machine) = (Some(version), Some(machine));
+        self.ping(now, agent, 0);
+    }
+
+    fn ping(&mut self, now: Time, agent: usize, number: u32) {
+        self.agents[agent].readiness = Readiness::Compared { asked: now, number };
+        self.outbox.push_back((agent, ToAgent::Ping { number }));
+    }
+
+    /// An agent's clock was read.
+    fn compare(&mut self, now: Time, agent: usize, number: u32, theirs: Time) {
+        let Readiness::Compared { asked, number: expected } = self.agents[agent].readiness else { return };
+        if number != expected {
+            return;
+        }
+        self.agents[agent].trips.push(RoundTrip { sent: asked, theirs, received: now });
+        if number + 1 < PINGS {
+            return self.ping(now, agent, number + 1);
+        }
+        let seen = &mut self.agents[agent];
+        seen.record.offset = ClockOffset::of(&seen.trips);
+        seen.readiness = Readiness::Ready;
+        let server = seen.server;
+        if seen.record.offset.is_none() {
+            return self.lose(agent, "its clock shows no time that can be compared");
+        }
+        if let Some(task) = server.and_then(|server| self.job.serve_task(server)) {
+            self.agents[agent].readiness = Readiness::Opening;
+            self.outbox.push_back((agent, ToAgent::Serve(task)));
+        }
+    }
+
+    /// Goes on to the next stage if nothing more is to be waited for.
+    fn advance(&mut self, now: Time) {
+        if self.pairs.iter().all(|course| course.end.is_some()) {
+            self.stage = self.after_pairs(now);
+        }
+        let all = |wanted: fn(Readiness) -> bool| {
+            let mut there = self.agents.iter().filter(|agent| agent.record.lost.is_none());
+            there.all(|agent| wanted(agent.readiness))
+        };
+        match self.stage {
+            Stage::Waking(_) if all(|readiness| readiness == Readiness::Ready) => self.brief(now),
+            Stage::Planning(_) if all(|readiness| readiness != Readiness::Reading) => self.start(now),
+            _ => {}
+        }
+    }
+
+    /// Tells clients what they will fetch.
+    fn brief(&mut self, now: Time) {
+        self.stage = Stage::Planning(now + self.job.waits.setup);
+        for client in 0..self.job.clients.len() {
+            let open = self.job.plan.of_client(client as u32).filter(|&pair| self.pairs[pair].end.is_none());
+            let task = |pair: usize| {
+                let server = self.job.plan.pairs[pair].server as usize;
+                self.job.fetch_task(pair, self.servers[server].url.as_deref()?)
+            };
+            let tasks: Vec<_> = open.filter_map(task).collect();
+            if !tasks.is_empty() {
+                self.agents[client].readiness = Readiness::Reading;
+                self.outbox.push_back((client, ToAgent::FleetPlan(tasks)));
+            }
+        }
+        self.advance(now);
+    }
+
+    /// Gives all clients one instant.
+    fn start(&mut self, now: Time) {
+        let longest = self
+            .agents
+            .iter()
+            .flat_map(|agent| &agent.trips)
+            .map(|trip| trip.received.since(trip.sent))
+            .max();
+        let start = now + LEAD + longest.unwrap_or_default() * 2;
+        let end = start + self.job.duration;
+        let grace = self.job.waits.grace;
+        self.start_at = start;
+        self.run_until(start, end + grace / 2, end + grace);
+        for (place, agent) in self.agents.iter().enumerate() {
+            if let (Readiness::Briefed, Some(offset)) = (agent.readiness, agent.record.offset) {
+                self.outbox.push_back((place, ToAgent::StartAt { at: offset.to_agent(start) }));
+            }
+        }
+    }
+
+    /// Notes how far an agent says that its pairs are.
+    fn note(&mut self, agent: usize, at: Time, bytes: &[(u32, u64)]) {
+        let Some(offset) = self.agents[agent].record.offset else { return };
+        for &(pair, bytes) in bytes {
+            let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { continue };
+            let fresh = bytes.min(MOST_BYTES).saturating_sub(course.reported);
+            if course.reported == 0 {
+                // A lost pair's time begins with the common instant: when its first request went out nobody tells.
+                course.meter = ByteMeter::new(self.start_at);
+            }
+            course.meter.add(offset.to_us(at), fresh);
+            course.reported += fresh;
+        }
+    }
+
+    /// A pair is over.
+    fn conclude(&mut self, agent: usize, pair: u32, began: Time, figures: Result<Box<PairFigures>, String>) {
+        let Some(offset) = self.agents[agent].record.offset else { return };
+        let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { return };
+        course.began = began.happened().then(|| offset.to_us(began));
+        course.end = Some(match figures {
+            Ok(figures) if figures.is_sound() => {
+                course.reported = figures.bytes();
+                course.meter = ByteMeter::new(offset.to_us(figures.meter.began()));
+                course.meter.add_all(&figures.meter, |time| offset.to_us(time));
+                PairEnd::Reported(figures)
+            }
+            Ok(_) => PairEnd::Lost { why: "its client tells figures that nobody could add up".to_owned() },
+            Err(why) => PairEnd::Failed { why },
+        });
+    }
+
+    fn stop_all(&mut self) {
+        for client in 0..self.job.clients.len() {
+            if self.job.plan.of_client(client as u32).any(|pair| self.pairs[pair].end.is_none()) {
+                self.outbox.push_back((client, ToAgent::Stop));
+            }
+        }
+    }
+
+    fn lose_those(&mut self, why: &str, whom: impl Fn(&Agent) -> bool) {
+        for place in 0..self.agents.len() {
+            if self.agents[place].record.lost.is_none() && whom(&self.agents[place]) {
+                self.lose(place, why);
+            }
+        }
+    }
+
+    /// Gives an agent up, and the pairs that cannot be without it.
+    fn lose(&mut self, agent: usize, why: &str) {
+        let seen = &mut self.agents[agent];
+        seen.record.lost = Some(why.to_owned());
+        let (server, name) = (seen.server, seen.record.name.clone());
+        // Once it has begun, a client tells of a dead server by itself, and what it has got until then.
+        let is_running = matches!(self.stage, Stage::Running { .. });
+        for (course, pair) in self.pairs.iter_mut().zip(&self.job.plan.pairs) {
+            let needs_it = match server {
+                None => pair.client as usize == agent,
+                Some(server) => pair.server as usize == server && !is_running,
+            };
+            if needs_it && course.end.is_none() {
+                course.end = Some(PairEnd::Lost { why: format!("{name}: {why}") });
+            }
+        }
+    }
+
+    fn end_the_rest(&mut self, why: &str) {
+        for course in self.pairs.iter_mut().filter(|course| course.end.is_none()) {
+            course.end = Some(PairEnd::Lost { why: why.to_owned() });
+        }
+    }
+
+    /// What came of it; the role adds what it alone knows.
+    pub fn into_record(mut self) -> FleetRecord {
+        self.end_the_rest("it was given up");
+        let Self { job, agents, mut servers, pairs, start_at, interrupted, .. } = self;
+        let mut clients = Vec::new();
+        for agent in agents {
+            match agent.server {
+                None => clients.push(agent.record),
+                Some(place) => {
+                    servers[place] = AgentRecord { url: servers[place].url.take(), ..agent.record }
+                }
+            }
+        }
+        let pairs = job.plan.pairs.iter().zip(pairs).map(|(&pair, course)| PairRecord {
+            pair,
+            end: course.end.unwrap_or(PairEnd::Lost { why: String::new() }),
+            meter: course.meter,
+            late: course.began.map(|began| began.since(start_at)),
+        });
+        FleetRecord {
+            schema: RECORD_VERSION,
+            version: String::new(),
+            command: Vec::new(),
+            started: String::new(),
+            machine: String::new(),
+            seed: job.seed,
+            protocol: job.protocol,
+            pairs: pairs.collect(),
+            asked: FleetAsked {
+                concurrency: job.concurrency,
+                duration: job.duration,
+                grace: job.waits.grace,
+                sizes: job.sizes,
+                engine: job.settings,
+                congestion: job.congestion,
+            },
+            clients,
+            servers,
+            start_at,
+            interrupted,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// The pair of this number, if it is of that client and not over.
+fn course_of<'a>(job: &FleetJob, pairs: &'a mut [Course], agent: usize, pair: u32) -> Option<&'a mut Course> {
+    let planned = job.plan.pairs.get(pair as usize)?;
+    let course = pairs.get_mut(pair as usize)?;
+    (planned.client as usize == agent && course.end.is_none()).then_some(course)
+}
+
+#[cfg(test)]
+mod tests;

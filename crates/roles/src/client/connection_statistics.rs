@@ -1,0 +1,311 @@
+//! What a session remembers of its connection and of the requests on it, and what events make of that.
+
+use std::io;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::record::connection::count_one;
+use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome};
+use h2lab_wire::{Error, ErrorCode, Event, Initiator, StreamId};
+
+use super::connect::ConnectError;
+use super::session::{Exchange, Fate};
+use super::streams::{Carried, Streams};
+use h2lab_net::transport::TransportError;
+
+/// GOAWAYs of a connection that are kept in its record: an orderly server sends two.
+const MOST_GOAWAYS: usize = 16;
+/// Bytes that are kept of a text that the server chose and that stays in a record: the debug data of a GOAWAY, or the
+/// name of its software.
+const MOST_TEXT: usize = 1_024;
+
+/// Why a session ended.
+#[derive(Debug)]
+pub enum End {
+    /// The server ended it in an orderly way.
+    Orderly,
+    /// The engine says why.
+    Engine(Error),
+    /// The transport broke.
+    Transport(TransportError),
+    /// We ended it.
+    Local(&'static str),
+}
+
+impl End {
+    fn reason(&self) -> CloseReason {
+        match self {
+            Self::Orderly => CloseReason::Server,
+            Self::Engine(error @ (Error::GoAway(_) | Error::UnexpectedEof(_))) => {
+                CloseReason::Broken { why: error.to_string() }
+            }
+            Self::Engine(error @ Error::Timeout(_)) => CloseReason::TimedOut { why: error.to_string() },
+            Self::Engine(error) => CloseReason::Local { why: error.to_string() },
+            Self::Transport(TransportError::Io(error)) => match error.kind() {
+                io::ErrorKind::ConnectionReset => CloseReason::Reset { why: error.to_string() },
+                io::ErrorKind::TimedOut => CloseReason::TimedOut { why: error.to_string() },
+                _ => CloseReason::Broken { why: error.to_string() },
+            },
+            Self::Transport(error) => CloseReason::Broken { why: error.to_string() },
+            Self::Local(why) => CloseReason::Local { why: (*why).to_owned() },
+        }
+    }
+
+    /// How requests are recorded that it cut off, over HTTP/3 (`by_stream`) with its codes.
+    const fn outcome(&self, by_stream: bool) -> (Outcome, u32) {
+        match self {
+            Self::Orderly => (Outcome::GoAway, 0),
+            Self::Engine(Error::GoAway(code)) => (Outcome::GoAway, code.0),
+            Self::Engine(Error::PeerMisbehaved { code, .. }) => (Outcome::Protocol, code.0),
+            Self::Engine(Error::Exceeded(_)) => {
+                let calm = ErrorCode::ENHANCE_YOUR_CALM;
+                (Outcome::Protocol, if by_stream { calm.in_http3().0 } else { calm.0 })
+            }
+            Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. })
+            | Self::Transport(TransportError::QuicVersion) => (Outcome::Protocol, 0),
+            // Above all a server that refuses our certificate, or that we have none: TLS 1.3 says so after our handshake.
+            Self::Transport(TransportError::Tls(_)) => (Outcome::Tls, 0),
+            Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
+        }
+    }
+
+    /// What it means for a connection that has not shown yet that it is of use, and whose server had `patience` to speak.
+    pub fn into_connect_error(self, patience: Duration) -> ConnectError {
+        match self {
+            Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
+            Self::Engine(Error::WrongProtocol { expected, hint }) => {
+                ConnectError::WrongProtocol { expected, hint }
+            }
+            Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => {
+                ConnectError::Closed(error.to_string())
+            }
+            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer(patience),
+            Self::Engine(error) => ConnectError::Protocol(error.to_string()),
+            Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
+            Self::Transport(error) => error.into(),
+        }
+    }
+}
+
+/// What a session remembers, apart from the engine so that it can be written while an event borrows that.
+#[derive(Debug)]
+pub(super) struct ConnectionStatistics {
+    pub record: ConnectionRecord,
+    pub streams: Streams,
+    pub multiplexed: bool,
+    /// Bytes of a stream have no place among those of others: places are counted on each.
+    pub by_stream: bool,
+    /// When the socket was last found to have been full until then.
+    pub full_until: Time,
+    /// Streams that can take more body.
+    pub writable: Vec<StreamId>,
+    /// Streams whose response is complete while our body is not.
+    pub answered_early: Vec<StreamId>,
+    /// Responses that were complete.
+    pub responses: u32,
+    pub end: Option<End>,
+    /// Why we are ending it ourselves, if we are.
+    pub ending: Option<&'static str>,
+}
+
+impl Carried {
+    /// The transport, which had no room until `full_until`, has its head.
+    fn head_is_out(&mut self, now: Time, full_until: Time, exchange: &mut impl Exchange) {
+        if std::mem::replace(&mut self.is_sent, true) {
+            return;
+        }
+        // What began when there was no room, or before there last was none, waited for nothing else.
+        let waited = if full_until >= self.begun_at { now.since(self.begun_at) } else { Duration::ZERO };
+        exchange.sent(self.request, now, waited);
+    }
+
+    /// It is over on this connection. If its body waited for a window until now, that is told too.
+    pub fn end(self, now: Time, fate: Fate, exchange: &mut impl Exchange) {
+        if self.blocked_since.happened() {
+            exchange.waited_for_window(self.request, now.since(self.blocked_since));
+        }
+        exchange.ended(self.request, now, fate);
+    }
+}
+
+impl ConnectionStatistics {
+    /// Records one event.
+    pub fn note(&mut self, event: &Event<'_>, now: Time, exchange: &mut impl Exchange) {
+        match *event {
+            Event::Response { stream, head, end_stream } => {
+                if self.record.server_software.is_none()
+                    && let Some(server) = head.fields.get("server")
+                {
+                    self.record.server_software = Some(kept(server));
+                }
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    carried.answered = true;
+                    exchange.head(carried.request, now, &head);
+                }
+                if end_stream {
+                    self.complete(stream, now, exchange);
+                }
+            }
+            Event::Data { stream, data, end_stream } => {
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.body(carried.request, data);
+                }
+                if end_stream {
+                    self.complete(stream, now, exchange);
+                }
+            }
+            Event::Trailers { stream, fields } => {
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.trailers(carried.request, fields);
+                }
+                self.complete(stream, now, exchange);
+            }
+            Event::Writable { stream } => self.writable.push(stream),
+            Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
+            Event::GoAway { last_stream, code, debug } => {
+                let debug = kept(debug);
+                // The last one decides how requests end that it cut off: it takes the place of the one before.
+                self.record.goaways.truncate(MOST_GOAWAYS - 1);
+                self.record.goaways.push(GoAwayRecord {
+                    at: now,
+                    code: code.0,
+                    last_stream: last_stream.0,
+                    debug,
+                });
+                while let Some(carried) = self.streams.take_above(last_stream) {
+                    carried.end(now, Fate::Unprocessed, exchange);
+                }
+            }
+            Event::Closed { ref error } => {
+                let end = match (self.ending, error) {
+                    (Some(why), _) => End::Local(why),
+                    (None, Some(error)) => End::Engine(error.clone()),
+                    (None, None) => End::Orderly,
+                };
+                self.finish(now, end, exchange);
+            }
+            Event::Interim { stream, ref head } => {
+                count_one(&mut self.record.http.interim, head.status);
+                if let Some(carried) = self.streams.get_mut(stream) {
+                    exchange.interim(carried.request, now, head);
+                }
+            }
+            Event::PushPromise { head, .. } => {
+                self.record.http.pushes_accepted += 1;
+                exchange.promised(head.path);
+            }
+            _ => {} // SETTINGS and PING change nothing here
+        }
+    }
+
+    /// Ends a stream whose response is complete.
+    fn complete(&mut self, stream: StreamId, now: Time, exchange: &mut impl Exchange) {
+        if let Some(carried) = self.streams.take(stream) {
+            if carried.body_left > 0 {
+                self.answered_early.push(stream);
+            }
+            self.responses += 1;
+            carried.end(now, Fate::Complete, exchange);
+        }
+    }
+
+    /// A stream ended before its time.
+    fn reset(
+        &mut self,
+        stream: StreamId,
+        code: ErrorCode,
+        initiator: Initiator,
+        now: Time,
+        exchange: &mut impl Exchange,
+    ) {
+        if initiator == Initiator::Engine {
+            count_one(&mut self.record.http.resets_sent, code.0);
+        }
+        // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
+        let Some(carried) = self.streams.take(stream) else { return };
+        if initiator == Initiator::Remote {
+            count_one(&mut self.record.resets_received, code.0);
+        }
+        let fate = match initiator {
+            // After the head of a response it is a lie: the request was processed (RFC 9113 §8.7).
+            _ if code.is_refusal() && !carried.answered => Fate::Unprocessed,
+            Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
+            Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
+        };
+        carried.end(now, fate, exchange);
+    }
+
+    /// The transport took `n` more bytes at `now`, of this stream if they have their own: tells the requests whose heads are
+    /// out.
+    pub fn transmitted(
+        &mut self,
+        now: Time,
+        stream: Option<StreamId>,
+        n: usize,
+        exchange: &mut impl Exchange,
+    ) {
+        self.record.bytes_sent += n as u64;
+        if let Some(stream) = stream {
+            let Some(carried) = self.streams.get_mut(stream) else { return };
+            carried.sent += n as u64;
+            if carried.sent >= carried.head_end {
+                carried.head_is_out(now, self.full_until, exchange);
+            }
+            return;
+        }
+        while let Some(carried) = self.streams.next_sent(self.record.bytes_sent) {
+            carried.head_is_out(now, self.full_until, exchange);
+        }
+    }
+
+    /// The connection is over: records it once, and every request that it still carried.
+    pub fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
+        if self.end.is_some() {
+            return;
+        }
+        // A server that said GOAWAY and then closed has ended these requests by that, whatever the socket says.
+        let (outcome, code) = match self.record.goaways.last() {
+            Some(goaway) => (Outcome::GoAway, goaway.code),
+            None => end.outcome(self.by_stream),
+        };
+        while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
+            let unanswered = carried.received_before == self.record.bytes_received;
+            let fate = if !carried.is_sent {
+                Fate::Unprocessed
+            } else if unanswered && self.responses > 0 && !self.multiplexed {
+                let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));
+                let outcome = if clean { Outcome::GoAway } else { outcome };
+                if carried.idempotent {
+                    Fate::Unanswered { outcome }
+                } else {
+                    Fate::Failed { outcome, code: 0 }
+                }
+            } else {
+                Fate::Failed { outcome, code }
+            };
+            carried.end(now, fate, exchange);
+        }
+        self.record.closed_at = now;
+        self.record.closed = end.reason();
+        self.end = Some(end);
+    }
+}
+
+/// What a record keeps of a text that the server chose.
+fn kept(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_wire::{Exceeded, Limit};
+
+    use super::*;
+
+    #[test]
+    fn requests_that_a_bound_cut_off_are_recorded_with_the_code_that_the_server_was_told() {
+        let end = End::Engine(Error::Exceeded(Exceeded { limit: Limit::FieldList, allowed: 1 }));
+        assert_eq!(end.outcome(false), (Outcome::Protocol, 0xb));
+        assert_eq!(end.outcome(true), (Outcome::Protocol, 0x107));
+    }
+}

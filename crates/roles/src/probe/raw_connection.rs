@@ -1,0 +1,209 @@
+//! A connection over which a probe says whatever it likes.
+
+use h2lab_base::units::Time;
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::Direction;
+
+use super::dial::dial;
+use super::transcript::Transcript;
+use super::{ProbeError, Prober};
+use crate::client::ConnectError;
+use crate::client::connect::Established;
+use h2lab_net::byte_stream::ByteStream;
+use h2lab_net::reactor::Reactor;
+use h2lab_net::tcp::{Read, Written};
+use h2lab_net::transport::{Transport, TransportError};
+
+/// Bytes read at once.
+const SPACE: usize = 64 * 1024;
+/// Bytes that are read before whoever reads them has a look.
+const ENOUGH: usize = 1 << 20;
+/// Bytes that are held for whoever reads them: the longest frame that there is (RFC 9113 §4.2), and what was read with it.
+const MOST_UNREAD: usize = (1 << 24) + SPACE;
+
+/// What listening came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// More bytes are in [`RawConnection::incoming`].
+    Bytes,
+    /// The host has finished sending.
+    Eof,
+    /// The connection broke.
+    Broken,
+    /// Time is over. What came with its end is in [`RawConnection::incoming`].
+    Silence,
+}
+
+/// What saying something came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// All of it was taken.
+    All,
+    /// The host has closed or reset the connection.
+    Closed,
+    /// The host takes no more: it has stopped reading.
+    Full,
+}
+
+/// A connection of TCP or TLS in clear. Bytes that were read and not used yet are [`RawConnection::incoming`].
+#[derive(Debug)]
+pub struct RawConnection {
+    reactor: Reactor,
+    stream: ByteStream,
+    /// What has been received and not taken away by whoever reads it.
+    pub incoming: Vec<u8>,
+    /// What crossed it.
+    pub transcript: Transcript,
+    /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
+    /// counted in the transcript and not told.
+    pub deaf: bool,
+    over: Option<ReadOutcome>,
+    /// When something last came, or it was dialled.
+    received_at: Time,
+    space: Vec<u8>,
+}
+
+impl RawConnection {
+    /// Dials the host for `protocol`, one over TCP. It says nothing by itself once TLS is established.
+    pub fn dial(prober: &mut Prober, protocol: Protocol) -> Result<Self, ProbeError> {
+        let target = prober.target(protocol)?;
+        let began = prober.now();
+        let (reactor, established) = dial(prober, &target)?;
+        let Established { transport: Transport::Stream(stream), .. } = established else {
+            let error = std::io::Error::new(std::io::ErrorKind::Unsupported, "a line runs over TCP");
+            return Err(ConnectError::Io(error).into());
+        };
+        Ok(Self {
+            reactor,
+            stream,
+            incoming: Vec::new(),
+            transcript: Transcript::new(began),
+            deaf: false,
+            over: None,
+            received_at: began,
+            space: vec![0; SPACE],
+        })
+    }
+
+    /// The protocol that ALPN chose, if any.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.stream.alpn()
+    }
+
+    /// When something last came from the host.
+    pub const fn received_at(&self) -> Time {
+        self.received_at
+    }
+
+    /// How the host ended it, if it has.
+    pub const fn over(&self) -> Option<ReadOutcome> {
+        self.over
+    }
+
+    /// Sends `bytes`, waiting for room until `until`. What comes meanwhile is kept.
+    pub fn send(&mut self, prober: &mut Prober, bytes: &[u8], until: Time) -> Result<Put, ProbeError> {
+        prober.take_bytes(bytes.len())?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(Written::Bytes(n)) => {
+                    if self.deaf {
+                        self.transcript.count(prober.now(), n);
+                    } else {
+                        self.transcript.record(prober.now(), Direction::Up, &rest[..n]);
+                    }
+                    rest = &rest[n..];
+                }
+                Ok(Written::WouldBlock) => {
+                    // A host that waits until we have read what it said must not wait for ever.
+                    if !self.deaf {
+                        self.pull(prober)?;
+                    }
+                    if prober.now() >= until {
+                        return Ok(Put::Full);
+                    }
+                    self.wait(prober, until)?;
+                }
+                Err(_) => {
+                    self.pull(prober)?;
+                    self.over.get_or_insert(ReadOutcome::Broken);
+                    return Ok(Put::Closed);
+                }
+            }
+        }
+        while !self.flush()? {
+            if prober.now() >= until {
+                return Ok(Put::Full);
+            }
+            self.wait(prober, until)?;
+        }
+        Ok(Put::All)
+    }
+
+    /// Hands over what TLS holds; `true` if nothing is left, as it is of a broken connection.
+    fn flush(&mut self) -> Result<bool, ProbeError> {
+        match self.stream.flush() {
+            Ok(done) => Ok(done),
+            Err(TransportError::Io(_) | TransportError::Tls(_)) => {
+                self.over.get_or_insert(ReadOutcome::Broken);
+                Ok(true)
+            }
+            Err(error) => Err(ConnectError::from(error).into()),
+        }
+    }
+
+    /// Waits for more of what the host says, until `until`. What has come already is reported at once; once `until` is over, it
+    /// is taken and told as [`ReadOutcome::Silence`], so that a host that never stops is not listened to for ever.
+    pub fn listen(&mut self, prober: &mut Prober, until: Time) -> Result<ReadOutcome, ProbeError> {
+        prober.check_stop()?;
+        let before = self.incoming.len();
+        loop {
+            self.pull(prober)?;
+            let is_late = prober.now() >= until;
+            if self.incoming.len() > before {
+                return Ok(if is_late { ReadOutcome::Silence } else { ReadOutcome::Bytes });
+            }
+            if let Some(over) = self.over {
+                return Ok(over);
+            }
+            if is_late || before >= MOST_UNREAD {
+                return Ok(ReadOutcome::Silence);
+            }
+            self.wait(prober, until)?;
+        }
+    }
+
+    /// Takes what the socket has, as far as there is room and the budget allows it.
+    fn pull(&mut self, prober: &mut Prober) -> Result<(), ProbeError> {
+        let enough = self.incoming.len() + ENOUGH;
+        while self.over.is_none() && self.incoming.len() < enough.min(MOST_UNREAD) {
+            let room = prober.may_receive(SPACE)?;
+            match self.stream.read(&mut self.space[..room]) {
+                Ok(Read::Bytes(n)) => {
+                    prober.received(n);
+                    self.received_at = prober.now();
+                    self.transcript.record(self.received_at, Direction::Down, &self.space[..n]);
+                    self.incoming.extend_from_slice(&self.space[..n]);
+                }
+                Ok(Read::WouldBlock) => break,
+                Ok(Read::Eof) => self.over = Some(ReadOutcome::Eof),
+                Err(_) => self.over = Some(ReadOutcome::Broken),
+            }
+        }
+        self.flush()?; // TLS may have something to say to it
+        Ok(())
+    }
+
+    fn wait(&mut self, prober: &Prober, until: Time) -> Result<(), ProbeError> {
+        prober.check_stop()?;
+        self.reactor.wait(until)?;
+        while self.reactor.next_completion().is_some() {}
+        prober.check_stop()
+    }
+
+    /// Ends our direction: the host reads an end of stream.
+    pub fn finish(&mut self) {
+        // Who has gone will not miss it.
+        let _ = self.stream.shutdown();
+    }
+}
