@@ -16,7 +16,7 @@ pub fn pair_figures(record: &BulkRecord) -> PairFigures {
                 (ending.files, ending.bytes) = (ending.files + 1, ending.bytes + transfer.bytes);
             }
             None => {
-                endings.push(Ending { outcome: transfer.outcome.clone(), files: 1, bytes: transfer.bytes })
+                endings.push(Ending { outcome: transfer.outcome.clone(), files: 1, bytes: transfer.bytes });
             }
         }
     }

@@ -303,6 +303,27 @@ mod tests {
         }
     }
 
+    /// Whether ARCHITECTURE.md's `crate/file.rs`, or a file named after another, lies below `crates/*/src`.
+    fn is_there(root: &Path, named: &str) -> bool {
+        let mut paths = Vec::new();
+        let (krate, rest) = named.split_once('/').unwrap_or(("", named));
+        collect(&root.join("crates"), &mut paths).unwrap();
+        root.join("crates").join(krate).join("src").join(rest).exists()
+            || root.join("crates").join(named).exists()
+            || paths.iter().any(|path| path.ends_with(named))
+    }
+
+    #[test]
+    fn architecture_fits_a_screen_and_every_path_that_it_names_is_there() {
+        let root = process::workspace();
+        let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+        assert!(text.lines().count() <= 150, "{} lines", text.lines().count());
+        assert!(text.lines().all(|line| line.chars().count() <= 120));
+        let paths = text.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs"));
+        let missing: Vec<&str> = paths.filter(|path| !is_there(&root, path)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
     #[test]
     fn blank_lines_and_comments_do_not_count_and_strings_over_lines_do() {
         assert_eq!(

@@ -257,6 +257,18 @@ mod tests {
     }
 
     #[test]
+    fn an_open_loop_without_warm_up_is_stable_although_the_last_answers_come_late() {
+        let mut sudden = cell(0, 0, Protocol::H1, 4, 0.0);
+        sudden.work.phases.warmup = Duration::ZERO;
+        let mut record = one_repetition(&sudden, 0, &Model::CLEAN);
+        let (_, until) = window(&record);
+        record.samples.iter_mut().for_each(|sample| sample.completed_at += Duration::from_millis(200));
+        let late = record.samples.iter().filter(|sample| sample.measured && sample.completed_at >= until);
+        assert!(late.count() as f64 > (1.0 - SERVED_SHARE) * record.samples.len() as f64);
+        assert_eq!(state_of(&record), CellState::Ok);
+    }
+
+    #[test]
     fn response_times_that_grow_are_unstable() {
         let grown_by = |millis: u64| {
             let mut record = clean();

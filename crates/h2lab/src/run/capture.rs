@@ -25,7 +25,7 @@ use h2lab_net::scratch;
 #[derive(Debug)]
 pub struct Capture {
     folder: PathBuf,
-    capture_buffer: CaptureBuffer,
+    buffer: CaptureBuffer,
     keys: KeyLog,
     epoch_ns: u64,
 }
@@ -36,10 +36,10 @@ impl Capture {
     pub fn start(folder: &Path, keys: KeyLog, clock: Clock) -> Result<(Self, Intake)> {
         let cannot = |error: io::Error| refused("keep packets in", folder, &error);
         keys.make().map_err(cannot)?;
-        let (capture_buffer, intake) = CaptureBuffer::start(folder).map_err(cannot)?;
+        let (buffer, intake) = CaptureBuffer::start(folder).map_err(cannot)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(nanos).unwrap_or_default();
         let epoch_ns = now.saturating_sub(clock.now().as_nanos());
-        Ok((Self { folder: folder.to_owned(), capture_buffer, keys, epoch_ns }, intake))
+        Ok((Self { folder: folder.to_owned(), buffer, keys, epoch_ns }, intake))
     }
 
     /// Where programs are to write the secrets of TLS.
@@ -49,7 +49,7 @@ impl Capture {
 
     /// Ends it, once pump and programs have ended.
     pub fn finish(self) -> Result<Captured> {
-        let packets = self.capture_buffer.finish();
+        let packets = self.buffer.finish();
         let packets = packets.map_err(|error| refused("keep packets in", &self.folder, &error))?;
         Ok(Captured { packets, secrets: self.keys.lines()?, epoch_ns: self.epoch_ns })
     }

@@ -77,7 +77,7 @@ impl From<LoadError> for Failure {
             LoadError::Unreachable { .. } => FailureKind::Unreachable,
             LoadError::Io(_) => FailureKind::Environment,
             LoadError::Template(_) => FailureKind::Usage,
-            _ => FailureKind::Harness,
+            LoadError::Tls(_) => FailureKind::Harness,
         };
         Self { kind, message: error.to_string() }
     }

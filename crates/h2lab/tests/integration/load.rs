@@ -137,13 +137,6 @@ fn an_open_loop_sends_what_is_due_and_no_more() {
 }
 
 #[test]
-fn an_open_loop_without_warm_up_is_stable_although_the_last_answers_come_late() {
-    let origin = Origin::start();
-    let document = load(&["-q", "100", "-z", "1s", &format!("{}/delay/200", origin.clear)]);
-    assert_ne!(document["state"], "unstable", "{}", document["reasons"]);
-}
-
-#[test]
 fn urls_of_two_servers_are_refused() {
     let finished = h2lab(&["load", "http://127.0.0.1:2/", "http://127.0.0.1:1/"]);
     assert_error(&finished, 2, &["http://127.0.0.1:1/", "run two loads"]);

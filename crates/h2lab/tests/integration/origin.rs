@@ -183,9 +183,9 @@ fn one_connection_cannot_make_the_server_hold_more_than_its_share() {
     let Some(nghttp) = need("nghttp") else { return };
     let origin = Origin::start(&[]);
     let mut command = Command::new(&nghttp);
-    // A hundred bodies of more than 1 MiB each, asked for at once.
+    // A hundred bodies of more than 1 MiB each, asked for at once, of which little can leave at a time.
     command
-        .args(["-n", "-s", "-m", "100", "--timeout=60s"])
+        .args(["-n", "-s", "-m", "100", "-w", "16", "-W", "16", "--timeout=60s"])
         .arg(format!("http://{}/stream/100000", origin.clear));
     let (_, said) = process::run(command, DEADLINE).unwrap();
     let count = |status: &str| said.lines().filter(|line| line.contains(status)).count();

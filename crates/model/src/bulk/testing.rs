@@ -224,9 +224,9 @@ pub fn record() -> BulkRecord {
     };
     record.cpu = Duration::from_millis(12);
     record.peer_cpu = Some(Duration::from_millis(9));
-    record.version = "0.1.0".to_owned();
-    record.started = "2026-01-31T12:00:00Z".to_owned();
+    "0.1.0".clone_into(&mut record.version);
+    "2026-01-31T12:00:00Z".clone_into(&mut record.started);
     record.command = ["h2lab", "bulk", "get", "http://10.9.0.2:8080/files/0"].map(str::to_owned).to_vec();
-    record.machine = "Linux 6.12.0 x86_64, 4 CPUs".to_owned();
+    "Linux 6.12.0 x86_64, 4 CPUs".clone_into(&mut record.machine);
     record
 }

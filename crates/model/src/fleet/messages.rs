@@ -248,16 +248,16 @@ mod tests {
         for line in [r#"{"agent":1,"message":{"dance":{}}}"#, r#"{"agent":1}"#, r#"{"what":[],"agent":1}"#] {
             let error = decode::<ToAgent>(line).unwrap_err();
             assert!(matches!(error, MessageError::OtherVersion { theirs: 1 }), "{error}");
-            assert!(
-                error.to_string().contains("version 1") && error.to_string().contains("version 2"),
-                "{error}"
-            );
+            let (theirs, ours) = ("version 1 ", format!("version {AGENT_VERSION}:"));
+            assert!(error.to_string().contains(theirs) && error.to_string().contains(&ours), "{error}");
         }
     }
 
     #[test]
     fn a_line_that_is_none_is_reported_with_its_beginning() {
-        for line in ["bash: h2lab: command not found", "", "{}", r#"{"agent":2,"message":"dance"}"#, "[2]"] {
+        let unknown = format!(r#"{{"agent":{AGENT_VERSION},"message":"dance"}}"#);
+        let list = format!("[{AGENT_VERSION}]");
+        for line in ["bash: h2lab: command not found", "", "{}", &unknown, &list] {
             let error = decode::<ToAgent>(line).unwrap_err();
             assert!(matches!(error, MessageError::NoMessage { .. }), "{error}");
             assert!(error.to_string().contains(line), "{error}");

@@ -76,7 +76,7 @@ pub fn drive(
         }
         match mail.recv_timeout(coordinator.poll_timeout().since(now).min(TICK)) {
             Ok((at, agent, IncomingEvent::Message(message))) => {
-                coordinator.handle_message(at, agent, message)
+                coordinator.handle_message(at, agent, message);
             }
             Ok((at, agent, IncomingEvent::Closed(why))) => {
                 coordinator.handle_gone(at, agent, &why);

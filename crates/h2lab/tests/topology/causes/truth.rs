@@ -163,7 +163,7 @@ pub fn of(
         match plan.drop {
             Drop::Ack(_) => return None,
             Drop::Syn(_) => {
-                all.clone().for_each(|n| add(n, Kind::Handshake, None, conversation.requests[n].due))
+                all.clone().for_each(|n| add(n, Kind::Handshake, None, conversation.requests[n].due));
             }
             Drop::WindowUpdate => {
                 // It lies behind all requests.

@@ -15,7 +15,7 @@ const PATHS: usize = 64;
 /// proxy uses for what is not ours to know.
 #[derive(Debug, Default)]
 pub struct Backend {
-    backend_request: BackendBytes,
+    received: BackendBytes,
     /// When its first bytes came.
     arrived_at: Option<Time>,
     state: State,
@@ -47,7 +47,7 @@ pub struct Switched {
 impl Backend {
     /// What arrived.
     pub const fn backend_request(&self) -> &BackendBytes {
-        &self.backend_request
+        &self.received
     }
 
     /// When its first bytes came; `None` if none did.
@@ -74,14 +74,14 @@ impl Backend {
                 self.serve(now);
             }
             State::Http1 => {
-                for request in self.backend_request.receive(bytes) {
+                for request in self.received.receive(bytes) {
                     if matches!(self.state, State::Http1) {
                         self.answer(now, &request);
                     }
                 }
             }
             // Still recorded: what follows a request on its connection may be a smuggled one.
-            State::Over => drop(self.backend_request.receive(bytes)),
+            State::Over => drop(self.received.receive(bytes)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Backend {
     }
 
     fn answer(&mut self, now: Time, request: &BackendRequest) {
-        let bytes = self.backend_request.bytes();
+        let bytes = self.received.bytes();
         let head = &bytes[request.head.clone()];
         let attempt = attempt(head).unwrap_or_default();
         let Some(settings) = accepted(head, &attempt) else {
@@ -111,7 +111,7 @@ impl Backend {
             self.state = State::Over;
             return;
         };
-        let unread = self.backend_request.rest().to_vec();
+        let unread = self.received.rest().to_vec();
         let path = String::from_utf8_lossy(backend_request::path(head).unwrap_or_default()).into_owned();
         let config = Config::new(Role::Server);
         let Some(engine) = Connection::h2c_switched(config, settings, &unread, now) else {

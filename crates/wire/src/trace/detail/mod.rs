@@ -122,7 +122,7 @@ impl Reader {
             Bytes::Http2(_) => Dialect::Http2,
             Bytes::Http3(_) => Dialect::Http3,
         };
-        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, sink: sink };
+        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, sink };
         match &mut self.bytes {
             Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
             Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),
@@ -144,7 +144,7 @@ impl Reader {
         let key = (stream, direction);
         let mut side = self.sides.remove(&key).unwrap_or_default();
         let (connection, dialect) = (self.connection, Dialect::Http3);
-        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, sink: sink };
+        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, sink };
         frames.feed(direction, stream, bytes, fin, &mut looking);
         if !fin && side.begun.is_some() {
             self.sides.insert(key, side);
