@@ -1,4 +1,4 @@
-//! What an agent of a fleet says of a pair.
+//! An agent's report on a pair.
 
 use h2lab_model::bulk::{BulkRecord, Overflow, TransferOutcome};
 use h2lab_model::fleet::{Ending, PairFigures};

@@ -1,4 +1,4 @@
-//! What records mean: statistics and verdicts, facts and rules, what slow requests waited for, what limited a transfer.
+//! The analysis of records: statistics and verdicts, facts and rules, what slow requests waited for, what limited a transfer.
 //!
 //! Everything follows from [`h2lab_model::record`], so that a report can be made again from a run folder.
 //! Never contains: I/O, a clock, formatting for people.

@@ -74,7 +74,7 @@ pub struct QuicSummary {
     pub congestion_control: String,
 }
 
-/// `TCP_INFO` of a client socket at one moment; sampled every 10 ms while a cell runs.
+/// `TCP_INFO` of a client socket at one time; sampled every 10 ms while a cell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpTick {
     /// When.

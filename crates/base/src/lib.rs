@@ -1,4 +1,4 @@
-//! Values that every other crate speaks of: times and sizes with their units, seeded random streams, counters of TCP and QUIC.
+//! Values that every other crate uses: times and sizes with their units, seeded random streams, counters of TCP and QUIC.
 //!
 //! Never contains: a protocol, a policy, I/O, a clock.
 #![forbid(unsafe_code)]

@@ -72,7 +72,7 @@ impl Time {
         Duration::from_nanos(self.nanos_since(earlier))
     }
 
-    /// [`Time::since`] in nanoseconds, which counters and histograms take: without the detour over seconds.
+    /// [`Time::since`] in nanoseconds, which counters and histograms take: without going through seconds.
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -194,7 +194,7 @@ fn significant(value: f64) -> String {
 /// Parses a size in bytes: `1024`, `16k`, `1M`, `10G` (powers of 1024, as h2load and curl have it).
 pub fn parse_bytes(text: &str) -> Result<u64, ParseQuantityError> {
     const EXPECTED: &str = "a size (such as 1024, 64k, 1M, 10G)";
-    // Mostly; and exactly, however large.
+    // Exact for integers, however large.
     if text.starts_with(|c: char| c.is_ascii_digit())
         && let Ok(bytes) = text.parse()
     {
@@ -444,7 +444,7 @@ pub fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of base 64 with padding (RFC 4648 §4); `None` of anything else, unused bits that are not zero among it.
+/// The bytes of base 64 with padding (RFC 4648 §4); `None` for anything else, including nonzero unused bits.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
@@ -459,7 +459,7 @@ pub fn from_base64(text: &str) -> Option<Vec<u8>> {
         word <<= 6 * (4 - chunk.len());
         bytes.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
     }
-    // Whoever writes the same bytes writes the same text.
+    // Only the canonical text is accepted.
     (base64(&bytes) == text).then_some(bytes)
 }
 

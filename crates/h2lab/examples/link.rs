@@ -1,4 +1,4 @@
-//! Runs a command on each side of an emulated link, and says what the link did.
+//! Runs a command on each side of an emulated link, and prints the link's statistics.
 //!
 //! `cargo run --example link -- 12.5ms 3% 1 'ping -c 100 -i 0.01 10.9.0.2'`: one-way delay, loss, seed, the client's
 //! command for the shell, and optionally the server's, which is at 10.9.0.2 and is not waited for.

@@ -85,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests that were answered with 2xx or 3xx, whatever was recorded of them.
+/// Requests that were answered with 2xx or 3xx, at any recording level.
 fn succeeded(result: &LoadResult) -> usize {
     if result.tallies.is_empty() {
         return result.samples.iter().filter(|sample| sample.outcome.is_success()).count();
@@ -94,7 +94,7 @@ fn succeeded(result: &LoadResult) -> usize {
     tallies.map(|tally| tally.counts.requests as usize).sum()
 }
 
-/// A closed loop that always has as many requests under way as the connections carry.
+/// A closed loop that always has as many requests in flight as the connections carry.
 fn cell(arguments: &Arguments, path: &str) -> Cell {
     let work = Work {
         method: if arguments.body_bytes > 0 { "POST" } else { "GET" }.to_owned(),

@@ -1,8 +1,8 @@
 //! A bare transfer over TCP, or over rustls on TCP: the yardstick of `cargo xtask bench bulk`, without any HTTP.
 //!
 //! `raw serve` prints `listening ADDRESS`; `raw get ADDRESS BYTES` asks it for so many bytes and prints a JSON document. With
-//! `--certificate FILE` both speak TLS: the server writes its certificate there, the client believes that one alone. Provider,
-//! version and cipher suite are what rustls chooses by itself, as they are in `h2lab`.
+//! `--certificate FILE` both speak TLS: the server writes its certificate there, the client trusts only that one. Provider,
+//! version and cipher suite are rustls's defaults, as in `h2lab`.
 //!
 //! Both ends block and have one thread, since nothing is cheaper than that with one connection. The pieces are as large as those in
 //! which `h2lab` writes and reads, so that what is compared is the way to the socket and not its step.
@@ -33,7 +33,7 @@ const NAME: &str = "localhost";
 /// the kernel makes, and would stay so.
 const PLACES: usize = 16;
 const APART: usize = 257;
-/// What is sent, over and over: no page of it is touched twice for the first time.
+/// What is sent, repeatedly: its pages are faulted in only once.
 static BLOCK: [u8; PIECE + PLACES * APART] = [b'x'; PIECE + PLACES * APART];
 
 /// One end.
@@ -210,7 +210,7 @@ fn server(file: &Path) -> Result<Arc<ServerConfig>> {
     Ok(Arc::new(config.with_single_cert(vec![made.cert.into()], key)?))
 }
 
-/// The client's side, which believes the certificate in `file`.
+/// The client's side, which trusts the certificate in `file`.
 fn client(file: &Path) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add(

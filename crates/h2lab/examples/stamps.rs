@@ -40,7 +40,7 @@ const STATUS_200: u8 = 0x88;
 const ANSWER_H1: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// What a connection speaks, once its first byte has told.
+/// What a connection speaks, as its first byte shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaks {
     Unknown,
@@ -113,7 +113,7 @@ impl Connection {
         requests
     }
 
-    /// Sends what there is to send; whether the connection still stands.
+    /// Sends what is pending; whether the connection is still open.
     fn flush(&mut self) -> bool {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -172,7 +172,7 @@ fn read_stamped(stream: &Stream, space: &mut [u8]) -> io::Result<(Read, u64)> {
             };
         }
     }
-    // SAFETY: the kernel has filled the control buffer in as far as msg_controllen says, which CMSG_FIRSTHDR looks at.
+    // SAFETY: the kernel has filled the control buffer up to msg_controllen, which CMSG_FIRSTHDR checks.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
     let header = header.filter(|header| header.cmsg_type == libc::SCM_TIMESTAMPNS);
     let header = header.ok_or_else(|| io::Error::other("the kernel did not say when it came"))?;

@@ -1,5 +1,5 @@
-//! The emulated network and the servers in it: namespaces, devices, the packet pump ([`topology`]), and real servers under
-//! test with the configuration that each is given ([`sut`]).
+//! The emulated network and the servers in it: namespaces, devices, the packet pump ([`topology`]), and real servers under test
+//! with their configurations ([`sut`]).
 //!
 //! Never contains: a client, HTTP, statistics.
 

@@ -1,4 +1,4 @@
-//! Times in which nothing passes.
+//! Times in which no packet passes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use h2lab_base::units::{ParseQuantityError, format_exact, parse_duration};
 
-/// A time in which every packet that enters is dropped, counted from when the link began to carry. What entered before
+/// A time in which every packet that enters is dropped, counted from the start of the link. What entered before
 /// still comes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlackOut {

@@ -11,17 +11,17 @@ use h2lab_base::units::{Bandwidth, ParseQuantityError, Time, format_exact, parse
 /// Bit-nanoseconds per byte and bit/s: transmitting one byte takes this, in units of 1/bandwidth nanoseconds.
 const PER_BYTE: u128 = 8 * 1_000_000_000;
 
-/// What keeps the queue from growing.
+/// What limits the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QueueDiscipline {
-    /// Nothing but its size.
+    /// Only its size.
     #[default]
     DropTail,
     /// CoDel (RFC 8289), and its size.
     Codel {
-        /// How long packets may stand in the queue.
+        /// The acceptable sojourn time in the queue.
         target: Duration,
-        /// For how long they may stand there longer.
+        /// How long it may be exceeded before CoDel drops.
         interval: Duration,
     },
 }
@@ -77,13 +77,13 @@ super::text_form!(QueueDiscipline);
 /// Times are kept in units of 1/bandwidth nanoseconds, in which every transmission takes a whole number: rounding each
 /// packet to nanoseconds would let 10 Gbit/s run up to 0.08 % fast.
 ///
-/// A fluid that only remembers when all that it has accepted will have been sent was rejected: CoDel decides at the head of
-/// the queue, and a bandwidth that changes changes when what waits already will leave.
+/// A fluid model that only remembers when all accepted bytes will have been sent was rejected: CoDel decides at the head of the
+/// queue, and a change of bandwidth changes when already queued packets leave.
 #[derive(Debug)]
 pub struct Bottleneck<T> {
     /// Bits per second.
     rate: u128,
-    /// Bytes that may be in the queue, the rest of the packet that is being sent included.
+    /// Capacity of the queue in bytes, including the rest of the packet being sent.
     limit: u64,
     codel: Option<Codel>,
     queue: VecDeque<Waiting<T>>,
@@ -103,7 +103,7 @@ struct Waiting<T> {
 }
 
 impl<T> Bottleneck<T> {
-    /// A transmitter that sends at `bandwidth` what waits in at most `limit` bytes of queue.
+    /// A transmitter of `bandwidth` with a queue of at most `limit` bytes.
     pub fn new(bandwidth: Bandwidth, limit: u64, discipline: QueueDiscipline) -> Self {
         let codel = match discipline {
             QueueDiscipline::DropTail => None,
@@ -120,10 +120,11 @@ impl<T> Bottleneck<T> {
         }
     }
 
-    /// Takes a packet of `bytes` bytes at `now`; gives it back if the queue is full. What has left by then was taken out by
-    /// [`Bottleneck::leave`] before.
+    /// Takes a packet of `bytes` bytes at `now`; gives it back if the queue is full. Packets that have left by then must have
+    /// been taken out by
+    /// [`Bottleneck::leave`] first.
     ///
-    /// An idle transmitter takes any packet: what need not wait does not need room to wait in.
+    /// An idle transmitter takes any packet: a packet that need not wait needs no room in the queue.
     pub fn enter(&mut self, now: Time, bytes: u32, item: T) -> Result<(), T> {
         let at = self.units(now);
         let waiting = self.free.saturating_sub(at) + u128::from(self.backlog) * PER_BYTE;
@@ -141,7 +142,7 @@ impl<T> Bottleneck<T> {
         Ok(())
     }
 
-    /// Takes out the next packet whose last bit has left by `now`, and says when. What the queue's discipline drops before
+    /// Takes out the next packet whose last bit has left by `now`, and returns when. What the queue's discipline drops before
     /// the next one is sent goes to `drop`, with the time.
     pub fn leave(&mut self, now: Time, mut drop: impl FnMut(Time, T)) -> Option<(Time, T)> {
         let left = self.next_at();
@@ -174,7 +175,7 @@ impl<T> Bottleneck<T> {
         Time::from_nanos(u64::try_from(self.free.div_ceil(self.rate)).unwrap_or(u64::MAX))
     }
 
-    /// Sends at another bandwidth from `now` on, the rest of the packet that is being sent too.
+    /// Changes the bandwidth from `now` on, also for the rest of the packet being sent.
     pub fn change(&mut self, now: Time, bandwidth: Bandwidth) {
         let rest = self.free.saturating_sub(self.units(now));
         self.rate = u128::from(bandwidth.bits_per_second());
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_came_before_the_last_one_left_waits_for_it() {
-        // A pump that is late lets out first and takes in then.
+        // A late pump takes packets out before it puts new ones in.
         let mut bottleneck = tail(mbit(8), 10_000);
         assert!(accepts(&mut bottleneck, Time::ZERO, 1000));
         assert_eq!(left(&mut bottleneck, Time::from_micros(1200)).len(), 1);
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn codel_brings_down_a_queue_that_drop_tail_lets_stand() {
         // 12 Mbit/s send a packet of 1500 bytes each millisecond; the sender's interval shrinks from 1.3 to 0.8 ms until
-        // it hears of a drop.
+        // it learns of a drop.
         let mean = |discipline| {
             let mut bottleneck = Bottleneck::new(mbit(12), 150_000, discipline);
             let (mut now, mut dropped, mut pace, mut sojourns) = (Time::ZERO, 0_u32, 800_u64, Vec::new());

@@ -16,7 +16,7 @@ impl Chance {
         Self { share, counter: Counter::new(seed, purpose) }
     }
 
-    /// Hits another share from now on; what a smaller one would have hit, a larger one hits too.
+    /// Changes the share from now on; a larger share also hits all packets that a smaller one would have hit.
     pub const fn change(&mut self, share: Ratio) {
         self.share = share;
     }

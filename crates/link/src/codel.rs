@@ -1,10 +1,10 @@
-//! CoDel: drops at the head of a queue that stands (RFC 8289).
+//! CoDel: drops at the head of a standing queue (RFC 8289).
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// Bytes of the largest packet: a queue of no more is not worth a drop (RFC 8289 §5.5, `maxpacket`).
+/// Bytes of the largest packet: a queue no larger is never dropped from (RFC 8289 §5.5, `maxpacket`).
 const LARGEST_PACKET: u64 = 1500;
 
 /// A packet taken from the head of the queue.
@@ -32,7 +32,7 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// Lets packets stand in the queue for up to `target`, unless for less than `interval`.
+    /// Drops once the sojourn time has exceeded `target` for an `interval`.
     pub const fn new(target: Duration, interval: Duration) -> Self {
         Self {
             target,
@@ -77,7 +77,7 @@ impl Codel {
         head.map(|head| head.item)
     }
 
-    /// Begins to drop. If the last time is not long ago, it goes on at about the rate that had controlled the queue.
+    /// Begins to drop. If the last dropping state ended recently, it resumes at about the rate that had controlled the queue.
     fn begin_dropping(&mut self, now: Time) {
         let delta = self.count.wrapping_sub(self.lastcount);
         let is_recent = now.since(self.drop_next) < 16 * self.interval;
@@ -119,7 +119,7 @@ mod tests {
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// A queue out of which a packet of 1500 bytes goes each millisecond, and into which `arrivals` go then.
+    /// A queue that sends a packet of 1500 bytes each millisecond and then receives `arrivals`.
     struct Bench {
         codel: Codel,
         queue: VecDeque<(Time, u64)>,
@@ -178,7 +178,7 @@ mod tests {
         bench.arrive(20);
         for _ in 0..1000 {
             bench.leave();
-            // As much comes in as goes out, whatever is dropped: the queue stands.
+            // As many packets come in as leave, whatever is dropped: the queue stands.
             let missing = 20 - bench.queue.len() as u64;
             bench.arrive(missing);
         }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_sender_that_honours_drops_ends_with_a_queue_below_target() {
         let mut bench = Bench::new();
-        // A caricature of TCP: first a burst of 40, then 1.1 packets for each that leaves; a drop takes 30 % of that, which
+        // A crude model of TCP: first a burst of 40, then 1.1 packets for each that leaves; a drop takes 30 % of that, which
         // come back within 600 ms.
         let (mut credit, mut pace, mut seen) = (40.0, 1.1, 0);
         for _ in 0..5_000 {
@@ -226,7 +226,7 @@ mod tests {
     fn a_queue_of_one_packet_is_never_dropped_from() {
         let mut bench = Bench::new();
         for _ in 0..1000 {
-            // Two packets each 20 ms: one waits for ever longer than the target, but nothing is behind it.
+            // Two packets each 20 ms: one always waits longer than the target, but none is behind it.
             bench.arrive(2);
             bench.now += Duration::from_millis(10);
             bench.leave();

@@ -1,8 +1,8 @@
-//! Corruption: one bit of the payload is flipped, and the checksum is not mended, so that the receiver drops the packet.
+//! Corruption: one bit of the payload is flipped, and the checksum is not updated, so that the receiver drops the packet.
 //!
-//! The packet uses bandwidth and is delivered; it is the receiver's kernel that throws it away and counts it
+//! The packet uses bandwidth and is delivered; the receiver's kernel drops and counts it
 //! (`TcpInCsumErrors`, `UdpInCsumErrors`), unless it carries no checksum (UDP over IPv4 may do without): then the
-//! application gets the wrong bit. Packets without payload cross unharmed, as bit errors hit long packets rather than short
+//! application gets the wrong bit. Packets without payload stay intact, as bit errors hit long packets more often than short
 //! ones.
 
 use super::checksum::{fold, sum_of};
@@ -10,10 +10,10 @@ use super::segment::{Segment, write_header};
 use super::{Checksum, Offload};
 
 /// Writes one packet of the wire with bit `bit` of its payload flipped: headers and checksum to `header`, payload to
-/// `payload`, as they are to be sent.
+/// `payload`, ready to send.
 ///
-/// What was left of the checksum to the device is done here, over the payload as it was: a device would sum up the wrong
-/// bit, and nobody would notice.
+/// A checksum left to the device is completed here, over the unchanged payload: a device would sum up the flipped bit, and the
+/// corruption would go undetected.
 pub fn write_corrupted(
     segment: Segment<'_>,
     bit: u32,
@@ -33,8 +33,8 @@ pub fn write_corrupted(
     Offload { segment: None, checksum: Checksum::Complete }
 }
 
-/// Writes one packet of the wire to `out` as whoever captures it there sees it: whole, its checksum complete, and with
-/// this bit of its payload flipped, if one is.
+/// Writes one packet of the wire to `out` as a capture sees it: whole, its checksum complete, and with this bit of its payload
+/// flipped, if any.
 pub fn write_packet(segment: Segment<'_>, corrupt: Option<u32>, out: &mut Vec<u8>) {
     let start = out.len();
     let Some(bit) = corrupt else {
@@ -51,12 +51,12 @@ pub fn write_packet(segment: Segment<'_>, corrupt: Option<u32>, out: &mut Vec<u8
 }
 
 /// Completes a checksum as a device does (virtio 1.2 §5.1.6.2): the sum from `from` on, which includes that of the
-/// pseudo-header where it is stored, `offset` bytes behind.
+/// pseudo-header where it is stored, `offset` bytes later.
 fn complete(header: &mut [u8], payload: &[u8], from: usize, offset: usize) {
     let (Some(summed), at) = (header.get(from..), from + offset) else { return };
     // The transport headers that leave checksums to devices have an even length, so that words do not shift.
     let sum = match !fold(sum_of(summed) + sum_of(payload)) {
-        // In UDP 0 would say that there is no checksum; both are the same number in ones' complement.
+        // In UDP 0 means that there is no checksum; both are the same number in ones' complement.
         0 => 0xffff,
         sum => sum,
     };

@@ -42,7 +42,7 @@ impl fmt::Display for JitterOrder {
 
 super::text_form!(JitterOrder);
 
-/// Packets on their way, each until it is due.
+/// Packets in flight, each until it is due.
 #[derive(Debug)]
 pub struct DelayLine<T> {
     /// The shortest delay: `delay - jitter`.
@@ -51,9 +51,9 @@ pub struct DelayLine<T> {
     width: u64,
     order: JitterOrder,
     jitter: Counter,
-    /// By due time; of the same time, in the order in which they came.
+    /// By due time; equal times in the order of arrival.
     line: VecDeque<(Time, T)>,
-    /// Due time of the last packet that keeps its place: none such overtakes it.
+    /// Due time of the last packet in order: no later one in order overtakes it.
     last_due: Time,
 }
 
@@ -72,14 +72,14 @@ impl<T> DelayLine<T> {
         line
     }
 
-    /// Delays otherwise from now on; what is on its way already is due when it was.
+    /// Changes the delay from now on; packets in flight keep their due time.
     pub fn change(&mut self, delay: Duration, jitter: Duration) {
         let jitter = jitter.min(delay);
         self.floor = delay.saturating_sub(jitter);
         self.width = nanos(jitter).saturating_mul(2);
     }
 
-    /// The least that the next packet is delayed by, whatever is drawn.
+    /// The least delay of the next packet, whatever is drawn.
     pub fn floor(&self, may_skip: bool) -> Duration {
         if may_skip { Duration::ZERO } else { self.floor }
     }
@@ -109,12 +109,12 @@ impl<T> DelayLine<T> {
         if self.next_at() > now { None } else { self.line.pop_front() }
     }
 
-    /// When the next packet is due; [`Time::NEVER`] if none is on its way.
+    /// When the next packet is due; [`Time::NEVER`] if none is in flight.
     pub fn next_at(&self) -> Time {
         self.line.front().map_or(Time::NEVER, |(due, _)| *due)
     }
 
-    /// Packets on their way.
+    /// Packets in flight.
     pub fn inside(&self) -> usize {
         self.line.len()
     }
@@ -141,7 +141,7 @@ mod tests {
     fn jitter_spreads_the_delay_over_its_whole_width() {
         for order in [JitterOrder::Kept, JitterOrder::Free] {
             let mut line = DelayLine::new(10 * MS, 3 * MS, order, 2);
-            // A second between packets, so that order never holds one back.
+            // A second between packets, so that ordering never delays one.
             let delays: Vec<f64> = (0..10_000)
                 .map(|k| {
                     let now = Time::from_millis(k * 1000);
@@ -163,10 +163,10 @@ mod tests {
             [kept, free].map(|order| through(&mut DelayLine::new(10 * MS, 3 * MS, order, 2), 2000));
         assert!(kept.is_sorted_by_key(|(due, k)| (*due, *k)));
         assert!(free.is_sorted_by_key(|(due, _)| *due) && !free.is_sorted_by_key(|(_, k)| *k));
-        // Two packets of 2000 are 1 µs apart against 6 ms of jitter: nearly each second pair has changed places.
+        // Two packets of 2000 are 1 µs apart against 6 ms of jitter: nearly half of the pairs are reordered.
         let swapped = free.windows(2).filter(|pair| pair[0].1 > pair[1].1).count();
         assert!((900..1100).contains(&swapped), "{swapped}");
-        // Where order is kept, a packet is due when the latest of those before and itself is.
+        // With order kept, a packet is due at the latest due time up to and including its own.
         let mut own = vec![Time::ZERO; 2000];
         for (due, k) in &free {
             own[*k as usize] = *due;

@@ -26,8 +26,8 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// For a link. Flows are distinguished only where an impairment asks for it: looking one up takes as long as all the rest
-    /// of a packet's way.
+    /// For a link. Flows are distinguished only if an impairment needs it: a look-up costs as much as the rest
+    /// of a packet's processing.
     pub fn of(link: &LinkSpec) -> Self {
         let is_needed = [&link.uplink, &link.downlink]
             .iter()

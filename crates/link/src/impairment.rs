@@ -117,18 +117,18 @@ pub struct Step {
     pub corrupt: Option<Ratio>,
 }
 
-/// A queue that nobody set: netem's default of 1000 packets, at 1500 bytes each.
+/// The default queue: netem's default of 1000 packets, at 1500 bytes each.
 pub const DEFAULT_QUEUE_BYTES: u64 = 1_500_000;
 
 impl Impairment {
-    /// The largest share of loss that it comes to, at first or by a step.
+    /// The largest share of loss that it reaches, initially or by a step.
     pub fn worst_loss(&self) -> Ratio {
         let steps = self.steps.iter().filter_map(|step| step.loss);
         let shares = std::iter::once(self.loss).chain(steps).map(|loss| loss.share());
         shares.fold(Ratio::ZERO, |worst, share| if share > worst { share } else { worst })
     }
 
-    /// What it does at a time or to a packet, each in a few words: `black-out 2s..3s`, `drop syn 1 of flow 1`.
+    /// The actions at a time or on a packet, each in a few words: `black-out 2s..3s`, `drop syn 1 of flow 1`.
     pub fn events(&self) -> Vec<String> {
         let mut words = Vec::new();
         words.extend(self.blackouts.iter().map(|blackout| format!("black-out {blackout}")));

@@ -1,4 +1,4 @@
-//! The link emulator's logic: which packet is lost, when the others come out. No devices, no clock.
+//! The link emulator's logic: which packets are lost, and when the others come out. No devices, no clock.
 //!
 //! Start at [`Pipe`], one direction: [`Pipe::admit`] a packet, [`Pipe::enqueue`] what passes, [`Pipe::poll`] what is due, sleep
 //! until [`Pipe::next_at`]. [`Flows`] number the flows of both directions. Each impairment has a file of its own.
@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-/// Lets a value with a text form stand in JSON and TOML as that text.
+/// Serialises a value with a text form as that text in JSON and TOML.
 macro_rules! text_form {
     ($type:ty) => {
         impl serde::Serialize for $type {

@@ -1,8 +1,7 @@
 //! Merging: survivors that are due together leave as one super-packet again.
 //!
-//! The rules are those by which a receiving kernel's GRO merges: what leaves here as one, a network card's driver would
-//! have made one. Each packet has met its own draw, queue and packet log entry before; and none waits for another to be
-//! merged with.
+//! The rules are those by which a receiving kernel's GRO merges: what leaves here as one, a network card's driver would have
+//! merged. Each packet has had its own draw, queue and packet log entry before, and none is delayed for merging.
 
 use super::packet::flag;
 use super::segment::Segment;
@@ -11,11 +10,11 @@ use super::segment::Segment;
 /// (`gso_max_size`), and the frame has an Ethernet header of 14 bytes too.
 pub const LARGEST_MERGED: usize = 65_535 - 14;
 
-/// Whether `next` can leave in one super-packet with the segments from `first` to `last`, behind `last`.
+/// Whether `next` can leave in one super-packet with the segments from `first` to `last`, after `last`.
 ///
-/// That takes TCP whose headers differ only in what cutting makes differ, checksums that are left to the
-/// device, and equal sizes: only the last segment may be shorter. Nothing follows a segment with PSH, FIN or CWR, so that
-/// no flag moves to another one.
+/// That requires TCP, headers that differ only where segmentation makes them differ, checksums left to the device, and equal
+/// sizes: only the last segment may be shorter. Nothing follows a segment with PSH, FIN or CWR, so that no flag moves to another
+/// one.
 pub fn may_follow(first: Segment<'_>, last: Segment<'_>, next: Segment<'_>) -> bool {
     if !last.frame.is_mergeable() || !next.frame.is_mergeable() {
         return false;
@@ -35,7 +34,7 @@ fn is_contiguous(last: Segment<'_>, next: Segment<'_>) -> bool {
     next.seq() == last.seq().wrapping_add(last.payload().len() as u32)
 }
 
-/// Whether the headers agree in all that cutting leaves as it is.
+/// Whether the headers agree in all fields that segmentation does not change.
 fn is_alike(last: Segment<'_>, next: Segment<'_>) -> bool {
     let (Some(network), Some(next_network)) = (last.frame.network, next.frame.network) else { return false };
     if network != next_network || last.frame.header().len() != next.frame.header().len() {
@@ -62,7 +61,7 @@ mod tests {
     use super::super::{IpPacket, Offload, write_header};
     use super::*;
 
-    /// Merges what may be merged, in order; each packet that leaves, with what is left to the device.
+    /// Merges what may be merged, in order; returns the resulting packets with what is left to the device.
     fn merge(segments: &[Segment<'_>]) -> Vec<(Vec<u8>, Offload)> {
         let mut packets = Vec::new();
         let mut rest = segments;
@@ -161,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_super_packet_grows_to_the_limit_and_not_beyond() {
-        // Headers of 52 bytes; the last segment decides.
+        // Headers of 52 bytes; the last segment makes the difference.
         for (rest, packets) in
             [(LARGEST_MERGED - 52 - 45 * 1448, 1), (LARGEST_MERGED - 52 - 45 * 1448 + 1, 2)]
         {

@@ -1,4 +1,4 @@
-//! What cutting and merging change in an IP header, and what they leave alike.
+//! What segmentation and merging change in an IP header, and what they do not.
 
 use super::checksum::{fold, sum_of};
 use super::packet::TCP;
@@ -6,7 +6,7 @@ use super::packet::TCP;
 /// Bytes of the fixed header of IPv6 (RFC 8200 §3).
 const FIXED_V6: usize = 40;
 
-/// The network header of a packet whose transport header stands right behind it, in full: such a packet may be cut.
+/// The network header of a packet whose transport header follows in full: such a packet may be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network {
     is_v4: bool,
@@ -15,8 +15,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// The header of `bytes`, which are a whole packet; `None` if it must not be cut: a fragment, or IPv6 with an extension
-    /// header that is not options. Behind a routing header the checksum is of another destination (RFC 8200 §8.1).
+    /// The header of `bytes`, which are a whole packet; `None` if it must not be segmented: a fragment, or IPv6 with an extension
+    /// header that is not options. With a routing header the checksum is of another destination (RFC 8200 §8.1).
     pub fn of_cuttable(bytes: &[u8]) -> Option<Self> {
         /// All of the fragment field except "don't fragment" (RFC 791 §3.1).
         const FRAGMENT: u16 = 0xbfff;
@@ -27,18 +27,18 @@ impl Network {
         Some(Self { is_v4: false, length: behind_options(bytes)? })
     }
 
-    /// Bytes of the whole packet as the header has it.
+    /// Bytes of the whole packet by its header.
     pub fn claimed(self, bytes: &[u8]) -> usize {
         let (at, before) = if self.is_v4 { (2, 0) } else { (4, FIXED_V6) };
         before + be16(bytes, at).map_or(0, usize::from)
     }
 
-    /// Identification of an IPv4 packet. IPv6 has none but in fragments: 0.
+    /// Identification of an IPv4 packet. IPv6 has it only in fragments: 0.
     pub fn id(self, bytes: &[u8]) -> u16 {
         if self.is_v4 { be16(bytes, 4).unwrap_or(0) } else { 0 }
     }
 
-    /// Whether a packet with identification `next` may be the segment behind that with `last`.
+    /// Whether a packet with identification `next` may be the segment after that with `last`.
     pub fn may_follow(self, last: u16, next: u16) -> bool {
         !self.is_v4 || next == last.wrapping_add(1)
     }
@@ -62,7 +62,7 @@ impl Network {
         sum_of(addresses) + u64::from(protocol) + length as u64
     }
 
-    /// Whether two headers agree in all that cutting leaves as it is: version, class, flow label, hops, addresses, options.
+    /// Whether two headers agree in all that segmentation does not change: version, class, flow label, hops, addresses, options.
     pub fn is_alike(self, one: &[u8], other: &[u8]) -> bool {
         if one.len() != other.len() || one[0] != other[0] {
             return false;
@@ -76,8 +76,8 @@ impl Network {
     }
 }
 
-/// Where the transport header of an IPv6 packet begins, behind options for every hop and for the destination, which each
-/// segment carries again; `None` behind any other extension header.
+/// Where the transport header of an IPv6 packet begins, after hop-by-hop and destination options, which each
+/// segment repeats; `None` after any other extension header.
 fn behind_options(bytes: &[u8]) -> Option<usize> {
     const HOP_BY_HOP: u8 = 0;
     const DESTINATION: u8 = 60;

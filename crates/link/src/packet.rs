@@ -1,4 +1,4 @@
-//! What the link needs to know of a packet, read from its bytes.
+//! A packet's metadata for the link, read from its bytes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
@@ -13,7 +13,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// A conversation: both directions have the same key, so that a packet and its acknowledgement meet.
+/// A conversation: both directions have the same key, so that a packet and its acknowledgement match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     /// The smaller endpoint.
@@ -29,7 +29,7 @@ pub struct Flow {
 pub struct FlowNumber(u32);
 
 impl FlowNumber {
-    /// No flow: neither TCP nor UDP, or nobody asked for flows to be distinguished.
+    /// No flow: neither TCP nor UDP, or flows need not be distinguished.
     pub const NONE: Self = Self(0);
 
     /// The flow with this number; 0 is none.
@@ -57,7 +57,7 @@ impl fmt::Display for FlowNumber {
 /// The state of the transport checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM` and `_DATA_VALID`; virtio 1.2 §5.1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Checksum {
-    /// In the packet, and to be checked by whoever receives it.
+    /// In the packet, to be checked by the receiver.
     #[default]
     Complete,
     /// Only the pseudo-header's sum is in the packet; the last device completes it.
@@ -67,14 +67,14 @@ pub enum Checksum {
         /// Where the sum is stored, in bytes from `start`.
         offset: u16,
     },
-    /// Known to be right; nobody needs to check.
+    /// Known to be right; needs no check.
     Verified,
 }
 
-/// What a device left to be done: the fields of a `virtio_net_hdr`. The default is an ordinary packet.
+/// What is left to a device: the fields of a `virtio_net_hdr`. The default is an ordinary packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Offload {
-    /// Payload bytes of each segment into which the packet is to be cut; `None`: it is one packet.
+    /// Payload bytes of each segment into which the packet must be segmented; `None`: it is one packet.
     pub segment: Option<NonZeroU16>,
     /// The transport checksum.
     pub checksum: Checksum,
@@ -89,9 +89,9 @@ pub struct Packet {
     pub destination: Endpoint,
     /// IP protocol number.
     pub protocol: u8,
-    /// Bytes at the network layer: IP header and all behind it. This is what bandwidth and queue count.
+    /// Bytes at the network layer: IP header and all after it. This is what bandwidth and queue count.
     pub bytes: u32,
-    /// Bytes behind the TCP or UDP header; for other protocols behind the IP header.
+    /// Bytes after the TCP or UDP header; for other protocols after the IP header.
     pub payload: u32,
     /// TCP sequence number; 0 otherwise.
     pub seq: u32,
@@ -120,8 +120,8 @@ pub(super) mod flag {
 impl Packet {
     /// Reads a packet that starts with its IPv4 (RFC 791) or IPv6 (RFC 8200) header.
     ///
-    /// `None` if it is neither or ends before its headers do. The sizes are those that the headers claim, limited to what
-    /// is there; bytes behind the packet (Ethernet padding) do not count.
+    /// `None` if it is neither or ends before its headers do. The sizes are those in the headers, limited to the bytes that are
+    /// there; bytes after the packet (Ethernet padding) do not count.
     pub fn parse(bytes: &[u8], offload: Offload) -> Option<Self> {
         let network = match bytes.first()? >> 4 {
             4 => Network::parse_v4(bytes)?,
@@ -158,7 +158,7 @@ impl Packet {
     }
 }
 
-/// What the network layer says.
+/// The contents of the network header.
 struct Network {
     source: IpAddr,
     destination: IpAddr,
@@ -216,7 +216,7 @@ impl Network {
         (network.header <= end).then_some(network)
     }
 
-    /// Steps over the extension headers of RFC 8200 §4 that may stand before a transport header.
+    /// Skips the extension headers of RFC 8200 §4 that may stand before a transport header.
     fn skip_extensions(&mut self, bytes: &[u8]) -> Option<()> {
         const HOP_BY_HOP: u8 = 0;
         const ROUTING: u8 = 43;
@@ -240,7 +240,7 @@ impl Network {
     }
 }
 
-/// What the transport layer says; zeros where there is none.
+/// The contents of the transport header; zeros where there is none.
 #[derive(Default)]
 struct Transport {
     source_port: u16,
@@ -286,7 +286,7 @@ mod tests {
         bytes
     }
 
-    /// A TCP header with 12 bytes of options, and `payload` bytes behind it.
+    /// A TCP header with 12 bytes of options, and `payload` bytes after it.
     fn tcp(source: u16, destination: u16, seq: u32, payload: usize) -> Vec<u8> {
         let mut body = vec![0; 32 + payload];
         body[0..2].copy_from_slice(&source.to_be_bytes());

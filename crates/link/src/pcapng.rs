@@ -1,7 +1,7 @@
 //! Packets as a file that Wireshark opens: pcapng (draft-ietf-opsawg-pcapng), with the secrets of TLS inside.
 //!
-//! Only encodes; where the bytes go is the caller's affair. A packet of each place on the link at which it was seen (before
-//! the loss draw, after the delay) is told by its interface; why one was dropped stands in its comment.
+//! Only encodes; the caller writes the bytes. A packet's interface says where on the link it was seen (before the loss draw,
+//! after the delay); its comment says why it was dropped.
 
 /// Packets that begin with their IP header (`LINKTYPE_RAW`).
 const LINK_TYPE: u16 = 101;
@@ -25,7 +25,7 @@ mod block {
     pub const SECRETS: u32 = 10;
 }
 
-/// A packet as it was seen somewhere.
+/// A packet as seen at one interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The interface, as numbered by [`begin`].
@@ -34,13 +34,13 @@ pub struct Seen<'a> {
     pub at_nanos: u64,
     /// From the IP header on: all of it, or its beginning.
     pub bytes: &'a [u8],
-    /// Bytes that it had.
+    /// Bytes of the whole packet.
     pub length: u32,
-    /// What is to be said of it.
+    /// Its comment.
     pub comment: Option<&'a str>,
 }
 
-/// Begins a file whose packets are of these interfaces, numbered from 0, each with its name and what it is.
+/// Begins a file whose packets are of these interfaces, numbered from 0, each with its name and description.
 pub fn begin(out: &mut Vec<u8>, interfaces: &[(&str, &str)]) {
     write_block(out, block::SECTION, |out| {
         out.extend_from_slice(&BYTE_ORDER.to_le_bytes());
@@ -59,7 +59,7 @@ pub fn begin(out: &mut Vec<u8>, interfaces: &[(&str, &str)]) {
     }
 }
 
-/// Adds lines of a key log (`SSLKEYLOGFILE`). They must stand before the first packet that they decrypt.
+/// Adds lines of a key log (`SSLKEYLOGFILE`). They must precede the first packet that they decrypt.
 pub fn secrets(out: &mut Vec<u8>, key_log: &[u8]) {
     write_block(out, block::SECRETS, |out| {
         out.extend_from_slice(&KEY_LOG.to_le_bytes());
@@ -88,7 +88,7 @@ pub fn packet(out: &mut Vec<u8>, seen: &Seen<'_>) {
     });
 }
 
-/// A block has its length before and behind what it holds (§3.1).
+/// A block has its length before and after its body (§3.1).
 fn write_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&kind.to_le_bytes());
@@ -99,7 +99,7 @@ fn write_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&total.to_le_bytes());
 }
 
-/// An option's value is cut at the most that its length can say.
+/// An option's value is truncated to the largest length that fits its field.
 fn write_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     out.extend_from_slice(&code.to_le_bytes());
@@ -107,13 +107,13 @@ fn write_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     write_padded(out, value);
 }
 
-/// What is written ends at a multiple of 4 bytes.
+/// Pads to a multiple of 4 bytes.
 fn write_padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.resize(out.len() + bytes.len().wrapping_neg() % 4, 0);
 }
 
-/// No packet, key log or block comes near 4 GiB.
+/// No packet, key log or block approaches 4 GiB.
 fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }

@@ -1,11 +1,11 @@
-//! What one TCP connection carries over a link that loses packets: the PFTK model.
+//! The throughput of one TCP connection over a lossy link: the PFTK model.
 //!
 //! Padhye, Firoiu, Towsley, Kurose: "Modeling TCP Reno Performance: A Simple Model and Its Empirical Validation",
 //! IEEE/ACM Transactions on Networking 8(2), 2000 (first at SIGCOMM 1998): the full form, with retransmission timeouts,
 //! which the widely quoted square root does not have and which decide everything where windows are small. Of its two rates it
-//! is the throughput T(p), what reaches the receiver, and not the send rate B(p), which has what is lost, too. The model is of
-//! Reno; CUBIC behaves like it at the windows that losses of a percent leave (RFC 9438 §4.3). It is not of BBR, which does
-//! not take a loss for congestion: [`Sender::is_modelled`].
+//! is the throughput T(p), what reaches the receiver, and not the send rate B(p), which includes what is lost. The model is of
+//! Reno; CUBIC behaves like it at the windows that losses of a percent leave (RFC 9438 §4.3). BBR, which does not treat loss as
+//! congestion, is not modelled: [`Sender::is_modelled`].
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const SEGMENT_BYTES: f64 = 1448.0;
 /// The sender that the model describes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sender {
-    /// Round trips that the window takes to grow by one segment: the model's `b`. Linux counts what is acknowledged, not
+    /// Round trips that the window takes to grow by one segment: the model's `b`. Linux counts acknowledged bytes, not
     /// acknowledgements (RFC 3465), so that delaying these does not slow it down: 1.
     pub rounds_per_segment: f64,
     /// The least retransmission timeout, to which the round trip is added (Linux: `srtt` + at least `tcp_rto_min_us`).
@@ -27,33 +27,33 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Linux as it is: a least timeout of 200 ms, and buffers that grow.
+    /// Default Linux: a least timeout of 200 ms, and buffers that grow.
     pub const LINUX: Self = Self {
         rounds_per_segment: 1.0,
         least_timeout: Duration::from_millis(200),
         most_in_flight: f64::INFINITY,
     };
 
-    /// Whether the model speaks of a connection under this congestion control: of those that halve on a loss.
+    /// Whether the model covers this congestion control: one that reduces its window on a loss.
     pub fn is_modelled(congestion: &str) -> bool {
         matches!(congestion, "reno" | "cubic")
     }
 
-    /// Segments per second that reach the receiver of a connection with always something to send, if a share `loss` of its
+    /// Segments per second that reach the receiver of a connection that always has data to send, if a share `loss` of its
     /// segments begins a loss (0 to below 1) and a round trip takes `rtt`. Infinite without loss.
     ///
-    /// Between two losses (1 − p)/p segments are acknowledged; then the round in which the loss is found brings half a window
-    /// more, and each sequence of timeouts one segment. The send rate has a window in place of the half, and all that the
+    /// Between two losses (1 − p)/p segments are acknowledged; then the round in which the loss is detected brings half a window
+    /// more, and each sequence of timeouts one segment. The send rate has a whole window instead, and all that the
     /// timeouts send.
     pub fn segments_per_second(&self, loss: f64, rtt: Duration) -> f64 {
         if loss <= 0.0 {
             return f64::INFINITY;
         }
-        // Below the smallest normal number 1 / p is no number any more.
+        // Below the smallest normal number 1 / p overflows.
         let p = loss.clamp(f64::MIN_POSITIVE, 0.99);
         let (b, rtt) = (self.rounds_per_segment, rtt.as_secs_f64());
         let timeout = rtt + self.least_timeout.as_secs_f64();
-        // The mean window at which a loss happens, were there no bound.
+        // The mean window at a loss without a bound.
         let grown = (2.0 + b) / (3.0 * b);
         let unbounded = grown + (8.0 * (1.0 - p) / (3.0 * b * p) + grown * grown).sqrt();
         let (window, rounds) = if unbounded < self.most_in_flight {
@@ -72,15 +72,15 @@ impl Sender {
     pub fn bytes_per_second(&self, direction: &Impairment, rtt: Duration) -> f64 {
         let burst = match direction.loss.extent() {
             Some(Extent::Packets(packets)) => packets.max(1.0),
-            // How many packets a time holds is the load's doing.
+            // How many packets fall into a time depends on the load.
             Some(Extent::Time(_)) | None => 1.0,
         };
         self.segments_per_second(direction.worst_loss().get() / burst, rtt) * SEGMENT_BYTES
     }
 
     /// Connections that together carry `rate` requests per second of `request` bytes upwards and `response` bytes
-    /// downwards: at least 1. What each of them carries on average is then no more than it can; whether the slow requests
-    /// are fast enough for anybody, the model does not say.
+    /// downwards: at least 1. What each of them carries on average is then no more than it can; the model does not predict the
+    /// latency of slow requests.
     pub fn connections_for(&self, link: &LinkSpec, rate: f64, request: f64, response: f64) -> u32 {
         let needed =
             |direction: &Impairment, bytes: f64| rate * bytes / self.bytes_per_second(direction, link.rtt());
@@ -92,7 +92,7 @@ impl Sender {
 /// The share of losses that end in a timeout rather than in a fast retransmission, at a window of `window` segments: the
 /// model's Q.
 fn timeout_share(p: f64, window: f64) -> f64 {
-    // 1 − (1 − p)ⁿ; the difference as it is written is 0 where p is small.
+    // 1 − (1 − p)ⁿ; written as a difference it would be 0 for small p.
     let any_lost = |n: f64| -(n * (-p).ln_1p()).exp_m1();
     let share = any_lost(3.0) * (1.0 + (1.0 - p).powi(3) * any_lost(window - 3.0)) / any_lost(window);
     share.clamp(0.0, 1.0)

@@ -16,7 +16,7 @@ use super::{BlackOut, DEFAULT_QUEUE_BYTES, Displacement, Impairment, LinkSpec, P
 use h2lab_base::random::{Counter, derive};
 use h2lab_base::units::{Bandwidth, Time};
 
-/// Why a packet does not come out.
+/// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropCause {
     /// The loss model took it.
@@ -31,7 +31,7 @@ pub enum DropCause {
     CodelDropped,
 }
 
-/// What is done to a packet that passes.
+/// The impairments of a packet that passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Marks {
     /// It is the second of two: the link made it.
@@ -42,34 +42,34 @@ pub struct Marks {
     pub corrupt: Option<u32>,
 }
 
-/// A packet that was admitted, to be put into [`Pipe::enqueue`] with whatever the caller needs to send it on.
+/// An admitted packet, for [`Pipe::enqueue`] with whatever the caller needs to forward it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Passage {
     /// Its index in its direction, from 0; a copy has that of its original.
     pub index: u64,
     /// When it entered.
     pub at: Time,
-    /// What is done to it.
+    /// Its impairments.
     pub marks: Marks,
     bytes: u32,
     displaced: Option<Displacement>,
 }
 
-/// What was decided about a packet as it entered.
+/// The decision about a packet as it entered.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It goes no further.
+    /// It is dropped.
     Dropped {
         /// Its index in its direction, from 0.
         index: u64,
         /// Why.
         cause: DropCause,
     },
-    /// It passes, perhaps twice.
+    /// It passes, perhaps duplicated.
     Passes {
         /// The packet itself.
         original: Passage,
-        /// What comes behind it if it is doubled.
+        /// Its copy, which follows it, if it is duplicated.
         copy: Option<Passage>,
     },
 }
@@ -111,7 +111,7 @@ pub struct DirectionTotals {
 }
 
 impl DirectionTotals {
-    /// Packets that did not come out, for whatever cause.
+    /// Packets dropped, for any cause.
     pub fn dropped(&self) -> u64 {
         self.lost + self.scripted + self.black_out + self.tail_dropped + self.codel_dropped
     }
@@ -134,12 +134,12 @@ impl DirectionTotals {
 
 /// One direction of a link: packets go in, and come out later or never.
 ///
-/// A packet first meets black-outs, script and loss model, of which the first that takes it is its cause; what passes is
-/// doubled, corrupted and displaced, meets bandwidth and queue, then delay and jitter. What is dropped before the queue
-/// uses no bandwidth, as in netem; a copy does. A copy is made of what entered: a bit is flipped in the original alone.
+/// A packet first meets black-outs, script and loss model; the first that drops it is its cause. What passes is duplicated,
+/// corrupted and displaced, then meets bandwidth and queue, then delay and jitter. What is dropped before the queue uses no
+/// bandwidth, as in netem; a copy does. Copies are made of the packet as it entered: only the original has a flipped bit.
 ///
 /// Each impairment sees each packet, whatever the others do to it, and draws from a stream of its own: turning one on does
-/// not move the draws of another. `T` is what the caller needs to send the packet on: its bytes, a slot in a ring, nothing.
+/// not move the draws of another. `T` is what the caller needs to forward the packet: its bytes, a slot in a ring, nothing.
 #[derive(Debug)]
 pub struct Pipe<T> {
     start: Time,
@@ -156,17 +156,17 @@ pub struct Pipe<T> {
     delay: DelayLine<T>,
     /// Whether a packet may skip the delay at any time.
     may_skip: bool,
-    /// What will change, in the order of time.
+    /// Changes still to come, in the order of time.
     steps: VecDeque<Step>,
-    /// Delay and jitter as they are now.
+    /// The current delay and jitter.
     now_delayed: (Duration, Duration),
-    /// What CoDel has dropped and nobody has been told of.
+    /// Packets dropped by CoDel that [`Pipe::poll_dropped`] has yet to return.
     dropped: VecDeque<(Passage, T)>,
     totals: DirectionTotals,
 }
 
 impl<T> Pipe<T> {
-    /// A direction with this impairment, which begins to carry at `start`. Each purpose has its own stream of random numbers
+    /// A direction with this impairment, which starts at `start`. Each purpose has its own stream of random numbers
     /// under `seed`; the two directions of a link need different seeds, see [`LinkSpec::pipes`].
     pub fn new(impairment: &Impairment, seed: u64, start: Time) -> Self {
         let queue_bytes = impairment.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES);
@@ -226,7 +226,7 @@ impl<T> Pipe<T> {
         Admission::Passes { original: passage(marks), copy }
     }
 
-    /// Takes in a packet that was just admitted; says why if the queue does not.
+    /// Takes in a packet that was just admitted; fails with the cause if the queue drops it.
     pub fn enqueue(&mut self, passage: Passage, payload: T) -> Result<(), DropCause> {
         let Passage { at, bytes, index, displaced, .. } = passage;
         let Some(bottleneck) = &mut self.bottleneck else {
@@ -240,7 +240,7 @@ impl<T> Pipe<T> {
         Err(DropCause::TailDropped)
     }
 
-    /// When there is something to do; [`Time::NEVER`] if nothing is inside. It can be that nothing is due then.
+    /// When there is something to do; [`Time::NEVER`] if nothing is inside. It may turn out that nothing is due then.
     pub fn next_at(&self) -> Time {
         let out = self.delay.next_at();
         match &self.bottleneck {
@@ -260,7 +260,7 @@ impl<T> Pipe<T> {
         Some(out)
     }
 
-    /// A packet that was dropped after it had been taken in, and why. To be asked after [`Pipe::poll`], until there is none.
+    /// A packet that was dropped after it had been queued, and why. Call it after [`Pipe::poll`] until `None`.
     pub fn poll_dropped(&mut self) -> Option<(Passage, DropCause, T)> {
         self.dropped.pop_front().map(|(passage, payload)| (passage, DropCause::CodelDropped, payload))
     }
@@ -271,7 +271,7 @@ impl<T> Pipe<T> {
         DirectionTotals { in_flight: inside as u64, ..self.totals }
     }
 
-    /// Lets happen what happens by `now`, in the order of time.
+    /// Processes all events up to `now`, in the order of time.
     fn advance(&mut self, now: Time) {
         while let Some(at) = self.steps.front().map(|step| self.start + step.at).filter(|at| *at <= now) {
             self.drain(at);
@@ -282,7 +282,7 @@ impl<T> Pipe<T> {
         self.drain(now);
     }
 
-    /// Sends what has left the bottleneck by `now` on its way.
+    /// Moves what has left the bottleneck by `now` into the delay line.
     fn drain(&mut self, now: Time) {
         let Self { bottleneck: Some(bottleneck), delay, dropped, totals, .. } = self else { return };
         while let Some((left, (passage, payload))) = bottleneck.leave(now, |_, packet| {
@@ -293,7 +293,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Goes on otherwise from `at` on.
+    /// Applies `step` from `at` on.
     fn change(&mut self, step: &Step, at: Time) {
         let (delay, jitter) = self.now_delayed;
         self.now_delayed = (step.delay.unwrap_or(delay), step.jitter.unwrap_or(jitter));
@@ -329,7 +329,7 @@ impl<T> Pipe<T> {
 }
 
 impl LinkSpec {
-    /// The uplink's and the downlink's pipe under one seed, independent of each other; they begin to carry at `start`.
+    /// The uplink's and the downlink's pipe under one seed, independent of each other; they start at `start`.
     pub fn pipes<T>(&self, seed: u64, start: Time) -> (Pipe<T>, Pipe<T>) {
         (
             Pipe::new(&self.uplink, derive(seed, "uplink"), start),

@@ -15,7 +15,7 @@ pub struct Reorder {
     pub share: Ratio,
     /// Every packet whose number this divides is a candidate: netem's `gap`.
     pub gap: NonZeroU32,
-    /// How they leave it.
+    /// How they are displaced.
     pub displacement: Displacement,
 }
 
@@ -35,7 +35,7 @@ impl Reorder {
 /// How a packet leaves its place in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Displacement {
-    /// It skips the delay, and so overtakes all that wait for theirs: netem's way.
+    /// It skips the delay, and so overtakes all packets in the delay line, as in netem.
     Ahead,
     /// It is held back for this long beyond its delay, and so is overtaken by those that come meanwhile.
     Behind(Duration),
@@ -68,7 +68,7 @@ impl FromStr for Reorder {
             }
             _ => return Err(refuse()),
         }
-        // Without a share the rest says nothing.
+        // Without a share the rest has no effect.
         Ok(if share == Ratio::ZERO { Self::default() } else { reorder })
     }
 }
@@ -88,7 +88,7 @@ impl fmt::Display for Reorder {
 
 super::text_form!(Reorder);
 
-/// Reordering at work on one direction.
+/// The state of reordering for one direction.
 #[derive(Debug)]
 pub struct Reorderer {
     reorder: Reorder,
@@ -101,7 +101,7 @@ impl Reorderer {
         Self { reorder, chance: Chance::new(reorder.share, seed, "reorder") }
     }
 
-    /// Goes on otherwise.
+    /// Changes the reordering.
     pub const fn change(&mut self, reorder: Reorder) {
         self.reorder = reorder;
         self.chance.change(reorder.share);

@@ -11,13 +11,13 @@ use h2lab_base::units::ParseQuantityError;
 pub enum PacketKind {
     /// Every packet.
     Any,
-    /// TCP with SYN, the answer (SYN and ACK) and those that are sent again included.
+    /// TCP with SYN, SYN-ACK and retransmissions included.
     Syn,
     /// A payload that has not been sent before.
     Data,
-    /// TCP that does nothing but acknowledge.
+    /// A pure acknowledgement: TCP with ACK, without payload, SYN, FIN or RST.
     Ack,
-    /// TCP that was sent before, wholly or in part: payload, SYN or FIN.
+    /// TCP whose payload, SYN or FIN was sent before, wholly or in part.
     Retransmission,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for ScriptLine {
 
 super::text_form!(ScriptLine);
 
-/// What has passed of a flow, or of a direction, in one direction.
+/// Counts of a flow, or of all packets, in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Passed {
     /// One past the highest sequence number seen.
@@ -107,18 +107,18 @@ impl Passed {
     }
 }
 
-/// A script at work on one direction: it sees every packet as it enters, those that others drop included, as the sender
-/// counts them.
+/// The state of a script for one direction: it sees every packet as it enters, also those that other impairments drop, as the
+/// sender counts them.
 #[derive(Debug)]
 pub struct Script {
     lines: Vec<ScriptLine>,
     direction: Passed,
-    /// What has passed of flow n, at n - 1.
+    /// The counts of flow n at n - 1.
     flows: Vec<Passed>,
 }
 
 impl Script {
-    /// Drops what these lines say.
+    /// Drops the packets that these lines name.
     pub const fn new(lines: Vec<ScriptLine>) -> Self {
         Self {
             lines,
@@ -168,7 +168,7 @@ fn length(packet: &Packet) -> u32 {
     packet.payload + u32::from(packet.flags & flag::SYN != 0) + u32::from(packet.flags & flag::FIN != 0)
 }
 
-/// Whether a packet was sent before, of a flow that has sent everything before `next`.
+/// Whether a packet was sent before, if its flow has sent everything below `next`.
 fn is_old(packet: &Packet, next: Option<u32>) -> bool {
     let is_before = |next: u32| packet.seq.wrapping_sub(next).cast_signed() < 0;
     packet.protocol == TCP && length(packet) > 0 && next.is_some_and(is_before)
@@ -188,7 +188,7 @@ fn is_of(kind: PacketKind, packet: &Packet, next: Option<u32>) -> bool {
     }
 }
 
-/// What a flow has sent everything before, after this packet.
+/// The new `next` of a flow after this packet.
 fn next_of(packet: &Packet, next: Option<u32>) -> Option<u32> {
     if packet.protocol != TCP {
         return None;
@@ -221,7 +221,7 @@ mod tests {
         (0..fates.len()).filter(|&k| fates[k]).collect()
     }
 
-    /// A client's end of a connection: SYN, ACK, three requests of 100 bytes, the second of them again, FIN.
+    /// A client's end of a connection: SYN, ACK, three requests of 100 bytes, a retransmission of the second, FIN.
     fn conversation(flow: FlowNumber, start: u32) -> Vec<(FlowNumber, Packet)> {
         let at = |flags, offset: u32, payload| (flow, tcp_packet(flags, start.wrapping_add(offset), payload));
         let (ack, push) = (flag::ACK, flag::ACK | flag::PSH);
@@ -281,7 +281,7 @@ mod tests {
         let packets = vec![(ONE, datagram); 4];
         assert_eq!(dropped(&["data 3 of flow 1"], &packets), [2]);
         assert_eq!(dropped(&["retransmission 1", "syn 1", "ack 1"], &packets), NONE);
-        // What belongs to no flow still counts in its direction.
+        // Packets without a flow still count in their direction.
         let packets = vec![(FlowNumber::NONE, datagram); 4];
         assert_eq!(dropped(&["any 3", "any 2 of each flow"], &packets), [2]);
     }

@@ -1,7 +1,7 @@
-//! Cutting: what a device hands over as one packet becomes the packets of the wire again.
+//! Segmentation: splits a super-packet of a device into the packets of the wire.
 //!
-//! With segmentation offload (TSO, UDP GSO) a sender's kernel passes up to 64 KiB down under one header and leaves the
-//! cutting to the device. The link must do it before the loss model: otherwise one draw takes up to 44 packets. A
+//! With segmentation offload (TSO, UDP GSO) a sender's kernel passes down up to 64 KiB under one header and leaves the
+//! segmentation to the device. The link must do it before the loss model: otherwise one draw takes up to 44 packets. A
 //! [`Segment`] is only a view: nothing is copied until its header is written, and its payload never is.
 
 use std::num::NonZeroU16;
@@ -20,10 +20,10 @@ pub enum IpPacketError {
     /// Neither IPv4 nor IPv6, or it ends before its headers do.
     #[error("not an IP packet")]
     NotIp,
-    /// To be cut, but neither TCP nor UDP, or a fragment, or routed by its sender.
+    /// To be segmented, but neither TCP nor UDP, or a fragment, or routed by its sender.
     #[error("only whole TCP and UDP packets without a routing header can be cut into segments")]
     NotCuttable,
-    /// To be cut, but its checksum is not where TCP or UDP have it, or bytes are missing.
+    /// To be segmented, but its checksum is not where TCP or UDP have it, or bytes are missing.
     #[error("the description of the super-packet does not fit its bytes")]
     Inconsistent,
 }
@@ -31,28 +31,28 @@ pub enum IpPacketError {
 /// A packet as a device hands it over: one packet of the wire, or a super-packet, which stands for several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpPacket {
-    /// From the network header on.
+    /// The bytes from the network header on.
     bytes: Vec<u8>,
     packet: Packet,
     segments: u32,
-    /// Its network header, if it may be cut at all: then its headers are where [`Segment`] and [`super::merge`] look for
+    /// Its network header, if it may be segmented: then its headers are where [`Segment`] and [`super::merge`] expect
     /// them.
     pub(super) network: Option<Network>,
 }
 
 impl IpPacket {
-    /// Takes a packet that starts with its IP header. Bytes behind it (Ethernet padding) are cut off.
+    /// Takes a packet that starts with its IP header. Bytes behind it (Ethernet padding) are removed.
     pub fn read(mut bytes: Vec<u8>, offload: Offload) -> Result<Self, IpPacketError> {
         let packet = Packet::parse(&bytes, offload).ok_or(IpPacketError::NotIp)?;
         bytes.truncate(packet.bytes as usize);
         let mut frame = Self { segments: packet.segments(), bytes, packet, network: None };
         let verdict = frame.cuttable();
         frame.network = verdict.ok();
-        // An ordinary packet crosses as it is, whatever it is.
+        // An ordinary packet crosses unchanged, whatever it is.
         if offload.segment.is_some() { verdict.map(|_| frame) } else { Ok(frame) }
     }
 
-    /// Its network header if it is of a kind that can be cut.
+    /// Its network header if it is of a kind that can be segmented.
     fn cuttable(&self) -> Result<Network, IpPacketError> {
         let network = Network::of_cuttable(&self.bytes).ok_or(IpPacketError::NotCuttable)?;
         if ![TCP, UDP].contains(&self.packet.protocol) {
@@ -79,7 +79,7 @@ impl IpPacket {
         Segment { frame: self, index }
     }
 
-    /// The payload of all segments from `first` to `last`, which stays where it is.
+    /// The payload of all segments from `first` to `last`, not copied.
     pub fn payload(&self, first: u32, last: u32) -> &[u8] {
         let payload = &self.bytes[self.header().len()..];
         let (start, end) = (first as usize * self.stride(), (last as usize + 1) * self.stride());
@@ -100,7 +100,7 @@ impl IpPacket {
         self.packet.protocol == TCP
     }
 
-    /// Whether its segments are TCP that a device cuts and completes: those can be merged with their like.
+    /// Whether its segments are TCP that a device segments and checksums: only those can be merged.
     pub(super) const fn is_mergeable(&self) -> bool {
         let is_left_to_device = matches!(self.packet.offload.checksum, Checksum::Partial { .. });
         self.network.is_some() && self.is_tcp() && self.packet.payload > 0 && is_left_to_device
@@ -117,7 +117,7 @@ impl IpPacket {
     }
 }
 
-/// One packet of the wire, cut out of a [`IpPacket`].
+/// One packet of the wire, a segment of an [`IpPacket`].
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
     pub(super) frame: &'a IpPacket,
@@ -125,12 +125,12 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Its payload, which stays where it is.
+    /// Its payload, not copied.
     pub fn payload(self) -> &'a [u8] {
         self.frame.payload(self.index, self.index)
     }
 
-    /// What the link needs to know of it: it is a packet like any other.
+    /// Its metadata, as of any other packet.
     pub fn packet(self) -> Packet {
         let whole = self.frame.packet;
         let payload = self.payload().len() as u32;
@@ -171,7 +171,7 @@ impl<'a> Segment<'a> {
         all & !not_first & !not_last
     }
 
-    /// Whether its frame stands for more than this one.
+    /// Whether its frame has other segments too.
     const fn is_cut(self) -> bool {
         self.frame.segments > 1
     }
@@ -181,10 +181,10 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Writes the header of one packet that holds the payloads of all segments from `first` to `last` to `out`, and says what
-/// is left to be done: how to cut it, if it is more than one, and its checksum.
+/// Writes the header of one packet that holds the payloads of all segments from `first` to `last` to `out`, and returns what
+/// is left to the device: its segmentation, if it is more than one, and its checksum.
 ///
-/// The segments between must follow each other as [`super::merge::may_follow`] has it; one segment is `first` and `last`.
+/// Adjacent segments must satisfy [`super::merge::may_follow`]; a single one is `first` and `last`.
 pub fn write_header(first: Segment<'_>, last: Segment<'_>, out: &mut Vec<u8>) -> Offload {
     let frame = first.frame;
     let start = out.len();
@@ -210,7 +210,7 @@ pub fn write_header(first: Segment<'_>, last: Segment<'_>, out: &mut Vec<u8>) ->
     Offload { segment, checksum: first.checksum() }
 }
 
-/// Writes the checksum of TCP or UDP, or what of it is due before the device completes it: the pseudo-header's sum.
+/// Writes the checksum of TCP or UDP, or, if the device completes it, the pseudo-header's sum.
 fn write_checksum(first: Segment<'_>, pseudo_header: u64, transport: &mut [u8]) {
     let at = first.frame.checksum_offset();
     let sum = match first.checksum() {
@@ -220,7 +220,7 @@ fn write_checksum(first: Segment<'_>, pseudo_header: u64, transport: &mut [u8]) 
         Checksum::Complete | Checksum::Verified => {
             transport[at..at + 2].fill(0);
             match !fold(pseudo_header + sum_of(transport) + sum_of(first.payload())) {
-                // 0 would say that there is none; both are the same number in ones' complement.
+                // 0 means that there is none; both are the same number in ones' complement.
                 0 if !first.frame.is_tcp() => 0xffff,
                 sum => sum,
             }
@@ -236,7 +236,7 @@ mod tests {
     use super::super::testing::{Sample, samples, sum};
     use super::*;
 
-    /// The packet of the wire that a segment is, bytes and all.
+    /// The packet of the wire that a segment is, with its bytes.
     fn whole(segment: Segment<'_>) -> (Vec<u8>, Offload) {
         let mut bytes = Vec::new();
         let offload = write_header(segment, segment, &mut bytes);
@@ -329,7 +329,7 @@ mod tests {
         let checksum = Checksum::Partial { start: 24, offset: 16 };
         let misplaced = Offload { checksum, ..sample.offload() };
         assert_eq!(IpPacket::read(sample.bytes(), misplaced).map(drop), Err(IpPacketError::Inconsistent));
-        // The same packets cross if nothing is to be cut.
+        // The same packets cross if none needs segmentation.
         assert!(IpPacket::read(sample.bytes(), Offload { segment: None, ..misplaced }).is_ok());
     }
 
@@ -337,7 +337,7 @@ mod tests {
     fn options_of_ipv6_are_cut_with_their_packet_and_a_routing_header_keeps_it_whole() {
         let sample = Sample { is_v6: true, ip_options: 2, ..Sample::default() };
         assert_eq!(all(&sample.frame()).len(), 3);
-        // The same bytes, called something else: a routing header, a fragment header, an unknown one.
+        // The same bytes with another type: a routing header, a fragment header, an unknown one.
         for kind in [43, 44, 99] {
             let mut bytes = sample.bytes();
             bytes[6] = kind;

@@ -22,12 +22,12 @@ pub fn tcp_packet(flags: u8, seq: u32, payload: u32) -> Packet {
     }
 }
 
-/// The same packet the other way.
+/// The same packet in the other direction.
 pub fn back(packet: Packet) -> Packet {
     Packet { source: packet.destination, destination: packet.source, ..packet }
 }
 
-/// What a test wants of a TCP or UDP packet from 10.9.0.1:40000 to 10.9.0.2:80, or from `fd09::1` to `fd09::2`.
+/// A test's TCP or UDP packet from 10.9.0.1:40000 to 10.9.0.2:80, or from `fd09::1` to `fd09::2`.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub is_tcp: bool,
@@ -104,7 +104,7 @@ impl Sample {
             bytes.extend_from_slice(&[0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
         }
         if options > 0 {
-            // One option that is to be skipped by whoever does not know it (RFC 8200 §4.2).
+            // One option that is to be skipped if unknown (RFC 8200 §4.2).
             bytes.extend_from_slice(&[self.protocol(), (options / 8 - 1) as u8, 0x1e, options as u8 - 4]);
             bytes.resize(self.network(), 0xa5);
         }
@@ -142,14 +142,14 @@ impl Sample {
         bytes
     }
 
-    /// What is left to the device.
+    /// The work left to the device.
     pub fn offload(&self) -> Offload {
         let (start, offset) = (self.network() as u16, if self.is_tcp { 16 } else { 6 });
         let checksum = if self.is_partial { Checksum::Partial { start, offset } } else { Checksum::Complete };
         Offload { segment: self.segment.and_then(NonZeroU16::new), checksum }
     }
 
-    /// The folded sum of the pseudo-header of `packet`, which has this one's network header and `length` bytes behind it.
+    /// The folded sum of the pseudo-header of `packet`, which has this one's network header and `length` bytes after it.
     pub fn pseudo_sum(&self, packet: &[u8], length: usize) -> u16 {
         let mut pseudo = if self.is_v6 { packet[8..40].to_vec() } else { packet[12..20].to_vec() };
         pseudo.extend_from_slice(&(length as u32).to_be_bytes());
@@ -162,7 +162,7 @@ impl Sample {
     }
 }
 
-/// The folded sum of 16-bit words, a word at a time as RFC 1071 describes it: another way than the code under test.
+/// The folded sum of 16-bit words, a word at a time as RFC 1071 describes it: unlike the code under test.
 pub fn sum(bytes: &[u8]) -> u16 {
     bytes.chunks(2).fold(0_u16, |sum, word| {
         let word = u16::from_be_bytes([word[0], word.get(1).copied().unwrap_or(0)]);

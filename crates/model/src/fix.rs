@@ -1,4 +1,4 @@
-//! What to change, in a product's own words.
+//! A suggested change, in a product's own terms.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What h2lab is asked and what it has seen: workload, scenario and its plan of cells, records of runs and transfers, timelines,
+//! The inputs and records of h2lab: workload, scenario and its plan of cells, records of runs and transfers, timelines,
 //! checks of a probe, messages of a fleet. Values and their rules; [`record`] is all that crosses from a run to a report.
 //!
 //! Never contains: statistics, verdicts, findings, formatting for people, I/O, a clock.

@@ -82,7 +82,7 @@ impl ByteStream {
     pub fn handshake(&mut self) -> Result<bool, TransportError> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         let result = tls.handshake(&self.stream);
-        // On an error this tells the peer why, if it will listen; our own error matters more than one in doing so.
+        // On an error this sends the peer an alert, if it still reads; our own error matters more than a failure of that.
         let flushed = tls.flush(&self.stream);
         let over = result?;
         flushed?;
@@ -90,7 +90,7 @@ impl ByteStream {
     }
 
     /// Reads plaintext; drives the handshake. Follow it by a [`ByteStream::flush`] or [`ByteStream::write`]: TLS may have
-    /// something to say.
+    /// something to send.
     pub fn read(&mut self, space: &mut [u8]) -> Result<Read, TransportError> {
         let Some(tls) = &mut self.tls else {
             let read = self.stream.read(space)?;
@@ -107,7 +107,7 @@ impl ByteStream {
                 Ok(read)
             }
             Err(error) => {
-                // Tell the peer why, if it will listen; our own error matters more than one in doing so.
+                // Send the peer an alert, if it still reads; our own error matters more than a failure of that.
                 let _ = self.flush();
                 Err(error)
             }
@@ -119,8 +119,8 @@ impl ByteStream {
         self.drained
     }
 
-    /// The socket is drained at `now`, and what comes next on it is `expected` bytes of a body: if these come fast, completions
-    /// tell of many at a time. Of TLS each read is a record or two, whatever has come.
+    /// The socket is drained at `now`, and `expected` bytes of a body come next on it: if these come fast, a completion is
+    /// reported for many at a time. With TLS each read is a record or two, whatever has come.
     pub fn rest(&mut self, expected: u64, now: Time) {
         if self.tls.is_none()
             && let Some(bytes) = self.rcvlowat.next(expected, now)
@@ -144,8 +144,8 @@ impl ByteStream {
         }
     }
 
-    /// The same of plaintext that lies in several places. In clear it is one system call; TLS takes the first place only, so
-    /// that it should be asked with what lies in one.
+    /// The same for plaintext in several buffers. In clear it is one system call; TLS takes the first buffer only, so hand it one
+    /// at a time.
     pub fn write_scattered(&mut self, places: &[&[u8]]) -> Result<Written, TransportError> {
         match (&self.tls, places) {
             (_, []) => Ok(Written::Bytes(0)),
@@ -162,12 +162,12 @@ impl ByteStream {
         }
     }
 
-    /// Whether something waits for room in the socket that only [`ByteStream::flush`] will send.
+    /// Whether bytes wait for room in the socket that only [`ByteStream::flush`] will send.
     pub fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.session.wants_send())
     }
 
-    /// Says goodbye (`close_notify` in TLS) and ends our direction.
+    /// Closes our direction (`close_notify` in TLS, then FIN).
     pub fn shutdown(&mut self) -> Result<(), TransportError> {
         if let Some(tls) = &mut self.tls {
             tls.session.close();

@@ -36,8 +36,8 @@ impl Clock {
     }
 }
 
-/// The times of a [`Clock`] as [`Instant`]s, for a library that takes those as arguments. One pair of readings ties the two
-/// together, and all else is sums: what goes in as a time comes back as the same one.
+/// The times of a [`Clock`] as [`Instant`]s, for a library that takes those as arguments. One pair of readings relates the two,
+/// and the rest is addition: a time converted and back is the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct Instants {
     /// [`Time::ZERO`].

@@ -1,4 +1,4 @@
-//! What crosses a transport of either kind, and why one breaks.
+//! What crosses a transport of either kind, and why one fails.
 
 use std::io;
 
@@ -7,24 +7,24 @@ use h2lab_wire::h3::stream::QuicStreamId;
 
 use super::tls::TlsError;
 
-/// Why a transport broke.
+/// Why a transport failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// TCP or UDP broke; or QUIC, in one of the ways that TCP knows, too.
+    /// TCP or UDP failed; or QUIC, in one of the ways that TCP has, too.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// TLS broke.
+    /// TLS failed.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The peer knows no version of QUIC that we know.
+    /// The peer supports no version of QUIC that we support.
     #[error("it speaks another version of QUIC")]
     QuicVersion,
-    /// One side broke the rules of QUIC, or gave the connection up.
+    /// One side broke the rules of QUIC, or gave up the connection.
     #[error("QUIC: {0}")]
     Quic(String),
 }
 
-/// What crosses, as whoever looks at a connection sees it, one way or the other.
+/// What crosses, in one direction or the other, as an observer of the connection sees it.
 #[derive(Debug, Clone, Copy)]
 pub enum Crossing<'a> {
     /// Bytes in clear.
@@ -33,7 +33,7 @@ pub enum Crossing<'a> {
         stream: Option<QuicStreamId>,
         /// The bytes; QUIC may end a stream without any.
         bytes: &'a [u8],
-        /// The stream ends behind them; never of the one stream of TCP.
+        /// The stream ends behind them; never set for TCP's one stream.
         fin: bool,
     },
     /// `RESET_STREAM` (RFC 9000 §19.4).
@@ -52,10 +52,10 @@ pub enum Crossing<'a> {
     },
 }
 
-/// What receiving came to.
+/// The result of receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes were taken, of which not all need be for the engine, which may have other news as well.
+    /// So many bytes were taken, not all of them necessarily for the engine, which may have other events as well.
     Bytes(usize),
     /// Nothing now; a completion says when there is more.
     WouldBlock,
@@ -63,17 +63,17 @@ pub enum Received {
     Eof,
 }
 
-/// What sending came to.
+/// The result of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// So many bytes were taken, which may be none of this stream but some of others.
+    /// So many bytes were taken, possibly none of this stream but some of others.
     Bytes {
         /// The request whose stream it was, or [`StreamId::CONNECTION`] for what concerns all; `None` if there is only one.
         stream: Option<StreamId>,
         /// How many.
         bytes: usize,
     },
-    /// The engine has nothing to say that could be taken now.
+    /// The engine has nothing to send that could be taken now.
     Nothing,
     /// The socket is full.
     WouldBlock,

@@ -1,4 +1,4 @@
-//! Waking for the very moment at which something is due.
+//! Waking at the exact moment at which something is due.
 
 use std::time::Duration;
 
@@ -6,10 +6,9 @@ use h2lab_base::units::nanos;
 
 /// How long before something is due to wake.
 ///
-/// Waking takes 5 µs on a busy CPU and 100 µs on one that has to leave its sleep, in a virtual machine above all. So the
-/// sleeper wakes early by what nearly all of its last wake-ups took, such as three of four, and stays awake for the rest, which
-/// is short: always waking 50 µs early was rejected, since at thousands of wake-ups per second it takes a third of a core
-/// from whoever else needs it.
+/// Waking takes 5 µs on a busy CPU and 100 µs on an idle one, especially in a virtual machine. So the sleeper wakes early by what
+/// nearly all of its last wake-ups took, such as three of four, and stays awake for the rest, which is short: always waking 50 µs
+/// early was rejected, since at thousands of wake-ups per second it takes a third of a core from other threads.
 #[derive(Debug)]
 pub struct PreciseWakeup {
     margin_nanos: u64,
@@ -22,8 +21,8 @@ pub struct PreciseWakeup {
 impl PreciseWakeup {
     /// By how much one wake-up moves the margin, in nanoseconds.
     const STEP: u64 = 250;
-    /// By how much the margin shrinks when there was no time to sleep, in nanoseconds: what is due every 50 µs would keep
-    /// us from ever learning that waking has become quicker.
+    /// By how much the margin shrinks when there was no time to sleep, in nanoseconds: else deadlines every 50 µs would never let
+    /// us learn that waking has become quicker.
     const DOUBT: u64 = 5;
 
     /// A precise wake-up that is late one time in `one_late_in`, which is at least 2, and whose owner never stays awake for
@@ -49,17 +48,17 @@ impl PreciseWakeup {
         };
     }
 
-    /// The moment was nearer than the margin, so that there was no sleep.
+    /// The moment was nearer than the margin, so there was no sleep.
     pub const fn skipped(&mut self) {
         self.margin_nanos = self.margin_nanos.saturating_sub(Self::DOUBT);
     }
 
-    /// So long its owner stayed awake to be there in time.
+    /// Its owner stayed awake for so long to be in time.
     pub fn stayed_awake(&mut self, time: Duration) {
         self.awake += time;
     }
 
-    /// The sum of that: CPU that no work was done with.
+    /// The sum of that: CPU time without work.
     pub const fn awake(&self) -> Duration {
         self.awake
     }

@@ -1,12 +1,11 @@
-//! Servers and other programs as guarded children: they never outlive us, and what they say is kept, within bounds.
+//! Servers and other programs as guarded children: they never outlive us, and their output is kept, within bounds.
 //!
-//! A child dies in each of three ways that we may end. A scope that is left, by return or panic, drops the guard, which
-//! kills the child's process group and waits for it. A death by SIGKILL is noticed by the kernel (`PR_SET_PDEATHSIG`), which
-//! then kills the child itself. And in a lab the end of the first process of the PID namespace takes everything along,
-//! whatever it has become.
+//! A child dies in each of the ways that we may end. Leaving a scope, by return or panic, drops the guard, which kills the
+//! child's process group and waits for it. If we die by SIGKILL, the kernel kills the child (`PR_SET_PDEATHSIG`). And in a lab
+//! the end of the first process of the PID namespace ends every process in it, whatever its process group.
 //!
 //! CPU time is read from the clock of the process, not from `/proc`, which in a lab may show the numbers of another PID
-//! namespace; where only `/proc` tells, the process is first looked up by its pidfd.
+//! namespace; where only `/proc` has it, the process is first looked up by its pidfd.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
@@ -43,15 +42,15 @@ pub enum WaitError {
     Timeout,
 }
 
-/// Is told each line that a child says, with the end of line that it had; a very long one in pieces.
+/// Is called with each line that a child writes, with its end of line; a very long one in pieces.
 pub type OnLine = Box<dyn FnMut(&[u8]) + Send>;
 
 /// A running child. Dropping it kills its process group and waits.
 ///
-/// It lives in a process group of its own, so that a Ctrl-C at our terminal reaches only us, and so that children of its
-/// own end with it. It is killed too when the *thread* that spawned it ends (prctl(2), `PR_SET_PDEATHSIG`): spawn from one
-/// that lives as long as the child should. The kernel forgets that wish when a program changes its user, so run servers
-/// as the user that they are started as.
+/// It lives in a process group of its own, so that a Ctrl-C at our terminal reaches only us, and so that children of its own end
+/// with it. It is killed too when the *thread* that spawned it ends (prctl(2), `PR_SET_PDEATHSIG`): spawn from one that lives as
+/// long as the child should. The kernel clears `PR_SET_PDEATHSIG` when a program changes its user, so servers must keep the user
+/// that they are started as.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -62,8 +61,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` with nothing on its standard input and both outputs in the log, of which `on_line` is reported as well
-    /// if it is given. Its soft limit of open files becomes the hard one: servers need more than the usual 1,024.
+    /// Starts `command` with nothing on its standard input and both outputs in the log, and calls `on_line` for each line, if it
+    /// is given. Its soft limit of open files becomes the hard one: servers need more than the usual 1,024.
     pub fn spawn(mut command: Command, on_line: Option<OnLine>) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
@@ -94,7 +93,7 @@ impl Child {
         self.pid
     }
 
-    /// What it has said, the last [`Log::LIMIT`] bytes of it, lines of both outputs in the order in which they came.
+    /// Its output, the last [`Log::LIMIT`] bytes of it, lines of both outputs in the order in which they came.
     pub fn log(&self) -> String {
         self.log.text()
     }
@@ -108,7 +107,7 @@ impl Child {
         self.log.wait_for(Instant::now() + timeout, find)
     }
 
-    /// Waits for its end; `None` when it still runs after `timeout`. What it leaves of its process group is killed.
+    /// Waits for its end; `None` when it still runs after `timeout`. The rest of its process group is killed.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
         if self.ended.is_none() && wait_readable(&self.pidfd, Instant::now() + timeout)? {
             self.ended = Some(self.reap()?);
@@ -162,7 +161,7 @@ impl Child {
     /// forked, whatever has been executed since.
     pub fn resident_peak(&self) -> u64 {
         let kibibytes = || {
-            // Its number where `/proc` counts, which in a lab may be another PID namespace than ours (pidfd_open(2)).
+            // Its number in the PID namespace of `/proc`, which in a lab may be another one than ours (pidfd_open(2)).
             let about =
                 std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.pidfd.as_raw_fd())).ok()?;
             let pid: u32 = field(&about, "Pid:")?.parse().ok()?;
@@ -175,12 +174,12 @@ impl Child {
     /// Kills the group while its number is certainly ours, then takes the child's status.
     fn reap(&self) -> io::Result<Ended> {
         match kill_process_group(self.pid, Signal::KILL) {
-            // PERM: some of the group have become another user; the rest has been killed.
+            // PERM: some of the group have changed their user; the rest has been killed.
             Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }
         let ended = wait4(self.pid)?;
-        // Its last words are in the pipe, and whoever asks for the log next is to have them.
+        // Its last lines may still be in the pipe, and the log must have them.
         self.log.wait_until_closed(Instant::now() + LAST_WORDS);
         Ok(ended)
     }
@@ -225,8 +224,8 @@ pub fn children() -> Vec<Pid> {
     pids.filter(is_mine).filter_map(Pid::from_raw).collect()
 }
 
-/// Adopts what a program leaves behind that it has started, and kills it when this is dropped: what has left the program's process
-/// group would survive it.
+/// Adopts the orphans of a program that it has started, and kills them when this is dropped: those that have left the program's
+/// process group would survive it.
 #[derive(Debug)]
 pub struct SubreaperGuard {
     /// Our children before.
@@ -234,15 +233,15 @@ pub struct SubreaperGuard {
 }
 
 impl SubreaperGuard {
-    /// From now on orphans of ours come to us. Children of ours that have been started since are killed with them: make it before a
-    /// child, on the thread that waits for it, and let it end after it.
+    /// From now on our orphans are reparented to us. Children of ours that have been started since are killed with them: make it
+    /// before a child, on the thread that waits for it, and drop it after it.
     pub fn open() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         Ok(Self { known: children() })
     }
 }
 
-/// Generations of orphans: each may have had children, which come to us when it dies.
+/// Generations of orphans: each may have had children, which are reparented to us when it dies.
 const GENERATIONS: usize = 32;
 
 impl Drop for SubreaperGuard {
@@ -250,7 +249,7 @@ impl Drop for SubreaperGuard {
         for _ in 0..GENERATIONS {
             let orphans: Vec<Pid> = children().into_iter().filter(|pid| !self.known.contains(pid)).collect();
             for orphan in &orphans {
-                // It has not been waited for, so that the number is its own.
+                // It has not been reaped, so the number is still its own.
                 let _ = kill_process(*orphan, Signal::KILL);
                 let _ = waitpid(Some(*orphan), WaitOptions::empty());
             }
@@ -266,7 +265,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Runs `command` to its end, at most for `timeout`; returns its status and all that it said.
+/// Runs `command` to its end, at most for `timeout`; returns its status and its output.
 pub fn run(command: Command, timeout: Duration) -> io::Result<(ExitStatus, String)> {
     let mut child = Child::spawn(command, None)?;
     match child.wait(timeout)? {
@@ -337,7 +336,7 @@ fn cpu_clock(pid: Pid) -> io::Result<Duration> {
     Ok(Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_nanos(nanos))
 }
 
-/// The last lines that a child said.
+/// The last lines that a child wrote.
 #[derive(Debug, Default)]
 struct Log {
     state: Mutex<LogState>,
@@ -354,7 +353,7 @@ struct LogState {
 }
 
 impl Log {
-    /// Bytes that are kept: enough for a server's complaint about its configuration, and no memory leak in a long run.
+    /// Bytes that are kept: enough for a server's error about its configuration, and no memory leak in a long run.
     const LIMIT: usize = 64 * 1024;
     /// Longer lines are cut into pieces.
     const LINE_LIMIT: u64 = 4 * 1024;
@@ -426,11 +425,11 @@ impl Log {
     }
 
     fn wait_until_closed(&self, deadline: Instant) {
-        // What is looked for never comes, so this ends with the log or the deadline; either will do.
+        // No line matches, so this ends with the log or the deadline; either will do.
         let _ = self.wait_for(deadline, |_| None::<()>);
     }
 
-    /// A panic while the lock is held leaves at worst a line too few.
+    /// A panic while the lock is held loses one line at worst.
     fn lock(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -500,7 +499,7 @@ mod tests {
         let child = parent.wait_for_line(DEADLINE, parse_pid);
         let child = child.unwrap_or_else(|error| panic!("{error}: {}", parent.log()));
         let end_of = pidfd_open(child, PidfdFlags::empty()).unwrap();
-        // Its own process alone is killed, not the group: nothing but the kernel can end the grandchild now.
+        // Only its own process is killed, not the group: nothing but the kernel can end the grandchild now.
         kill_process(parent.pid(), Signal::KILL).unwrap();
         assert!(ends(&end_of));
     }

@@ -1,26 +1,27 @@
-//! How much must have come before a reader is woken: `SO_RCVLOWAT` (socket(7)), as network cards moderate interrupts.
+//! How many bytes must have arrived before a reader is woken: `SO_RCVLOWAT` (socket(7)), like interrupt moderation in network
+//! cards.
 //!
-//! A fast sender wakes its reader for every segment or few. Of a body at 36 Gbit/s over loopback seven of ten reads had to wait
-//! first, and each sleep costs both ends: the reader's way into the kernel and back, the sender's wake-up of another CPU. So
-//! where the message at hand is known to have more, and more comes quickly, the reader sleeps until [`STEP`]s of it are
-//! there. What may follow the message is not waited for, so that nothing but bytes in the middle of a body is told later, by
-//! [`LATENCY`] at most if the sender goes on as before; a peer that hangs up wakes a reader at any mark. Bulk goes further
+//! A fast sender wakes its reader for every few segments. Of a body at 36 Gbit/s over loopback seven of ten reads had to wait
+//! first, and each sleep costs both ends: the reader's system call, the sender's wake-up of another CPU. So where the current
+//! message is known to have more, and more comes quickly, the reader sleeps until [`STEP`]s of it are there. What may follow the
+//! message is not waited for, so that nothing but bytes in the middle of a body is reported later, by [`LATENCY`] at most if the
+//! sender keeps its rate; a peer that closes wakes a reader at any low-water mark. Bulk goes further
 //! ([`Target::gathers`](h2lab_roles::client::connect::Target::gathers)).
 
 use std::time::Duration;
 
 use h2lab_base::units::{Time, nanos};
 
-/// What a reader may be kept from seeing for the sake of fewer sleeps.
+/// How long data may be withheld from a reader for the sake of fewer sleeps.
 const LATENCY: Duration = Duration::from_micros(100);
 
-/// A mark is a multiple of this, so that it stays as it is while a rate wavers, unless a message ends before.
+/// A mark is a multiple of this, so that it does not follow small changes of the rate, unless a message ends before.
 const STEP: u64 = 64 * 1024;
 
-/// The highest mark. What is read at once is 256 KiB, and what came between the wake-up and the read belongs to it.
+/// The highest mark. A read takes 256 KiB, including what comes between the wake-up and the read.
 const MOST: u64 = 3 * STEP;
 
-/// The mark of a socket, and what it is made of.
+/// The low-water mark of a socket, and its inputs.
 #[derive(Debug)]
 pub struct RcvLowat {
     /// In bytes; every socket begins with 1.
@@ -41,12 +42,12 @@ impl RcvLowat {
         self.bytes += bytes as u64;
     }
 
-    /// The socket is empty at `now`, and of the message at hand `expected` bytes are still to come, of which it is 0 if that is
-    /// not known. The mark to set, in bytes, if it is another one than before.
+    /// The socket is empty at `now`, and `expected` bytes of the current message are still to come, 0 if that is not known.
+    /// Returns the mark to set, in bytes, if it has changed.
     pub fn next(&mut self, expected: u64, now: Time) -> Option<u32> {
         let (bytes, elapsed_ns) = (self.bytes, now.nanos_since(self.since).max(1));
         (self.since, self.bytes) = (now, 0);
-        // As nearly always where messages are small.
+        // The usual case of small messages.
         if self.set == 1 && expected < STEP {
             return None;
         }
@@ -65,7 +66,7 @@ mod tests {
 
     const AT_HAND: u64 = 1 << 30;
 
-    /// The marks that are set while bytes come at this rate, of which the socket is found empty every `micros`.
+    /// The marks that are set while bytes come at this rate and the socket is found empty every `micros`.
     fn marks(bits_per_second: u64, micros: u64) -> Vec<Option<u32>> {
         let mut rcvlowat = RcvLowat::new();
         let each = bits_per_second / 8 * micros / 1_000_000;

@@ -14,14 +14,14 @@
 //! Sending is submitted by writing to the stream: the non-blocking write nearly always completes at once, and where it
 //! did not, `Ready { writable: true }` is its completion.
 //!
-//! Behind it is epoll, edge-triggered: interest costs one `epoll_ctl` per connection and none per message. `io_uring` fits
-//! behind the same interface without a change in any role; it was tried with multishot receives and one call per turn, and
-//! rejected: it saves two of three system calls, but on HTTP/2 no CPU, which goes into TCP's sending and into sleeping
+//! Behind it is epoll, edge-triggered: interest costs one `epoll_ctl` per connection and none per message. `io_uring` fits behind
+//! the same interface without a change in any role; it was tried with multishot receives and one call per turn, and rejected: it
+//! saves two of three system calls, but on HTTP/2 no CPU time, which is spent in TCP's sending and in sleeping
 //! (`results/2026-11-21-2-cpus/io_uring.md`).
 //!
-//! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer
-//! slack is set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none. What is due later than
-//! soon is left to a [`WakeTimer`], which is set once and not for each sleep.
+//! Nothing is allocated per completion. Timers have the resolution of the kernel's nanosecond clock: the thread's timer slack is
+//! set to 1 ns and the sleep is an `epoll_pwait2`, or a `ppoll` where the kernel has none. Later deadlines are left to a
+//! [`WakeTimer`], which is set once and not for each sleep.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,8 +43,8 @@ use super::precise_wakeup::PreciseWakeup;
 use super::tcp::{Listener, Stream};
 use super::wake_timer::WakeTimer;
 
-/// What a role calls one of its sources. Tokens index a table in the reactor, so they must be small and dense: the index
-/// in the role's own table of connections is the natural choice. A token may have a timer, a socket, or both.
+/// A role's name for one of its sources. Tokens index a table in the reactor, so they must be small and dense: the index in the
+/// role's own table of connections is the natural choice. A token may have a timer, a socket, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u32);
 
@@ -63,7 +63,7 @@ pub enum Completion {
     Accepted {
         /// The listener's token.
         token: Token,
-        /// The connection, or why the kernel gave none (too many open files …): the others go on waiting.
+        /// The connection, or why the kernel gave none (too many open files …): the others still wait.
         result: io::Result<Stream>,
     },
     /// The state of a stream has changed. Edge-triggered: read until [`super::tcp::Read::WouldBlock`] (or, without
@@ -73,7 +73,7 @@ pub enum Completion {
         token: Token,
         /// There is something to read: bytes, the end of the stream, or an error.
         readable: bool,
-        /// There is room to write. Often set beside `readable` without news: look only if a write was short.
+        /// There is room to write. Often set beside `readable` without news: try only if a write was short.
         writable: bool,
         /// The peer has finished sending, or the connection broke.
         hangup: bool,
@@ -97,7 +97,7 @@ enum Source {
     Listening(Listener),
     /// A stream that the role owns.
     Stream,
-    /// A socket of datagrams that the role owns.
+    /// A UDP socket that the role owns.
     Datagrams,
 }
 
@@ -192,16 +192,16 @@ impl Reactor {
     pub fn set_timer(&mut self, token: Token, at: Time) {
         let slot = self.slot(token);
         slot.deadline = at;
-        // A later deadline needs no new entry: the old one looks at the deadline when it comes up. So a timer that is
-        // pushed back with every request costs nothing.
+        // A later deadline needs no new entry: the old one checks the deadline when it comes up. So a timer that is pushed back
+        // with every request costs nothing.
         if at < slot.queued {
             slot.queued = at;
             self.timers.push(Reverse((at, token.0)));
         }
     }
 
-    /// Forgets the socket and the timer of `token`; completions of theirs that were under way are dropped. Call it
-    /// before the stream is closed. A listener or a connecting stream is closed by it.
+    /// Forgets the socket and the timer of `token`; their pending completions are dropped. Call it before the stream is closed.
+    /// It closes a listener or a connecting stream.
     pub fn forget(&mut self, token: Token) {
         let slot = self.slot(token);
         slot.source = Source::None;
@@ -209,7 +209,7 @@ impl Reactor {
         slot.deadline = Time::NEVER;
     }
 
-    /// Sleeps until a socket has news, a timer is due or `until` has come, and returns the time of waking.
+    /// Sleeps until a socket has events, a timer is due or `until` has come, and returns the time of waking.
     ///
     /// Does not sleep if completions of the last wait have not been taken yet. A signal wakes it early.
     pub fn wait(&mut self, until: Time) -> io::Result<Time> {
@@ -231,7 +231,7 @@ impl Reactor {
         Ok(self.woken_at)
     }
 
-    /// Takes the wake timer's own event out of what has come: that it fired is no news to anybody.
+    /// Removes the wake timer's own event: no role waits for it.
     fn take_ring(&mut self) {
         if let Some(at) = self.events.iter().position(|event| event.data.u64() == WAKE_TIMER.u64()) {
             self.events.remove(at);
@@ -239,9 +239,9 @@ impl Reactor {
         }
     }
 
-    /// How long a sleep until `until` may last at most; as long as it likes if something else wakes it in time.
+    /// How long a sleep until `until` may last at most; `None` for no bound: the wake timer ends it, or `until` never comes.
     fn timeout(&mut self, until: Time) -> Option<Duration> {
-        // One that should have fired by the last wake-up is not relied on: an expiry that was missed would be slept through.
+        // A wake timer that should have fired by the last wake-up is not relied on: with a missed expiry the sleep would not end.
         let is_set = self.woken_at < self.wake_timer.fires_at() && self.wake_timer.fires_at() <= until;
         if is_set || !until.happened() {
             return None;
@@ -251,9 +251,8 @@ impl Reactor {
         (!is_set).then_some(left)
     }
 
-    /// As [`Reactor::wait`], and back at `until` and not some time after it: for the `precise_wakeup`'s margin before that the
-    /// kernel is asked again and again without sleeping. What comes meanwhile is reported at once, so that waiting sharply delays
-    /// nothing.
+    /// As [`Reactor::wait`], but back at `until` exactly: for the `precise_wakeup`'s margin before that it polls the kernel
+    /// without sleeping. What comes meanwhile is reported at once, so this delays nothing.
     pub fn wait_precisely(&mut self, until: Time, precise_wakeup: &mut PreciseWakeup) -> io::Result<Time> {
         let wake_at = until - precise_wakeup.margin();
         let mut now = self.clock.now();
@@ -276,7 +275,7 @@ impl Reactor {
         Ok(now)
     }
 
-    /// Whether there is anything to take that the last wait has found.
+    /// Whether the last wait has found anything that was not taken yet.
     fn has_news(&self) -> bool {
         let is_due = |&Reverse((at, _)): &Reverse<(Time, u32)>| at <= self.woken_at;
         self.taken < self.events.len() || self.timers.peek().is_some_and(is_due)
@@ -292,8 +291,8 @@ impl Reactor {
         }
     }
 
-    /// Without `epoll_pwait2` (Linux before 5.11, gVisor, valgrind): ppoll sleeps to the nanosecond too, and epoll is
-    /// asked afterwards what there is.
+    /// Without `epoll_pwait2` (Linux before 5.11, gVisor, valgrind): ppoll sleeps to the nanosecond too, then epoll returns the
+    /// events.
     fn take_events_before_5_11(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
         const BATCH: libc::c_int = 256;
         if poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)? == 0 {
@@ -363,7 +362,7 @@ impl Reactor {
         match std::mem::take(&mut slot.source) {
             Source::None => None,
             Source::Connecting(stream) => {
-                // The event is not used up: it may tell of the first bytes too, as an ordinary stream's from now on.
+                // The event is not used up: it may report the first bytes too, as an ordinary stream's from now on.
                 let result = stream.take_error().map(|()| stream);
                 if result.is_ok() {
                     slot.source = Source::Stream;
@@ -430,15 +429,15 @@ impl fmt::Debug for Reactor {
     }
 }
 
-/// What is asked of a stream: both directions at once, so that interest never has to be changed. With edges, a socket
-/// with room to write wakes nobody until it has been full.
+/// The events of a stream: both directions at once, so that interest never has to be changed. Edge-triggered, a writable socket
+/// causes no wake-up until it has been full.
 const STREAM_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// What is due sooner is the timeout of one sleep. Behind it are sleeps enough for a wake timer to pay.
+/// What is due sooner is the timeout of one sleep. Later deadlines span enough sleeps to make a wake timer worthwhile.
 const SOON: Duration = Duration::from_millis(2);
 
-/// What the wake timer's events carry: no token is so large.
+/// The data of the wake timer's events: no token is so large.
 const WAKE_TIMER: EventData = EventData::new_u64(u64::MAX);
 
 fn pack(index: u32, generation: u32) -> EventData {
@@ -484,7 +483,7 @@ mod tests {
         }
     }
 
-    /// Sleeps up to `until`, however often it is woken before, and says how often that was.
+    /// Sleeps up to `until`, however often it is woken before, and returns how often that was.
     fn sleep(reactor: &mut Reactor, until: Time) -> usize {
         let mut times = 0;
         while reactor.wait(until).unwrap() < until {
@@ -509,7 +508,7 @@ mod tests {
         let mut reactor = reactor();
         let soon = reactor.clock().now() + Duration::from_millis(10);
         reactor.set_timer(CLIENT, soon);
-        // As for a sleep that something else ends.
+        // As for a sleep that another event ends.
         let _ = reactor.timeout(soon);
         reactor.set_timer(CLIENT, Time::NEVER);
         let later = reactor.clock().now() + Duration::from_millis(40);
@@ -650,7 +649,7 @@ mod tests {
         let mut reactor = reactor();
         let mut precise_wakeup = PreciseWakeup::new(4, Duration::from_millis(50));
         (0..1_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
-        // Nearer than the margin: there is no sleep, and no way to be early.
+        // Nearer than the margin: there is no sleep, and it cannot be early.
         while precise_wakeup.awake().is_zero() {
             let until = reactor.clock().now() + precise_wakeup.margin() / 2;
             assert!(reactor.wait_precisely(until, &mut precise_wakeup).unwrap() >= until);
@@ -660,7 +659,7 @@ mod tests {
         let until = reactor.clock().now() + 4 * margin;
         assert!(reactor.wait_precisely(until, &mut precise_wakeup).unwrap() >= until);
         assert_ne!(precise_wakeup.margin(), margin, "it has learnt how long waking took");
-        // News of a socket and timers end it at once.
+        // Events of a socket and timers end it at once.
         let far = reactor.clock().now() + Duration::from_secs(600);
         let (client, _server) = pair(&mut reactor);
         while reactor.next_completion().is_some() {}
@@ -706,7 +705,7 @@ mod tests {
         let mut reactor = reactor();
         let (client, server) = pair(&mut reactor);
         client.write(b"for the old one").unwrap();
-        // The event is in the reactor's hands when the stream goes and another takes its token.
+        // The event has been read from the kernel when the stream is forgotten and another takes its token.
         reactor.wait(reactor.clock().now() + Duration::from_secs(10)).unwrap();
         reactor.forget(SERVER);
         drop(server);

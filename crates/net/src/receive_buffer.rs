@@ -1,13 +1,13 @@
-//! How much may wait in a socket to be read: where the round trip is short, no more than the CPU's caches hold.
+//! A bound on a socket's receive buffer: where the round trip is short, no more than the CPU's caches hold.
 //!
-//! The kernel lets a receive buffer grow as long as its reader takes what comes (tcp(7), `tcp_rmem`), which is right for a long fat link
-//! and does harm without one: a buffer of some MiB is more than caches hold, so that a reader who falls behind a little
-//! copies from memory from then on, and falls behind more. On loopback ten streams in one connection came at 26 Gbit/s with
-//! the 32 MiB of an ordinary machine and at 45 with 512 KiB (`results/2026-11-22-2-cpus/bulk.md`). So a reader of bulk whose server is near bounds
-//! its buffer, and lets go if that could be what limits the rate.
+//! The kernel lets a receive buffer grow as long as its reader keeps up (tcp(7), `tcp_rmem`), which is right for a long fat link
+//! and harmful without one: a buffer of some MiB exceeds the caches, so that a reader who falls behind a little copies from
+//! memory from then on, and falls behind more. On loopback ten streams in one connection came at 26 Gbit/s with the 32 MiB of an
+//! ordinary machine and at 45 with 512 KiB (`results/2026-11-22-2-cpus/bulk.md`). So a bulk reader whose server is near bounds
+//! its buffer, and lifts the bound if that could be what limits the rate.
 //!
-//! Rejected: `TCP_WINDOW_CLAMP` alone, which is forgotten when the buffer grows; a bound that follows the bandwidth-delay product
-//! at every distance, since what a receiver knows of the round trip is what its few requests told it.
+//! Rejected: `TCP_WINDOW_CLAMP` by itself, which is forgotten when the buffer grows; a bound that follows the bandwidth-delay
+//! product at every distance, since a receiver knows the round trip only from its few requests.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use h2lab_base::units::{Time, nanos};
 use super::tcp::Stream;
 use super::tcp_info::TcpInfo;
 
-/// A server is near whose answer to SYN came within this: it is on this machine, perhaps in another namespace, or next to it.
+/// A server is near if it answered the SYN within this: it is on this machine, perhaps in another namespace, or next to it.
 const NEAR: Duration = Duration::from_micros(50);
 
-/// The bound, in bytes. The kernel doubles it for what it needs itself (socket(7)), so that a window has room for more.
+/// The bound, in bytes. The kernel doubles it for what it needs itself (socket(7)), so that the window can be larger.
 const BOUND: u32 = 256 * 1024;
 
-/// How often it is looked whether the bound is in the way.
+/// How often to check whether the bound limits the rate.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The bound of a socket's receive buffer.
 #[derive(Debug)]
 pub struct ReceiveBuffer {
     min_rtt: Duration,
-    /// When it was last looked, and what had come by then.
+    /// When that was last checked, and the bytes received by then.
     since: Time,
     bytes: u64,
 }
 
 impl ReceiveBuffer {
-    /// Bounds the buffer of a new connection, if its server is near and the kernel lets us undo it.
+    /// Bounds the buffer of a new connection, if its server is near and the kernel can undo it.
     pub fn bound(stream: &Stream, now: Time) -> Option<Self> {
         let min_rtt = Duration::from_micros(TcpInfo::of(stream).ok()?.min_rtt_us.into());
         let is_near = !min_rtt.is_zero() && min_rtt <= NEAR;
@@ -43,7 +43,7 @@ impl ReceiveBuffer {
         is_bound.then_some(Self { min_rtt, since: now, bytes: 0 })
     }
 
-    /// `bytes` have come in all at `now`: `true` once if more could come without the bound, which is then let go.
+    /// `bytes` have come in all at `now`: `true` once if more could come without the bound, which is then lifted.
     pub fn let_go(&mut self, stream: &Stream, bytes: u64, now: Time) -> bool {
         let is_small = self.is_small(bytes, now);
         if is_small {

@@ -1,27 +1,27 @@
-//! What this process may use, and what it does: open files and memory.
+//! What this process may use, and what it uses: open files and memory.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises our limit of open files to what the system allows without asking, and returns it. Each connection is a file, and
-/// shells commonly give 1,024; who did not ask for the rest of the hard limit does not know that he needs it.
+/// Raises our soft limit of open files to the hard one, and returns it. Each connection is a file, and shells commonly give
+/// 1,024, which users do not know to raise.
 pub fn raise_open_files() -> u64 {
     let mut files = getrlimit(Resource::Nofile);
     let before = files.current;
     files.current = files.maximum;
-    // Lowering nothing, this cannot be refused; should it be, the old limit is the answer.
+    // Raising the soft limit cannot be refused; should it be, the old limit is returned.
     let limit = if setrlimit(Resource::Nofile, files).is_ok() { files.maximum } else { before };
     limit.unwrap_or(u64::MAX)
 }
 
-/// CPUs that the machine has running, whether or not this process may use them all; 1 if that cannot be told.
+/// CPUs that the machine has running, whether or not this process may use them all; 1 if unknown.
 pub fn online_cpus() -> usize {
     // SAFETY: sysconf has no preconditions.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(online).unwrap_or(1).max(1)
 }
 
-/// For how long since it booted each CPU of this machine would have run and was not let by its hypervisor, on average, in
-/// nanoseconds ("steal", proc(5)); 0 where there is none, or it does not tell.
+/// For how long since boot each CPU of this machine was ready to run and was not let by its hypervisor, on average, in
+/// nanoseconds ("steal", proc(5)); 0 where there is none or it is not reported.
 pub fn stolen_ns() -> u64 {
     let seen = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| stolen_ticks(&stat));
     let per_second = rustix::param::clock_ticks_per_second().max(1);
@@ -34,8 +34,8 @@ fn stolen_ticks(stat: &str) -> Option<u64> {
     all.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// Gives the kernel back what was freed. The allocator keeps it for the thread that had it: after a load of ten thousand
-/// connections that is half of all, and the thread that makes the reports would take as much again.
+/// Returns freed memory to the kernel. The allocator keeps it in the arena of the thread that had it: after a load of ten
+/// thousand connections that is half of all, and the thread that makes the reports would take as much again.
 pub fn give_back_freed_memory() {
     // SAFETY: it takes the locks of the allocator, and touches only what is free.
     #[cfg(target_env = "gnu")]

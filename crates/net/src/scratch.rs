@@ -1,4 +1,4 @@
-//! Files for the time of a run: without a name, or with one that nobody else has.
+//! Temporary files of a run: without a name, or with a unique one.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// The rights of what nobody else may read.
+/// The mode of files that only their owner may read.
 const SECRET: u32 = 0o600;
 
-/// A file without a name on the disk of `folder`: it is gone with the process, however that ends.
+/// A file without a name on the disk of `folder`: it disappears with the process, however that ends.
 pub fn nameless(folder: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
@@ -23,36 +23,36 @@ pub fn nameless(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// An empty file in `folder` that only this user can read. Its name begins with `name` and ends as those do that a run
-/// folder is swept of.
+/// An empty file in `folder` that only this user can read. Its name begins with `name` and has the ending by which a run folder
+/// is swept.
 pub fn private(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let path = unique(folder, name)?;
     let file = create(&path)?;
     Ok((path, file))
 }
 
-/// The path of such a file, before it is made: for whoever has to know it in another process.
+/// A path for such a file, before it is made: for another process that has to know it.
 ///
-/// The number of a process would not do for a name: in a lab of its own each has the same.
+/// A process id would not be unique: in its own lab each process has the same.
 pub fn unique(folder: &Path, name: &str) -> io::Result<PathBuf> {
     let mut random = [0; 8];
     getrandom(&mut random[..], GetRandomFlags::empty())?;
     std::path::absolute(folder.join(format!("{name}-{:016x}.partial", u64::from_ne_bytes(random))))
 }
 
-/// Makes a file that nobody has made before, and that only this user can read.
+/// Makes a file that does not exist yet, and that only this user can read.
 pub fn create(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(SECRET).open(path)
 }
 
-/// Opens `path` for writing from its beginning: only this user can read the file, unless it is there already, whose rights are
-/// its owner's to choose. For what the secrets of TLS go into.
+/// Opens `path` for writing from its beginning: only this user can read a new file; an existing one keeps its mode. For the
+/// secrets of TLS.
 pub fn secret(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(SECRET).open(path)
 }
 
-/// A folder that is removed, with all that is in it, with this value. Everybody may look into it: programs that become another
-/// user must find their files.
+/// A folder that is removed, with its contents, when this is dropped. It is readable by all: programs that become another user
+/// must find their files.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -72,7 +72,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Somebody who removed it meanwhile has done our work.
+        // Fails only if it has been removed meanwhile, which is as well.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

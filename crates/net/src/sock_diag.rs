@@ -1,7 +1,7 @@
-//! TCP connections of a network namespace as the kernel sees them, whoever owns their sockets (`sock_diag`(7)).
+//! TCP connections of a network namespace as the kernel sees them, whichever process owns their sockets (`sock_diag`(7)).
 //!
-//! `TCP_INFO` of our own sockets is blind to what the other end sent again. In a lab the other end is in a namespace of
-//! ours, and there the kernel tells of every connection, whatever program the server is and without asking it.
+//! `TCP_INFO` of our own sockets does not count what the other end retransmitted. In a lab the other end is in a namespace of
+//! ours, and there the kernel reports every connection, whatever program the server is and without its help.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,8 +20,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 /// `INET_DIAG_CONG`: the name of the congestion control, a C string.
 const INET_DIAG_CONG: u16 = 4;
-/// Bit n is the state n of `enum tcp_state`: ESTABLISHED, both FIN-WAITs, CLOSE-WAIT, LAST-ACK, CLOSING. The others have
-/// no counters.
+/// Bit n is state n of `enum tcp_state`: ESTABLISHED, both FIN-WAITs, CLOSE-WAIT, LAST-ACK, CLOSING. The others have no counters.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -39,7 +38,7 @@ pub struct DiagSocket {
     pub local: SocketAddr,
     /// The address of the other end.
     pub remote: SocketAddr,
-    /// What TCP says of it.
+    /// Its `TCP_INFO`.
     pub info: TcpInfo,
     /// Its congestion control.
     pub congestion: String,
@@ -52,8 +51,8 @@ impl DiagSocket {
     }
 }
 
-/// A question to the kernel about the network namespace in which it was opened, wherever it is used later. Needs no
-/// privilege, neither outside nor in a user namespace.
+/// A netlink socket that queries the network namespace in which it was opened, wherever it is used later. Needs no privilege,
+/// neither outside nor in a user namespace.
 #[derive(Debug)]
 pub struct SockDiag {
     socket: OwnedFd,
@@ -72,7 +71,7 @@ impl SockDiag {
     }
 
     /// All TCP connections that are established, or were and are being closed. Costs the kernel a walk over its table of
-    /// connections, half a millisecond on a large machine: not for every request.
+    /// connections, half a millisecond on a large machine: do not call it per request.
     pub fn established(&mut self) -> io::Result<Vec<DiagSocket>> {
         let mut found = Vec::new();
         self.dump(libc::AF_INET, &mut found)?;
@@ -181,7 +180,7 @@ fn parse(body: &[u8]) -> Option<DiagSocket> {
     Some(DiagSocket { local, remote, info: info?, congestion })
 }
 
-/// An address of 16 bytes, of which IPv4 uses the first four. An IPv4 peer of an IPv6 socket is shown as what it is.
+/// An address of 16 bytes, of which IPv4 uses the first four. An IPv4-mapped address becomes IPv4.
 fn address(family: i32, bytes: &[u8]) -> Option<IpAddr> {
     match family {
         libc::AF_INET => Some(Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[..4]).ok()?).into()),

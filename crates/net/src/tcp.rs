@@ -1,4 +1,4 @@
-//! Non-blocking TCP with the answers that an edge-triggered role needs; clients may take a Unix socket in its place.
+//! Non-blocking TCP with the results that an edge-triggered role needs; clients may use a Unix socket instead.
 
 use std::cell::Cell;
 use std::fmt;
@@ -83,7 +83,7 @@ pub struct ConnectOptions<'a> {
 }
 
 /// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is always set on TCP: the engines write whole
-/// batches, and Nagle's algorithm would hold the last segment of each back for a round trip.
+/// batches, and Nagle's algorithm would delay the last segment of each by a round trip.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
@@ -92,13 +92,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Places that are looked at by [`Stream::write_scattered`]: all that an engine has to say (256 KiB) in frames of 16 KiB, each
-    /// with its head in another place than its payload. With 16 of them only half of that went by one system call, which cost
-    /// a sixth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
+    /// Buffers that [`Stream::write_scattered`] takes: everything that an engine has to send (256 KiB) in frames of 16 KiB, each
+    /// with its header apart from its payload. With 16 of them only half of that went by one system call, which cost a sixth of
+    /// the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
     pub const PLACES: usize = 64;
 
-    /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which says how
-    /// it ended; until then nothing may be read or written. A Unix socket whose queue is full says so at once, by
+    /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which reports the result;
+    /// until then nothing may be read or written. A Unix socket whose queue is full fails at once with
     /// [`io::ErrorKind::WouldBlock`] (connect(2)).
     pub fn connect(endpoint: &Endpoint, options: &ConnectOptions<'_>) -> io::Result<Self> {
         let (stream, result) = match endpoint {
@@ -134,8 +134,8 @@ impl Stream {
 
     /// Reads what is there, up to `space`.
     ///
-    /// Fewer bytes than `space` mean that the socket is drained: unless the completion said that the peer hung up, a
-    /// second read, which would only say [`Read::WouldBlock`], is not needed.
+    /// Fewer bytes than `space` mean that the socket is drained: a second read, which would only return [`Read::WouldBlock`], is
+    /// not needed unless the completion reported a hangup.
     pub fn read(&self, space: &mut [u8]) -> io::Result<Read> {
         let (reads, writes) = self.calls.get();
         self.calls.set((reads + 1, writes));
@@ -147,31 +147,31 @@ impl Stream {
         }
     }
 
-    /// From now on completions tell of bytes when so many have come, or the end of them. The kernel takes less if the
-    /// buffer holds less; a Unix socket does as if it were 1. What cannot be had is done without: it only saves time.
+    /// From now on completions report bytes when so many have come, or the end of the stream. The kernel takes less if the buffer
+    /// holds less; a Unix socket does as if it were 1. If it cannot be set, nothing is lost: it only saves time.
     pub fn set_rcvlowat(&self, bytes: u32) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         let _ = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
     }
 
-    /// Keeps the receive buffer at `bytes`, which the kernel doubles and lowers to `net.core.rmem_max`, instead of letting it grow
-    /// by itself; `false` if it was not done, since [`Stream::free_receive_buffer`] could not undo it before Linux 5.14.
+    /// Fixes the receive buffer at `bytes`, which the kernel doubles and limits to `net.core.rmem_max`, instead of autotuning;
+    /// `false` if it was not done, since [`Stream::free_receive_buffer`] could not undo it before Linux 5.14.
     pub fn bound_receive_buffer(&self, bytes: u32) -> bool {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // The window follows the buffer only while that grows by itself.
+        // The window follows the buffer only while the kernel autotunes it.
         let window = bytes.saturating_mul(2);
         self.free_receive_buffer()
             && set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes).is_ok()
             && set_option(&self.fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &window).is_ok()
     }
 
-    /// Lets the receive buffer grow by itself again; `false` where the kernel cannot do that.
+    /// Turns autotuning of the receive buffer on again; `false` where the kernel cannot do that.
     pub fn free_receive_buffer(&self) -> bool {
         set_option(&self.fd, libc::SOL_SOCKET, SO_BUF_LOCK, &0).is_ok()
     }
 
-    /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may overtake
-    /// what we said last before the peer has read it (RFC 9112 §9.6).
+    /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may make the peer
+    /// drop our last bytes before it has read them (RFC 9112 §9.6).
     pub fn discard(&self) {
         let mut space = [0; 4096];
         for _ in 0..16 {
@@ -181,7 +181,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much of `bytes` as the socket's buffer takes. A peer that has gone is an error, never SIGPIPE.
+    /// Writes as much of `bytes` as the socket's buffer takes. A closed connection is an error, never SIGPIPE.
     pub fn write(&self, bytes: &[u8]) -> io::Result<Written> {
         let (reads, writes) = self.calls.get();
         self.calls.set((reads, writes + 1));
@@ -192,7 +192,7 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::write`], of bytes that lie in several places, of which the first [`Stream::PLACES`] are looked at.
+    /// As [`Stream::write`], for several buffers, of which the first [`Stream::PLACES`] are taken.
     pub fn write_scattered(&self, places: &[&[u8]]) -> io::Result<Written> {
         let mut buffers = [IoSlice::new(&[]); Self::PLACES];
         let count = places.len().min(buffers.len());
@@ -227,14 +227,15 @@ impl Stream {
         Ok(SocketAddr::try_from(address)?)
     }
 
-    /// Whether it is both ends of its own connection. Who dials a port of his own machine on which nobody listens may be given that
-    /// very port to dial from, and then meets himself (simultaneous open, RFC 9293 §3.5): on ports from which the kernel deals.
+    /// Whether it is both ends of its own connection. A socket that connects to a port of its own machine on which nobody listens
+    /// may get that port as its source port, and then connects to itself (simultaneous open, RFC 9293 §3.5): possible on
+    /// ephemeral ports.
     pub fn meets_itself(&self) -> bool {
         matches!((self.local_address(), self.peer_address()), (Ok(ours), Ok(theirs)) if ours == theirs)
     }
 
-    /// Whether a socket of this process may have the congestion control `name`: tried on one that goes nowhere, since what
-    /// the kernel has loaded, can load, and allows to whom are three lists (tcp(7), `TCP_CONGESTION`).
+    /// Whether a socket of this process may have the congestion control `name`: tried on an unconnected socket, since what the
+    /// kernel has loaded, can load, and allows to whom are three lists (tcp(7), `TCP_CONGESTION`).
     pub fn may_have_congestion(name: &str) -> io::Result<()> {
         let fd = socket_of(AddressFamily::INET)?;
         Ok(sockopt::set_tcp_congestion(&fd, name)?)
@@ -273,46 +274,46 @@ impl AsFd for Stream {
     }
 }
 
-/// Connects to `address` and lets go at once: whether somebody listens there. It blocks.
+/// Connects to `address` and closes at once: whether anything listens there. It blocks.
 pub fn knock(address: SocketAddr) -> io::Result<()> {
     knock_with(&knocker(address)?, address)
 }
 
-/// A socket to knock at `address` with.
+/// A socket for [`knock`].
 fn knocker(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket_with(family_of(address), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Who has met himself leaves that very port in TIME-WAIT, and the server for which he waits could not have it.
+    // A self-connection leaves its port in TIME-WAIT, and the awaited server could not bind it.
     sockopt::set_socket_reuseaddr(&fd, true)?;
     Ok(fd)
 }
 
 fn knock_with(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     match retry_on_intr(|| connect(socket, &address)) {
-        // Interrupted, it has gone on by itself.
+        // The interrupted connect has completed.
         Ok(()) | Err(Errno::ISCONN) => {}
         Err(error) => return Err(error.into()),
     }
-    // See `Stream::meets_itself`: it is rare, but who waits for a server to listen knocks a hundred times.
+    // See `Stream::meets_itself`: it is rare, but waiting for a server to listen takes a hundred attempts.
     let ours = SocketAddr::try_from(getsockname(socket)?)?;
     if ours == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
 }
 
-/// A port that is kept for a program which cannot be handed a listener.
+/// A port that is reserved for a program which cannot be handed a listener.
 ///
-/// A socket that is bound and does not listen: the kernel deals its port to nobody, to listen on or to dial from, while who asks for
-/// that very port with `SO_REUSEADDR`, as servers do, gets it. Without it another program could be dealt a server's port
-/// before the server is there, and be taken for it.
+/// A socket that is bound and does not listen: the kernel assigns its port to no other socket as an ephemeral one, while a
+/// program that binds that very port with `SO_REUSEADDR`, as servers do, gets it. Without it another program could get a server's
+/// port before the server runs, and be taken for it.
 #[derive(Debug)]
 pub struct ReservedPort {
     fd: OwnedFd,
 }
 
 impl ReservedPort {
-    /// One of `ip` on which nobody listens, on every address or on this one.
+    /// An unused port of `ip`, free on every address or on this one.
     pub fn of(ip: IpAddr) -> io::Result<Self> {
         let address = SocketAddr::new(ip, 0);
         let fd = socket(address)?;
-        // A socket that was bound without it would share its port with nobody.
+        // Without it the port could not be shared with the server's socket.
         sockopt::set_socket_reuseaddr(&fd, true)?;
         bind(&fd, &address)?;
         Ok(Self { fd })
@@ -368,7 +369,7 @@ impl Listener {
             return match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(fd) => Stream::from_fd(fd).map(Some),
                 Err(Errno::AGAIN) => Ok(None),
-                // That peer has gone again before we looked; others may wait behind it.
+                // That peer has closed before we accepted; others may wait behind it.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
                 Err(error) => Err(error.into()),
             };
@@ -437,7 +438,7 @@ mod tests {
     fn a_reserved_port_is_dealt_to_nobody_and_had_by_who_asks_for_it() {
         let reserved = ReservedPort::of(Ipv4Addr::LOCALHOST.into()).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, reserved.number().unwrap()));
-        // A socket to which the kernel may deal this port only: `IP_LOCAL_PORT_RANGE` of ip(7), Linux 6.3.
+        // A socket that can get only this ephemeral port: `IP_LOCAL_PORT_RANGE` of ip(7), Linux 6.3.
         let picky = || {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
             socket.set_reuse_address(true).unwrap();

@@ -10,8 +10,8 @@ use h2lab_base::units::Time;
 
 use super::tcp::Stream;
 
-/// The head of the kernel's `struct tcp_info`. It has only ever grown at its end, so a longer one is cut and a shorter one
-/// leaves zeros. `libc::tcp_info` stops before `tcpi_min_rtt`, therefore our own.
+/// The head of the kernel's `struct tcp_info`. It has only ever grown at its end, so a longer one is cut and a shorter one leaves
+/// zeros. `libc::tcp_info` stops before `tcpi_min_rtt`, hence our own.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct KernelTcpInfo {
@@ -59,7 +59,7 @@ struct KernelTcpInfo {
 /// Where `tcpi_retransmits` is among the first bytes.
 const RETRANSMITS: usize = 2;
 
-/// One look at a connection, from our end.
+/// A sample of a connection, from our end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
     /// Segments sent again so far.
@@ -76,7 +76,7 @@ pub struct TcpInfo {
     pub unsent_bytes: u32,
     /// After this time without an acknowledgement a segment is sent again, in microseconds.
     pub rto_us: u32,
-    /// Whether that has happened and is not over.
+    /// Whether a retransmission timeout is unresolved.
     pub is_timed_out: bool,
     /// Segments with data sent so far, retransmissions included.
     pub segments_out: u32,
@@ -86,12 +86,12 @@ pub struct TcpInfo {
     pub segment_bytes: u32,
     /// Bytes that the peer's kernel has acknowledged.
     pub bytes_acked: u64,
-    /// What was in the way of sending.
+    /// What limited sending.
     pub limits: TcpLimits,
 }
 
 impl TcpInfo {
-    /// Asks the kernel. Costs about a microsecond: not for every request.
+    /// Asks the kernel. Costs about a microsecond: do not call it per request.
     pub fn of(stream: &Stream) -> io::Result<Self> {
         let mut info = MaybeUninit::<KernelTcpInfo>::zeroed();
         let mut length = size_of::<KernelTcpInfo>() as libc::socklen_t;
@@ -112,8 +112,8 @@ impl TcpInfo {
         Ok(Self::from_kernel(&unsafe { info.assume_init() }))
     }
 
-    /// Whether the peer's kernel has acknowledged what was written so long ago. Of a connection that is never quiet
-    /// something is always on its way; but what is older than two retransmission timeouts would have been sent again.
+    /// Whether the peer's kernel has acknowledged what was written so long ago. A busy connection always has unacknowledged data;
+    /// but data older than two retransmission timeouts would have been retransmitted.
     pub fn has_acknowledged(&self, age: Duration) -> bool {
         let would_be_sent_again = age.as_micros() > 2 * u128::from(self.rto_us) && !self.is_timed_out;
         self.unsent_bytes == 0 && (self.unacked == 0 || would_be_sent_again)
@@ -163,7 +163,7 @@ impl TcpInfo {
         }
     }
 
-    /// As the record's last word on a connection.
+    /// As the record's final statistics of a connection.
     pub const fn summary(self, congestion_control: String) -> TcpSummary {
         TcpSummary {
             retransmits: self.retransmits,
@@ -175,7 +175,7 @@ impl TcpInfo {
             congestion_control,
             segment_bytes: self.segment_bytes,
             bytes_acked: self.bytes_acked,
-            // Who has had something acknowledged was busy meanwhile, or the kernel does not tell.
+            // A connection whose bytes were acknowledged has been busy; 0 then means that the kernel does not report it.
             limits: if self.limits.busy_us > 0 || self.bytes_acked <= 1 { Some(self.limits) } else { None },
         }
     }

@@ -1,8 +1,7 @@
-//! What carries an engine's bytes: a stream of TCP, in clear or with TLS, or the streams of QUIC.
+//! What carries an engine's bytes: a TCP stream, in clear or with TLS, or the streams of QUIC.
 //!
-//! Roles drive both by the same calls: [`Transport::receive`] hands what has come to the engine, [`Transport::send`] takes
-//! what it has to say, [`Transport::flush`] makes sure that it leaves. That one of them has its bytes in one row and the other
-//! in many is settled here.
+//! Roles drive both by the same calls: [`Transport::receive`] hands what has come to the engine, [`Transport::send`] takes what
+//! it has to send, [`Transport::flush`] makes sure that it leaves. The difference between one byte stream and many stays in here.
 
 use h2lab_base::units::Time;
 use h2lab_wire::{Config, Connection, ErrorCode};
@@ -13,7 +12,7 @@ use super::quic::QuicSession;
 use super::tcp::{Read, Stream, Written};
 use super::tls::TlsFacts;
 
-/// What an engine's bytes cross to the other side.
+/// A connection that carries an engine's bytes.
 #[derive(Debug)]
 pub enum Transport {
     /// TCP, with or without TLS.
@@ -88,7 +87,7 @@ impl Transport {
         }
     }
 
-    /// From now on windows may have so many bytes, below those of `config`.
+    /// From now on windows are at most so many bytes, below those of `config`.
     pub fn limit_windows(&mut self, engine: &mut Connection, config: &Config, bytes: u32) {
         engine.set_window_limit(bytes);
         if let Self::Quic(quic) = self {
@@ -104,7 +103,7 @@ impl Transport {
         }
     }
 
-    /// Does what is due by now. Whether it was anything: then receive and flush.
+    /// Does what is due by now. Whether anything was due: then receive and flush.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         match self {
             Self::Stream(_) => false,
@@ -112,13 +111,13 @@ impl Transport {
         }
     }
 
-    /// Whether what comes next may be taken, by an engine that may have to wait until its peer has read: then all of TCP's
-    /// one stream has to. QUIC must go on to hear of acknowledgements, and leaves alone what is not wanted.
+    /// Whether to receive now, by an engine that may have to wait until its peer has read: then all of TCP's one stream has to
+    /// wait. QUIC must still process acknowledgements, and leaves unread what is not wanted.
     pub fn may_receive(&self, engine: &Connection) -> bool {
         matches!(self, Self::Quic(_)) || engine.wants_input()
     }
 
-    /// Whether something has come that was not wanted then and is now; of TCP a completion tells.
+    /// Whether something has come that was not wanted then and is now; of TCP a completion reports it.
     pub fn has_unread(&self, engine: &mut Connection) -> bool {
         match self {
             Self::Stream(_) => false,
@@ -126,8 +125,8 @@ impl Transport {
         }
     }
 
-    /// Takes what has come and hands it to `engine`, whose events are to be looked at after each call; `see` is shown it. A
-    /// flush must follow: the transport may have something to say to it. `now` is asked once, also if it ends in an error.
+    /// Takes what has come and hands it to `engine`, whose events must be taken after each call; `see` observes it. A flush must
+    /// follow: the transport may have to answer. `now` is called once, also if it ends in an error.
     pub fn receive(
         &mut self,
         engine: &mut Connection,
@@ -168,16 +167,16 @@ impl Transport {
         }
     }
 
-    /// Nothing more is there at `now`, and `engine` has taken all that was: a completion is waited for, which may come later for
-    /// bytes in the middle of a body that comes fast. Who `gathers` is told later of whatever comes while long bodies do, and
-    /// calls this again every so often, lest the peer has nothing more to send.
+    /// Nothing more is there at `now`, and `engine` has taken everything: waits for a completion, which may come later for bytes
+    /// in the middle of a body that comes fast. With `gathers` it is reported later for whatever comes during long bodies, and
+    /// this is called again from time to time in case the peer has nothing more to send.
     pub fn rest(&mut self, engine: &Connection, gathers: bool, now: Time) {
         if let Self::Stream(stream) = self {
             stream.rest(if gathers { engine.announced() } else { engine.expected() }, now);
         }
     }
 
-    /// Takes some of what `engine` has to say; `see` is shown it.
+    /// Takes some of what `engine` has to send; `see` observes it.
     pub fn send(
         &mut self,
         engine: &mut Connection,
@@ -217,7 +216,7 @@ impl Transport {
         }
     }
 
-    /// Says goodbye in the transport's own words and ends our direction: `close_notify` and FIN, or `CONNECTION_CLOSE`.
+    /// Closes the transport and ends our direction: `close_notify` and FIN, or `CONNECTION_CLOSE`.
     pub fn shutdown(&mut self, now: Time) -> Result<(), TransportError> {
         match self {
             Self::Stream(stream) => stream.shutdown(),
@@ -229,7 +228,7 @@ impl Transport {
     }
 }
 
-/// Takes some of what `engine` has to say from the places where it lies, in one system call.
+/// Takes some of what `engine` has to send from several buffers, in one system call.
 fn send_scattered(
     stream: &mut ByteStream,
     engine: &mut Connection,
@@ -261,7 +260,7 @@ mod tests {
 
     const NOW: Time = Time::from_millis(1_000);
 
-    /// What one end has to say is heard by the other.
+    /// Hands what one end has to send to the other.
     fn carry(from: &mut Connection, to: &mut Connection) {
         to.handle_input(NOW, &from.take_transmit(NOW));
     }

@@ -1,7 +1,7 @@
-//! Non-blocking UDP in batches: segmentation offload both ways, marks of congestion (ECN), whence and whither.
+//! Non-blocking UDP in batches: segmentation offload both ways, ECN marks, source and destination addresses.
 //!
-//! `quinn-udp` knows which of that the kernel can; this module adds what a role needs to hear: would it block, and has the
-//! other host said that nobody listens.
+//! `quinn-udp` knows which of these the kernel supports; this module adds what a role needs: whether a call would block, and
+//! whether the other host has reported that nobody listens.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,19 +11,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
-/// What the kernel is asked to hold of arriving datagrams, in bytes: what TCP grows to by itself. It grants no more than
-/// `net.core.rmem_max` allows.
+/// The receive buffer to ask for, in bytes: what TCP's grows to by itself. The kernel grants at most `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Datagrams, or batches of datagrams, that are taken from the kernel by one system call.
+/// Datagrams, or batches of datagrams, that are received by one system call.
 const BATCH: usize = 8;
 
 /// The longest batch that the kernel makes of datagrams of one size (GRO), in bytes.
 const LONGEST_BATCH: usize = 1 << 16;
 
 thread_local! {
-    /// What was received last: one place for all sockets of a thread, since what is in it is passed on at once, while half a
-    /// megabyte for each would be most of a connection's memory.
+    /// The buffer of what was received last: one for all sockets of a thread, since its content is passed on at once, while half
+    /// a megabyte for each would be most of a connection's memory.
     static INBOX: RefCell<Vec<u8>> = RefCell::new(vec![0; BATCH * LONGEST_BATCH]);
 }
 
@@ -34,9 +33,9 @@ pub struct Datagram<'a> {
     pub from: SocketAddr,
     /// The address of ours that it was sent to.
     pub to: Option<IpAddr>,
-    /// What a router on the way said of congestion (RFC 3168).
+    /// Its ECN codepoint, which a router on the path may have set (RFC 3168).
     pub ecn: Option<EcnCodepoint>,
-    /// What is in it.
+    /// Its payload.
     pub bytes: &'a [u8],
 }
 
@@ -56,7 +55,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket on a free port that hears `remote` alone, so that the kernel can tell it when nobody listens there.
+    /// A socket on a free port that receives only from `remote`, so that the kernel can report that nobody listens there.
     pub fn connect(remote: SocketAddr) -> io::Result<Self> {
         let any: IpAddr = match remote {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -67,7 +66,7 @@ impl Socket {
         Self::new(socket)
     }
 
-    /// A socket on `address`, which hears everybody; port 0 takes a free one, see [`Socket::local_address`].
+    /// A socket on `address` that receives from everybody; port 0 takes a free one, see [`Socket::local_address`].
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::new(UdpSocket::bind(address)?)
     }
@@ -83,7 +82,7 @@ impl Socket {
         self.socket.local_addr()
     }
 
-    /// Whether the kernel may cut a datagram into fragments, so that its size says nothing of the path.
+    /// Whether the kernel may fragment a datagram, so that its size does not probe the path.
     pub fn may_fragment(&self) -> bool {
         self.state.may_fragment()
     }
@@ -93,14 +92,14 @@ impl Socket {
         self.state.max_gso_segments()
     }
 
-    /// Sends a datagram, or a batch of them. What a network may do to it is no error: only that nobody listens is told, and
-    /// what keeps every datagram from leaving.
+    /// Sends a datagram, or a batch of them. Loss in the network is no error: only that nobody listens is reported, and what
+    /// keeps every datagram from leaving.
     pub fn send(&self, transmit: &Transmit<'_>) -> io::Result<Sent> {
         match self.state.try_send((&self.socket).into(), transmit) {
             Ok(()) => Ok(Sent::Gone),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::WouldBlock),
-            // A probe of the path's size that the device does not take; an offload that it does not have, which `quinn-udp`
-            // does without from now on; a queue of the device that is full.
+            // A path MTU probe that the device does not take; an offload that it does not have, which `quinn-udp` does without
+            // from now on; a queue of the device that is full.
             Err(error)
                 if [libc::EMSGSIZE, libc::EIO, libc::EINVAL, libc::ENOBUFS]
                     .contains(&error.raw_os_error().unwrap_or(0)) =>
@@ -112,7 +111,7 @@ impl Socket {
     }
 
     /// Takes what one system call gives and passes on each datagram; returns how many bytes that were. An empty datagram, of
-    /// which nothing is passed on, counts as one: 0 means that there was none, after which the socket tells of the next.
+    /// which nothing is passed on, counts as one: 0 means that there was none, after which the socket reports the next.
     pub fn receive(&self, take: &mut dyn FnMut(Datagram<'_>)) -> io::Result<usize> {
         INBOX.with_borrow_mut(|inbox| {
             let mut batches = [RecvMeta::default(); BATCH];

@@ -1,9 +1,9 @@
-//! A timer of the kernel that wakes a reactor at some time, set once for many sleeps.
+//! A kernel timer that wakes a reactor at some time, set once for many sleeps.
 //!
-//! A sleep with a timeout arms a timer of the kernel and, when something comes before it, takes it back: twice a call to the
-//! hypervisor on a virtual machine if no other timer of that CPU is due earlier. A busy thread sleeps ten thousand times a
-//! second and is due once in 10 ms. So its timeouts are not timeouts but one `timerfd` in its set, which is left as it is
-//! when what it was set for has moved to a later time: then it fires early, for nothing.
+//! A sleep with a timeout arms a kernel timer and, when an event comes before it, disarms it: twice a call to the hypervisor on a
+//! virtual machine if no other timer of that CPU is due earlier. A busy thread sleeps ten thousand times a second and has a
+//! deadline every 10 ms. So its timeouts are one `timerfd` in its epoll set, which is left as it is when its deadline has moved
+//! to a later time: then it fires early, to no effect.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::time::{
 /// See the [module](self).
 #[derive(Debug)]
 pub struct WakeTimer {
-    /// `None` until it is set for the first time: many reactors never wait for so long.
+    /// `None` until it is set for the first time: many reactors never wait that long.
     timer: Option<OwnedFd>,
     fires_at: Time,
 }
@@ -36,14 +36,14 @@ impl WakeTimer {
     }
 
     /// Sets it to `at`, `left` from now and not zero, in place of what it was set to. Its event in `epoll` carries `data`.
-    /// Without a descriptor left it cannot be had.
+    /// Without a free descriptor it stays unset.
     pub fn set(&mut self, epoll: &impl AsFd, data: EventData, at: Time, left: Duration) -> io::Result<()> {
         let timer = match &mut self.timer {
             Some(timer) => timer,
             none => {
                 let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
                 let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-                // By edges: every expiry is reported once, and what it counts is never read.
+                // Edge-triggered: every expiry is reported once, and its count is never read.
                 epoll::add(epoll, &timer, data, EventFlags::IN | EventFlags::ET)?;
                 none.insert(timer)
             }
@@ -55,7 +55,7 @@ impl WakeTimer {
         Ok(())
     }
 
-    /// Its event was taken: until it is set again it is silent.
+    /// Its event was taken: it does not fire again until it is set.
     pub const fn has_fired(&mut self) {
         self.fires_at = Time::NEVER;
     }

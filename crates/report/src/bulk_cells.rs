@@ -1,4 +1,4 @@
-//! Cells of bulk work: what text, JSON and HTML tell of them alike. Bytes over time come first, then what held them back.
+//! Cells of bulk work: what text, JSON and HTML have in common. Bytes over time come first, then what limited them.
 
 use std::fmt::Write;
 
@@ -20,16 +20,16 @@ use h2lab_model::workload::Protocol;
 pub(super) struct BulkCell<'a> {
     /// What every cell has.
     pub summary: &'a CellSummary,
-    /// What tells its condition from the first one: `RTT 25ms`, or [`BASELINE`].
+    /// What distinguishes its condition from the first one: `RTT 25ms`, or [`BASELINE`].
     pub factor: String,
-    /// Its figures; `None` if nothing came.
+    /// Its figures; `None` if no bytes arrived.
     pub pooled: Option<Pooled>,
-    /// Its rate as a share of what TCP alone carries under the same condition; `None` where that was not measured soundly.
+    /// Its rate as a share of what TCP by itself carries under the same condition; `None` where that was not measured soundly.
     pub of_tcp: Option<f64>,
 }
 
 impl BulkCell<'_> {
-    /// Bits per second in the measured time, of the repetition in the middle; `None` where the state forbids a figure.
+    /// Bits per second in the measured time, of the median repetition; `None` where the state forbids a figure.
     pub fn rate(&self) -> Option<f64> {
         let is_sound = self.summary.state == CellState::Ok;
         self.pooled.as_ref().filter(|_| is_sound).map(|pooled| pooled.rate.median)
@@ -44,8 +44,8 @@ impl BulkCell<'_> {
         }
     }
 
-    /// What is said of a rate that the link cannot carry: bytes that waited for one that was lost, and came to us in the measured
-    /// time, had crossed it before.
+    /// The note on a rate above the link's: bytes that waited for a lost one, and were delivered in the measured time, had
+    /// crossed the link before.
     fn beyond(&self) -> Option<String> {
         let bandwidth = self.summary.cell.link.as_ref()?.downlink.bandwidth?;
         let rate = self.pooled.as_ref()?.rate.max;
@@ -58,7 +58,7 @@ impl BulkCell<'_> {
         })
     }
 
-    /// What held it back, unless that is the link itself, or nobody knows.
+    /// What limited it, unless that is the link itself, or unknown.
     fn bound(&self) -> Option<&BoundConnection> {
         let bound = self.pooled.as_ref()?.bound.as_ref().filter(|_| self.rate().is_some())?;
         (!matches!(bound.binding.kind, BindingKind::Link | BindingKind::Unknown)).then_some(bound)
@@ -85,7 +85,7 @@ pub(super) fn of<'a>(report: &Report<'a>) -> Option<Vec<BulkCell<'a>>> {
     Some(all)
 }
 
-/// See [`BulkCell::of_tcp`]. What HTTP is told to do, and how long a response is, TCP does not know.
+/// See [`BulkCell::of_tcp`]. HTTP's settings and the length of a response do not concern TCP.
 fn share_of_tcp(one: &BulkCell<'_>, all: &[BulkCell<'_>]) -> Option<f64> {
     let is_alike = |other: &Cell| {
         let cell = &one.summary.cell;
@@ -98,7 +98,7 @@ fn share_of_tcp(one: &BulkCell<'_>, all: &[BulkCell<'_>]) -> Option<f64> {
     (tcp > 0.0).then(|| rate / tcp)
 }
 
-/// More of a link's bits per second than this are no data: headers of Ethernet, IP and TCP take 3 %.
+/// A higher share of a link's bits per second is not data: headers of Ethernet, IP and TCP take 3 %.
 const MOST_DATA: f64 = 0.97;
 
 /// A line of [`overview`].
@@ -110,7 +110,7 @@ pub(super) struct Row {
     pub cells: Vec<Option<usize>>,
 }
 
-/// What the run shows at a glance: the protocols, and a row for each factor.
+/// The overview of the run: the protocols, and a row for each factor.
 pub(super) fn overview(cells: &[BulkCell<'_>]) -> (Vec<Protocol>, Vec<Row>) {
     let mut protocols: Vec<Protocol> = Vec::new();
     for one in cells {
@@ -123,7 +123,7 @@ pub(super) fn overview(cells: &[BulkCell<'_>]) -> (Vec<Protocol>, Vec<Row>) {
         let cell = &one.summary.cell;
         let column = protocols.iter().position(|protocol| *protocol == cell.protocol).unwrap_or(0);
         let free = rows.iter_mut().find(|(group, row)| *group == cell.group && row.cells[column].is_none());
-        // One that is not multiplexed has as many connections as there are responses, which the factor says.
+        // One that is not multiplexed has as many connections as responses, which the factor states.
         match free {
             Some((_, row)) => row.cells[column] = Some(place),
             None => {
@@ -185,7 +185,7 @@ pub(super) fn row(one: &BulkCell<'_>) -> Vec<String> {
     ]
 }
 
-/// What held the data back, in a word or two: `send buffer`, with a question mark if that is not measured.
+/// What limited the data, in a word or two: `send buffer`, with a question mark if that is not measured.
 fn held_back(pooled: &Pooled) -> String {
     let Some(bound) = &pooled.bound else { return "-".to_owned() };
     let sure = match bound.binding.certainty {
@@ -198,7 +198,7 @@ fn held_back(pooled: &Pooled) -> String {
     }
 }
 
-/// What stands beneath a cell's row: how it went over time, what was asked for, how unlike streams were, what failed.
+/// The notes beneath a cell's row: the rate over time, the settings, how uneven streams were, what failed.
 pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
     let Some(pooled) = &one.pooled else { return Vec::new() };
     let mut notes = vec![format!(
@@ -238,7 +238,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
     notes
 }
 
-/// What data waited for, longest first, as far as it was seen and is not nothing.
+/// What data waited for, longest first, where it was seen and is not zero.
 fn waits(stalls: &Stalls) -> Vec<String> {
     let mut waits: Vec<_> = [
         ("stream windows", stalls.stream_window),
@@ -259,7 +259,7 @@ pub(super) fn rates(meter: &ByteMeter, most: usize) -> (std::time::Duration, Vec
     let each = meter.intervals().len().div_ceil(most).max(1);
     let span = meter.interval() * each as u32;
     let chunk = |(n, bytes): (usize, &[u64])| {
-        // The last one ends with the last byte.
+        // The last part ends with the last byte.
         let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval());
         h2lab_model::bulk::rate::bits_per_second(bytes.iter().sum(), time).unwrap_or(0.0)
     };
@@ -274,12 +274,12 @@ fn sparkline(meter: &ByteMeter) -> String {
     rates.iter().map(|rate| STEPS[((rate / most * 7.0).round() as usize).min(7)]).collect()
 }
 
-/// What held cells back that the link did not, each once: its name, which cells, what shows it, what lifts it.
+/// A limit of cells other than the link, listed once: its name, which cells, what shows it, what lifts it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Held {
     /// `the send buffer held back 3 cells`.
     pub title: String,
-    /// Which, with their rates.
+    /// The cells, with their rates.
     pub cells: String,
     /// What shows it in the slowest of them.
     pub shown: String,
@@ -287,7 +287,7 @@ pub(super) struct Held {
     pub fix: Option<String>,
 }
 
-/// All that held cells back, that of most cells first.
+/// All limits of cells, that of most cells first.
 pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
     let of = |kind: BindingKind| -> Option<(usize, Held)> {
         let its = |one: &&BulkCell<'_>| one.bound().is_some_and(|bound| bound.binding.kind == kind);
@@ -311,7 +311,7 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
     all.into_iter().map(|(_, held)| held).collect()
 }
 
-/// Appends what is told of the cells to a report for a terminal.
+/// Appends the text about the cells to a report for a terminal.
 pub(super) fn text(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>], style: TextStyle) {
     at_a_glance(out, cells, style);
     each(out, report, cells, style);
@@ -422,7 +422,7 @@ mod tests {
         let mut fixture = Fixture::bulk();
         for repetition in fixture.run.repetitions.iter_mut().filter(|repetition| repetition.cell.index == 1) {
             let meter = &mut repetition.bulk.as_mut().unwrap().meter;
-            // What waited for a lost packet comes all at once.
+            // Data that waited for a lost packet arrives all at once.
             meter.add(meter.began() + std::time::Duration::from_millis(1500), 250_000_000);
         }
         let report = fixture.report();

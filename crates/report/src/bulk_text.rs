@@ -1,5 +1,5 @@
-//! The summary of a bulk transfer for a terminal: what was carried over wall-clock time first, then how evenly, then what
-//! held it back. Files that are not complete are always listed.
+//! The summary of a bulk transfer for a terminal: what was carried over wall-clock time first, then how evenly, then what limited
+//! it. Files that are not complete are always listed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use h2lab_model::bulk::{
 const LISTED: usize = 8;
 /// Lines of the picture of the rate over time.
 const BARS: usize = 10;
-/// The longest frame that every end lets in (RFC 9113 §4.2), in bytes.
+/// The longest frame that every end accepts (RFC 9113 §4.2), in bytes.
 const LEAST_MAX_FRAME: u64 = 16_384;
 /// Most characters of a bar.
 const LONGEST_BAR: usize = 50;
@@ -75,7 +75,7 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     page.line("  each", &each.unwrap_or_default());
 }
 
-/// What is said of bytes that did not have to be transferred.
+/// The note on bytes that did not have to be transferred.
 const fn from_before(direction: TransferDirection) -> &'static str {
     match direction {
         TransferDirection::Get => "bytes were here from before",
@@ -83,7 +83,7 @@ const fn from_before(direction: TransferDirection) -> &'static str {
     }
 }
 
-/// What held the transfer back, and which setting lifts that.
+/// What limited the transfer, and which setting lifts that.
 fn limit(page: &mut Page, summary: &Summary) {
     let Some(bound) = summary.binding() else { return };
     let binding = &bound.binding;
@@ -102,7 +102,7 @@ fn limit(page: &mut Page, summary: &Summary) {
     }
 }
 
-/// The rate over time, as bars: the longest as long as there is room.
+/// The rate over time, as bars; the longest fills the width.
 fn over_time(page: &mut Page, meter: &ByteMeter) {
     let each = meter.intervals().len().div_ceil(BARS).max(1);
     let span = meter.interval() * each as u32;
@@ -111,7 +111,8 @@ fn over_time(page: &mut Page, meter: &ByteMeter) {
         .chunks(each)
         .enumerate()
         .map(|(n, chunk)| {
-            // The last one ends with the last byte; of less than a tenth of an interval one read would tower over all.
+            // The last one ends with the last byte; in less than a tenth of an interval a single read would tower over all
+            // others.
             let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval() / 10);
             bits_per_second(chunk.iter().sum(), time).unwrap_or(0.0)
         })
@@ -141,7 +142,7 @@ fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
         page.line("  credit", &credit(record));
     }
     page.line("Waited for", &waits(summary));
-    // Of a server that is out of sight only our own is known, which governs nothing but our requests.
+    // Of a server without an agent only our own congestion control is known, which governs only our requests.
     let is_seen = record.figures.iter().any(|figures| figures.sender.congestion_control.is_some());
     let whose = if is_seen || record.direction == TransferDirection::Put { "" } else { " at this end" };
     let tcp = listed([
@@ -167,12 +168,12 @@ fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
     );
 }
 
-/// The frames that came, beside what was asked for: a sender need not use what it may.
+/// The frames that came, beside what was allowed: a sender need not use its maximum.
 fn frames(record: &BulkRecord) -> String {
     let frames = &record.frames;
     let Some(mean) = frames.mean_data() else { return String::new() };
     let asked = record.asked.max_frame_size.map(|most| {
-        // Of a response that is no longer than its frame nobody knows.
+        // For a response that fits into one frame the sender's limit is unknown.
         let mut parts = record.transfers.iter().flat_map(|transfer| &transfer.parts);
         let has_more = parts.any(|part| part.bytes > frames.largest_data);
         let unused = match frames.largest_data {

@@ -57,7 +57,7 @@ impl<'a> Tail<'a> {
         breakdowns
     }
 
-    /// What is to be known beside the figures: how slow is slow, how losses were repaired, and what could not be told.
+    /// The notes beside the figures: how slow is slow, how losses were repaired, and what is unknown.
     pub fn notes(&self) -> Vec<String> {
         let split = &self.split;
         let bounds = self.repetitions.iter().map(|measured| measured.waits.slower_than());
@@ -89,7 +89,7 @@ impl<'a> Tail<'a> {
         notes
     }
 
-    /// Why nothing is told of the cell, if nothing can be: then no time of it is `unknown` either.
+    /// Why the cell has no causes, if there can be none: then no time of it is `unknown` either.
     pub fn unsupported(&self) -> Option<String> {
         let doubts = self.doubts();
         doubts.iter().find(|doubt| matches!(doubt, Doubt::Quic { .. })).map(Doubt::to_string)
@@ -110,7 +110,7 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Adds the number of a doubt to another one of its kind.
+/// Adds the count of a doubt to another one of its kind.
 fn add(sum: &mut Doubt, more: &Doubt) {
     match (sum, more) {
         (Doubt::NoKeys { connections: n }, Doubt::NoKeys { connections: m })
@@ -129,7 +129,7 @@ fn add(sum: &mut Doubt, more: &Doubt) {
     }
 }
 
-/// A share in whole per cent; what is there is never 0.
+/// A share in whole per cent, at least 1.
 pub(super) fn percent(share: f64) -> String {
     match share {
         0.0 => "-".to_owned(),
@@ -162,14 +162,14 @@ const fn title(kind: Kind) -> (&'static str, &'static str) {
 pub(super) struct Table<'a> {
     /// The first is the cell's name.
     pub columns: Vec<Column>,
-    /// Each cell, its figures under the columns, and what is to be known beside them.
+    /// Each cell, its figures under the columns, and its notes.
     pub rows: Vec<(&'a CellSummary, Vec<String>, Vec<String>)>,
 }
 
-/// Beneath the heading of the table.
+/// The line beneath the table's heading.
 pub(super) const LEGEND: &str = "share of the time of slow requests, those above their repetition's p95, and requests of which it is the main cause";
 
-/// What the slow requests of a group's cells waited for; `None` if that was asked of none.
+/// What the slow requests of a group's cells waited for; `None` if no cell was analysed.
 pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Option<Table<'a>> {
     let tails = group.iter().filter_map(|summary| Some((*summary, Tail::of(report, summary.cell.index)?)));
     let tails: Vec<(&CellSummary, Tail<'_>)> = tails.collect();
@@ -177,7 +177,7 @@ pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Optio
         return None;
     }
     let occurs = |kind: &Kind| tails.iter().any(|(_, tail)| tail.split.parts.contains_key(kind));
-    // That nothing is unknown is worth a column.
+    // A column of zeros for the unknown is informative.
     let kinds: Vec<Kind> =
         Kind::ALL.into_iter().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
     let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));

@@ -1,4 +1,4 @@
-//! The condition that a group of cells was measured under: its heading, and what tells it from the others.
+//! The condition that a group of cells was measured under: its heading, and what distinguishes it from the others.
 
 use std::fmt::Write;
 
@@ -27,11 +27,11 @@ impl Aspect {
     }
 }
 
-/// How a heading names a link that loses nothing.
+/// The heading of a link without loss.
 const NO_LOSS: &str = "no loss";
-/// How it names one of unlimited capacity, where others have one.
+/// The heading of a link of unlimited capacity, where others have a limit.
 const UNLIMITED: &str = "unlimited bandwidth";
-/// How it names a link without an impairment that others have.
+/// The headings of links without an impairment that others have.
 const WITHOUT: [&str; 4] = [UNLIMITED, "no reordering", "no duplicates", "no corruption"];
 
 /// The heading of a group: `RTT 25ms, loss 3% (bernoulli), cubic`, and what else differs between groups.
@@ -59,14 +59,14 @@ pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
     let (alike, rendered): (Vec<Aspect>, Vec<Aspect>) = rendered.partition(is_alike);
     let mut rendered: Vec<String> = rendered.into_iter().map(|aspect| aspect.long).collect();
     match alike.as_slice() {
-        // Several that all groups have are in the facts; here they would hide what tells the groups apart.
+        // Several that all groups have are in the facts; here they would hide what distinguishes the groups.
         [_, _, ..] => rendered.push(format!("{} sysctls", alike.len())),
         few => rendered.extend(few.iter().map(|aspect| aspect.long.clone())),
     }
     rendered.join(", ")
 }
 
-/// The beginning of a sentence: what tells a group from the others, `At 3% loss`; nothing if there is only one group.
+/// The beginning of a sentence: what distinguishes a group from the others, `At 3% loss`; nothing if there is only one group.
 pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
     let all = all(report);
     let rendered = aspects(report, group).into_iter().filter(|aspect| differs(aspect, &all));
@@ -80,9 +80,9 @@ pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<S
     }
 }
 
-/// What tells conditions apart besides their headlines, of each, whoever takes part: `bbr, bandwidth 10mbit`; nothing where
-/// nothing else differs. A condition is told by a group of its cells. Its headline has the round trip and the loss, as
-/// `RTT 25ms` and `3% loss`: what else is to be said about these two is told only where headlines are alike.
+/// What distinguishes conditions besides their headlines, whatever side it is on: `bbr, bandwidth 10mbit`; nothing where nothing
+/// else differs. A condition is given as a group of its cells. Its headline has the round trip and the loss, as `RTT 25ms` and
+/// `3% loss`: the rest of these two is rendered only where headlines are alike.
 pub(super) fn besides(
     report: &Report<'_>,
     groups: &[Vec<&CellSummary>],
@@ -106,8 +106,7 @@ pub(super) fn besides(
     all.iter().zip(headlines).map(rendered).collect()
 }
 
-/// What an aspect says besides a headline that stands above it: of `RTT 25ms ± 2ms` only `± 2ms`, of `loss 3% (bernoulli)`
-/// only `bernoulli`.
+/// What an aspect adds to the headline above it: of `RTT 25ms ± 2ms` only `± 2ms`, of `loss 3% (bernoulli)` only `bernoulli`.
 fn beneath_headline(aspect: &Aspect, [rtt, loss]: &[String; 2]) -> String {
     let share = loss.strip_suffix(" loss").unwrap_or(loss);
     let rest = match aspect.place {
@@ -126,8 +125,8 @@ fn all(report: &Report<'_>) -> Vec<Vec<Aspect>> {
     report.analysis.groups().iter().map(|group| aspects(report, group)).collect()
 }
 
-/// Whether an aspect is not the same in all groups. That something is not done is told only where another link, alike in both
-/// directions too, does it: one that is not has its directions told whole.
+/// Whether an aspect is not the same in all groups. That something is absent is rendered only where another link, alike in both
+/// directions too, has it: an asymmetric link has its directions rendered in full.
 fn differs(aspect: &Aspect, all: &[Vec<Aspect>]) -> bool {
     if aspect.long != UNLIMITED && WITHOUT.contains(&aspect.long.as_str()) {
         return all.iter().flatten().any(|other| other.place == aspect.place && other.long != aspect.long);
@@ -138,7 +137,7 @@ fn differs(aspect: &Aspect, all: &[Vec<Aspect>]) -> bool {
     !all.iter().all(is_there)
 }
 
-/// Whether the short form tells the aspect from all others of its place.
+/// Whether the short form distinguishes the aspect from all others of its place.
 fn is_clear(aspect: &Aspect, all: &[Vec<Aspect>]) -> bool {
     let same_place = all.iter().flatten().filter(|other| other.place == aspect.place);
     same_place.filter(|other| other.short == aspect.short).all(|other| other.long == aspect.long)
@@ -164,7 +163,7 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
         }
         None => aspects.push(Aspect::new("link", "loopback".to_owned())),
     }
-    // What was read back; of a cell that was not measured what was asked for.
+    // As read back; for an unmeasured cell as configured.
     let congestion = group.iter().find_map(|one| one.congestion.clone()).or_else(|| cell.congestion.clone());
     aspects.extend(congestion.map(|name| Aspect::new("congestion", name)));
     aspects.extend(cell.sysctls.rendered().map(|sysctl| Aspect::new("sysctl", sysctl)));
@@ -230,7 +229,7 @@ fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
     aspects.extend(impairment.events().into_iter().map(|event| Aspect::new("events", event)));
 }
 
-/// How long the bursts of a loss model are that are not as long as by default.
+/// The burst length of a loss model, where it is not the default.
 fn bursts(model: LossModel) -> Option<String> {
     match model.extent()? {
         Extent::Packets(packets) => {

@@ -9,8 +9,8 @@ retransmits_client,retransmits_server,dropped_up,dropped_down,sysctls,\
 bulk_factor,bulk_rate_bps,bulk_of_tcp,bulk_bytes,bulk_elapsed_s,bulk_cpu_s_per_gb,bulk_server_cpu_s_per_gb,\
 bulk_retransmits,bulk_limit";
 
-/// The cells of these runs as CSV with a header line. What could not be seen is empty. Latencies of every state are
-/// given; `state` says what they are worth.
+/// The cells of these runs as CSV with a header line. Unknown values are empty. Latencies of every state are given; `state`
+/// qualifies them.
 pub fn csv(reports: &[Report<'_>]) -> String {
     let mut out = format!("{HEADER}\r\n");
     for report in reports {
@@ -67,7 +67,7 @@ fn line(run: &str, cell: &CellDocument) -> Vec<String> {
     fields
 }
 
-/// What moved; the rate is the median of the repetitions. Empty where the work is not bulk.
+/// The transfer; the rate is the median of the repetitions. Empty where the work is not bulk.
 fn transfer(bulk: Option<&BulkCellDocument>) -> [String; 9] {
     let Some(bulk) = bulk else { return Default::default() };
     [

@@ -1,5 +1,5 @@
-//! What tells a condition from the first one of a run, in a few words: `RTT 25ms`, `tcp buffers 4 MiB`. That is the factor that
-//! was varied, where one was at a time.
+//! What distinguishes a condition from the first one of a run, in a few words: `RTT 25ms`, `tcp buffers 4 MiB`. That is the
+//! factor that was varied, where one was at a time.
 
 use super::condition;
 use h2lab_base::units::{format_bytes, format_duration};
@@ -7,15 +7,15 @@ use h2lab_link::Impairment;
 use h2lab_model::scenario::Cell;
 use h2lab_model::scenario::sysctl::{READ_BUFFERS, WRITE_BUFFERS};
 
-/// What the first condition is called.
+/// The name of the first condition.
 pub(super) const BASELINE: &str = "baseline";
 
-/// How `cell` is done otherwise than `first`, whatever protocol each speaks; [`BASELINE`] if in nothing.
+/// How `cell` differs from `first`, apart from the protocol; [`BASELINE`] if in nothing.
 pub(super) fn factor(first: &Cell, cell: &Cell) -> String {
     let mut rendered = Vec::new();
     match (&first.link, &cell.link) {
         (Some(first), Some(link)) if first != link => {
-            // Data comes down, and most links are the same both ways.
+            // Data flows down, and most links are the same in both directions.
             rendered.extend(direction(&first.downlink, &link.downlink));
             if rendered.is_empty() {
                 rendered.push(format!("uplink {}", link.uplink));
@@ -50,7 +50,7 @@ pub(super) fn factor(first: &Cell, cell: &Cell) -> String {
     if rendered.is_empty() { BASELINE.to_owned() } else { rendered.join(", ") }
 }
 
-/// What is different in a direction. A queue is told only where nothing else is: it goes with the bandwidth.
+/// The differences in a direction. A queue is rendered only where nothing else differs: it depends on the bandwidth.
 fn direction(first: &Impairment, impairment: &Impairment) -> Vec<String> {
     let mut rendered = Vec::new();
     if impairment.delay != first.delay {
@@ -76,7 +76,7 @@ fn direction(first: &Impairment, impairment: &Impairment) -> Vec<String> {
     rendered
 }
 
-/// Kernel settings that the first condition has otherwise or not at all; those of socket buffers in a word.
+/// Kernel settings that the first condition lacks or has otherwise; those of socket buffers in a word.
 fn sysctls(first: &Cell, cell: &Cell) -> Vec<String> {
     if cell.sysctls == first.sysctls {
         return Vec::new();

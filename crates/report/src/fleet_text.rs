@@ -1,5 +1,5 @@
 //! The summary of a fleet's transfers for a terminal: what all carried together over wall-clock time first, then how evenly, then
-//! each pair, and what each server spent. What failed or was lost is counted where the rest is, and told why.
+//! each pair, and what each server spent. What failed or was lost is counted with the rest, with the reason.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn fleet_text(record: &FleetRecord, style: TextStyle) -> String {
     page.out
 }
 
-/// The plan of a fleet, before anything is done.
+/// The plan of a fleet, before it runs.
 pub fn fleet_plan_text(job: &FleetJob, style: TextStyle) -> String {
     const COLUMNS: [Column; 4] =
         [name("client"), name("server"), numeric("conns", ""), numeric("streams", "each")];
@@ -97,7 +97,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     page.line("Files", &files);
 }
 
-/// How well one instant was kept.
+/// How precisely the common start was kept.
 fn start(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     if !record.start_at.happened() {
         return page.line("Start", "it never came to that");
@@ -108,7 +108,7 @@ fn start(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     page.line("Start", &listed([late, uncertainty]));
 }
 
-/// Milliseconds with what a table of them needs.
+/// Milliseconds with the precision of a table of them.
 fn fine(time: Duration) -> String {
     format!("{} ms", number(time.as_secs_f64() * 1e3))
 }
@@ -117,7 +117,7 @@ fn short(time: Duration) -> String {
     format_duration(Duration::from_millis(time.as_millis() as u64))
 }
 
-/// The frames that came, beside what was asked for.
+/// The frames that came, beside what was allowed.
 fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     if !record.protocol.is_multiplexed() {
         return;
@@ -203,7 +203,7 @@ fn row(record: &FleetRecord, summary: &FleetSummary, pair: &PairRecord) -> Vec<S
     ]
 }
 
-/// A number that nobody may have told.
+/// A number that may be unknown.
 fn known(figure: Option<f64>) -> String {
     figure.map_or_else(|| "?".to_owned(), number)
 }
@@ -218,7 +218,7 @@ const SERVERS: [Column; 7] = [
     name("congestion control"),
 ];
 
-/// What serving took, by the agents' own figures; a server that ran already has no agent that could tell.
+/// What serving took, by the agents' own figures; a server that ran already has no agent to report them.
 fn servers(page: &mut Page, record: &FleetRecord) {
     let row = |server: &AgentRecord| {
         let figures = server.served.as_ref()?;
@@ -250,7 +250,7 @@ fn pair_name(record: &FleetRecord, pair: &PairRecord) -> String {
     format!("{client} ← {server}")
 }
 
-/// What held each pair back, once for all pairs that it held back.
+/// What limited pairs, each limit once with all of its pairs.
 fn limits(page: &mut Page, record: &FleetRecord) {
     let mut rendered: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
     for pair in &record.pairs {
@@ -283,7 +283,8 @@ fn limits(page: &mut Page, record: &FleetRecord) {
     }
 }
 
-/// Every pair that is not complete, every way in which files were cut or failed, and every agent that was lost: with why.
+/// Every pair that is not complete, every reason for which files were cut or failed, and every agent that was lost, with the
+/// reason.
 fn troubles(page: &mut Page, record: &FleetRecord) {
     let mut lines: Vec<String> = Vec::new();
     for pair in &record.pairs {
@@ -304,7 +305,7 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
             })),
         }
     }
-    // Agents that took a pair along are told there; a server that dies in the middle is told by none of its pairs.
+    // An agent whose loss ended pairs is reported with these; a server that dies in the middle ends none of its pairs.
     let lost = record.pairs.iter().filter(|pair| matches!(pair.end, PairEnd::Lost { .. }));
     let pairs: Vec<Pair> = lost.map(|pair| pair.pair).collect();
     let is_lost = |client: u32| record.clients.get(client as usize).is_some_and(|one| one.lost.is_some());
@@ -314,7 +315,7 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
         lines.extend(rendered(client).filter(|_| !pairs.iter().any(|pair| pair.client == place)));
     }
     for (place, server) in (0..).zip(&record.servers) {
-        // A pair whose client was lost is told for that.
+        // A pair whose client was lost is reported for the client.
         let is_its = |pair: &&Pair| pair.server == place && !is_lost(pair.client);
         lines.extend(rendered(server).filter(|_| !pairs.iter().any(|pair| is_its(&pair))));
     }

@@ -1,4 +1,4 @@
-//! How numbers are written for people: the same everywhere.
+//! The number formats of all reports.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) fn millis_unit(duration: Duration) -> String {
 
 /// A rate without its unit: `1,000`, `49.8`.
 pub(super) fn rate(rps: f64) -> String {
-    // An offered rate is a count over a time: 999.97 is 1,000 to everybody.
+    // An offered rate is a count over a time: 999.97 is printed as 1,000.
     if rps >= 99.95 {
         count(rps.round() as u64)
     } else {
@@ -65,7 +65,7 @@ pub(super) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// The singular or plural of a regular noun behind its count: `1 repetition`, `2 repetitions`.
+/// The singular or plural of a regular noun after its count: `1 repetition`, `2 repetitions`.
 pub(super) fn plural(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }

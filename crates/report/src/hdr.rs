@@ -1,5 +1,5 @@
-//! Latencies as the `HdrHistogram` tools of other programs read them: a percentile distribution (`.hgrm`, what its plotter
-//! takes) and an interval log (`.hlog`, whose histograms can be added up across runs and machines).
+//! Latencies for `HdrHistogram` tools: a percentile distribution (`.hgrm`, for its plotter) and an interval log (`.hlog`, whose
+//! histograms can be added up across runs and machines).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use h2lab_model::record::Histogram;
 /// Significant digits, as in [`Histogram`].
 const DIGITS: u8 = 3;
 
-/// Lines of a distribution for each halving of what is left above, as the other tools have it.
+/// Lines of a distribution for each halving of the remaining share, the tools' default.
 const TICKS: u32 = 5;
 
-/// The same counts as the other tools hold them; values in nanoseconds.
+/// The same counts in the tools' histogram; values in nanoseconds.
 fn hdr(histogram: &Histogram) -> Hdr<u64> {
     let mut hdr = Hdr::new(DIGITS).expect("three digits are supported");
     let (min, max) = histogram.extremes().unwrap_or_default();
     let (first, last) = (0, histogram.buckets().len().saturating_sub(1));
     for (place, &(lowest, count)) in histogram.buckets().iter().enumerate() {
-        // The exact extremes lie in the first and the last bucket: so the other end has them too.
+        // The exact extremes lie in the first and the last bucket: so the result has them too.
         let ns = match place {
             _ if place == last => h2lab_base::units::nanos(max),
             _ if place == first => h2lab_base::units::nanos(min),
@@ -73,7 +73,7 @@ pub fn log(report: &Report<'_>) -> String {
     write_log(&format!("h2lab {}, {}: latencies in nanoseconds", report.run.version, report.name()), lines)
 }
 
-/// A cell's name without what separates the columns of a log.
+/// A cell's name without the column separators of a log.
 fn tag(cell: &CellSummary) -> String {
     cell.label.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect()
 }
@@ -82,7 +82,7 @@ fn write_log(comment: &str, lines: impl Iterator<Item = (String, Duration, Histo
     let (mut out, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
     let mut builder = IntervalLogWriterBuilder::new();
     builder.add_comment(comment);
-    // The divisor that makes the column of largest values one of milliseconds, as the other tools write it.
+    // The divisor that makes the column of largest values one of milliseconds, the tools' convention.
     builder.with_max_value_divisor(1e6);
     {
         let mut log = builder.begin_log_with(&mut out, &mut serializer).expect("memory takes all");
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use h2lab_base::random::Counter;
 
-    /// Response times from 100 µs to 1 s, the seed's own.
+    /// Response times from 100 µs to 1 s, determined by the seed.
     fn durations(seed: u64) -> Vec<Duration> {
         let mut random = Counter::new(seed, "hdr");
         let mut draw = || {
@@ -112,7 +112,7 @@ mod tests {
         (0..20_000).map(|_| draw()).collect()
     }
 
-    /// The histograms of a log, as another program reads them.
+    /// The histograms of a log, as another program decodes them.
     fn read(log: &str) -> Vec<Hdr<u64>> {
         let entries = IntervalLogIterator::new(log.as_bytes()).map(Result::unwrap);
         entries

@@ -1,4 +1,4 @@
-//! Past runs in a list: what each measured, in a line or two.
+//! Past runs in a list, with a line or two on what each measured.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub struct PastCell {
     pub state: String,
 }
 
-/// What a list says of a run that is kept in `folder`. Verdicts are not drawn: an interval takes a second each.
+/// The list entry of a run in `folder`. Verdicts are not computed: an interval takes a second each.
 pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
     let cells = repetitions_by_cell(&run.repetitions).into_values();
     let missing = missing(run);
@@ -69,7 +69,7 @@ pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
     }
 }
 
-/// Whether it is of the commands that make the repetitions of a plan: a load has one repetition, which cannot be gone on with.
+/// Whether a command that makes the repetitions of a plan made it: a load has one repetition, which cannot be resumed.
 fn is_planned(run: &RunRecord) -> bool {
     run.command.get(1).is_some_and(|command| command == "compare" || command == "run")
 }
@@ -78,8 +78,8 @@ fn missing(run: &RunRecord) -> usize {
     if is_planned(run) { run.scenario.plan().iter().filter(|cell| !run.has(cell)).count() } else { 0 }
 }
 
-/// What to type to go on with a run that was interrupted; `None` if it was not, or is none of a plan. Files and servers
-/// that only the command line names are those of its command, and `…` stands for what is not kept.
+/// The command that resumes an interrupted run; `None` if it was complete, or has no plan. Files and servers given only on the
+/// command line are those of its command, and `…` stands for what is not kept.
 pub fn resume_line(run: &RunRecord, folder: &str) -> Option<String> {
     if !run.interrupted || !is_planned(run) {
         return None;

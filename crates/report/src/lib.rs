@@ -1,9 +1,8 @@
-//! Reports for people and machines: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
+//! Reports for people and programs: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
 //!
-//! A report is of one run or of several, one after the other; what their cells have to do with each other is for the
-//! reader to say.
+//! A report is of one run or of several, one after the other; comparing their cells is up to the reader.
 //!
-//! Never contains: I/O, a clock, a decision: what is said was decided in `h2lab_analysis`.
+//! Never contains: I/O, a clock, a decision: conclusions are drawn in `h2lab_analysis`.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -58,16 +57,16 @@ use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::Analysis;
 use h2lab_model::record::RunRecord;
 
-/// What a report tells of.
+/// What a report is about.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     /// The run.
     pub run: &'a RunRecord,
     /// Its figures.
     pub analysis: &'a Analysis,
-    /// Its diagnosis, dearest first.
+    /// Its diagnosis, costliest first.
     pub findings: &'a [Finding],
-    /// What slow requests waited for, of each repetition where that was asked.
+    /// What slow requests waited for, of each repetition where that was analysed.
     pub causes: &'a [Explained],
     /// Where the run folder is, if it was kept.
     pub folder: Option<&'a str>,
@@ -76,7 +75,7 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// What tells the run from others: its folder, else when it began.
+    /// What distinguishes the run from others: its folder, else when it began.
     fn name(&self) -> &str {
         self.folder.unwrap_or(&self.run.started)
     }

@@ -1,4 +1,4 @@
-//! The summary of one load for a terminal, in the order that users of hey and oha know; what is zero is left out.
+//! The summary of one load for a terminal, in the order of hey and oha; zeros are left out.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use h2lab_wire::ErrorCode;
 use h2lab_wire::connection::FRAME_TYPES;
 use h2lab_wire::setting_name_in;
 
-/// Kinds of one thing that are listed; further ones are counted.
+/// Kinds of one thing that are listed; the others are counted.
 const LISTED: usize = 6;
 
 /// The summary of a run that is a load: it has one cell.
@@ -31,7 +31,7 @@ pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     page.out
 }
 
-/// What was counted and timed in a cell, without what follows from it.
+/// The counts and times of a cell, without conclusions.
 pub(super) fn counts(summary: &CellSummary, style: TextStyle) -> String {
     counted(summary, style).out
 }
@@ -88,7 +88,7 @@ fn requests(page: &mut Page, summary: &CellSummary) {
     page.line("Goodput", if summary.goodput_bytes_per_s > 0.0 { &goodput } else { "" });
 }
 
-/// To milliseconds, as people say how long something took.
+/// Rounded to milliseconds.
 fn rounded(time: Duration) -> Duration {
     Duration::from_millis((time.as_secs_f64() * 1e3).round() as u64).max(Duration::from_millis(1))
 }
@@ -124,7 +124,7 @@ fn row(name: &str, latency: &Latency) -> Option<Vec<String>> {
     Some(std::iter::once(name.to_owned()).chain(times.map(millis)).collect())
 }
 
-/// As hey has it: a bar for each tenth of the range, the longest as long as there is room.
+/// As hey does: a bar for each tenth of the range; the longest fills the width.
 fn histogram(page: &mut Page, response: &Latency) {
     let bars = bars(response);
     let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
@@ -138,7 +138,7 @@ fn histogram(page: &mut Page, response: &Latency) {
     let (time_width, count_width) = (widest(&times), widest(&counts));
     let room = page.style.limit().saturating_sub(time_width + count_width + 8).min(60) as u64;
     for ((time, n), bar) in times.iter().zip(&counts).zip(&bars) {
-        // What is there is seen, however little it is.
+        // A bar that is not zero is always visible.
         let length = (bar.count * room).div_ceil(most.max(1));
         let line = format!("  {time:>time_width$} [{n:>count_width$}] {}", "■".repeat(length as usize));
         page.out.push_str(line.trim_end());
@@ -315,7 +315,7 @@ fn generator(page: &mut Page, summary: &CellSummary) {
     page.line("Recorded", &format!("{}: {}", summary.level, sentences::recorded(summary.level)));
 }
 
-/// What makes the figures doubtful: the state first, then all warnings.
+/// The reasons for doubt: the state first, then all warnings.
 fn doubts(page: &mut Page, report: &Report<'_>, summary: &CellSummary) {
     let state = match &summary.state {
         CellState::Ok => None,

@@ -39,7 +39,7 @@ fn compared(out: &mut String, comparison: &Compared<'_>) {
     }
 }
 
-/// What the slow requests of a group waited for, if that was asked.
+/// What the slow requests of a group waited for, if that was analysed.
 fn tails(out: &mut String, report: &Report<'_>, group: &[&CellSummary]) {
     let Some(table) = causes::table(report, group) else { return };
     let _ =
@@ -60,7 +60,7 @@ fn tails(out: &mut String, report: &Report<'_>, group: &[&CellSummary]) {
     }
 }
 
-/// What cells of bulk work moved, and what held it back.
+/// The transfers of cells of bulk work, and their limits.
 fn bulk(out: &mut String, cells: &[BulkCell<'_>]) {
     let title = |column: &Column| format!("{} {}", column.title, column.unit).trim().to_owned();
     let titles: Vec<String> = bulk_cells::COLUMNS.iter().map(title).collect();
@@ -156,7 +156,7 @@ fn row(out: &mut String, summary: &CellSummary) {
     );
 }
 
-/// Text that no Markdown reader takes for markup: a URL or a server's words may be in it.
+/// Escapes Markdown: a URL or a server's output may be in it.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What stands beneath a cell's row: what became of its connections, and how requests failed.
+//! The notes beneath a cell's row: how its connections ended, and how requests failed.
 
 use std::collections::BTreeMap;
 
@@ -36,15 +36,16 @@ pub(super) fn error(error: &ErrorCount) -> String {
     format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
 }
 
-/// Behind a sidecar the table's connections are the generator's to it; those of the link are its own. Both are of a repetition.
+/// Behind a sidecar the table's connections are the generator's to the sidecar; those over the link are the sidecar's. Both are
+/// per repetition.
 fn hop(summary: &CellSummary) -> Option<String> {
     let held = summary.hop_connections? as f64 / f64::from(summary.repetitions.max(1));
     let noun = if (held - 1.0).abs() < f64::EPSILON { "connection" } else { "connections" };
     Some(format!("{} {noun} over the link; the table has those to the sidecar", number(held)))
 }
 
-/// Told where connections ended before the cell did, or were dialled in vain: elsewhere the table has said it all. One of
-/// HTTP/1.1's warm pool that nobody needed is no dial in vain.
+/// Only where connections ended before the cell did, or carried no request: elsewhere the table says it all. An unused connection
+/// of HTTP/1.1's warm pool does not count.
 fn connections(summary: &CellSummary) -> Option<String> {
     let totals = &summary.connections;
     let mut ends: BTreeMap<&str, u64> = BTreeMap::new();

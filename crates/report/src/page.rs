@@ -1,33 +1,33 @@
-//! Text in lines that begin with what they tell of: the form of the summaries of one load and of one bulk transfer.
+//! Text whose lines begin with their subject: the form of the summaries of one load and of one bulk transfer.
 
 use super::format::count;
 use super::style::{Paint, TextStyle, paragraph};
 
-/// Where the text behind a line's name begins.
+/// The column where the text of a line begins.
 const INDENT: usize = 14;
 
 /// The text so far.
 pub(super) struct Page {
     /// The text.
     pub out: String,
-    /// How it is to look.
+    /// Its style.
     pub style: TextStyle,
 }
 
 impl Page {
-    /// Nothing yet.
+    /// An empty page.
     pub const fn new(style: TextStyle) -> Self {
         Self { out: String::new(), style }
     }
 
-    /// `Name          text`, further lines of a long text under its beginning. Without text there is no line.
+    /// `Name          text`, a long text continued under its beginning. Without text there is no line.
     pub fn line(&mut self, name: &str, text: &str) {
         if !text.is_empty() {
             paragraph(&mut self.out, self.style, &format!("{name:<INDENT$}"), text);
         }
     }
 
-    /// A line of its own in bold, after an empty one.
+    /// A bold line after an empty one.
     pub fn heading(&mut self, text: &str) {
         let bold = self.style.paint(Paint::Bold, text);
         self.out.push('\n');
@@ -46,7 +46,7 @@ impl Page {
         }
     }
 
-    /// What is in doubt of a transfer.
+    /// The doubts about a transfer.
     pub fn doubts(&mut self, warnings: &[String]) {
         self.list("Doubts about the measurement", warnings);
     }
@@ -57,7 +57,7 @@ impl Page {
     }
 }
 
-/// Items that are there, with commas between them.
+/// The items that are present, joined by commas.
 pub(super) fn listed(items: impl IntoIterator<Item = Option<String>>) -> String {
     items.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

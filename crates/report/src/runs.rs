@@ -16,7 +16,7 @@ pub(super) const COLUMNS: [Column; 7] = [
     name("difference"),
 ];
 
-/// A run and what tells it from the first one.
+/// A run and what distinguishes it from the first one.
 pub(super) struct Compared<'a> {
     /// The first run.
     pub first: &'a Report<'a>,
@@ -61,7 +61,7 @@ impl<'a> Compared<'a> {
         self.comparison.differences.iter().flat_map(rows).collect()
     }
 
-    /// What makes the ratios doubtful, in sentences; the last one is always true.
+    /// The reasons to doubt the ratios, in sentences; the last one always applies.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for difference in &self.comparison.differences {
@@ -141,7 +141,7 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
-    /// The texts of a clean run and one that takes `factor` as long.
+    /// The texts of a clean run and one that takes `factor` times as long.
     fn rendered(factor: f64) -> [String; 3] {
         let of = |factor| {
             let cell = cell(0, 0, Protocol::H1, 32, 0.0);

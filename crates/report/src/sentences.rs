@@ -49,8 +49,8 @@ pub(super) fn name(summary: &CellSummary) -> String {
     name
 }
 
-/// A verdict as a sentence with numbers and how sure it is. The cause is that of the cell's dearest finding; without a
-/// finding no cause is named.
+/// A verdict as a sentence with numbers and its certainty. The cause is the cell's costliest finding; without a finding no cause
+/// is named.
 pub(super) fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> String {
     let Some(cell) = report.analysis.cell(verdict.cell) else { return String::new() };
     let blamed = match verdict.conclusion {
@@ -105,7 +105,7 @@ pub(super) fn headline(report: &Report<'_>, verdict: &CellVerdict) -> String {
     format!("{at}{body}{}", served(verdict))
 }
 
-/// The clause about throughput, which a closed loop finds out: its rate is what it gets answered.
+/// The clause about throughput, which applies to a closed loop: there the server determines the rate.
 fn served(verdict: &CellVerdict) -> String {
     verdict.throughput.map_or(String::new(), |of| {
         format!(
@@ -119,7 +119,7 @@ fn served(verdict: &CellVerdict) -> String {
     })
 }
 
-/// Whether a conclusion is one that wants a cause.
+/// Whether a conclusion needs a cause.
 const fn names_a_cause(conclusion: &Conclusion) -> bool {
     matches!(
         conclusion,
@@ -130,7 +130,7 @@ const fn names_a_cause(conclusion: &Conclusion) -> bool {
     )
 }
 
-/// The clause about the cause: the symptom of the dearest finding in the cell, with its rule.
+/// The clause about the cause: the symptom of the costliest finding in the cell, with its rule.
 fn cause(report: &Report<'_>, cell: &CellSummary) -> String {
     let findings = report.findings.iter().filter(|finding| finding.cell == cell.cell.index);
     let dearest = findings.max_by(|a, b| a.cost_share.total_cmp(&b.cost_share));
@@ -139,7 +139,7 @@ fn cause(report: &Report<'_>, cell: &CellSummary) -> String {
     })
 }
 
-/// A sentence as a clause: its first letter small, unless its first word is a name such as `HTTP/2` or `DATA`.
+/// A sentence as a clause: its first letter in lower case, unless its first word is a name such as `HTTP/2` or `DATA`.
 fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
@@ -166,7 +166,7 @@ fn no_difference(verdict: &CellVerdict, name: &str, base: &str) -> String {
     )
 }
 
-/// What would resolve it, where repetitions were too short for the stalls in them.
+/// The remedy, where repetitions were too short for the stalls in them.
 fn too_short(verdict: &CellVerdict) -> String {
     let unsound = verdict.tail_ratio.filter(|ratio| !ratio.is_sound());
     unsound.map_or(String::new(), |ratio| {
@@ -227,13 +227,13 @@ fn first_reason(baseline: &CellSummary, cell: &CellSummary) -> String {
         .map_or(String::new(), |(label, reason)| format!("{label}: {reason}"))
 }
 
-/// What a state other than ok says beneath its row in a table.
+/// The note beneath a row for a state other than ok.
 pub(super) fn state(summary: &CellSummary) -> Option<String> {
     match &summary.state {
         CellState::Ok => None,
         CellState::Unstable { offered_rps, served_rps, why } => {
             let why = match why {
-                // The two rates have said it already.
+                // The two rates show it already.
                 Instability::Served { failed, .. } if *failed <= 0.01 => String::new(),
                 why => format!("; {why}"),
             };
@@ -244,14 +244,14 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
     }
 }
 
-/// What the scenario was to show, where somebody has said it: not the question that every comparison asks.
+/// The scenario's claim, if one was given: not the default question of every comparison.
 pub(super) fn claim(report: &Report<'_>) -> Option<String> {
     let claim = report.run.scenario.claim.trim();
     let is_reported = !claim.is_empty() && claim != Scenario::default().claim;
     is_reported.then(|| format!("Claim: {claim}"))
 }
 
-/// What was sent, and how it was measured, in a line.
+/// The work, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
     let cells = &report.analysis.cells;
     let first = cells.iter().find(|summary| summary.repetitions > 0).or(cells.first())?;
@@ -280,7 +280,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
 }
 
 /// How large a request of each cell was: `Bytes and TCP data segments of a request: h1 1,768 B in 2.03`; `None` where a sidecar
-/// writes them anew, since the generator's bytes then never cross the link.
+/// rewrites them, since the generator's bytes then never cross the link.
 pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     let size = |summary: &&CellSummary| {
         let per = &summary.per_request;
@@ -299,7 +299,7 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     (!sent.is_empty()).then(|| format!("Bytes and {what} of a request: {sizes}"))
 }
 
-/// What is known of single requests.
+/// How requests were recorded.
 pub(super) const fn recorded(level: Level) -> &'static str {
     match level {
         Level::Full => "every request is kept by itself, so that percentiles are exact",
@@ -313,8 +313,8 @@ pub(super) const fn recorded(level: Level) -> &'static str {
     }
 }
 
-/// At which levels the cells were recorded, `full: every request …`, the most detailed first. Where they differ, each says how
-/// many cells it is of.
+/// The levels at which the cells were recorded, `full: every request …`, the most detailed first. Where they differ, each has its
+/// number of cells.
 pub(super) fn recordings(report: &Report<'_>) -> Vec<String> {
     let cells = report.analysis.cells.iter().filter(|summary| summary.repetitions > 0);
     let levels: Vec<Level> = cells.map(|summary| summary.level).collect();
@@ -326,7 +326,7 @@ pub(super) fn recordings(report: &Report<'_>) -> Vec<String> {
     Level::ALL.into_iter().filter(|level| of(level) > 0).map(rendered).collect()
 }
 
-/// What the tails rest on, once for all verdicts.
+/// The sample behind the tails, once for all verdicts.
 pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
     let ratios: Vec<&RatioInterval> =
         report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
@@ -339,9 +339,9 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// Why some p99 are not printed, if so.
+/// Why some p99 are missing, if any are.
 pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
-    // Bulk work has no tails at all.
+    // Bulk work has no tails.
     let is_short = |cell: &CellSummary| !cell.cell.work.bulk && cell.response.tail() == Tail::P95;
     let short = report.analysis.cells.iter().any(is_short);
     short.then(|| format!("A p99 is printed only with {} or more requests above it.", Tail::NEEDED_ABOVE))
@@ -376,8 +376,8 @@ pub fn violation(report: &Report<'_>, violation: &Violation) -> String {
     format!("{}{at}: {}", violation.condition, violation.measured)
 }
 
-/// Which hop is guilty, for each rule that speaks of some targets of several and not of others: a proxy, and what stands
-/// behind it, beside each other.
+/// The hop at fault, for each rule that fires for some of several targets and not for others: a proxy, and its upstream, side by
+/// side.
 pub(super) fn hops(report: &Report<'_>) -> Vec<String> {
     let mut rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule.as_str()).collect();
     rules.sort_unstable();
@@ -389,7 +389,7 @@ fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     let is_found = |summary: &CellSummary| {
         report.findings.iter().any(|finding| finding.rule == rule && finding.cell == summary.cell.index)
     };
-    // By target: cells that were measured, and those of them in which the rule speaks.
+    // By target: measured cells, and those for which the rule fires.
     let mut targets: Vec<(&str, u64, u64)> = Vec::new();
     for summary in report.analysis.cells.iter().filter(|summary| summary.repetitions > 0) {
         let name = summary.cell.target.name();
@@ -412,7 +412,7 @@ fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     Some(format!("{rule} is found {rendered}: the cause lies at {names}."))
 }
 
-/// A finding's first line: the rule, and the cell with what tells its group from the others.
+/// A finding's first line: the rule, and the cell with what distinguishes its group from the others.
 pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
     let groups = report.analysis.groups();
     let is_there = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.index == finding.cell);
@@ -434,7 +434,7 @@ mod tests {
     use h2lab_analysis::stats::Analysis;
     use std::time::Duration;
 
-    /// The sentence about the fixture's lossy h2c × 16 if it were concluded so.
+    /// The sentence about the fixture's lossy h2c × 16 after `change`.
     fn concluded(change: impl Fn(&mut Analysis, &mut CellVerdict)) -> String {
         let mut fixture = Fixture::new();
         let mut verdict = fixture.analysis.verdicts[5].clone();

@@ -1,4 +1,4 @@
-//! A study in words and tables: what text, JSON and HTML tell of it alike.
+//! A study in words and tables: what text, JSON and HTML have in common.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn of(report: &Report<'_>) -> Option<Study> {
     study.filter(|study| !study.configurations.is_empty())
 }
 
-/// What a condition is called beside the others: no two are called alike.
+/// The name of a condition, unique among the others.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct ConditionLabel {
     /// `RTT 25ms`.
@@ -66,7 +66,7 @@ pub(super) fn versions(protocols: impl IntoIterator<Item = Protocol>) -> String 
     named.into_iter().collect::<Vec<_>>().join(" and ")
 }
 
-/// Who takes part, in a few words: `direct`, `envoy sidecar`, `two envoys`; with the target where others have another.
+/// The parties in a few words: `direct`, `envoy sidecar`, `two envoys`; with the target where it differs.
 pub(super) fn parties(report: &Report<'_>, cell: &Cell) -> String {
     let of_topology = |summary: &&CellSummary| summary.cell.topology() == cell.topology();
     let mut targets =
@@ -80,7 +80,7 @@ pub(super) fn parties(report: &Report<'_>, cell: &Cell) -> String {
     }
 }
 
-/// What a configuration is called: `two envoys, h2c × 1`.
+/// The name of a configuration: `two envoys, h2c × 1`.
 pub(super) fn configuration(report: &Report<'_>, configuration: &Configuration) -> String {
     let cell = configuration.cells.iter().flatten().find_map(|index| report.analysis.cell(*index));
     let parties =
@@ -117,7 +117,7 @@ pub(super) fn needed(needed: Needed) -> String {
 /// A table of the study: a row for each configuration or need, a column for each condition.
 #[derive(Debug)]
 pub(super) struct Matrix {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// How to read it.
     pub key: String,
@@ -157,7 +157,7 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
     [Some(tails), Some(ramps), needs(report, study)].into_iter().flatten().collect()
 }
 
-/// What a need is called: `two envoys, h2c`.
+/// The name of a need: `two envoys, h2c`.
 pub(super) fn need(report: &Report<'_>, study: &Study, need: &Need) -> String {
     let is_of = |configuration: &&Configuration| configuration.parties == need.parties;
     let of = study
@@ -170,7 +170,7 @@ pub(super) fn need(report: &Report<'_>, study: &Study, need: &Need) -> String {
     format!("{parties}, {}", need.label)
 }
 
-/// The table of connections; none where no multiplexed protocol stands beside HTTP/1.1.
+/// The table of connections; none where no multiplexed protocol is compared with HTTP/1.1.
 fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
     let row = |one: &Need| (need(report, study, one), one.found.iter().copied().map(needed).collect());
     let mut rows: Vec<(String, Vec<String>)> = study.needs.iter().map(row).collect();
@@ -235,7 +235,7 @@ mod tests {
         assert!(!crate::text(&[Fixture::new().report()], TextStyle::default()).contains("on ramps"));
     }
 
-    /// Every figure of the document, written as the tables have it, in their order.
+    /// Every figure of the document, formatted as in the tables, in their order.
     fn from_document(document: &crate::document::Document) -> Vec<Vec<(String, Vec<String>)>> {
         let study = document.study.as_ref().expect("it was asked for");
         let cell = |index: u32| document.cells.iter().find(|cell| cell.index == index).expect("it is there");
@@ -286,7 +286,7 @@ mod tests {
     fn the_document_has_the_same_figures_as_the_tables() {
         assert_eq!(crate::document(&Fixture::new().report()).study, None);
         let mut fixture = Fixture::study();
-        // Beside them the same behind a proxy that decides by itself.
+        // And the same behind a proxy that decides by itself.
         let behind = |repetition: &h2lab_model::record::CellRecord| {
             let mut repetition = repetition.clone();
             let name = "haproxy".to_owned();
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(places, [0, 1, 0, 1]);
     }
 
-    /// The fixture's repetitions and, beside them, the same again under another link.
+    /// The fixture's repetitions and the same again under another link.
     fn with_another_link(change: impl Fn(&mut h2lab_link::Impairment)) -> Fixture {
         let mut fixture = Fixture::study();
         let beside = |repetition: &h2lab_model::record::CellRecord| {

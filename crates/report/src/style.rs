@@ -1,10 +1,10 @@
-//! How text for a terminal looks: its colours, and its paragraphs broken to the width.
+//! The style of terminal text: its colours, and its paragraphs wrapped to the width.
 
 use std::fmt::Write as _;
 
 use super::table::wrap;
 
-/// How the text is to look.
+/// The style of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextStyle {
     /// Whether to use ANSI colours.
@@ -30,7 +30,7 @@ pub(super) enum Paint {
 }
 
 impl TextStyle {
-    /// `text` in `paint`, if there is to be any.
+    /// `text` in `paint`, if colours are on.
     pub(super) fn paint(self, paint: Paint, text: &str) -> String {
         let code = match paint {
             Paint::Bold => "1",
@@ -47,7 +47,7 @@ impl TextStyle {
     }
 }
 
-/// Writes `text` broken to the width, its further lines indented like the first one's `lead`.
+/// Writes `text` wrapped to the width, its further lines indented like the first one's `lead`.
 pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
     let indent = " ".repeat(lead.chars().count());
     for (i, line) in wrap(text, style.limit() - indent.len()).into_iter().enumerate() {

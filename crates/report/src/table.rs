@@ -1,13 +1,13 @@
-//! Plain tables: columns as wide as they need to be, numbers to the right.
+//! Plain tables: columns as wide as necessary, numbers to the right.
 
 /// A column's two header lines and its side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
     /// Its unit; may be empty.
     pub unit: &'static str,
-    /// Names stand left, numbers right.
+    /// Names are left-aligned, numbers right-aligned.
     pub left: bool,
 }
 
@@ -21,7 +21,7 @@ pub(super) const fn name(title: &'static str) -> Column {
     Column { title, unit: "", left: true }
 }
 
-/// Characters of `text`; all that we print is one column wide.
+/// Characters of `text`; each that we print is one column wide.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

@@ -11,7 +11,7 @@ use h2lab_model::Fix;
 use h2lab_model::record::{RunRecord, Sample, testing};
 use h2lab_wire::trace::Direction;
 
-/// A run, its analysis and a finding about its seventh cell's neighbour: one HTTP/2 connection at 3 % loss.
+/// A run, its analysis and a finding about one of its cells: one HTTP/2 connection at 3 % loss.
 pub(super) struct Fixture {
     pub run: RunRecord,
     pub analysis: Analysis,
@@ -40,8 +40,8 @@ impl Fixture {
 }
 
 impl Fixture {
-    /// Bulk work over 250 ms of 1 Gbit/s: TCP alone, HTTP/2 at half its speed; with other windows HTTP/2 at a quarter; over
-    /// another round trip TCP alone, and HTTP/1.1 at two fifths.
+    /// Bulk work over 250 ms of 1 Gbit/s: plain TCP, HTTP/2 at half its speed; with other windows HTTP/2 at a quarter; over
+    /// another round trip plain TCP, and HTTP/1.1 at two fifths.
     pub fn bulk() -> Self {
         use h2lab_model::workload::Protocol::{H1, H2c, Tcp};
         let made = [(Tcp, 0, 400e6), (H2c, 0, 200e6), (Tcp, 1, 800e6), (H1, 1, 320e6), (H2c, 2, 100e6)];
@@ -72,7 +72,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same where no cause can be told of that cell.
+    /// The same where no cause can be known of that cell.
     pub fn unsupported() -> Self {
         let mut fixture = Self::explained();
         for one_repetition in &mut fixture.causes {

@@ -10,11 +10,11 @@ use super::{Report, bulk_cells, causes, condition, notes, sentences, study};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{CellState, CellSummary, Conclusion, Tail};
 
-/// A label longer than this stands on a line of its own, so that figures stay in their columns.
+/// A longer label gets its own line, so that figures stay in their columns.
 const LONGEST_LABEL: usize = 14;
 
-/// The report for a terminal: of each run a table per condition, the verdicts, findings, doubts, and where everything is.
-/// Several runs stand under their names.
+/// The report for a terminal: of each run a table per condition, the verdicts, findings, doubts, and where the files are. Several
+/// runs are listed by name.
 pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
     let [report] = reports else {
         let headed = |report: &Report<'_>| {
@@ -33,7 +33,7 @@ pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
     one(report, style)
 }
 
-/// A run against the first one: a table, and what makes it doubtful.
+/// A run against the first one: a table, and the reasons to doubt it.
 fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
     let mut heading = String::new();
     paragraph(&mut heading, style, "", &comparison.heading());
@@ -134,7 +134,7 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
 fn row(summary: &CellSummary) -> Vec<String> {
     let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
     if summary.repetitions == 0 {
-        // Not measured: a zero would be a figure.
+        // Not measured: a zero would look like a figure.
         let dashes = std::iter::repeat_n("-".to_owned(), COLUMNS.len() - 1);
         return std::iter::once(label.to_owned()).chain(dashes).collect();
     }
@@ -148,7 +148,7 @@ fn row(summary: &CellSummary) -> Vec<String> {
         number(summary.connections.opened as f64 / f64::from(summary.repetitions.max(1))),
         number(summary.requests_per_connection()),
         match &summary.quic_client {
-            // QUIC counts packets that were lost; what it sends again is in new ones.
+            // QUIC counts lost packets; it retransmits their data in new ones.
             Some(quic) => format!("{} lost/?", count(quic.packets_lost)),
             None => format!("{}/{}", end(&summary.tcp_client), end(&summary.tcp_server)),
         },
@@ -160,7 +160,7 @@ fn row(summary: &CellSummary) -> Vec<String> {
     row
 }
 
-/// Failures, and behind a plus those that were cut off unfinished.
+/// Failures, and after a plus the requests that were cut off unfinished.
 fn failed(summary: &CellSummary) -> String {
     match (summary.requests.failed, summary.requests.unfinished) {
         (failed, 0) => count(failed),
@@ -218,7 +218,7 @@ pub(super) fn findings(out: &mut String, report: &Report<'_>, style: TextStyle) 
     }
 }
 
-/// A finding. Advice that the one `before` it has given in the same words is not repeated.
+/// A finding. Advice that `before` already gave in the same words is not repeated.
 fn one_finding(
     out: &mut String,
     report: &Report<'_>,

@@ -1,5 +1,5 @@
-//! Single requests as CSV in vegeta's twelve columns, without a header line, so that `vegeta report`, `vegeta plot` and what
-//! else reads its results take ours.
+//! Single requests as CSV in vegeta's twelve columns, without a header line, so that `vegeta report`, `vegeta plot` and other
+//! tools for its results accept ours.
 //!
 //! The columns (`lib/results.go` of vegeta 12): timestamp in nanoseconds of the epoch, status, latency in nanoseconds, bytes
 //! out, bytes in, error, body (base64), attack, sequence number, method, URL, header fields (base64). Bodies and header
@@ -17,8 +17,8 @@ use h2lab_model::scenario::Target;
 /// The measured requests of these runs, each cell an attack of its own. `started_ns` is when each run's clock began, in
 /// nanoseconds of the epoch, in the order of `reports`.
 ///
-/// A request's time is that at which it was due, and its latency runs from there: of an open loop vegeta then computes
-/// what our own report says, waiting of the client included. What was not kept as a sample is not here.
+/// A request's time is when it was due, and its latency runs from there: for an open loop vegeta then computes what our own
+/// report states, including the client's queueing. Requests without a sample are missing.
 pub fn vegeta(reports: &[Report<'_>], started_ns: &[u64]) -> String {
     let mut out = String::new();
     for (report, started_ns) in reports.iter().zip(started_ns) {
@@ -59,7 +59,7 @@ fn line(out: &mut String, sample: &Sample, started_ns: u64, attack: &str, seq: u
     );
 }
 
-/// What the requests of a repetition ask for, by their kind.
+/// The requests of a repetition, by their kind.
 struct Kinds(Vec<Kind>);
 
 struct Kind {
@@ -89,13 +89,13 @@ impl Kinds {
         Self(kinds)
     }
 
-    /// The kind of a request; a record that names one that is not there gets the last.
+    /// The kind of a request; a record with an unknown kind gets the last.
     fn get(&self, sample: &Sample) -> &Kind {
         &self.0[usize::from(sample.kind).min(self.0.len() - 1)]
     }
 }
 
-/// `scheme://host:port` of whom a repetition asked. Servers behind a link have no name that means anything outside.
+/// `scheme://host:port` of a repetition's server. Servers behind a link have no name that is valid outside.
 fn server(repetition: &CellRecord) -> String {
     let cell = &repetition.cell;
     match &cell.target {

@@ -1,4 +1,4 @@
-//! Checksums end to end, and how HTTP says them (RFC 9530).
+//! Checksums end to end, and their HTTP fields (RFC 9530).
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -71,13 +71,13 @@ impl Algorithm {
         matches!(self, Self::Crc32c)
     }
 
-    /// The value of `Want-Repr-Digest` that asks for this one alone; `None` where nothing is summed.
+    /// The value of `Want-Repr-Digest` that asks for this one alone; `None` without a checksum.
     pub fn want(self) -> Option<String> {
         (self != Self::None).then(|| format!("{}=10", self.name()))
     }
 
-    /// What a server is to send, told by the value of `Want-Repr-Digest`: of those we have the one that is wanted most, by
-    /// a preference from 1 to 10 (RFC 9530 §4), and of equals the strongest; 0 is "not this one". Of two members of one name
+    /// The algorithm that a server should use for this value of `Want-Repr-Digest`: of those we have, the most wanted one, by
+    /// a preference from 1 to 10 (RFC 9530 §4), among equals the strongest; 0 is "not this one". Of two members of one name
     /// the last one counts (RFC 9651 §4.2.2), and a field that is not a dictionary asks for nothing (§4.2).
     pub fn wanted(field: &str) -> Self {
         let mut preferences = [0_u8; Self::ALL.len()];
@@ -134,18 +134,18 @@ pub enum ChecksumError {
     /// The value is not a byte sequence (RFC 9651 §3.3.5).
     #[error("the {algorithm} of a digest field is not base 64 between colons")]
     NotBytes {
-        /// Of which one.
+        /// Of this algorithm.
         algorithm: Algorithm,
     },
     /// The value has another length than this algorithm gives.
     #[error("the {algorithm} of a digest field has {length} bytes instead of {}", .algorithm.length())]
     Length {
-        /// Of which one.
+        /// Of this algorithm.
         algorithm: Algorithm,
         /// How many bytes it has.
         length: usize,
     },
-    /// The text names no algorithm of ours.
+    /// The text names no supported algorithm.
     #[error("`{text}` is not a checksum such as crc32c=:4waSgw==:")]
     Unknown {
         /// The text.
@@ -159,7 +159,7 @@ impl Checksum {
         Self { algorithm: Algorithm::Crc32c, bytes: value.to_be_bytes().into() }
     }
 
-    /// With what it was made.
+    /// The algorithm that made it.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -177,13 +177,13 @@ impl Checksum {
         })
     }
 
-    /// The value of a `Repr-Digest` field or trailer that says only this.
+    /// The value of a `Repr-Digest` field or trailer with only this checksum.
     pub fn to_field(&self) -> String {
         format!("{}=:{}:", self.algorithm, base64(&self.bytes))
     }
 
-    /// What a `Repr-Digest` says of `algorithm`; `None` if it does not, or if nothing is summed. Other algorithms and
-    /// parameters are passed over, and of two members of one name the last one counts (RFC 9651 §4.2.2).
+    /// The `algorithm` member of a `Repr-Digest`; `None` if there is none, or without a checksum. Other algorithms and parameters
+    /// are ignored, and of two members of one name the last one counts (RFC 9651 §4.2.2).
     pub fn from_field(field: &str, algorithm: Algorithm) -> Result<Option<Self>, ChecksumError> {
         let mut found = None;
         for member in members(field) {
@@ -247,7 +247,7 @@ enum State {
 }
 
 impl Digest {
-    /// Of no byte yet.
+    /// A sum over no bytes yet.
     pub fn new(algorithm: Algorithm) -> Self {
         let state = match algorithm {
             Algorithm::Crc32c => State::Crc32c(Box::new(crc_fast::Digest::new(CRC32C))),
@@ -274,7 +274,7 @@ impl Digest {
         self.bytes
     }
 
-    /// The sum of what it has seen; `None` where nothing is summed.
+    /// The sum of what it has seen; `None` for [`Algorithm::None`].
     pub fn checksum(&self) -> Option<Checksum> {
         let (algorithm, bytes): (_, Box<[u8]>) = match &self.state {
             State::Crc32c(crc) => return Some(Checksum::crc32c(crc.finalize() as u32)),
@@ -288,7 +288,7 @@ impl Digest {
     }
 }
 
-/// CRC-32C as the library knows it, by the name of its first user.
+/// CRC-32C, which the library names after iSCSI.
 const CRC32C: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 
 /// The CRC-32C of `data`.

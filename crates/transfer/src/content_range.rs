@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// `bytes A-B/TOTAL` or `bytes A-B/*`: which bytes, and of how many. `None` if it is malformed, or no range of bytes.
+/// `bytes A-B/TOTAL` or `bytes A-B/*`: the range, and the total. `None` if it is malformed, or no range of bytes.
 pub fn parse(text: &str) -> Option<(Range<u64>, Option<u64>)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let range = inclusive(range)?;
@@ -10,12 +10,12 @@ pub fn parse(text: &str) -> Option<(Range<u64>, Option<u64>)> {
     total.is_none_or(|total| range.end <= total).then_some((range, total))
 }
 
-/// `bytes */TOTAL`: no bytes, of so many. `None` if it is anything else.
+/// `bytes */TOTAL`: no range, and the total. `None` if it is anything else.
 pub fn parse_empty(text: &str) -> Option<u64> {
     number(text.strip_prefix("bytes */")?)
 }
 
-/// The value that says which bytes of `total` there are: none in particular if `range` is empty.
+/// The value for this range of `total` bytes: `bytes */TOTAL` if `range` is empty.
 pub fn to_field(range: &Range<u64>, total: u64) -> String {
     if range.is_empty() {
         return format!("bytes */{total}");
@@ -23,7 +23,7 @@ pub fn to_field(range: &Range<u64>, total: u64) -> String {
     format!("bytes {}-{}/{total}", range.start, range.end - 1)
 }
 
-/// `A-B`, both among them; never empty.
+/// `A-B`, both inclusive; never empty.
 pub(super) fn inclusive(text: &str) -> Option<Range<u64>> {
     let (first, last) = text.split_once('-')?;
     let range = number(first)?..number(last)?.checked_add(1)?;

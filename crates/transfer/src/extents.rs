@@ -1,4 +1,4 @@
-//! Which bytes of a file are here.
+//! Which bytes of a file are stored.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub struct Extents {
     ranges: Vec<Range<u64>>,
 }
 
-/// A range that has no bytes, or ends before it begins: a journal was changed by others.
+/// A range that has no bytes, or ends before it begins: a journal was edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the range from byte {from} to byte {to} has no bytes")]
 pub struct EmptyRange {
@@ -22,7 +22,7 @@ pub struct EmptyRange {
 }
 
 impl Extents {
-    /// Nothing.
+    /// No bytes.
     pub const fn new() -> Self {
         Self { ranges: Vec::new() }
     }
@@ -37,7 +37,7 @@ impl Extents {
         if range.is_empty() {
             return 0;
         }
-        // Those from `first` up to `last` touch the new one and become one with it.
+        // Those from `first` up to `last` touch the new one and merge with it.
         let first = self.ranges.partition_point(|known| known.end < range.start);
         let last = self.ranges.partition_point(|known| known.start <= range.end);
         let touched = &self.ranges[first..last];
@@ -63,12 +63,12 @@ impl Extents {
         self.ranges.splice(first..last, [before, after].into_iter().filter(|rest| !rest.is_empty()));
     }
 
-    /// How many bytes are here.
+    /// How many bytes it holds.
     pub fn held(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Whether nothing is here.
+    /// Whether it is empty.
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -78,22 +78,22 @@ impl Extents {
         self.iter().count()
     }
 
-    /// Whether something of `range`, or right beside it, is there: then it makes no further range.
+    /// Whether `range` overlaps or adjoins a range that is there: then adding it makes no further range.
     pub fn touches(&self, range: Range<u64>) -> bool {
         self.iter().any(|known| known.start <= range.end && range.start <= known.end)
     }
 
-    /// Whether all of a file of `total` bytes is here; of an empty file it always is.
+    /// Whether all of a file of `total` bytes is there; always so for an empty file.
     pub fn is_complete(&self, total: u64) -> bool {
         self.missing(total).next().is_none()
     }
 
-    /// How many bytes from the first on are here without a gap.
+    /// How many bytes from the first on are there without a gap.
     pub fn contiguous(&self) -> u64 {
         self.ranges.first().filter(|range| range.start == 0).map_or(0, |range| range.end)
     }
 
-    /// One past the last byte that is here; 0 if there is none.
+    /// One past the last byte that is there; 0 if there is none.
     pub fn end(&self) -> u64 {
         self.ranges.last().map_or(0, |range| range.end)
     }
@@ -103,7 +103,7 @@ impl Extents {
         self.ranges.iter().cloned()
     }
 
-    /// What a file of `total` bytes still lacks, in order; none of the ranges is empty.
+    /// The missing ranges of a file of `total` bytes, in order; none is empty.
     pub fn missing(&self, total: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let ends = std::iter::once(0).chain(self.ranges.iter().map(|range| range.end));
         let starts = self.ranges.iter().map(|range| range.start).chain(std::iter::once(u64::MAX));

@@ -1,36 +1,36 @@
-//! What a download leaves beside an unfinished file, so that it can be gone on with.
+//! The journal beside an unfinished download, from which it is resumed.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Checksum, Extents};
 
-/// The form of a journal that this version writes; a newer one is refused.
+/// The journal format that this version writes; a newer one is refused.
 const FORMAT: u32 = 1;
 
-/// What a resumable download is: of which representation it has which bytes.
+/// The state of a resumable download: which bytes of which representation are stored.
 ///
-/// Only bytes that would survive a power cut belong into `extents`: storage writes them, syncs the file, and then writes
-/// the journal. So a journal that lags behind costs bytes that are fetched again, and never one that is missing.
+/// Only bytes that would survive a power cut belong in `extents`: storage writes them, syncs the file, and then writes
+/// the journal. So a journal that lags behind costs bytes fetched again, and never claims a missing one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     /// [`FORMAT`].
     format: u32,
-    /// Where it comes from, without the query: what stands there may be a secret (a signature), and changes from one
-    /// repetition to the next.
+    /// Where it comes from, without the query, which may be a secret (a signature), and changes from one
+    /// request to the next.
     pub url: String,
     /// The length of the whole, in bytes.
     pub total: u64,
-    /// What tells this version of the file from another.
+    /// What identifies this version of the file.
     pub validator: Validator,
-    /// The checksum of the whole, if the server has told it before the end.
+    /// The checksum of the whole, if the server declared it before the end.
     pub checksum: Option<Checksum>,
-    /// What is safely here.
+    /// The bytes that are stored safely.
     pub extents: Extents,
 }
 
-/// What tells a version of a file from any other, byte by byte: a strong validator (RFC 9110 §8.8.1). Ranges of different
-/// versions must never be joined, so without one a download begins anew.
+/// What identifies a version of a file, byte by byte: a strong validator (RFC 9110 §8.8.1). Ranges of different
+/// versions must never be joined, so without one a download starts over.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Validator {
@@ -43,10 +43,10 @@ pub enum Validator {
 impl Validator {
     /// The validator of a response, from its `ETag`, `Last-Modified` and `Date` fields.
     ///
-    /// A weak tag (`W/"…"`) says that versions mean the same, not that they are the same. A date is strong only if the
+    /// A weak tag (`W/"…"`) means that versions are equivalent, not identical. A date is strong only if the
     /// response was made in a later second (RFC 9110 §8.8.2.2): within the same one the file may have changed again. Both
-    /// have the grain of a second and one way to be written, so that dates that differ are at least a second apart; and which
-    /// is the later one need not be asked, since no server may tell a `Last-Modified` after its `Date` (§8.8.2.1).
+    /// have a resolution of a second and one spelling, so that dates that differ are at least a second apart; their order need
+    /// not be checked, since no server may send a `Last-Modified` after its `Date` (§8.8.2.1).
     pub fn of(etag: Option<&str>, last_modified: Option<&str>, date: Option<&str>) -> Option<Self> {
         if let Some(tag) = etag {
             let is_strong = tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"');
@@ -64,31 +64,31 @@ impl Validator {
     }
 }
 
-/// The file on the server is not the one of which we have a part.
+/// The file on the server is not the one that we have a part of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Changed {
     /// Another length.
     #[error("the file had {was} bytes and has {is} now: it was changed on the server")]
     Size {
-        /// What the journal says.
+        /// The value in the journal.
         was: u64,
-        /// What the server says.
+        /// The value from the server.
         is: u64,
     },
     /// Another validator.
     #[error("the file was {was} and is {is} now: it was changed on the server")]
     Validator {
-        /// What the journal says.
+        /// The value in the journal.
         was: String,
-        /// What the server says.
+        /// The value from the server.
         is: String,
     },
-    /// The server tells no version that could be compared.
+    /// The server sends no validator to compare.
     #[error(
         "the server no longer tells which version it sends (it was {was}), so that parts could be of different ones"
     )]
     Undeclared {
-        /// What the journal says.
+        /// The value in the journal.
         was: String,
     },
 }
@@ -96,13 +96,13 @@ pub enum Changed {
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It is no journal.
+    /// Not valid JSON of a journal.
     #[error("it is not a journal of h2lab: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A later version of h2lab wrote it.
     #[error("it has the form {found}, and this version of h2lab knows forms up to {FORMAT}")]
     Newer {
-        /// Its form.
+        /// Its format.
         found: u32,
     },
     /// It claims bytes behind the end of the file.
@@ -113,25 +113,25 @@ pub enum JournalError {
         /// The file's length.
         total: u64,
     },
-    /// It is of a file without a byte, of which there can be no part.
+    /// It is of an empty file, which has no parts.
     #[error("it is of a file without a byte")]
     NoBytes,
 }
 
 impl Journal {
-    /// Of a download that has nothing yet; the query of `url` is left out.
+    /// The journal of a download without bytes yet; the query of `url` is left out.
     pub fn new(url: &str, total: u64, validator: Validator) -> Self {
         let url = without_query(url).to_owned();
         Self { format: FORMAT, url, total, validator, checksum: None, extents: Extents::new() }
     }
 
-    /// Whether it is of the file at `url`, by the path alone: a server may have moved, and mirrors have the same file.
+    /// Whether it is of the file at `url`, by the path alone: servers may move, and mirrors have the same file.
     pub fn is_of(&self, url: &str) -> bool {
         path(&self.url) == path(url)
     }
 
     /// Whether what a server sends now is the rest of what we have, by the length of the whole (from `Content-Length` or
-    /// `Content-Range`, if told) and [`Validator::of`].
+    /// `Content-Range`, if declared) and [`Validator::of`].
     pub fn check(&self, total: Option<u64>, validator: Option<&Validator>) -> Result<(), Changed> {
         if let Some(is) = total.filter(|is| *is != self.total) {
             return Err(Changed::Size { was: self.total, is });
@@ -151,7 +151,7 @@ impl Journal {
         text
     }
 
-    /// From JSON. What it claims is checked as far as it can be without the file.
+    /// From JSON. Checks its claims as far as possible without the file.
     pub fn from_json(text: &str) -> Result<Self, JournalError> {
         /// Read first: a newer form may have other fields.
         #[derive(Deserialize)]

@@ -1,14 +1,14 @@
-//! What is still to be fetched, dealt out in parts.
+//! The ranges still to be fetched, dealt out in parts.
 
 use std::ops::Range;
 
 use super::Extents;
 
-/// No part that was made smaller so that every worker gets one is below this, in bytes: what a stream may send at once in
-/// the window with which HTTP/2 begins (RFC 9113 §6.9.2), so that a request is worth its round trip.
+/// Parts made smaller so that every worker gets one are no smaller than this, in bytes: what a stream may send at once in
+/// HTTP/2's initial window (RFC 9113 §6.9.2), so that a request is worth its round trip.
 pub const LEAST_PART: u64 = 64 << 10;
 
-/// The ranges of a file that nobody has been asked for yet. A worker is one request at a time on one connection.
+/// The ranges of a file not requested yet. A worker is one request at a time on one connection.
 ///
 /// Lower offsets go first, those that were given back too: a file fills up from its beginning, and a digest over it can
 /// follow.
@@ -22,7 +22,7 @@ impl Parts {
     /// The ranges `missing` in parts of at most `part_bytes` (at least 1), or less, so that each of `workers` gets one, but
     /// not below [`LEAST_PART`] for that reason.
     ///
-    /// `u64::MAX` and one worker fetch each missing range by one request: for servers that know no ranges.
+    /// `u64::MAX` and one worker fetch each missing range by one request: for servers without range support.
     pub fn new(missing: impl IntoIterator<Item = Range<u64>>, part_bytes: u64, workers: u32) -> Self {
         let waiting: Extents = missing.into_iter().collect();
         let share = waiting.held().div_ceil(u64::from(workers.max(1))).max(LEAST_PART);
@@ -35,12 +35,12 @@ impl Parts {
         self.part_bytes
     }
 
-    /// Whether nothing waits. Parts that are dealt may still come back.
+    /// Whether no part is left to request. Dealt parts may still be given back.
     pub const fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes back what is left of a part whose connection broke or whose server gave up: from the first byte that is not
+    /// Takes back the rest of a part whose connection broke or whose server failed: from the first byte that is not
     /// safely stored to the part's end. It may be dealt again at once.
     pub fn give_back(&mut self, rest: Range<u64>) {
         self.waiting.insert(rest);
@@ -50,7 +50,7 @@ impl Parts {
 impl Iterator for Parts {
     type Item = Range<u64>;
 
-    /// The next part to ask for; `None` if nothing waits now, which [`Parts::give_back`] may change.
+    /// The next part to ask for; `None` if none is left now, which [`Parts::give_back`] may change.
     fn next(&mut self) -> Option<Range<u64>> {
         let first = self.waiting.iter().next()?;
         let part = first.start..first.end.min(first.start.saturating_add(self.part_bytes));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     proptest! {
-        /// Workers fetch parts; some break in the middle, and what had arrived of those stays.
+        /// Workers fetch parts; some break in the middle, keeping what had arrived.
         #[test]
         fn nothing_is_dealt_twice_and_nothing_is_lost(
             held in prop::collection::vec((0_u64..2000, 1_u64..200), 0..8),

@@ -41,7 +41,7 @@ impl Sizes {
         }
     }
 
-    /// The mean, in bytes, as far as nothing is cut.
+    /// The mean, in bytes, if nothing is cut.
     pub const fn mean(self) -> u64 {
         match self {
             Self::Fixed(bytes) => bytes,

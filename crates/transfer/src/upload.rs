@@ -1,32 +1,30 @@
-//! What client and server say of an upload that can be gone on with: the fields, and what they mean.
+//! The fields of a resumable upload, and their meaning.
 //!
-//! `Upload-Offset`, `Upload-Length` and `Upload-Complete` are those of draft-ietf-httpbis-resumable-upload, which knows one
-//! request at a time that appends. Parts that go over several streams leave gaps, for which it has no word: [`HELD_FIELD`] is
-//! ours, and so is [`TAG_FIELD`], since a server must know that parts are of one file before it joins them. `docs/bulk.md`
-//! says how they are used.
+//! `Upload-Offset`, `Upload-Length` and `Upload-Complete` are those of draft-ietf-httpbis-resumable-upload, which has one
+//! appending request at a time. Parts over several streams leave gaps, which the draft cannot express: [`HELD_FIELD`] is ours,
+//! and so is [`TAG_FIELD`], since a server must know that parts are of one file before it joins them. See `docs/bulk.md`.
 
 use super::{Extents, content_range};
 use h2lab_wire::Fields;
 
-/// Names an upload: a string that the client chooses and that is another one when its file has changed, with quotes, as an
-/// entity tag has them.
+/// Identifies an upload: a string that the client chooses and that changes when its file changes, in quotes like an entity tag.
 pub const TAG_FIELD: &str = "h2lab-upload";
 /// The ranges that a server has of an upload, as `0-99, 200-299`; the first [`MOST_RANGES`].
 pub const HELD_FIELD: &str = "h2lab-upload-held";
-/// How many bytes from the first on a server has without a gap.
+/// How many bytes from the first on the server has without a gap.
 pub const OFFSET_FIELD: &str = "upload-offset";
 /// The length of the whole, in bytes.
 pub const LENGTH_FIELD: &str = "upload-length";
-/// `?1`: with this request, or here, the whole is complete. `?0`: others follow, or it is not.
+/// `?1`: the whole is complete with this request, or on this server. `?0`: it is not.
 pub const COMPLETE_FIELD: &str = "upload-complete";
 
-/// More ranges are not told: all of them together must fit into a head. What is not told is sent again.
+/// The most ranges declared, so that they fit into a head. Undeclared ranges are sent again.
 pub const MOST_RANGES: usize = 1_000;
 
 /// The longest tag, in bytes.
 const LONGEST_TAG: usize = 256;
 
-/// The tag in `fields`, as it stands there: printable ASCII in quotes, without an escape. `None` if there is none, or it is no
+/// The tag in `fields`, verbatim: printable ASCII in quotes, without an escape. `None` if there is none, or it is no
 /// tag.
 pub fn tag(fields: Fields<'_>) -> Option<&str> {
     let text = std::str::from_utf8(fields.get(TAG_FIELD)?).ok()?;
@@ -35,7 +33,7 @@ pub fn tag(fields: Fields<'_>) -> Option<&str> {
     inner.bytes().all(is_plain).then_some(text)
 }
 
-/// What a boolean field says (RFC 9651 §3.3.6); `None` if it is not there, or no boolean.
+/// The value of a boolean field (RFC 9651 §3.3.6); `None` if it is not there, or no boolean.
 pub fn flag(fields: Fields<'_>, name: &str) -> Option<bool> {
     match fields.get(name)? {
         b"?1" => Some(true),
@@ -44,13 +42,13 @@ pub fn flag(fields: Fields<'_>, name: &str) -> Option<bool> {
     }
 }
 
-/// What a number field says; `None` if it is not there, or no number.
+/// The value of a number field; `None` if it is not there, or no number.
 pub fn number(fields: Fields<'_>, name: &str) -> Option<u64> {
     let text = std::str::from_utf8(fields.get(name)?).ok()?;
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The fields by which a server says what it `held`s of an upload, lower-case names.
+/// The fields by which a server declares the ranges `held` of an upload, with lower-case names.
 pub fn to_fields(held: &Extents) -> Vec<(&'static str, String)> {
     let mut fields = vec![(COMPLETE_FIELD, "?0".to_owned()), (OFFSET_FIELD, held.contiguous().to_string())];
     let ranges: Vec<String> =
@@ -61,8 +59,8 @@ pub fn to_fields(held: &Extents) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// What a server says that it holds of an upload of `total` bytes; `None` if it does not know how to go on with one. What
-/// lies behind the end counts as nothing: those bytes are not ours.
+/// The ranges that a server declares to hold of an upload of `total` bytes; `None` if it cannot resume uploads. Ranges past the
+/// end count as nothing: those bytes are not ours.
 pub fn from_fields(fields: Fields<'_>, total: u64) -> Option<Extents> {
     let offset = number(fields, OFFSET_FIELD)?.min(total);
     let mut held: Extents = std::iter::once(0..offset).collect();
@@ -95,7 +93,7 @@ mod tests {
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "-1")]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "0")]), Some(Extents::new()));
-        // What it claims is cut to what there is, and nonsense is passed over.
+        // Its claims are clamped to the total, and nonsense is ignored.
         let declared = [(OFFSET_FIELD, "10"), (HELD_FIELD, "20-29, x, 9-5, 90-200")];
         assert_eq!(read(&declared), Some([0..10, 20..30, 90..100].into_iter().collect()));
         assert_eq!(read(&[(OFFSET_FIELD, "1000")]), Some(Extents::all(100)));

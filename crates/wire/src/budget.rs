@@ -1,20 +1,19 @@
-//! How much memory the receive windows of all connections of a process may promise away together.
+//! Bounds the receive-window memory that all connections of a process may grant together.
 //!
-//! A window is a promise to take so many bytes. That most roles are done with them at once does not help when they are not:
-//! then every connection may fill its window. [`WindowBudget`] gives each connection an equal share of what there is. An
-//! equal share needs no knowledge of who uses how much, can be told in advance, and leaves nobody who could take the
-//! others'; to give busy connections more was rejected, since a client would be busy to get it.
+//! A window is a promise to buffer that many bytes. Most roles consume them at once, but when they do not, every connection may
+//! fill its window. [`WindowBudget`] gives each connection an equal share: that needs no usage statistics, is predictable, and
+//! lets no connection take another's share. Giving busy connections more was rejected: a client would be busy to get it.
 //!
-//! Shares are powers of two: they change once while connections double, so that a change, which is told to all connections,
-//! costs nothing per connection in the long run. They grow again at three quarters of the number at which they shrank, and
-//! not at one connection less, where one that comes and goes would change them each time.
+//! Shares are powers of two: they change once while connections double, so that a change, which is passed to all connections,
+//! costs nothing per connection in the long run. They grow again at three quarters of the number at which they shrank, not at one
+//! connection less: one that comes and goes would change them each time.
 
-/// What a process has for windows if nobody says otherwise: 1 GiB. One connection may have all of it, sixteen 64 MiB each,
+/// What a process has for windows by default: 1 GiB. One connection may have all of it, sixteen 64 MiB each,
 /// which is 500 Mbit/s over a second of round trip, and 16,384 still 64 KiB.
 pub const DEFAULT_WINDOW_BUDGET: u64 = 1 << 30;
 
-/// Shares out memory among connections. It decides; a role begins connections with [`super::FlowControl::within`] their
-/// share, and tells them of another one by [`super::Connection::set_window_limit`].
+/// Shares out memory among connections. A role creates connections with [`super::FlowControl::within`] their share, and applies a
+/// changed share by [`super::Connection::set_window_limit`].
 #[derive(Debug, Clone)]
 pub struct WindowBudget {
     bytes: u64,
@@ -24,7 +23,7 @@ pub struct WindowBudget {
 }
 
 impl WindowBudget {
-    /// `bytes` for all, of connections that are still to come.
+    /// A budget of `bytes` for all connections, none of them open yet.
     pub const fn new(bytes: u64) -> Self {
         Self { bytes, connections: 0, share: share(bytes, 1) }
     }
@@ -34,13 +33,13 @@ impl WindowBudget {
         self.share
     }
 
-    /// The share of each when so many more connections will be open: for those that promise before they count, as QUIC does
-    /// by its transport parameters, of which nothing can be taken back.
+    /// The share of each once so many more connections are open: for those that promise before they count, as QUIC does by its
+    /// transport parameters, which cannot be reduced later.
     pub fn share_with(&self, more: u32) -> u32 {
         self.share.min(share(self.bytes, self.connections + u64::from(more)))
     }
 
-    /// A connection was opened. If others must give way to it, the share that all have from now on.
+    /// A connection was opened. Returns the new share of all if it shrinks.
     #[must_use]
     pub const fn opened(&mut self) -> Option<u32> {
         self.connections += 1;
@@ -48,7 +47,7 @@ impl WindowBudget {
         self.change(share, share < self.share)
     }
 
-    /// A connection has ended. If that makes room for the others, the share that all have from now on.
+    /// A connection has ended. Returns the new share of all if it grows.
     #[must_use]
     pub const fn closed(&mut self) -> Option<u32> {
         self.connections = self.connections.saturating_sub(1);
@@ -66,12 +65,12 @@ impl WindowBudget {
     }
 }
 
-/// The largest power of two that each of `connections` may have of `bytes`; 1 if there is not even that.
+/// The largest power of two that each of `connections` may have of `bytes`; 1 at least.
 const fn share(bytes: u64, connections: u64) -> u32 {
     let equal = bytes / if connections == 0 { 1 } else { connections };
     match equal.checked_ilog2() {
         None => 1,
-        // Larger windows than 2^31 - 1 there are not (RFC 9113 §6.9.1).
+        // Windows end at 2^31 - 1 (RFC 9113 §6.9.1).
         Some(31..) => 1 << 31,
         Some(bits) => 1 << bits,
     }
@@ -84,7 +83,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What `n` more connections are told.
+    /// The shares returned as `n` more connections open.
     fn open(budget: &mut WindowBudget, n: u32) -> Vec<u32> {
         (0..n).filter_map(|_| budget.opened()).collect()
     }

@@ -11,7 +11,7 @@ use super::{Field, Role};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowControl {
     /// `SETTINGS_INITIAL_WINDOW_SIZE` that we announce, in bytes, up to 2^31 − 1. Default 65,535, as RFC 9113 has it;
-    /// the roles set what their users would meet in practice.
+    /// the roles set what is usual in practice.
     pub stream_window: u32,
     /// The connection window that we open to, in bytes, from 65,535 to 2^31 − 1.
     pub connection_window: u32,
@@ -82,18 +82,18 @@ pub struct Config {
     /// Whether we accept PUSH_PROMISE (client role). Off by default.
     pub enable_push: bool,
     /// Bytes that may wait for the transport before [`Connection::send_data`](super::Connection::send_data) accepts no more. Default 256 KiB. In HTTP/3
-    /// streams share it, and each may have 16 KiB waiting in any case: one that QUIC's windows hold up must not keep the
+    /// streams share it, and each may have 16 KiB waiting in any case: one that QUIC's windows block must not block the
     /// others. Beyond [`Limits::unread_output`] of such bodies in all it is 1 KiB.
     pub send_buffer: usize,
-    /// Server role: after this many requests the connection ends as nginx ends it: GOAWAY, or `Connection: close`.
+    /// Server role: after this many requests the connection ends as in nginx: GOAWAY, or `Connection: close`.
     pub max_requests: Option<u32>,
     /// How long the peer may take to send its preface or acknowledge our SETTINGS or PING. Default 10 s.
     pub peer_timeout: Duration,
-    /// What a peer may do before it is taken for an attacker. Defaults as [`Limits::new`] has them for the role.
+    /// Bounds on what a peer may make us do. Defaults are those of [`Limits::new`] for the role.
     pub limits: Limits,
     /// Server role, cleartext HTTP/1.1: switch to HTTP/2 when the first request of a connection asks for it by
     /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; a longer one is answered 413. `None`, the
-    /// default, takes no notice of the offer, as RFC 9113 §3.1 recommends.
+    /// default, ignores the offer, as RFC 9113 §3.1 recommends.
     pub h2c_upgrade: Option<u32>,
     /// Server role, HTTP/2: announce `SETTINGS_ENABLE_CONNECT_PROTOCOL`, so that a CONNECT may name a protocol that it
     /// tunnels, such as `websocket` (RFC 8441); the role finds it in [`super::RequestHead::protocol`]. Off by default: a
@@ -101,15 +101,15 @@ pub struct Config {
     pub connect_protocol: bool,
     /// HTTP/2: after so long without a byte from the peer a PING asks whether it is still there (RFC 9113 §6.7), and if
     /// nothing arrives for [`Config::peer_timeout`] after that the connection ends with [`super::Error::Timeout`]. A server
-    /// that has [`Limits::idle`] asks only while a request is under way: that bound ends the other connections, and our
-    /// own PINGs must not keep them. `None`, the default, never asks.
+    /// that has [`Limits::idle`] asks only while a request is under way: that bound ends the other connections, and our own PINGs
+    /// must not keep them alive. `None`, the default, never asks.
     pub keep_alive: Option<Duration>,
     /// Octets of padding in every HEADERS, PUSH_PROMISE and DATA that has room for it (RFC 9113 §6.1). 0, the default,
     /// sends none.
     pub padding: u8,
-    /// Whether everything that waits is handed to the transport at once. `false` hands out one HTTP/2 frame at a time, so
+    /// Whether all pending output is handed to the transport at once. `false` hands out one HTTP/2 frame at a time, so
     /// that each costs a write, a TLS record and a packet, as with servers that write frame by frame. Default `true`.
-    /// HTTP/1.1 has no frames and takes no notice, as of `flow`.
+    /// HTTP/1.1 has no frames and ignores this, as it ignores `flow`.
     pub coalesce: bool,
 }
 
@@ -175,8 +175,8 @@ pub const fn setting_name(identifier: u16) -> Option<&'static str> {
 /// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that both compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Frames sent, by index into [`FRAME_TYPES`]. In HTTP/3 a stream that is given up counts as RST_STREAM, and frames that
-    /// HTTP/2 has not, or under another number, as unknown.
+    /// Frames sent, by index into [`FRAME_TYPES`]. In HTTP/3 an aborted stream counts as RST_STREAM, and frames that HTTP/2 does
+    /// not have, or has under another number, as unknown.
     pub frames_sent: [u64; 11],
     /// Frames received, likewise.
     pub frames_received: [u64; 11],
@@ -188,8 +188,8 @@ pub struct Counters {
     pub headers_plain: u64,
     /// Requests begun.
     pub requests: u64,
-    /// Time in which body waited for a stream window; several streams that wait at a time count once. Not known in HTTP/3,
-    /// whose windows are QUIC's, nor is the next.
+    /// Time in which body waited for a stream window; several streams that wait at a time count once. Not known in HTTP/3, whose
+    /// windows are QUIC's; nor is the next.
     pub stalled_stream_window: Duration,
     /// Time in which body waited for the connection window.
     pub stalled_connection_window: Duration,

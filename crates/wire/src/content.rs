@@ -7,7 +7,7 @@ pub(super) enum Side {
     Head,
     /// The head is complete, body may follow.
     Body,
-    /// The end is behind us; of the peer's side in HTTP/3, trailers too, which nothing but the end may follow.
+    /// The message has ended; for the peer's side in HTTP/3 also after trailers, which only the end may follow.
     Ended,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Content {
 const UNANNOUNCED: u64 = u64::MAX;
 
 impl Content {
-    /// Of a request with this method, and of the response to it.
+    /// For a request with this method and its response.
     pub(super) const fn new(is_head: bool, is_connect: bool) -> Self {
         Self { is_none: is_head, is_tunnel: is_connect, due: UNANNOUNCED }
     }
@@ -62,7 +62,7 @@ impl Content {
         if self.due == UNANNOUNCED { 0 } else { self.due }
     }
 
-    /// `bytes` of body arrived; why that is malformed (RFC 9113 §8.1.1, RFC 9114 §4.1.2), if it is.
+    /// `bytes` of body arrived; fails with the reason if that is malformed (RFC 9113 §8.1.1, RFC 9114 §4.1.2).
     pub(super) const fn body(&mut self, bytes: u64) -> Result<(), &'static str> {
         if bytes > 0 && self.is_none {
             return Err("content in a response that has none (RFC 9110 §6.4.1)");
@@ -76,7 +76,7 @@ impl Content {
         Ok(())
     }
 
-    /// The message ended; why that is malformed, if it is.
+    /// The message ended; fails with the reason if that is malformed.
     pub(super) const fn end(&self) -> Result<(), &'static str> {
         match self.due {
             0 | UNANNOUNCED => Ok(()),

@@ -1,15 +1,15 @@
-//! That a connection has ended, and that its role is told so once.
+//! The end of a connection, reported to its role once.
 
 use super::Error;
 
-/// Whether the connection goes on.
+/// Whether the connection is open, ended, or ended and reported.
 #[derive(Debug)]
 pub(super) enum End {
-    /// It does. The transport may have ended: what it delivered is still to be parsed.
+    /// Open. The transport may have ended: what it delivered is still to be parsed.
     Open,
-    /// It does not, and the role is still to be told why.
+    /// Ended; the role has yet to be informed why.
     Due(Option<Error>),
-    /// Nothing follows.
+    /// Ended and reported; nothing follows.
     Reported,
 }
 
@@ -18,12 +18,12 @@ impl End {
         matches!(self, Self::Open)
     }
 
-    /// Whether the role is still to be told.
+    /// Whether the end has yet to be reported to the role.
     pub(super) const fn is_due(&self) -> bool {
         matches!(self, Self::Due(_))
     }
 
-    /// What the role is to be told, once; `reported` makes it of the error that ended the connection, if one did.
+    /// The final report to the role, once; `reported` builds it from the error that ended the connection, if one did.
     pub(super) fn report<T>(&mut self, reported: impl FnOnce(Option<Error>) -> T) -> Option<T> {
         match std::mem::replace(self, Self::Reported) {
             Self::Due(error) => Some(reported(error)),

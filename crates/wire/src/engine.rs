@@ -66,15 +66,16 @@ impl Connection {
         Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
     }
 
-    /// The value of `HTTP2-Settings` with which a client offers the step to HTTP/2 itself (RFC 7540 §3.2.1), for a role that
-    /// varies the offer and so cannot leave it to [`Connection::h2c_upgrade`].
+    /// The value of `HTTP2-Settings` with which a client offers to switch to HTTP/2 itself (RFC 7540 §3.2.1), for a role that
+    /// varies the offer and so cannot use [`Connection::h2c_upgrade`].
     pub fn h2c_offer(config: &Config) -> String {
         upgrade::encode(&h2::announced_settings(config))
     }
 
-    /// The HTTP/2 connection that goes on where a role has itself exchanged the offer and its 101. `offered` is the value
-    /// of the client's `HTTP2-Settings` (for the server role; perhaps empty) and `unread` what came behind the last head. The
-    /// offering request is stream 1, which a server answers without being told of it. `None`: the settings are no legal ones.
+    /// The HTTP/2 connection that continues after a role has itself exchanged the offer and its 101. `offered` is the value of
+    /// the client's `HTTP2-Settings` (for the server role; perhaps empty) and `unread` the bytes after the last head. The
+    /// offering request is stream 1, which a server answers without an [`Event::Request`] for it. `None`: the settings are
+    /// invalid.
     pub fn h2c_switched(config: Config, offered: &[u8], unread: &[u8], now: Time) -> Option<Self> {
         let settings = upgrade::decode(offered).filter(|payload| h2::are_client_settings(payload))?;
         let handover = upgrade::Handover {
@@ -89,7 +90,7 @@ impl Connection {
         Some(Self::H2(Box::new(h2::Connection::upgraded(&handover, now))))
     }
 
-    /// Space for the transport to read into: at least 2 KiB, and as much as the peer has been found to send at a time.
+    /// Space for the transport to read into: at least 2 KiB, and up to what the peer has been seen to send at a time.
     /// Over HTTP/3 none.
     pub fn recv_space(&mut self) -> &mut [u8] {
         forward!(self, engine => engine.recv_space(), h3: &mut [])
@@ -100,14 +101,14 @@ impl Connection {
         forward!(self, engine => engine.handle_received(now, n), h3: {});
     }
 
-    /// Bytes of the connection that must come before there is any other news than a longer piece of the body at hand: what is
-    /// left of it, or of its chunk or frame. 0 if that is not known. Ask when no event is left.
+    /// Bytes that must arrive before any event other than more of the current body is possible: the rest of the body, chunk or
+    /// frame. 0 if that is not known. Ask when no event is left.
     pub fn expected(&self) -> u64 {
         forward!(self, engine => engine.expected(), h3: 0)
     }
 
-    /// The same with the bodies that the peer has announced by content-length, as far as our windows let it send them: other
-    /// news may come before or between, or the peer may think better of it. Who waits for so much must look in between.
+    /// The same with the bodies that the peer has announced by content-length, as far as our windows let it send them. Other
+    /// events may come before or in between, or the peer may stop: a caller that waits for so much must poll in between.
     pub fn announced(&self) -> u64 {
         forward!(self, engine => engine.announced(), h3: 0)
     }
@@ -142,8 +143,8 @@ impl Connection {
     }
 
     /// The next thing that happened, or `None` until more input arrives. With [`Config::h2c_upgrade`] the request that
-    /// asks for HTTP/2 is told by HTTP/1.1, and the first call after its end switches: it is answered, on the same
-    /// stream, in HTTP/2. A role that answers earlier stays with HTTP/1.1.
+    /// asks for HTTP/2 is reported by HTTP/1.1, and the first call after its end switches: it is answered, on the same stream, in
+    /// HTTP/2. A role that answers earlier stays with HTTP/1.1.
     #[inline]
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
         if let Self::H1(engine) = self
@@ -155,27 +156,27 @@ impl Connection {
         forward!(self, engine => engine.poll_event(now))
     }
 
-    /// The bytes to send next, in one write; empty when there is nothing to send. Of what is scattered, see
-    /// [`Connection::is_scattered`], these are the first ones only.
+    /// The bytes to send next, in one write; empty when there is nothing to send. If the output is scattered, see
+    /// [`Connection::is_scattered`], these are only the first of them.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> &[u8] {
         forward!(self, engine => engine.poll_transmit(now), h3: &[])
     }
 
-    /// Whether what [`Connection::poll_transmit`] shows is not all that is to be sent in one write: where a body lies elsewhere,
-    /// see [`Connection::send_static`].
+    /// Whether [`Connection::poll_transmit`] shows only a part of what one write should send, because a body lies elsewhere; see
+    /// [`Connection::send_static`].
     #[inline]
     pub fn is_scattered(&self) -> bool {
         forward!(self, engine => engine.is_scattered(), h3: false)
     }
 
-    /// The same bytes and those after them, place by place, as far as there is room in `into`; how many places it took.
-    /// Together they are for one write: whatever of them the transport takes, [`Connection::handle_transmitted`] hears of.
+    /// Fills `into` with the slices to send next; returns how many it used. They are meant for one vectored write: pass whatever
+    /// the transport takes of them to [`Connection::handle_transmitted`].
     pub fn poll_transmit_slices<'a>(&'a mut self, now: Time, into: &mut [&'a [u8]]) -> usize {
         forward!(self, engine => engine.poll_transmit_slices(now, into), h3: 0)
     }
 
-    /// All that is to be sent, in one piece, which counts as sent: for roles whose bytes go somewhere else than into a socket.
+    /// Takes all pending output in one piece and counts it as sent: for roles that do not write to a socket.
     pub fn take_transmit(&mut self, now: Time) -> Vec<u8> {
         let mut taken = Vec::new();
         loop {
@@ -198,8 +199,8 @@ impl Connection {
         }
     }
 
-    /// How many bytes wait for the transport. [`Connection::poll_transmit`] shows the first of the places in which they lie:
-    /// bodies that were lent lie in places of their own, and with [`Config::coalesce`] off each frame is shown by itself.
+    /// How many bytes wait for the transport. [`Connection::poll_transmit`] shows the first of the slices that hold them: bodies
+    /// that were lent are slices of their own, and with [`Config::coalesce`] off each frame is shown by itself.
     pub fn unsent(&self) -> usize {
         forward!(self, engine => engine.unsent())
     }
@@ -211,20 +212,20 @@ impl Connection {
 
     /// How many requests may be begun now. HTTP/1.1: 1 when idle. HTTP/2: what the peer's
     /// `MAX_CONCURRENT_STREAMS` leaves (100 until its SETTINGS arrive), 0 after GOAWAY or when ids run out. HTTP/3: what
-    /// QUIC has been granted, as [`h3::Connection::handle_streams_granted`] was told.
+    /// QUIC has been granted, as passed to [`h3::Connection::handle_streams_granted`].
     pub fn available_streams(&self) -> u32 {
         forward!(self, engine => engine.available_streams())
     }
 
-    /// Whether more input is welcome: no, while so much waits for the peer to read it that answering more would only pile
-    /// up, and in HTTP/1.1 while 64 KiB wait behind a message whose exchange is not over. The role then leaves what the peer
-    /// sends in the transport until it has sent some.
+    /// Whether more input is welcome. Not while so much output waits for the peer to read it that more answers would only pile
+    /// up, and in HTTP/1.1 not while 64 KiB wait behind a message whose exchange is not over. The role then leaves the peer's
+    /// bytes in the transport until some output was sent.
     pub fn wants_input(&self) -> bool {
         forward!(self, engine => engine.wants_input())
     }
 
-    /// Whether a body that [`Connection::send_data`] did not take waits for the transport to take some of the output, and
-    /// not for the peer's windows or its turn.
+    /// Whether a body that [`Connection::send_data`] did not take waits for the transport to take some of the output, rather than
+    /// for the peer's windows or its turn.
     pub fn is_output_full(&self) -> bool {
         forward!(self, engine => engine.is_output_full())
     }
@@ -285,7 +286,7 @@ impl Connection {
     /// Begins an extended CONNECT (client role, RFC 8441 §4): `request`, whose method is CONNECT and whose path and
     /// authority are those of any request, asks for a tunnel that speaks `protocol`. Once it is answered with 2xx, DATA
     /// goes both ways until each side ends it. `None` as for [`Connection::send_request`], and unless
-    /// [`Connection::takes_connect_protocol`]. HTTP/1.1 has Upgrade for this, which is not ours to begin.
+    /// [`Connection::takes_connect_protocol`]. HTTP/1.1 has Upgrade for this, which this does not begin.
     pub fn send_connect(&mut self, now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
         match self {
             Self::H1(_) => None,
@@ -314,7 +315,8 @@ impl Connection {
 
     /// Sends body bytes; `end_stream` takes effect only if all of `data` was accepted. Returns how many were accepted:
     /// fewer when a flow-control window or the send buffer is full or it is another stream's turn (by priority, RFC 9218,
-    /// and in rotation among equals), and then [`Event::Writable`] follows. Nothing is accepted on a stream that is over; its end has been or will be told.
+    /// and in rotation among equals), and then [`Event::Writable`] follows. Nothing is accepted on a stream that is over; its end
+    /// has been or will be reported.
     pub fn send_data(&mut self, now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         forward!(self, engine => engine.send_data(now, stream, data, end_stream))
     }
@@ -340,14 +342,15 @@ impl Connection {
         forward!(self, engine => engine.send_trailers(now, stream, fields));
     }
 
-    /// Tells the server how urgent the response on `stream` has become (client role, HTTP/2 and HTTP/3: `PRIORITY_UPDATE`, RFC 9218
-    /// §7). What is known when the request is sent belongs into its `priority` field.
+    /// Changes the priority of the response on `stream` (client role, HTTP/2 and HTTP/3: `PRIORITY_UPDATE`, RFC 9218
+    /// §7). The initial priority belongs in the request's `priority` field.
     pub fn send_priority_update(&mut self, now: Time, stream: StreamId, priority: Priority) {
         forward!(self, engine => engine.send_priority_update(now, stream, priority));
     }
 
-    /// From now on the role gives back the credit for what arrives on `stream` itself, as [`FlowControl::manual_release`](super::FlowControl::manual_release)
-    /// has it for all streams: for a tunnel whose far end may be slower than its near one. Nothing happens in HTTP/1.1.
+    /// From now on the role itself returns the credit for what arrives on `stream`, as with
+    /// [`FlowControl::manual_release`](super::FlowControl::manual_release) for all streams: for a tunnel whose far end may be
+    /// slower than its near one. Nothing happens in HTTP/1.1.
     pub fn release_by_hand(&mut self, stream: StreamId) {
         match self {
             Self::H1(_) => {}
@@ -356,17 +359,17 @@ impl Connection {
         }
     }
 
-    /// Gives `n` bytes of credit back where [`FlowControl::manual_release`](super::FlowControl::manual_release) or [`Connection::release_by_hand`] leaves that to
-    /// the role. Every byte of [`Event::Data`] must then be released once, also when its stream is over: the connection's
-    /// window is owed it.
+    /// Returns `n` bytes of credit where [`FlowControl::manual_release`](super::FlowControl::manual_release) or
+    /// [`Connection::release_by_hand`] leaves that to the role. Every byte of [`Event::Data`] must then be released once, also
+    /// when its stream is over: the connection's window needs that credit back.
     pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
         forward!(self, engine => engine.release(now, stream, n));
     }
 
-    /// There is memory for receive windows of `bytes` only, or of one frame of 16,384 bytes: windows that are larger get no
-    /// credit until they have come down to that, the connection's and each stream's. Call it again with more when there is
-    /// more; `u32::MAX` lifts the limit. [`super::WindowBudget`] says how much there is for each connection. What the peer has been given it may still send: a window comes down only as it is
-    /// used. Nothing happens in HTTP/1.1, nor in HTTP/3, whose windows are QUIC's.
+    /// Limits receive windows to `bytes`, and at least to one frame of 16,384 bytes: larger windows, the connection's and each
+    /// stream's, get no credit until they have shrunk to that. Call it again with more when there is more; `u32::MAX` lifts the
+    /// limit. [`super::WindowBudget`] computes the share of each connection. Credit that the peer already has stays valid: a
+    /// window shrinks only as it is used. Nothing happens in HTTP/1.1, nor in HTTP/3, whose windows are QUIC's.
     pub fn set_window_limit(&mut self, bytes: u32) {
         forward!(self, engine => engine.set_window_limit(bytes), h3: {});
     }
@@ -382,7 +385,7 @@ impl Connection {
         forward!(self, engine => engine.goaway(now, code, debug));
     }
 
-    /// Sends a PING; [`Event::Pong`] tells the round trip. Nothing happens in HTTP/1.1 and HTTP/3.
+    /// Sends a PING; [`Event::Pong`] carries the round trip. Nothing happens in HTTP/1.1 and HTTP/3.
     pub fn ping(&mut self, now: Time) {
         forward!(self, engine => engine.ping(now), h3: {});
     }
@@ -393,7 +396,7 @@ impl Connection {
     }
 }
 
-/// The same for whichever protocol it is: HTTP/3, or one of the others.
+/// The name of a setting of HTTP/3 or, otherwise, of HTTP/2.
 pub const fn setting_name_in(is_http3: bool, identifier: u16) -> Option<&'static str> {
     if is_http3 { h3::setting_name(identifier) } else { setting_name(identifier) }
 }

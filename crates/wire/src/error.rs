@@ -80,8 +80,8 @@ error_codes! {
 }
 
 impl ErrorCode {
-    /// The code that HTTP/3 has for what a role says in the words of HTTP/2, so that roles need not know which of the two
-    /// they speak. A code of HTTP/3 stays as it is.
+    /// The HTTP/3 code for a code that a role gives in HTTP/2's numbers, so that roles need not know which of the two they speak.
+    /// A code of HTTP/3 stays as it is.
     #[must_use]
     pub const fn in_http3(self) -> Self {
         match self {
@@ -100,9 +100,9 @@ impl ErrorCode {
         }
     }
 
-    /// A code as QUIC carries it, up to 2^62 − 1. The numbers of HTTP/2 mean nothing in HTTP/3, which is as much as
-    /// [`ErrorCode::H3_NO_ERROR`] (RFC 9114 §8.1), and would be taken for what they mean in HTTP/2 if they were kept: 7 for a
-    /// refusal. What is above 2^32 − 1, which no RFC names, becomes that.
+    /// A code as QUIC carries it, up to 2^62 − 1. A number of HTTP/2 is unknown to HTTP/3 and so equivalent to
+    /// [`ErrorCode::H3_NO_ERROR`] (RFC 9114 §8.1), which replaces it: kept, it would be read with its HTTP/2 meaning, 7 as a
+    /// refusal. Values above 2^32 − 1, which no RFC names, are replaced too.
     pub const fn of_quic(code: u64) -> Self {
         let code = Self(if code > u32::MAX as u64 { u32::MAX } else { code as u32 });
         if code.name().is_some() && !code.is_http3() { Self::H3_NO_ERROR } else { code }
@@ -123,7 +123,7 @@ impl ErrorCode {
         if self.is_http3() { "HTTP/3" } else { "HTTP/2" }
     }
 
-    /// What carries it when it ends a connection.
+    /// What conveys it when it ends a connection.
     const fn carrier(self) -> &'static str {
         if self.is_http3() { "CONNECTION_CLOSE" } else { "GOAWAY" }
     }
@@ -144,7 +144,7 @@ pub enum Error {
     /// The peer broke HTTP/2 or HTTP/3; the engine answered with this code, in a GOAWAY or by closing the transport.
     #[error("the peer broke {}: {reason} ({code})", code.protocol())]
     PeerMisbehaved {
-        /// The code that the peer was told.
+        /// The code that was sent to the peer.
         code: ErrorCode,
         /// What it did, with the RFC section where one names it.
         reason: &'static str,
@@ -163,7 +163,7 @@ pub enum Error {
     /// The peer ended the connection with an error code: in a GOAWAY, or over HTTP/3 by closing the transport.
     #[error("the peer ended the connection with {carrier} {0}", carrier = .0.carrier())]
     GoAway(ErrorCode),
-    /// The peer went beyond one of our [`super::Limits`]; over HTTP/2 and HTTP/3 the engine told it so.
+    /// The peer went beyond one of our [`super::Limits`]; over HTTP/2 and HTTP/3 the engine sent the matching error code.
     #[error("{0}")]
     Exceeded(Exceeded),
     /// The transport ended in the middle of a message.

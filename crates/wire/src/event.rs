@@ -1,4 +1,4 @@
-//! What a connection tells its role: one vocabulary for HTTP/1.1, HTTP/2 and HTTP/3.
+//! The events that a connection reports to its role: one vocabulary for HTTP/1.1, HTTP/2 and HTTP/3.
 
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ impl<'a> Fields<'a> {
         Self { bytes, spans }
     }
 
-    /// Shows `read` the fields of these names and values. Engines hand out what they have; this is for those who have text, as
-    /// tests of whoever reads fields.
+    /// Passes a list of these names and values to `read`. Engines hand out decoded fields; this builds them from text, for tests
+    /// of code that reads fields.
     pub fn of<T>(pairs: &[(&str, &str)], read: impl FnOnce(Fields<'_>) -> T) -> T {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
         for (name, value) in pairs {

@@ -9,9 +9,9 @@ use super::limits::Exceeded;
 pub(super) enum Fault {
     /// The connection cannot go on.
     Connection {
-        /// The code that the peer is told.
+        /// The code that is sent to the peer.
         code: ErrorCode,
-        /// What the peer did; the peer is told this too.
+        /// What the peer did; sent to the peer as debug data.
         reason: &'static str,
     },
     /// A bound was exceeded: the connection ends with `ENHANCE_YOUR_CALM` or `H3_EXCESSIVE_LOAD`.
@@ -20,7 +20,7 @@ pub(super) enum Fault {
     Stream {
         /// The stream.
         stream: u32,
-        /// The code that the peer is told.
+        /// The code that is sent to the peer.
         code: ErrorCode,
         /// What the peer did; used when no RST_STREAM is possible, because the stream is idle.
         reason: &'static str,

@@ -1,23 +1,23 @@
 //! Sans-IO HTTP engines: HTTP/3 (RFC 9114, QPACK RFC 9204), HTTP/2 (RFC 9113, HPACK RFC 7541) and HTTP/1.1 (RFC 9112),
 //! both roles, one vocabulary.
 //!
-//! Every role of h2lab (generator, origin, probe, sidecar) drives a [`Connection`]. It never does I/O, never asks the
-//! time and never allocates per frame on the hot path. Its methods form three families:
+//! Every role of h2lab (generator, origin, probe, sidecar) drives a [`Connection`]. It never does I/O, never reads the
+//! clock and never allocates per frame on the hot path. Its methods form three families:
 //!
 //! - `handle_*`: inputs. Bytes are read straight into [`Connection::recv_space`] and announced by
 //!   [`Connection::handle_received`]; the end of the stream by [`Connection::handle_eof`]; the passing of a deadline by
 //!   [`Connection::handle_timeout`]; bytes accepted by the transport by [`Connection::handle_transmitted`].
 //! - `send_*`, `reset`, `goaway`, `ping`: commands. They only queue bytes.
 //! - `poll_*`: outputs. After any input call [`Connection::poll_event`] until it returns `None`, then write what
-//!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`]. Bodies that were lent by
+//!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`]. Bodies passed to
 //!   [`Connection::send_static`] lie elsewhere: [`Connection::poll_transmit_slices`].
 //!
-//! HTTP/3 has its bytes in many streams, which those methods cannot tell: see [`h3::transport`]. All else is the same.
+//! HTTP/3 has its bytes in many streams, which those methods cannot express: see [`h3::transport`]. All else is the same.
 //!
-//! A peer can never cause a panic. What it does wrong becomes an [`Error`] whose type says whose fault it was; the
+//! A peer can never cause a panic. What it does wrong becomes an [`Error`] whose variant says whose fault it was; the
 //! engine itself queues the GOAWAY or RST_STREAM, and then reports [`Event::Closed`] or [`Event::Reset`].
 //!
-//! Never contains: sockets, a clock, TLS, QUIC packets, anything that knows of a run or a report.
+//! Never contains: sockets, a clock, TLS, QUIC packets, runs, reports.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

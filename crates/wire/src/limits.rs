@@ -1,12 +1,12 @@
-//! What a peer may do to us, and how long it may take: bounds that no well-behaved peer meets.
+//! What a peer may make us do, and how long it may take: bounds that no well-behaved peer meets.
 //!
-//! A peer that goes beyond one is told so by RST_STREAM or GOAWAY with `ENHANCE_YOUR_CALM`, a GOAWAY names the bound and
-//! its number as debug data, and [`super::Counters::limits_hit`] counts it. In HTTP/3 the code is `H3_EXCESSIVE_LOAD`, and
-//! the words go with the end of the connection. Where other servers have a bound of the same
-//! kind, ours has the number that the strictest of those has that break nobody.
+//! A peer that exceeds one gets RST_STREAM or GOAWAY with `ENHANCE_YOUR_CALM`, a GOAWAY names the bound and its number as debug
+//! data, and [`super::Counters::limits_hit`] counts it. In HTTP/3 the code is `H3_EXCESSIVE_LOAD`, and the text goes into the
+//! close of the connection. Where other servers have a similar bound, ours is the strictest of those that are known not to break
+//! clients.
 //!
-//! `accounts` is what a peer has used up of them, `deadlines` how long it has let us wait; what either costs it is in the
-//! `limits` of each engine.
+//! `accounts` counts what a peer has used up, `deadlines` how long it has kept us waiting; the `limits` of each engine react to
+//! both.
 
 pub(crate) mod accounts;
 pub(crate) mod deadlines;
@@ -22,27 +22,27 @@ use h2lab_base::units::Time;
 /// So many at once, and so many each second in the long run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// How many may come at once after a time of rest.
+    /// How many may come at once after a pause.
     pub burst: u32,
-    /// How many of these are granted again each second.
+    /// How many of these are refilled each second.
     pub per_second: u32,
 }
 
 /// The bounds. Numbers hold for one connection unless a comment says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Streams that the peer may begin and reset before they are complete: work in vain (CVE-2023-44487, rapid reset).
+    /// Streams that the peer may begin and reset before they are complete: wasted work (CVE-2023-44487, rapid reset).
     /// Default 100 at once and 33 a second; Node has 1,000 and 33. A request that is reset is gone at once, so that there
     /// is no queue of those "accepted and not yet processed" to bound as well.
     pub resets: Rate,
-    /// Stream errors that the peer may cause, refused streams among them: each ends work by our own RST_STREAM
+    /// Stream errors that the peer may cause, refused streams among them: each aborts work by our own RST_STREAM
     /// (CVE-2025-8671, `MadeYouReset`). Default 1,024, as h2 has it.
     pub stream_errors: u32,
-    /// CONTINUATION frames of one field block (CVE-2024-27316 and its kin). Default 8; as many as a list of
+    /// CONTINUATION frames of one field block (CVE-2024-27316 and similar). Default 8; as many as a list of
     /// [`super::Config::max_header_list_size`] takes in frames of full size, and a quarter more, are taken in any case.
     pub continuations: u32,
     /// Times [`super::Config::max_header_list_size`] that the fields of one block may decode to before the connection
-    /// ends; between once and so many times only the stream does (HPACK bomb, 2016). Default 4, as h2 has it.
+    /// ends; above once it is only the stream (HPACK bomb, 2016). Default 4, as h2 has it.
     pub field_list_factor: u32,
     /// DATA frames in a row without data and without END_STREAM (CVE-2019-9518). Default 100, as h2 has it.
     pub empty_data: u32,
@@ -50,36 +50,36 @@ pub struct Limits {
     /// (GHSA-q83h-524g-xf6h). Only a role that releases by hand holds any; what is consumed at once costs no memory.
     /// Default `None`: half of the connection window, at least 25,600, as h2 has it.
     pub small_data: Option<u32>,
-    /// Frames that change nothing, for each stream that was begun and ten more: PRIORITY (CVE-2019-9513), unknown types,
-    /// RST_STREAM and WINDOW_UPDATE for streams that are over, acknowledgements that nobody waits for. Default 100;
+    /// Frames without effect, for each stream that was begun and ten more: PRIORITY (CVE-2019-9513), unknown types,
+    /// RST_STREAM and WINDOW_UPDATE for streams that are over, unexpected acknowledgements. Default 100;
     /// Envoy's number for PRIORITY.
     pub noise: u32,
-    /// SETTINGS: each may change the windows of all streams. Default 100 at once and 10 a second. No server that we
+    /// SETTINGS: each may change the windows of all streams. Default 100 at once and 10 a second. No server that was
     /// measured has a bound, and no client sends more than a few.
     pub settings: Rate,
     /// Answers that the peer makes us give (acknowledgements of PING and SETTINGS, RST_STREAM) and does not read
     /// (CVE-2019-9512, 9514, 9515). Default 1,000, as Envoy has it.
     pub unread_answers: u32,
-    /// Bytes that wait for a peer that does not read (CVE-2019-9517): above, [`super::Connection::wants_input`] says no.
+    /// Bytes that wait for a peer that does not read (CVE-2019-9517): above that, [`super::Connection::wants_input`] is false.
     /// Default 1 MiB.
     pub unread_output: usize,
-    /// DATA frames shorter than 1 KiB and than what is left of the body, forced upon us by the peer's windows
-    /// (CVE-2019-9511, data dribble). Each frame of 1 KiB gives one back; when none is left a body waits for larger windows.
+    /// DATA frames shorter than 1 KiB and than the rest of the body, forced by the peer's windows
+    /// (CVE-2019-9511, data dribble). Each frame of 1 KiB refills one; when none is left a body waits for larger windows.
     /// Default 1,000: a peer whose windows are that small by nature still gets a megabyte.
     pub small_data_frames: u32,
     /// Interim responses to one request (client role). Default 100.
     pub interims: u32,
     /// How long the peer may let a body, or all of our output, wait without taking any of it (slow read, CVE-2016-1546).
-    /// Default 30 s for a server. A client has its own idea of how long a request may take: `None`.
+    /// Default 30 s for a server. `None` for a client, which has its own request timeout.
     pub stall: Option<Duration>,
     /// How long the peer may take for a head, or any other frame but DATA, from its first byte to its last (Slowloris).
     /// Default 10 s for a server; `None` for a client.
     pub head: Option<Duration>,
-    /// How often it is looked whether the peer keeps to [`Limits::body_rate`] while a request's body is due and the answer
+    /// How often to check that the peer keeps to [`Limits::body_rate`] while a request's body is due and the answer
     /// has not begun. Default 10 s for a server; `None` for a client.
     pub body_period: Option<Duration>,
-    /// Bytes a second, of anything, that must arrive while a body is due (slow POST). It is the connection that must keep
-    /// it: which of its streams it serves first is the peer's choice. Default 240, as Kestrel has it.
+    /// Bytes a second, of anything, that must arrive while a body is due (slow POST). The connection as a whole must keep
+    /// it: the peer chooses which of its streams it serves first. Default 240, as Kestrel has it.
     pub body_rate: u32,
     /// How long a connection without a request may be silent. Default 75 s for a server, as nginx has it; `None` for a
     /// client.
@@ -183,7 +183,7 @@ limits! {
         "[`Limits::idle`]: the connection ends in an orderly way";
 }
 
-/// A bound and its number: what a GOAWAY tells a peer that went beyond it.
+/// A bound and its number: the debug data of the GOAWAY to a peer that exceeded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exceeded {
     /// Which bound.
@@ -207,7 +207,7 @@ impl fmt::Display for Exceeded {
     }
 }
 
-/// A [`Rate`] at work: a bucket of tokens that fills with time.
+/// A token bucket for a [`Rate`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
     rate: Rate,
@@ -239,7 +239,7 @@ impl Bucket {
         if u64::from(self.tokens).saturating_add(granted) >= u64::from(self.rate.burst) {
             (self.tokens, self.filled_at) = (self.rate.burst, now);
         } else if granted > 0 {
-            // Only the time that these tokens took, so that fractions of one are not lost.
+            // Advance only by the time that these tokens took, so that fractions of one are not lost.
             self.filled_at += Duration::from_nanos(granted * SECOND / per_second);
             self.tokens += granted as u32;
         }

@@ -8,8 +8,8 @@ use super::event::{RequestHead, ResponseHead};
 /// Why a message is malformed (§8.1.1).
 type Malformed = &'static str;
 
-/// A field's place in its list, or none. Four bytes rather than the sixteen of an `Option<usize>`: what a head has of
-/// these is copied with it from hand to hand, for every message.
+/// A field's place in its list, or none. Four bytes rather than the sixteen of an `Option<usize>`: the places in a head are
+/// copied with it for every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place(u32);
 
@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// Where the fields with a meaning of their own stand in a list.
+/// The places of the fields with a special meaning in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Places {
     method: Place,
@@ -158,7 +158,7 @@ impl RequestParts {
         self.places.content_length
     }
 
-    /// What its `priority` fields say, if it has any (RFC 9218 §5).
+    /// The priority of its `priority` fields, if any (RFC 9218 §5).
     pub(crate) fn wish(&self, fields: &FieldList) -> Option<Priority> {
         let lines = || fields.starting_at(0).iter().filter(|field| field.name == b"priority");
         let all = || lines().fold(Priority::default(), |wish, line| wish.updated_by(line.value));

@@ -1,9 +1,9 @@
-//! Priorities of responses (RFC 9218): what a client wishes, as a value and as text.
+//! Priorities of responses (RFC 9218): what a client requests, as a value and as text.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// How urgently a client wants a response, and what use it has for a part of it (RFC 9218 §4).
+/// How urgently a client wants a response, and whether it can use a part of it (RFC 9218 §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Priority {
     /// 0, the most urgent, to 7.
@@ -20,13 +20,13 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// The urgency of a response of which nothing is said.
+    /// The urgency of a response without a stated one.
     pub const DEFAULT_URGENCY: u8 = 3;
     /// How many urgencies there are.
     pub const URGENCIES: usize = 8;
 
-    /// This priority with what the value of a `priority` field says of it: a dictionary of RFC 8941. What is unknown,
-    /// of another type or out of range is passed over, as RFC 9218 §4 demands; of two that say the same, the later holds.
+    /// This priority updated by the value of a `priority` field: a dictionary of RFC 8941. Members that are unknown, of another
+    /// type or out of range are ignored, as RFC 9218 §4 demands; of duplicates the last counts.
     #[must_use]
     pub fn updated_by(mut self, value: &[u8]) -> Self {
         for member in members(value) {
@@ -53,8 +53,7 @@ impl fmt::Display for Priority {
     }
 }
 
-/// The members of a dictionary, without the white space around them. A comma within a string or an inner list is none
-/// that separates.
+/// The members of a dictionary, without the white space around them. A comma within a string or an inner list does not separate.
 fn members(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -67,12 +66,12 @@ fn members(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A member's value without the parameters behind it.
+/// A member's value without its parameters.
 fn without_parameters(value: &[u8]) -> &[u8] {
     value[..find_outside(value, b';')].trim_ascii_end()
 }
 
-/// Where `wanted` first stands outside of strings and inner lists; the end if nowhere.
+/// Where `wanted` first occurs outside of strings and inner lists; the end if nowhere.
 fn find_outside(bytes: &[u8], wanted: u8) -> usize {
     let (mut in_string, mut escaped, mut depth) = (false, false, 0_u32);
     for (at, &byte) in bytes.iter().enumerate() {
@@ -90,8 +89,8 @@ fn find_outside(bytes: &[u8], wanted: u8) -> usize {
     bytes.len()
 }
 
-/// Wishes for requests that are still to come, which a client may send first. The oldest give way: a client can have
-/// few requests on their way that it has already thought better of.
+/// Priorities for requests that are still to come, which a client may send first. The oldest are dropped: few requests in flight
+/// can already have been reprioritised.
 #[derive(Debug, Default)]
 pub(super) struct EarlyWishes(VecDeque<(u32, Priority)>);
 
@@ -100,7 +99,7 @@ impl EarlyWishes {
     const MOST: usize = 100;
 
     pub(super) fn put(&mut self, stream: u32, value: &[u8]) {
-        // It replaces all that was said before: what it leaves out has its default.
+        // It replaces the earlier one: what it leaves out has its default.
         self.take(stream);
         let wish = Priority::default().updated_by(value);
         if self.0.len() == Self::MOST {
@@ -109,7 +108,7 @@ impl EarlyWishes {
         self.0.push_back((stream, wish));
     }
 
-    /// The wish for a stream that begins now. It outweighs the `priority` field, being the later word (RFC 9218 §7).
+    /// The priority for a stream that begins now. It overrides the `priority` field, being later (RFC 9218 §7).
     pub(super) fn take(&mut self, stream: u32) -> Option<Priority> {
         if self.0.is_empty() {
             return None;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// What was sent is cut off the front when there is this much of it.
+/// Sent bytes are removed from the front when there are this many.
 const COMPACT_AT: usize = 16 * 1024;
 
-/// A stretch that is shorter is copied: another buffer in a system call costs more.
+/// A shorter slice is copied: another buffer in a system call costs more.
 const LEND_AT: usize = 4 * 1024;
 
 /// Bytes of a body on their way to the peer.
@@ -13,7 +13,7 @@ const LEND_AT: usize = 4 * 1024;
 pub(super) enum Payload<'a> {
     /// They are copied.
     Copied(&'a [u8]),
-    /// They may be sent from where they lie, since they stay there.
+    /// They are static and may be sent from where they are.
     Lent(&'static [u8]),
 }
 
@@ -28,7 +28,7 @@ impl Payload<'_> {
         self.len() == 0
     }
 
-    /// Its first `n` bytes, of which there must be so many, and the rest.
+    /// Its first `n` bytes, which must exist, and the rest.
     pub(super) const fn split_at(self, n: usize) -> (Self, Self) {
         match self {
             Self::Copied(bytes) => {
@@ -43,23 +43,23 @@ impl Payload<'_> {
     }
 }
 
-/// Bytes to send: ours in one contiguous piece, and between them stretches that lie elsewhere.
+/// Bytes to send: owned ones in one contiguous buffer, with lent slices between them.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     bytes: Vec<u8>,
     sent: usize,
-    /// In the order in which they go.
+    /// In sending order.
     lent: VecDeque<Lent>,
     /// Bytes of them that are not yet sent.
     lent_bytes: usize,
 }
 
-/// A stretch that lies elsewhere.
+/// A lent slice.
 #[derive(Debug)]
 struct Lent {
-    /// It goes before the byte of ours that has this index.
+    /// It goes before the owned byte with this index.
     at: usize,
-    /// What of it is not yet sent.
+    /// Its unsent rest.
     data: &'static [u8],
 }
 
@@ -69,7 +69,7 @@ impl SendQueue {
         self.bytes.capacity() + self.lent.capacity() * size_of::<Lent>()
     }
 
-    /// What is not yet sent, up to where it goes on elsewhere: all of it unless something is lent.
+    /// The unsent bytes up to the next lent slice: all of them if nothing is lent.
     pub(super) fn pending(&self) -> &[u8] {
         match self.lent.front() {
             None => &self.bytes[self.sent..],
@@ -78,12 +78,12 @@ impl SendQueue {
         }
     }
 
-    /// Whether what is not yet sent lies in several places.
+    /// Whether the unsent bytes are in several slices.
     pub(super) fn is_scattered(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// What is not yet sent, place by place, as far as there is room for it; how many there are.
+    /// The unsent bytes as slices, as far as there is room in `into`; returns how many.
     pub(super) fn slices<'a>(&'a self, into: &mut [&'a [u8]]) -> usize {
         let mut from = self.sent;
         let ours_and_lent = self.lent.iter().flat_map(|lent| {
@@ -117,8 +117,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes what was sent of the lent stretches, and what of ours went before them, off the front; how many bytes were sent
-    /// after that.
+    /// Removes what was sent of the lent slices, and the owned bytes before them; returns how many bytes were sent after that.
     fn consume_lent(&mut self, mut n: usize) -> usize {
         while n > 0
             && let Some(lent) = self.lent.front_mut()
@@ -137,7 +136,7 @@ impl SendQueue {
         n
     }
 
-    /// Those that are ours, without what was cut off the front.
+    /// The owned bytes, without those removed from the front.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -170,7 +169,7 @@ impl SendQueue {
 mod tests {
     use super::*;
 
-    /// A stretch that lies elsewhere.
+    /// A lent slice.
     static ELSEWHERE: [u8; 3 * LEND_AT] = {
         let mut bytes = [0; 3 * LEND_AT];
         let mut k = 0;
@@ -181,7 +180,7 @@ mod tests {
         bytes
     };
 
-    /// A queue of `rounds` heads, each followed by a body, and what it comes to.
+    /// A queue of `rounds` heads, each followed by a body, and its bytes.
     fn queue(rounds: usize) -> (SendQueue, Vec<u8>) {
         let (mut queue, mut bytes) = (SendQueue::default(), Vec::new());
         for round in 0..rounds {
@@ -229,7 +228,7 @@ mod tests {
                 let n = shown.len().min(step);
                 taken.extend_from_slice(&shown[..n]);
                 queue.consume(n);
-                // What is appended meanwhile goes behind all of it.
+                // What is appended meanwhile goes after all of it.
                 assert_eq!(queue.len(), bytes.len() - taken.len());
             }
             assert!(taken == bytes, "{step}");

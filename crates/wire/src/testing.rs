@@ -12,7 +12,7 @@ use h2lab_base::units::Time;
 /// Field lines as text, in order.
 pub(crate) type OwnedFields = Vec<(String, String)>;
 
-/// An [`Event`] that owns what it tells.
+/// An owned [`Event`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
     Request {
@@ -123,7 +123,7 @@ pub(crate) fn drain_events(connection: &mut Connection, now: Time) -> Vec<Seen> 
     seen
 }
 
-/// What is to leave in one write, as a transport sees it that has few places.
+/// The next write of a transport with few slices.
 fn offered(connection: &mut Connection, now: Time) -> Vec<u8> {
     if !connection.is_scattered() {
         return connection.poll_transmit(now).to_vec();
@@ -144,12 +144,12 @@ pub(crate) fn drain_output(connection: &mut Connection, now: Time) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) connection: Connection,
-    /// Events not yet looked at.
+    /// Events not yet taken.
     pub(crate) seen: Vec<Seen>,
 }
 
 impl End {
-    /// The events since the last time, without [`Seen::Settings`], which come in every conversation.
+    /// The events since the last time, without [`Seen::Settings`], which come in every test.
     pub(crate) fn take(&mut self) -> Vec<Seen> {
         let mut seen = std::mem::take(&mut self.seen);
         seen.retain(|seen| *seen != Seen::Settings);

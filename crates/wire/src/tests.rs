@@ -1,11 +1,11 @@
-//! What holds for HTTP/1.1 and HTTP/2 alike.
+//! Behaviour shared by HTTP/1.1 and HTTP/2.
 
 use super::connection::{Request, Response};
 use super::testing::{Pair, Seen};
 use super::{Config, Connection, FlowControl, Role, StreamId};
 use h2lab_base::units::Time;
 
-/// A body that lies elsewhere for ever.
+/// A static body.
 static BODY: [u8; 300_000] = {
     let mut bytes = [0; 300_000];
     let mut k = 0;
@@ -50,7 +50,7 @@ fn answered(pair: &mut Pair, length: Option<u64>) -> (Vec<u8>, bool) {
             Seen::Writable { stream } if role == Role::Server => *stream,
             _ => return,
         };
-        // Some of it as it is, and some copied, as roles mix them.
+        // Some of it lent and some copied, as roles mix them.
         while at < BODY.len() {
             let piece: &'static [u8] = &BODY[at..BODY.len().min(at + 40_000)];
             let is_last = at + piece.len() == BODY.len();

@@ -1,4 +1,4 @@
-//! The step from HTTP/1.1 to HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2; RFC 9113 §3.1 made it historic, proxies
+//! The switch from HTTP/1.1 to HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2; RFC 9113 §3.1 made it historic, proxies
 //! and clients in use still make it): what the two engines hand over, and the coding of `HTTP2-Settings`.
 
 use super::connection::{Config, Counters};
@@ -10,9 +10,9 @@ pub(crate) struct Handover {
     pub(crate) config: Config,
     /// What was counted so far.
     pub(crate) counters: Counters,
-    /// Bytes received and not read: of HTTP/2.
+    /// Bytes received and not read: those of HTTP/2.
     pub(crate) unread: Vec<u8>,
-    /// Bytes that must leave before any of HTTP/2.
+    /// Bytes that must be sent before any of HTTP/2.
     pub(crate) unsent: Vec<u8>,
     /// The payload of the client's `HTTP2-Settings`.
     pub(crate) settings: Vec<u8>,
@@ -38,7 +38,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that `text` stands for; `None` if it is no base64url without padding, in its one shortest form.
+/// Decodes `text`; `None` unless it is canonical base64url without padding.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for group in text.chunks(4) {

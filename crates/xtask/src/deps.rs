@@ -42,7 +42,7 @@ const FREE_OF_IO: [&str; 16] = [
     "toml",
 ];
 
-/// What `deny.toml` may say. A key that is not here is refused: it would be a rule that nobody keeps.
+/// The keys of `deny.toml`. An unknown key is refused: it would be a rule without a check.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rules {
@@ -75,7 +75,7 @@ struct Licenses {
 struct Bans {
     wildcards: Deny,
     deny: Vec<Ban>,
-    /// A warning, with which nobody fails.
+    /// A warning, which fails nothing.
     #[serde(rename = "multiple-versions")]
     _multiple_versions: String,
     /// Ours depend on each other by path.

@@ -20,13 +20,13 @@ struct Planted {
     test: &'static str,
     /// Where it is planted, below `crates/`.
     file: &'static str,
-    /// What stands there, once.
+    /// The original text, which occurs once.
     right: &'static str,
     /// What is put there.
     wrong: &'static str,
 }
 
-/// One bug for each target, of the kind that each is there for.
+/// One bug for each target, of the kind that the target is to find.
 const BUGS: [Planted; 10] = [
     // Padding as long as the payload was refused: the range ends before it begins.
     Planted {
@@ -44,7 +44,7 @@ const BUGS: [Planted; 10] = [
         right: "if length > self.rest.len() {",
         wrong: "if length > self.rest.len() + 1 {",
     },
-    // Trailers that consist of their empty line alone are never looked at.
+    // Trailers that consist only of their empty line are not checked.
     Planted {
         target: "h1_head",
         test: "heads_parse_or_are_refused",
@@ -52,7 +52,7 @@ const BUGS: [Planted; 10] = [
         right: "bytes.starts_with(b\"\\r\\n\") || tail",
         wrong: "tail",
     },
-    // A piece may be a byte longer than what is there.
+    // A piece may be a byte longer than what is available.
     Planted {
         target: "h1_body",
         test: "bodies_decode_alike_however_they_are_cut",

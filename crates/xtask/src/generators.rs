@@ -1,4 +1,4 @@
-//! Load generators, ours and those that people use today, told to do the same job on the same server.
+//! Load generators, ours and those that people use today, configured to do the same job on the same server.
 //!
 //! The server runs on the first CPU and the generator on the second, so that neither takes the other's time and every
 //! generator has one CPU. What a generator did is counted by the server.
@@ -82,7 +82,7 @@ impl Tool {
 
     /// Its arguments for a job; `None` if it cannot do it. Files of its own lie in `folder`.
     ///
-    /// A rate is asked for in the way that its manual recommends against coordinated omission, where it has one.
+    /// A rate is requested in the manner that the tool's manual recommends against coordinated omission, if it has one.
     fn arguments(self, job: &Job<'_>, folder: &Path) -> Option<Vec<String>> {
         let Job { protocol, connections, streams, seconds, rate, url } = *job;
         let is_h1 = protocol == "h1";
@@ -110,7 +110,7 @@ impl Tool {
                     add(&format!("--rps {}", rate / connections));
                 }
             }
-            // One connection, whatever is asked for; nothing in clear.
+            // One connection, whatever is configured; nothing in clear.
             Self::Hey if is_h1 || (protocol == "h2" && connections == 1) => {
                 add(&format!("-z {seconds}s -c {in_flight}"));
                 // It puts the port too into TLS's server name, unless it is given a host: rustls refuses that.
@@ -160,7 +160,7 @@ impl Tool {
             .stdin(Stdio::null())
             .output()
             .context("cannot start bash")?;
-        // 5: ours doubts what it has measured, which is told but is no failure.
+        // 5: ours doubts what it has measured, which is reported but is no failure.
         if !matches!(output.status.code(), Some(0 | 5)) {
             let errors = std::fs::read_to_string(folder.join("errors")).unwrap_or_default();
             bail!("`{} {}` ended with {}: {errors}", self.name(), arguments.join(" "), output.status);
@@ -188,7 +188,7 @@ impl Tool {
     }
 }
 
-/// The tools that are installed; tells of the others how to get them.
+/// The tools that are installed; prints how to get the others.
 pub fn installed(tools: &[Tool]) -> Vec<Tool> {
     let is_here = |tool: &&Tool| **tool == Tool::H2lab || tool.find().is_some();
     for tool in tools.iter().filter(|tool| !is_here(tool)) {
@@ -202,7 +202,7 @@ pub fn installed(tools: &[Tool]) -> Vec<Tool> {
 pub struct Job<'a> {
     /// `h1`, `h2c` or `h2`.
     pub protocol: &'static str,
-    /// Connections to open, as far as the tool lets itself be told.
+    /// Connections to open, as far as the tool has an option for it.
     pub connections: u32,
     /// Requests at a time on each; 1 for HTTP/1.1.
     pub streams: u32,

@@ -155,7 +155,7 @@ fn conformance(root: &Path, h2lab: &H2lab) -> Result<(u32, u32)> {
         ["test", "--locked", "--quiet", "--package=h2lab", "--test=integration", "conformance::", "--"];
     let mut cargo = process::cargo_in(root, test);
     let output = cargo.arg("--nocapture").env("H2LAB_TEST_BINARY", h2lab.path()).output()?;
-    // A suite with failures says so in the panic, on the other stream.
+    // A suite with failures reports that in the panic, on the other stream.
     let said = [output.stdout, output.stderr].concat();
     cases(&String::from_utf8_lossy(&said)).context("the test `conformance` tells no cases")
 }

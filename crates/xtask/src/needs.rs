@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// Where a program comes from: one of these keys stands in its table.
+/// The source of a program: one of these keys is in its table.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -27,7 +27,7 @@ pub enum Source {
 /// A program that tests run.
 #[derive(Debug, Deserialize)]
 pub struct Need {
-    /// The command whose presence shows that it is there.
+    /// The command whose presence shows that it is installed.
     pub probe: String,
     /// Where it comes from.
     #[serde(flatten)]
@@ -36,7 +36,7 @@ pub struct Need {
     pub why: String,
 }
 
-/// Needs by the name that stands in `H2LAB_TEST_SKIP` and in the tests' `need("…")`.
+/// Needs by the name in `H2LAB_TEST_SKIP` and in the tests' `need("…")`.
 pub type Needs = BTreeMap<String, Need>;
 
 /// The shipped list.
@@ -62,7 +62,7 @@ pub fn missing<'a>(
     Ok(needs.filter(|(name, need)| !skipped.contains(name) && !is_present(&need.probe)).collect())
 }
 
-/// What is to be installed, by who installs it.
+/// What is to be installed, by installer.
 #[derive(Debug, Default)]
 struct Installs<'a> {
     packages: Vec<&'a str>,
@@ -145,7 +145,7 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Builds a program with Go, which everybody may do who has it.
+/// Builds a program with Go, which needs no privileges.
 fn go_install(path: &str) -> Result<()> {
     let Some(go) = process::find("go") else {
         bail!(
@@ -157,8 +157,8 @@ fn go_install(path: &str) -> Result<()> {
     if run(Command::new(&go).args(["install", path]))?.success() {
         return Ok(());
     }
-    // `go install` asks for the list of all versions, which some proxies do not give for every module. Who requires one
-    // version in a module of its own is given that.
+    // `go install` asks for the list of all versions, which some proxies do not serve for every module. A module of our own that
+    // requires one version gets it.
     if let (Some(module), Some(folder)) = (go_module(path), process::go_folders().next()) {
         eprintln!("xtask: once more, from a module that requires {path}");
         let here = tempfile::tempdir()?;

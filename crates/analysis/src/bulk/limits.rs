@@ -1,8 +1,8 @@
 //! Which limit a transfer ran into, how sure that is, and which setting lifts it.
 //!
-//! Three kinds of evidence, best first. What the sender counted: time in which data waited for a window, a buffer, a disk.
-//! What sizes say: whatever holds a connection back lets so many bytes through per round trip, so that the limit has
-//! about the size of what was on its way. And what TCP's congestion window says where nothing else does.
+//! Three kinds of evidence, best first. Counters of the sender: time in which data waited for a window, a buffer, a disk. Sizes:
+//! whatever limits a connection lets a fixed number of bytes through per round trip, so that the limit has about the size of the
+//! data in flight. Last, TCP's congestion window, if nothing else explains it.
 
 use std::time::Duration;
 
@@ -11,42 +11,42 @@ use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
 mod remedy;
 mod sentence;
 
-/// From this share of the link's capacity on it counts as full: headers of TCP, IP and TLS take up to 5 % of it.
+/// The link counts as full from this share of its capacity: headers of TCP, IP and TLS take up to 5 % of it.
 pub const FULL: f64 = 0.9;
-/// A wait that takes this share of the time is what binds.
+/// A wait of this share of the time is the limit.
 pub const MOST_OF_THE_TIME: f64 = 0.5;
-/// A wait that takes this share of the time is likely to be.
+/// A wait of this share of the time is likely the limit.
 pub const MUCH_OF_THE_TIME: f64 = 0.25;
-/// A thread that works for this share of the time has none left; the same bound as for a measurement to be doubtful.
+/// A thread busy for this share of the time is saturated; the same bound makes a measurement doubtful.
 pub const BUSY: f64 = 0.95;
-/// A buffer agrees with what was on its way from this share of its size, since none is full all the time: Linux wakes the writer of
+/// A buffer matches the data in flight from this share of its size, since none is always full: Linux wakes the writer of
 /// a socket when a third of its buffer is free.
 pub const AGREES_FROM: f64 = 2.0 / 3.0;
-/// A window of HTTP agrees from this share on: credit comes back by halves of it, which is our default and what others do, and it
-/// depends on how the reads fall whether one half passes in a round trip or two.
+/// A window of HTTP matches from this share on: credit is returned by halves of it, our default and a common one, and the timing
+/// of the reads decides whether one half passes in a round trip or two.
 pub const WINDOW_AGREES_FROM: f64 = 0.5;
 /// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
 pub const AGREES_TO: f64 = 1.25;
-/// Below this share of a window that is closed, it is not the round trip that closes it but an end that does not take what
-/// has come.
+/// Below this share of a closed window, the cause is not the round trip but an end that does not read what has arrived.
 pub const HELD_BACK: f64 = 0.5;
-/// With a congestion window less full than this something else held the sender back.
+/// With a congestion window filled less than this something else limited the sender.
 pub const CWND_USED: f64 = 0.5;
-/// A smoothed round-trip time of so many times the lowest one says that a queue stands in the path.
+/// A smoothed round-trip time of so many times the lowest one indicates a standing queue in the path.
 pub const QUEUE_STANDS: f64 = 1.5;
-/// Below it no round trip is long enough to blame: what ends take to do their work is as long.
+/// Shorter round trips are not a limit: the processing at the ends takes as long.
 pub const LEAST_RTT_US: u64 = 1_000;
-/// The largest send buffer that Linux gives by itself (`net.ipv4.tcp_wmem`), in bytes: what an end that cannot be seen has
-/// unless somebody has raised it.
+/// The largest send buffer that Linux auto-tunes to (`net.ipv4.tcp_wmem`), in bytes: assumed for an end whose settings are
+/// unknown
+/// and not raised.
 pub const USUAL_SEND_BUFFER: u64 = 4 << 20;
 
-/// What held this connection back. A pure function of the figures, so that a report can be made again from a record.
+/// The limit of this connection. A pure function of the figures, so that a report can be made again from a record.
 pub fn binding(figures: &ConnectionFigures) -> Binding {
     binding_at_speed(figures, figures.rate())
 }
 
-/// The same where more is known than the mean rate, in which the slow start of TCP is: `speed` is how fast it was once
-/// it had come to its speed, in bits per second. Sizes are compared with that.
+/// The same with a rate that excludes TCP's slow start: `speed` is the rate after
+/// it, in bits per second. Sizes are compared with that.
 pub fn binding_at_speed(figures: &ConnectionFigures, speed: f64) -> Binding {
     let (kind, certainty) = decide(figures, speed);
     Binding {
@@ -73,13 +73,13 @@ fn decide(figures: &ConnectionFigures, speed: f64) -> (BindingKind, Certainty) {
         .unwrap_or(nothing)
 }
 
-/// The link has no more to give.
+/// The link is full.
 fn full(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let capacity = figures.bandwidth?.bits_per_second() as f64;
     (speed * figures.company() >= FULL * capacity).then_some((BindingKind::Link, Certainty::Measured))
 }
 
-/// How much of the time `share` is, in words of certainty; `None` if it is little.
+/// The certainty that a wait of this `share` of the time gives; `None` if it is small.
 fn certainty(share: f64) -> Option<Certainty> {
     match share {
         s if s >= MOST_OF_THE_TIME => Some(Certainty::Measured),
@@ -88,7 +88,7 @@ fn certainty(share: f64) -> Option<Certainty> {
     }
 }
 
-/// An end that has no time, or waits for its disk. Asked before windows and buffers: an end that is slow closes those too.
+/// An end without CPU time left, or waiting for its disk. Checked before windows and buffers: a slow end closes those too.
 fn exhausted(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let (sender, receiver) = (&figures.sender, &figures.receiver);
     if figures.share(sender.cpu).max(figures.share(receiver.cpu)) >= BUSY {
@@ -98,7 +98,7 @@ fn exhausted(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     certainty(disk).map(|certainty| (BindingKind::Disk, certainty))
 }
 
-/// What the sender counted that its data waited for.
+/// The waits that the sender counted.
 fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let waits = [
@@ -114,7 +114,7 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
     let certainty = certainty(share)?;
     let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
     if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
-        // Nothing is on its way so long: one end waits for what the other does.
+        // Data is not in flight for so long: one end waits for the other's processing.
         return Some((BindingKind::Cpu, Certainty::Likely));
     }
     Some(if is_held_back(kind, figures, speed) {
@@ -124,12 +124,12 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
     })
 }
 
-/// Whether the round trip is long enough to blame what limits bytes per round trip.
+/// Whether the round trip is long enough for a limit of bytes per round trip.
 fn has_round_trip(figures: &ConnectionFigures) -> bool {
     figures.min_rtt.is_some_and(|rtt| rtt.as_micros() >= LEAST_RTT_US.into())
 }
 
-/// Whether a window of the other end is closed for another reason than the round trip.
+/// Whether a window of the other end is closed for a reason other than the round trip.
 fn is_held_back(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> bool {
     let (Some(in_flight), Some(size)) = (figures.in_flight(speed), window(kind, figures)) else {
         return false;
@@ -150,9 +150,9 @@ fn window(kind: BindingKind, figures: &ConnectionFigures) -> Option<f64> {
     }
 }
 
-/// A window of HTTP that the sender did not count, whose size agrees with what was on its way and for which TCP had room. Asked
-/// before the congestion window: TCP is as busy with what it is given as with what it has, and lets its window grow no further
-/// than that is used (RFC 7661), so that a small window of HTTP looks like a full one of TCP.
+/// A window of HTTP that the sender did not count, whose size matches the data in flight and for which TCP had room. Checked
+/// before the congestion window: TCP looks as busy with what it is given as with what it has, and does not grow its window beyond
+/// what is used (RFC 7661), so that a small window of HTTP looks like a full one of TCP.
 fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let has_room = |size: f64| match figures.sender.cwnd_bytes {
         Some(cwnd) => cwnd as f64 >= AGREES_FROM * size,
@@ -162,9 +162,9 @@ fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Cer
     (kind != BindingKind::ReceiveBuffer && has_room(size)).then_some((kind, Certainty::Likely))
 }
 
-/// For how long TCP was busy and no buffer was in its way: so the congestion window was, which the kernel does not count. Over a round
-/// trip that is too short to blame TCP is as busy with its work alone, as on loopback: there the window must have been full,
-/// too. `None` where TCP's times could not be seen.
+/// For how long TCP was busy without being limited by a buffer: so by the congestion window, which the kernel does not count.
+/// Over a very short round trip, as on loopback, TCP is as busy with its processing: there the window must have been full, too.
+/// `None` if TCP's times are unknown.
 pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
     let sender = &figures.sender;
     let limited = [sender.tcp_rwnd_limited, sender.tcp_sndbuf_limited].into_iter().flatten();
@@ -180,7 +180,7 @@ fn round_trip(figures: &ConnectionFigures) -> Option<f64> {
     Some(figures.rtt.or(figures.min_rtt)?.as_secs_f64())
 }
 
-/// TCP was busy, no buffer was in its way, and its congestion window was full.
+/// TCP was busy, no buffer limited it, and its congestion window was full.
 fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let certainty = certainty(figures.share(congestion_wait(figures)))?;
     let rtt = round_trip(figures)?;
@@ -190,13 +190,13 @@ fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Ce
     let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64;
     match figures.bandwidth {
         _ if !is_used => None,
-        // Of a link that is not ours a standing queue is the only sign that it is full.
+        // On a link that we do not emulate a standing queue is the only sign that it is full.
         None if queued => Some((BindingKind::Link, Certainty::Likely)),
         _ => Some((BindingKind::CongestionWindow, certainty)),
     }
 }
 
-/// Without counts: the least of the limits whose size agrees with what was on its way.
+/// Without counts: the least of the limits whose size matches the data in flight.
 fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
@@ -214,13 +214,13 @@ fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certai
         .then_some((BindingKind::SendBuffer, Certainty::Guessed))
 }
 
-/// Whether what was on its way per round trip is at least `least` bytes, and not much more than `most`.
+/// Whether the data in flight per round trip is at least `least` bytes, and not much more than `most`.
 fn agrees(figures: &ConnectionFigures, speed: f64, least: f64, most: f64) -> bool {
     let in_flight = figures.in_flight(speed).filter(|_| has_round_trip(figures));
     in_flight.is_some_and(|bytes| (least..=most * AGREES_TO).contains(&bytes))
 }
 
-/// The smallest of the receiver's windows that the sender did not count and that agree with what was on its way, and its
+/// The smallest of the receiver's windows that the sender did not count and that match the data in flight, and its
 /// size.
 fn agreeing_windows(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, f64)> {
     let sender = &figures.sender;
@@ -228,7 +228,7 @@ fn agreeing_windows(figures: &ConnectionFigures, speed: f64) -> Option<(BindingK
     let candidates = [
         (BindingKind::StreamWindow, sender.blocked_stream_window.is_some(), http),
         (BindingKind::ConnectionWindow, sender.blocked_connection_window.is_some(), http),
-        // Of a receive buffer Linux offers a half as a window, or more where packets are well filled (tcp_adv_win_scale).
+        // Linux offers half of a receive buffer as a window, or more if packets are well filled (tcp_adv_win_scale).
         (BindingKind::ReceiveBuffer, sender.tcp_rwnd_limited.is_some(), (AGREES_FROM, 2.0)),
     ];
     let windows = candidates.into_iter().filter_map(|(kind, is_counted, shares)| {
@@ -241,13 +241,13 @@ fn agreeing_windows(figures: &ConnectionFigures, speed: f64) -> Option<(BindingK
         .min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// TCP had nothing to send for most of the time, and nothing of ours was in the way.
+/// TCP had nothing to send for most of the time, and no limit of ours explains it.
 fn starved(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let busy = figures.share(Some(figures.sender.tcp_busy?));
     (!figures.we_send && busy < MOST_OF_THE_TIME).then_some((BindingKind::Peer, Certainty::Likely))
 }
 
-/// Both ends can be seen, and nothing between them is in the way.
+/// Both ends are visible, and nothing between them is a limit.
 fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
     (is_near

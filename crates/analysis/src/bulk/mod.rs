@@ -1,4 +1,4 @@
-//! What bulk transfers come to: rates, what data waited for, and which limit held them back.
+//! Results of bulk transfers: rates, what data waited for, and which limit applied.
 
 pub mod limits;
 mod pooled;

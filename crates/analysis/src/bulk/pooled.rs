@@ -10,7 +10,7 @@ use h2lab_model::record::CellRecord;
 /// The figures of all repetitions of a cell. Rates are in bits per second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pooled {
-    /// What each repetition carried in its measured time: after the warm-up, in which TCP finds its speed.
+    /// The rate of each repetition in its measured time: after the warm-up with TCP's slow start.
     pub rate: Spread,
     /// All bytes over all the time of all repetitions, the warm-up included.
     pub whole: f64,
@@ -18,11 +18,11 @@ pub struct Pooled {
     pub bytes: u64,
     /// From the first request to the last byte.
     pub elapsed: Duration,
-    /// What was asked for, and what our end let come.
+    /// What was requested, and the limits that our end announced.
     pub asked: Asked,
     /// How the responses ended.
     pub tally: Tally,
-    /// The rate of each stream over its own time; of the repetition in the middle, as are the next two.
+    /// The rate of each stream over its own time; of the median repetition, as are the next two.
     pub per_stream: Option<Spread>,
     /// What held the data back.
     pub bound: Option<BoundConnection>,
@@ -36,7 +36,7 @@ pub struct Pooled {
     pub cpu_per_gb: Option<f64>,
     /// The same of the server.
     pub peer_cpu_per_gb: Option<f64>,
-    /// Segments or packets that the server sent again; `None` if that could not be seen.
+    /// Segments or packets that the server retransmitted; `None` if unknown.
     pub retransmits: Option<u64>,
     /// What data waited for.
     pub stalls: Stalls,
@@ -45,7 +45,7 @@ pub struct Pooled {
 }
 
 impl Pooled {
-    /// Of the repetitions of one cell; `None` if none of them moved anything.
+    /// The pooled repetitions of one cell; `None` if none of them moved a byte.
     pub fn of(repetitions: &[&CellRecord]) -> Option<Self> {
         let mut seen: Vec<(f64, BulkRecord, Summary)> = repetitions
             .iter()

@@ -10,22 +10,22 @@ use h2lab_model::bulk::{
     TransferRecord,
 };
 
-/// The window at the end of a transfer in which it has long been at its speed.
+/// The window at the end of a transfer, long after slow start.
 pub const AT_SPEED: Duration = Duration::from_secs(30);
 
-/// A connection that carried data for this share of the time did so all the time: the first bytes of several come one after the
+/// A connection that carried data for this share of the time did so all the time: the first bytes of several arrive one after the
 /// other.
 const LASTED: f64 = 0.9;
 
-/// What data waited for, over all connections: time during which at least something of a connection could not go on. Of
-/// several connections times add up. `None` where it could not be seen.
+/// What data waited for, over all connections: time during which at least some data of a connection was blocked. Over
+/// several connections times add up. `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stalls {
     /// A stream window.
     pub stream_window: Option<Duration>,
     /// The connection window.
     pub connection_window: Option<Duration>,
-    /// The congestion window: TCP was busy, and no buffer was in its way. Over a round trip of less than 1 ms only where it was full.
+    /// The congestion window: TCP was busy, and no buffer limited it. Over a round trip of less than 1 ms only if it was full.
     pub congestion_window: Option<Duration>,
     /// The sender's socket buffer.
     pub send_buffer: Option<Duration>,
@@ -36,7 +36,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Of several repetitions; what one of them could not see is left out.
+    /// The sum of several repetitions; unknown values are left out.
     pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
         let add = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
             (Some(a), Some(b)) => Some(a + b),
@@ -53,14 +53,14 @@ impl Stalls {
     }
 }
 
-/// A connection, and what held it back.
+/// A connection and its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundConnection {
     /// Its index.
     pub connection: u32,
     /// Bytes of data that it carried.
     pub bytes: u64,
-    /// Bits of data per second while it did.
+    /// Bits of data per second while it carried data.
     pub rate: f64,
     /// What held it back.
     pub binding: Binding,
@@ -79,29 +79,29 @@ pub struct Summary {
     pub elapsed: Duration,
     /// All bytes over all that time; `None` if there was none.
     pub aggregate: Option<f64>,
-    /// The same of the last [`AT_SPEED`]; `None` of a shorter transfer.
+    /// The same of the last [`AT_SPEED`]; `None` for a shorter transfer.
     pub at_speed: Option<f64>,
-    /// The rate of each stream over its own time, from its request to its end: how even they are, and never what they carry
-    /// together. Streams that broke or carried nothing are among them.
+    /// The rate of each stream over its own time, from its request to its end: for fairness, never to be added up.
+    /// Streams that broke or carried nothing are included.
     pub per_stream: Option<Spread>,
-    /// Streams that ended before all of theirs had come, but for those that we cut when the time was over.
+    /// Streams that ended early, except those that we cut when the time was over.
     pub broken_streams: u64,
     /// CPU seconds of this end per GB (10^9 bytes).
     pub cpu_per_gb: Option<f64>,
-    /// The same of the other end, where it can be seen.
+    /// The same of the other end, if known.
     pub peer_cpu_per_gb: Option<f64>,
-    /// Segments or packets that the sender sent again; `None` if that could not be seen.
+    /// Segments or packets that the sender retransmitted; `None` if unknown.
     pub retransmits: Option<u64>,
-    /// Congestion control of the sender as read back, each once, of ours if the sender cannot be seen.
+    /// Congestion control of the sender as read back, each once, ours if the sender's is unknown.
     pub congestion: Vec<String>,
     /// What data waited for.
     pub stalls: Stalls,
-    /// Each connection that carried data and what held it back, the one with most bytes first.
+    /// Each connection that carried data with its limit, the one with most bytes first.
     pub bound: Vec<BoundConnection>,
 }
 
 impl Summary {
-    /// Of a record.
+    /// The summary of a record.
     pub fn of(record: &BulkRecord) -> Self {
         let overflow = &record.overflow;
         let bytes = overflow.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
@@ -128,27 +128,27 @@ impl Summary {
         }
     }
 
-    /// What held the transfer back: of the kind that held back the connections with most of its bytes, the example that
+    /// The limit of the transfer: of the kind that limited most of its bytes, the connection that
     /// carried most. `None` if no connection carried any.
     pub fn binding(&self) -> Option<&BoundConnection> {
         let mut bytes: BTreeMap<BindingKind, u64> = BTreeMap::new();
         for one in &self.bound {
             *bytes.entry(one.binding.kind).or_default() += one.bytes;
         }
-        // Of as many bytes what can be named says more.
+        // Of kinds with as many bytes a named one is preferred.
         let (&kind, _) =
             bytes.iter().max_by_key(|(kind, bytes)| (**bytes, **kind != BindingKind::Unknown))?;
         self.bound.iter().find(|one| one.binding.kind == kind)
     }
 
-    /// How many connections each kind held back, in the order of [`BindingKind::ALL`]; kinds that held none are left out.
+    /// How many connections each kind limited, in the order of [`BindingKind::ALL`]; kinds without any are left out.
     pub fn kinds(&self) -> Vec<(BindingKind, u64)> {
         let of = |kind| self.bound.iter().filter(|one| one.binding.kind == kind).count() as u64;
         BindingKind::ALL.into_iter().map(|kind| (kind, of(kind))).filter(|(_, count)| *count > 0).collect()
     }
 }
 
-/// What ends a file that is only partial ends its requests too: they did not break.
+/// The end of a partial file ends its requests too: those did not break.
 fn broken_streams(transfer: &TransferRecord) -> u64 {
     let is_cut = |part: &PartRecord| {
         matches!(transfer.outcome, TransferOutcome::Partial { .. }) && part.ended_at >= transfer.ended_at
@@ -168,7 +168,7 @@ fn tally(record: &BulkRecord) -> Tally {
     tally
 }
 
-/// The sum of something over the connections of which it is known; `None` if it is known of none.
+/// The sum of a value over the connections where it is known; `None` if it is known for none.
 fn sum<T: std::iter::Sum<T>>(record: &BulkRecord, of: impl Fn(&ConnectionFigures) -> Option<T>) -> Option<T> {
     let mut known = record.figures.iter().filter_map(of).peekable();
     known.peek()?;
@@ -209,8 +209,8 @@ fn bound(record: &BulkRecord) -> Vec<BoundConnection> {
         record.figures.iter().filter(|figures| figures.bytes > 0).collect();
     let all: u64 = carried.iter().map(|figures| figures.bytes).sum();
     let elapsed = record.meter.elapsed();
-    // Of connections that carried data all the time, the second half is told by the meter: without the slow start of TCP. What
-    // each of several had of it is taken to be what it had of the whole, if that became faster.
+    // If all connections carried data all the time, the meter gives the rate of the second half, without the slow start of TCP.
+    // Each connection is assumed to keep its share of the whole, if that became faster.
     let lasted = carried.iter().all(|figures| figures.wall >= elapsed.mul_f64(LASTED));
     let late = record.meter.over_last(elapsed / 2).filter(|_| carried.len() == 1 || lasted);
     let speed = |figures: &ConnectionFigures| {

@@ -45,7 +45,7 @@ pub fn of(record: &CellRecord) -> Facts {
     facts
 }
 
-/// The path's round trip without queueing; zero if nothing tells.
+/// The path's round trip without queueing; zero if unknown.
 fn round_trip(record: &CellRecord) -> Duration {
     if let Some(link) = &record.cell.link {
         return link.rtt();
@@ -101,7 +101,7 @@ impl Segment<'_> {
 type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
 
 /// The link whose packet log has the packets of the repetition's connections. Behind a sidecar it has the sidecar's own, and a
-/// port that is the same on both hops is so by chance.
+/// port that is equal on both hops is so by chance.
 fn packet_log(record: &CellRecord) -> Option<&LinkSpec> {
     record.link.as_ref().filter(|_| record.cell.sidecar.is_none())?;
     record.cell.link.as_ref()
@@ -110,13 +110,13 @@ fn packet_log(record: &CellRecord) -> Option<&LinkSpec> {
 /// Finds what each dropped segment held up.
 fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
     let Some(link) = packet_log(record) else { return Vec::new() };
-    // A datagram that QUIC lost holds up no other, and what it held goes again in one that nobody can tell from the rest.
+    // A lost QUIC datagram blocks no other, and its contents are retransmitted in one that cannot be identified.
     if record.cell.protocol.is_quic() {
         return Vec::new();
     }
     let mut holes = Vec::new();
     for ((connection, direction), flow) in &flows(record, link.uplink.delay, link.downlink.delay) {
-        // A client feels the uplink when the answer comes, or does not.
+        // The uplink affects the client when the answer comes, or does not.
         let felt = match direction {
             Direction::Up => quickest.saturating_sub(link.uplink.delay),
             Direction::Down => Duration::ZERO,
@@ -138,7 +138,7 @@ fn flows(record: &CellRecord, up_delay: Duration, down_delay: Duration) -> Flows
     for connection in &record.connections {
         by_port.entry(connection.local_port).or_default().push(connection);
     }
-    // A port may be used again: the connection that was dialled last before the packet.
+    // A port may be reused: take the connection that was dialled last before the packet.
     let connection_of = |packet: &PacketRecord| {
         let dialled = by_port.get(&packet.client_port)?.iter().filter(|c| c.dialled_at <= packet.at);
         dialled.max_by_key(|connection| connection.dialled_at).map(|connection| connection.index)
@@ -200,7 +200,7 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
     steps
 }
 
-/// How the server ended a connection with these requests, if it did so in good order.
+/// How the server ended a connection with these requests, if it did so gracefully.
 fn server_end(connection: &ConnectionRecord, flights: &[Flight], rtt: Duration) -> Option<ServerEnd> {
     let orderly = |goaway: &&GoAwayRecord| ErrorCode(goaway.code) == ErrorCode::NO_ERROR;
     let goaways = || connection.goaways.iter().filter(orderly);
@@ -230,16 +230,16 @@ fn server_end_at(
     ServerEnd { connection: connection.index, at, requests, least: requests, idle, age, goaway }
 }
 
-/// A GOAWAY that says which request was the last.
+/// A GOAWAY that names the last request.
 fn end_by_goaway(connection: &ConnectionRecord, goaway: &GoAwayRecord, flights: &[Flight]) -> ServerEnd {
     let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
     let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
     server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true)
 }
 
-/// A GOAWAY with the highest stream id that no other followed: the server took what came until we had heard of it, and
-/// let us end the connection (Envoy does so). It had sent it before it could know of the last requests, and after the last
-/// that it had answered.
+/// A GOAWAY with the highest stream id that no other followed: the server accepted what came until the client received it, and
+/// left it to the client to end the connection (Envoy does so). It was sent before the server could know of the last requests,
+/// and after the last that it had answered.
 fn end_by_announcement(
     connection: &ConnectionRecord,
     goaway: &GoAwayRecord,
@@ -250,7 +250,7 @@ fn end_by_announcement(
     let newest = begun.clone().map(|flight| flight.sent_at).max()?;
     let answered = begun.filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0).max()?;
     let idle = goaway.at.since(newest + rtt);
-    // After it we began none.
+    // After it we began no request.
     let end = server_end_at(connection, goaway.at, connection.requests, idle, true);
     Some(ServerEnd { least: nth(answered).min(end.requests), ..end })
 }

@@ -20,7 +20,7 @@ use crate::stats::repetitions_by_cell;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 
-/// What all rules find in these repetitions: one finding per rule and cell, the costliest first.
+/// The findings of all rules in these repetitions: one finding per rule and cell, the costliest first.
 ///
 /// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {

@@ -11,7 +11,7 @@ use h2lab_wire::trace::Facts;
 pub enum Status {
     /// It has not fired on enough real systems yet.
     Preview,
-    /// It fires, its fix closes the gap, and it is silent on what merely looks alike.
+    /// It fires, its fix closes the gap, and it does not fire on similar symptoms.
     Stable,
 }
 
@@ -24,16 +24,16 @@ impl fmt::Display for Status {
     }
 }
 
-/// What there is to say about a rule without a record.
+/// The static part of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleMeta {
-    /// Four letters of what it is about and a number: `LOSS101`.
+    /// Four letters of its subject and a number: `LOSS101`.
     pub id: &'static str,
     /// The name in words: `tcp-head-of-line-blocking`.
     pub name: &'static str,
     /// How far it can be trusted.
     pub status: Status,
-    /// The version of h2lab that had it first.
+    /// The version of h2lab that introduced it.
     pub since: &'static str,
     /// Its page, as `h2lab explain` prints it: Markdown with fixed headings.
     pub doc: &'static str,
@@ -42,19 +42,19 @@ pub struct RuleMeta {
 /// A repetition, as a rule sees it.
 #[derive(Debug)]
 pub struct Repetition<'a> {
-    /// What is known.
+    /// Its facts.
     pub facts: Facts,
-    /// What it is known from.
+    /// Its record.
     pub record: &'a CellRecord,
-    /// What its cell is called in its group.
+    /// The label of its cell in its group.
     pub label: &'a str,
 }
 
 /// A cause of slowness that can be recognised from records.
 pub trait Rule: Sync {
-    /// What there is to say about it without a record.
+    /// Its static part.
     fn meta(&self) -> &'static RuleMeta;
 
-    /// What it finds in all repetitions of one cell, which are never none. A rule that is not sure is silent.
+    /// Its finding in all repetitions of one cell, at least one. `None` if the rule is not sure.
     fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding>;
 }

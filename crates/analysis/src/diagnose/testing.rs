@@ -1,4 +1,4 @@
-//! Small records for the tests of rules, written like a story: [`Scene`].
+//! Small records for the tests of rules, built step by step: [`Scene`].
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const SEGMENT: u32 = 1_400;
 pub(super) struct Scene(CellRecord);
 
 impl Scene {
-    /// One connection, over which nothing has happened.
+    /// One connection, without traffic.
     pub(super) fn new(protocol: Protocol) -> Self {
         let record = CellRecord {
             cell: cell(0, 0, protocol, 1, 0.0),
@@ -46,7 +46,7 @@ impl Scene {
     }
 
     /// The case that LOSS101 is about: streams 1, 3 and 5 of one connection are sent at 100 ms; the segment with the
-    /// answers to 3 and 5 is lost, and comes again 30 ms later.
+    /// answers to 3 and 5 is lost, and is retransmitted 30 ms later.
     pub(super) fn with_shared_stall() -> Self {
         Self::new(Protocol::H2c)
             .request(0, 1, 100, 125, 125)
@@ -103,7 +103,7 @@ impl Scene {
         self
     }
 
-    /// The server's name for itself, on all connections so far.
+    /// The server's `server` field, on all connections so far.
     pub(super) fn server_software(mut self, name: &str) -> Self {
         for connection in &mut self.0.connections {
             connection.server_software = Some(name.to_owned());
@@ -185,7 +185,7 @@ impl Scene {
         self
     }
 
-    /// A look at `TCP_INFO`.
+    /// A sample of `TCP_INFO`.
     pub(super) fn tick(mut self, connection: u32, at: u64, retransmits: u32, server: bool) -> Self {
         let at = Time::from_millis(at);
         self.0.tcp.push(TcpTick {

@@ -1,4 +1,4 @@
-//! How response times are spread, as a few bars for a terminal.
+//! The distribution of response times, as a few bars for a terminal.
 
 use std::time::Duration;
 

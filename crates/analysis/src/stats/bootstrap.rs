@@ -1,4 +1,4 @@
-//! How sure a ratio of two quantiles is: an interval by block bootstrap.
+//! The confidence interval of a ratio of two quantiles, by block bootstrap.
 //!
 //! Requests of one stall are one event, so single requests are never resampled: a per-request bootstrap calls HTTP/1.1
 //! different from itself in a third of all runs. What is resampled is, as in the experiment, first a repetition, then blocks
@@ -11,9 +11,9 @@
 //! interval about the estimate, in the logarithm (Hesterberg 2015, "What teachers should know about the bootstrap",
 //! §4: the narrowness bias).
 //!
-//! A machine has good and bad moments that last as long as a repetition. No block tells of them, and resampling two repetitions
-//! tells too little, so the interval is never narrower than Student's t over the repetitions' own quantiles makes it: with
-//! two repetitions each that is 4.3 standard errors. `calibration.rs` holds all this to its word.
+//! A machine has good and bad phases that last as long as a repetition. Blocks do not capture them, and resampling two
+//! repetitions is too little, so the interval is never narrower than Student's t over the repetitions' own quantiles makes it:
+//! with two repetitions each that is 4.3 standard errors. `calibration.rs` checks all this.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const MIN_BLOCK: Duration = Duration::from_millis(250);
 /// A repetition has at least so many blocks, however long its stalls. With one, only whole repetitions would be resampled: two of
 /// them that happen to agree would make an interval of no width.
 pub(super) const MIN_BLOCKS: u32 = 2;
-/// Nor more than so many: longer blocks are as honest, forty of them are enough, and the work stays bounded.
+/// Nor more than so many: longer blocks are as sound, forty of them are enough, and the work stays bounded.
 const MAX_BLOCKS: u32 = 40;
 /// A block is at least as long as so many of the longest stall.
 const STALLS_PER_BLOCK: u32 = 2;
@@ -125,7 +125,7 @@ pub(super) fn block_length(longest_stall: Duration, shortest: Duration) -> Durat
     (longest_stall * STALLS_PER_BLOCK).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
 }
 
-/// How much wider than the replicates' percentiles an honest interval is, given `blocks` blocks in `repetitions` repetitions:
+/// How much wider than the replicates' percentiles a sound interval is, given `blocks` blocks in `repetitions` repetitions:
 /// Student's t over the normal quantile, and √(n / (n − 1)).
 pub(super) fn stretch(blocks: usize, repetitions: usize) -> f64 {
     let freedom = blocks.saturating_sub(repetitions).max(1);
@@ -134,12 +134,12 @@ pub(super) fn stretch(blocks: usize, repetitions: usize) -> f64 {
 }
 
 /// Half the width of the interval that the repetitions' own quantiles give, in the logarithm: Student's t with the variance
-/// between repetitions, pooled over both cells. 0 if neither cell has a second repetition: then nothing is known of it.
+/// between repetitions, pooled over both cells. 0 if neither cell has a second repetition: then it is unknown.
 fn between_repetitions(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
     spread_of_repetitions([baseline, candidate].map(|cell| cell.repetition_quantiles(share)))
 }
 
-/// The same of any figure of which each repetition of either cell has one, above 0.
+/// The same for any figure with one value above 0 per repetition of either cell.
 pub(super) fn spread_of_repetitions(figures: [Vec<f64>; 2]) -> f64 {
     let (mut squares, mut freedom, mut per_mean) = (0.0, 0, 0.0);
     for cell in figures {

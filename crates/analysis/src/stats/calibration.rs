@@ -1,4 +1,4 @@
-//! Are the verdicts as sure as they say? Twins must not differ, and what differs twofold must be seen, at `compare`'s
+//! Calibration of the verdicts: twins must not differ, and a twofold difference must be found, at `compare`'s
 //! default size: two repetitions of three seconds at 1,000 requests/s.
 
 use super::{CellSummary, CellVerdict, verdict};

@@ -1,4 +1,4 @@
-//! Self-checks: identities that a sound measurement fulfils. What breaks one becomes a warning beside the figures.
+//! Self-checks: identities that a sound measurement fulfils. A violation becomes a warning beside the figures.
 
 use std::time::Duration;
 
@@ -53,17 +53,17 @@ fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> 
     None
 }
 
-/// Requests that come and go.
+/// A flow of requests.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
-    /// How many per second.
+    /// Requests per second.
     rate: f64,
-    /// How long they stay, on average.
+    /// Their mean time in the system.
     mean: Duration,
 }
 
 impl Flow {
-    /// How many of them are there at a time.
+    /// The number in flight.
     fn in_flight(self) -> f64 {
         self.rate * self.mean.as_secs_f64()
     }
@@ -132,8 +132,8 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
         })
 }
 
-/// A multiplexed cell opens exactly what was asked, and others only when some have ended. When that is the server's doing
-/// the figures are no less true: the report tells it beside them.
+/// A multiplexed cell opens exactly what was asked, and others only when some have ended. If the server ended them
+/// the figures are as valid: the report shows it beside them.
 fn unasked(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let asked: u64 = repetitions.iter().map(|repetition| u64::from(repetition.cell.connections)).sum();
     let opened = summary.connections.opened;
@@ -151,7 +151,7 @@ fn unasked(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
     })
 }
 
-/// A sidecar may hold other connections over the link than it was told, or could be told.
+/// A sidecar may hold other connections over the link than it was configured for, or could be.
 fn held(summary: &CellSummary) -> Option<String> {
     let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
     let asked = u64::from(summary.cell.connections) * u64::from(summary.repetitions);
@@ -211,7 +211,7 @@ mod tests {
         assert!(breaks_littles_law(&run(9899.78, 0.0147), 100), "145 busy of 100 workers");
         assert!(!breaks_littles_law(&run(4046.83, 0.0254), 100), "102.8");
         assert!(!breaks_littles_law(&run(9725.29, 0.0103), 100), "100.2");
-        // And what loses results or forgets some of their time is found out too.
+        // Lost results or uncounted time are detected too.
         assert!(breaks_littles_law(&run(9725.29, 0.0092), 100), "89.5");
     }
 
@@ -227,7 +227,7 @@ mod tests {
         assert!(doubts(&record)[0].contains("in flight, failures 8."), "{:?}", doubts(&record));
     }
 
-    /// The same repetition as it is recorded at the levels that count requests instead of keeping them.
+    /// The same repetition as recorded at the levels that count requests instead of keeping them.
     fn counted(mut record: CellRecord) -> CellRecord {
         let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
         record.samples.iter().for_each(|sample| tallier.add(sample));

@@ -1,4 +1,4 @@
-//! What became of the connections of a cell and what crossed them, its repetitions pooled.
+//! The ends and the traffic of a cell's connections, its repetitions pooled.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Closing {
     /// What ended them: `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`,
     /// `cell` (the end of the cell), `not-established`.
     pub reason: &'static str,
-    /// The cause in words; of a GOAWAY its code, last stream and debug data. Empty if there is nothing to add.
+    /// The cause as text; for a GOAWAY its code, last stream and debug data. Empty if there is nothing to add.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -39,7 +39,7 @@ impl Closing {
     fn of(connection: &ConnectionRecord) -> (&'static str, String) {
         let why = connection.closed.why().unwrap_or_default().to_owned();
         match (&connection.closed, connection.goaways.last()) {
-            // What broke it after that is how the server closes.
+            // A break after that is only the server's way to close.
             (CloseReason::Server | CloseReason::Broken { .. } | CloseReason::Reset { .. }, Some(goaway)) => {
                 ("goaway", words(goaway))
             }
@@ -72,7 +72,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// `None` if empty.
     fn of(mut counts: Vec<u32>) -> Option<Self> {
         counts.sort_unstable();
         let (min, max) = (*counts.first()?, *counts.last()?);
@@ -116,7 +116,7 @@ impl TlsHandshakes {
 pub struct ConnectionTotals {
     /// Established connections.
     pub opened: u64,
-    /// Dials that came to nothing.
+    /// Failed dials.
     pub not_established: u64,
     /// Established connections that never carried a request.
     pub useless_dials: u64,
@@ -128,7 +128,7 @@ pub struct ConnectionTotals {
     pub requests: u64,
     /// Requests on each connection that carried any; `None` if none did.
     pub per_connection: Option<Spread>,
-    /// How often measured requests were sent again.
+    /// How often measured requests were replayed.
     pub replayed: u64,
     /// How long requests waited.
     pub stalls: Stalls,
@@ -142,7 +142,7 @@ pub struct ConnectionTotals {
     pub resets: Vec<(u32, u64)>,
     /// `RST_STREAM`s that we sent: (code, count).
     pub resets_sent: Vec<(u32, u64)>,
-    /// Pushes let in, and refused.
+    /// Pushes accepted, and refused.
     pub pushes: (u64, u64),
     /// Interim responses: (status, count).
     pub interim: Vec<(u16, u64)>,

@@ -60,7 +60,7 @@ pub enum Tail {
 }
 
 impl Tail {
-    /// A p99 is given only with this many latencies above it; else it is the word of a few requests of one stall.
+    /// A p99 is given only with this many latencies above it; else it rests on a few requests of one stall.
     pub const NEEDED_ABOVE: u64 = 50;
 
     /// The share of latencies at or below it, 0 to 1.

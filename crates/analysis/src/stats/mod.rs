@@ -1,6 +1,6 @@
-//! From records to figures: percentiles, the state of each cell, how sure a ratio is, verdicts.
+//! From records to figures: percentiles, the state of each cell, intervals of ratios, verdicts.
 //!
-//! [`analyse`] is the door. Everything is a pure function of the record; the only randomness is the bootstrap's, from
+//! [`analyse`] is the entry point. Everything is a pure function of the record; the only randomness is the bootstrap's, from
 //! the run's seed.
 
 mod bars;
@@ -43,7 +43,7 @@ pub use verdict::{CellVerdict, Conclusion};
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::Naming;
 
-/// What a run says.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// Each cell, its repetitions pooled, in the order of the matrix.
@@ -121,7 +121,7 @@ pub fn repetitions_by_cell(repetitions: &[CellRecord]) -> BTreeMap<u32, Vec<&Cel
     cells
 }
 
-/// Calls each cell what tells it from the others of its group.
+/// Labels each cell by what distinguishes it from the others of its group.
 fn name(cells: &mut [CellSummary]) {
     let groups = Naming::by_group(cells.iter().map(|summary| &summary.cell));
     for summary in cells {

@@ -1,4 +1,4 @@
-//! What the servers and sidecars that we started cost in a cell, its repetitions pooled.
+//! The cost of the servers and sidecars that we started in a cell, its repetitions pooled.
 
 use super::tallied::Tallies;
 use h2lab_model::record::tally::Counts;
@@ -13,7 +13,7 @@ pub struct ProcessTotals {
     pub version: String,
     /// CPU time per request sent, in microseconds.
     pub cpu_us_per_request: f64,
-    /// The most memory that was resident at a time, in bytes; 0 if unknown.
+    /// Peak resident memory, in bytes; 0 if unknown.
     pub rss_peak_bytes: u64,
 }
 

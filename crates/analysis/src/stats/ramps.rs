@@ -1,25 +1,25 @@
 //! Ramps: requests that were sent one after the other and answered together, because they waited for the same thing.
 //!
-//! In a picture of response times over the time of sending they lie on a line of slope −1: whoever came a millisecond later
-//! waited a millisecond less. A lost segment makes one of all requests of its connection: head-of-line blocking as one sees it.
-//! Requests that each wait for a loss of their own, as in HTTP/1.1, lie wherever they lie.
+//! In a picture of response times over the time of sending they lie on a line of slope −1: a request sent a millisecond later
+//! waited a millisecond less. A lost segment makes one of all requests of its connection: head-of-line blocking made visible.
+//! Requests that each wait for a loss of their own, as in HTTP/1.1, lie anywhere.
 
 use std::time::Duration;
 
 use super::RepetitionSeries;
 
-/// How straight a line must be to be no chance, by how many requests are on it: the fewer, the straighter. Chosen on recorded
+/// How straight a line must be not to be chance, by how many requests are on it: the fewer, the straighter. Chosen on recorded
 /// runs of HTTP/1.1 without sidecars, of whose delayed requests these find at most 3 % on lines.
 const LINES: [Line; 2] =
     [Line { fewest: 5, slope: 0.1, gap: 0.4 }, Line { fewest: 3, slope: 0.02, gap: 0.7 }];
 /// A shorter ramp cannot be distinguished from one wake-up of a busy machine.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// A request is delayed that takes more than twice as long as the quickest twentieth of its repetition, and by more than this.
+/// A request is delayed if it takes more than twice as long as the quickest twentieth of its repetition, and by more than this.
 const DELAYED: Duration = Duration::from_millis(10);
 /// A request may lie on a ramp, although it is not delayed enough to be counted, that takes longer than those by this.
 const LATER: Duration = Duration::from_millis(1);
 
-/// What makes a ramp of requests that are answered one after the other.
+/// The criteria for a ramp of requests that are answered one after the other.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     /// So many requests at the least.
@@ -27,7 +27,7 @@ struct Line {
     /// The slope is −1 within this: from the first to the last answer no more time passes than this share of the time from the
     /// first to the last sending.
     slope: f64,
-    /// No gap between two sendings is longer than this share of it: two heaps of requests make a line between any points.
+    /// No gap between two sendings is longer than this share of it: two clusters of requests make a line between any points.
     gap: f64,
 }
 
@@ -115,7 +115,7 @@ fn reach(points: &[Point]) -> f64 {
     slope / (1.0 - slope) * longest
 }
 
-/// How many of these points, from the first on, make a ramp: as many as can. None of them is on it that is answered later than
+/// How many of these points, from the first on, make a ramp: as many as possible. None on it is answered later than
 /// `reach` seconds after the first.
 fn ramp(points: &[Point], reach: f64) -> Option<usize> {
     let (mut earliest, mut latest) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_sent_before_all_others_makes_their_line_longer_although_it_is_answered_last() {
-        // The second answer alone is too late for a line from 690 to 700; with those from 500 on it is not.
+        // The second answer by itself is too late for a line from 690 to 700; with those from 500 on it is not.
         let answered = |k: u32| match k {
             690 => Some(750.0),
             700 => Some(758.0),

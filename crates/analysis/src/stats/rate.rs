@@ -1,4 +1,5 @@
-//! How sure a ratio of two throughputs is: the same block bootstrap as for quantiles, over successes per piece of time.
+//! The confidence interval of a ratio of two throughputs: the same block bootstrap as for quantiles, over successes per piece of
+//! time.
 
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// `None` if nothing was served in one of the repetitions: a ratio of it says nothing.
+    /// `None` if nothing was served in one of the repetitions: its ratio is meaningless.
     fn new(repetitions: &[RepetitionSeries], block: Duration) -> Option<Self> {
         let repetitions: Vec<(f64, Vec<f64>)> = repetitions
             .iter()
@@ -112,7 +113,7 @@ impl Pieces {
             }
             seconds += length;
         }
-        // A replicate in which nothing was served has no logarithm; it is as far out as any.
+        // A replicate without successes has no logarithm; it is an extreme either way.
         served.max(f64::MIN_POSITIVE) / seconds
     }
 }

@@ -1,9 +1,8 @@
 //! Two runs against each other: whether what changed between them made a difference.
 //!
-//! Cells correspond that are called alike and stand in the same place of those called so, and the only cells of two runs
-//! that have one each. Their figures are compared as
-//! those of one run are (`verdict.rs`), with one thing more to doubt: the runs were not interleaved, so that whatever else
-//! changed in the meantime is in the ratio and in no interval.
+//! Cells correspond if they have the same label and the same place among those with it; so do the only cells of two runs with one
+//! each. Their figures are compared as those of one run are (`verdict.rs`), with one more doubt: the runs were not interleaved,
+//! so that other changes in between are in the ratio and in no interval.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use h2lab_model::record::RunRecord;
 /// A cell of a run against the corresponding one of an earlier run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// What both are called; `h1 → h2` if they are called otherwise.
+    /// The label of both; `h1 → h2` if they differ.
     pub label: String,
     /// The index of the first run's cell in its matrix.
     pub baseline: u32,
@@ -31,10 +30,10 @@ pub struct Difference {
     pub tail_ratio: Option<RatioInterval>,
     /// The ratio of the throughputs; `None` if either served nothing.
     pub throughput: Option<RateRatio>,
-    /// What is concluded of the median, the tail and the throughput: [`Conclusion::Faster`] is less time, or more
+    /// The conclusions on the median, the tail and the throughput: [`Conclusion::Faster`] is less time, or more
     /// throughput.
     pub conclusions: [Conclusion; 3],
-    /// In what the work of the two differs, in words: then the ratio is that of two different questions.
+    /// The differences in their work, as text: then the ratio compares two different questions.
     pub differs_in: Vec<String>,
 }
 
@@ -120,8 +119,8 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Dif
     }
 }
 
-/// What the states forbid. A cell that cannot carry its load has figures that are worth comparing between runs, all the
-/// same: they are of the same load.
+/// The conclusion that the states force. The figures of a cell that cannot carry its load are still worth comparing between
+/// runs: they are of the same load.
 fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
     let is = |of: fn(&CellState) -> bool| of(&baseline.state) || of(&candidate.state);
     match () {
@@ -131,7 +130,7 @@ fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
     }
 }
 
-/// What a ratio of throughputs allows to claim.
+/// The conclusion that a ratio of throughputs supports.
 fn conclude_rate(ratio: &RateRatio) -> Conclusion {
     match ratio.is_clear_of_one() && (ratio.ratio - 1.0).abs() >= EFFECT {
         true if ratio.ratio > 1.0 => Conclusion::Faster,
@@ -140,7 +139,7 @@ fn conclude_rate(ratio: &RateRatio) -> Conclusion {
     }
 }
 
-/// In what two cells differ that are called alike, but for what a cell is numbered and seeded.
+/// The differences of two cells with the same label, except numbers and seeds.
 fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
     let (a, b) = (&baseline.cell, &candidate.cell);
     let mut differences = Vec::new();
@@ -162,7 +161,7 @@ fn differs_in(baseline: &CellSummary, candidate: &CellSummary) -> Vec<String> {
     compare("kinds of requests", a.work.mix.len().to_string(), b.work.mix.len().to_string());
     compare("arrival", arrival(baseline), arrival(candidate));
     let time = |summary: &CellSummary| format_duration(summary.measured / summary.repetitions.max(1));
-    // -n and Ctrl-C end a load when they do.
+    // -n and Ctrl-C may end a load at any time.
     let is_same_length = a.work.phases.measure.abs_diff(b.work.phases.measure) * 20 <= a.work.phases.measure;
     if !is_same_length {
         compare("measured time", time(baseline), time(candidate));

@@ -25,10 +25,10 @@ const GENERATOR_LATE: Duration = Duration::from_millis(1);
 const LATE_SHARE: f64 = 0.05;
 /// A core of ours that is busier than this may be what was measured.
 const BUSY: f64 = 0.95;
-/// A share of the machine that was taken from it and is worth telling.
+/// The share of stolen CPU time that is worth reporting.
 const STOLEN: f64 = 0.02;
 
-/// The state of a cell. What makes a figure worthless comes before what makes it unflattering.
+/// The state of a cell. States that invalidate figures precede those that only qualify them.
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
     if let Some(why) = unsupported(summary, repetitions) {
         return CellState::Unsupported { why };
@@ -46,7 +46,7 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     }
 }
 
-/// Why nothing came of the cell: no request got any answer of the protocol.
+/// Why the cell has no result: no request got any answer of the protocol.
 fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let hopeless = |kind| matches!(kind, Outcome::Connect | Outcome::Tls | Outcome::Protocol);
     let answered = summary.requests.sent > summary.requests.failed;
@@ -117,21 +117,21 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
     (half(Part::First), half(Part::Second))
 }
 
-/// Why a repetition must not be believed, in sentences; empty if it may be. The runner repetitions such a cell again.
+/// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.
 pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(link) = &repetition.link {
         link_reasons(link, transport::round_trip(&[repetition]), &mut reasons);
     }
     generator_reasons(repetition, &mut reasons);
-    // By itself it is no reason: who could do without that time was not late.
+    // By itself it is no reason: a generator that needs no more time was not late.
     if !reasons.is_empty() {
         reasons.extend(theft(&repetition.generator));
     }
     reasons
 }
 
-/// Who took this machine's time, if much of it was taken: what helps then is another machine or another hour.
+/// The stolen CPU time, if it is large: another machine or another hour helps then.
 fn theft(generator: &GeneratorSummary) -> Option<String> {
     let share = generator.stolen_ns as f64 / generator.wall_ns.max(1) as f64;
     (share >= STOLEN).then(|| {
@@ -180,7 +180,7 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
             format_duration(allowed)
         ));
     }
-    // Of bulk no request is due at a time: a client without time left is what held it back, and is reported as that.
+    // Bulk work has no due times: a saturated client is its limit, and is reported as that.
     if repetition.bulk.is_some() {
         return;
     }
@@ -188,7 +188,7 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
     let wall_ns = generator.wall_ns.max(1) as f64;
     let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
         / (wall_ns * f64::from(generator.threads.max(1)));
-    // One thread that is busy makes its requests late, however idle the others are.
+    // One busy thread makes its requests late, however idle the others are.
     let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
     if busiest >= BUSY {
         let which = match generator.threads {
@@ -360,7 +360,7 @@ mod tests {
         };
         assert_eq!(busy(94, 0), CellState::Ok);
         assert!(matches!(busy(95, 0), CellState::Invalid { .. }));
-        // Who is awake to be in time has time.
+        // Busy-waiting to be on time is no overload.
         assert_eq!(busy(99, 5), CellState::Ok);
         assert!(matches!(busy(99, 4), CellState::Invalid { .. }));
         let mut record = clean();

@@ -8,7 +8,7 @@ use h2lab_model::record::Level;
 use h2lab_model::scenario::{Cell, Scenario};
 use h2lab_model::workload::Protocol;
 
-/// What a run says as a study.
+/// The result of a run as a study.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
     /// The conditions, in the order of the matrix.
@@ -21,11 +21,11 @@ pub struct Study {
     pub ramps: Vec<(u32, Ramps)>,
 }
 
-/// What cells share whoever takes part in them: link, congestion control, sysctls, work, and the seed where a scenario has
+/// The part that cells share across parties: link, congestion control, sysctls, work, and the seed where a scenario has
 /// several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Condition {
-    /// The index of its first cell, which has all that it consists of but the seed.
+    /// The index of its first cell, which has all of it but the seed.
     pub first: u32,
     /// The one of the scenario's seeds; `None` if it has no other.
     pub seed: Option<u64>,
@@ -33,16 +33,16 @@ pub struct Condition {
     pub rtt: Duration,
     /// The worse direction's share of packets lost, 0 to 1.
     pub loss: f64,
-    /// Connections that the PFTK model says the work needs in a multiplexed protocol; `None` where it does not speak of it.
+    /// Connections that the PFTK model says the work needs in a multiplexed protocol; `None` if the model does not cover it.
     pub predicted: Option<u32>,
 }
 
 /// Parties, a protocol and a number of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
-    /// Who takes part behind the generator: [`Cell::parties`].
+    /// The parties after the generator: [`Cell::parties`].
     pub parties: String,
-    /// What its cells are called among those of these parties.
+    /// The label of its cells among those of these parties.
     pub label: String,
     /// The index of its cell in each condition, in their order; `None` where there is none.
     pub cells: Vec<Option<u32>>,
@@ -51,11 +51,11 @@ pub struct Configuration {
 /// How many connections one protocol needs between the same parties.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
-    /// Who takes part behind the generator: [`Cell::parties`].
+    /// The parties after the generator: [`Cell::parties`].
     pub parties: String,
     /// The protocol.
     pub protocol: Protocol,
-    /// What its cells are called among those of these parties, but for their connections: `h2c`, `h2c, limit 137`.
+    /// The label of its cells among those of these parties, without their connections: `h2c`, `h2c, limit 137`.
     pub label: String,
     /// The answer in each condition, in their order.
     pub found: Vec<Needed>,
@@ -64,13 +64,14 @@ pub struct Need {
 /// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1 between the same parties.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Needed {
-    /// The least of the numbers that were tried with which it is so.
+    /// The least number tried that is enough.
     Connections(u32),
     /// So many are enough; whether fewer are, of those that were tried, was not measured soundly.
     AtMost(u32),
     /// More than the most that were tried.
     MoreThan(u32),
-    /// The proxy cannot be told, and decides by itself: [`can_be_configured`](h2lab_model::scenario::Sidecar::can_be_configured).
+    /// The proxy cannot be configured, and decides by itself:
+    /// [`can_be_configured`](h2lab_model::scenario::Sidecar::can_be_configured).
     CameOut {
         /// Connections over the link that it held in a repetition, on average.
         held: f64,
@@ -132,7 +133,7 @@ impl Study {
         put(&mut self.configurations[at].cells, place, Some(summary.cell.index), None);
     }
 
-    /// The needs of the multiplexed protocols of one group, each held against the HTTP/1.1 beside it. Cells that differ in
+    /// The needs of the multiplexed protocols of one group, each against the HTTP/1.1 beside it. Cells that differ in
     /// something else than their connections, in the limit of requests for instance, are needs of their own.
     fn add_needs(&mut self, place: usize, group: &[&CellSummary]) {
         let is_shared = |summary: &&CellSummary| summary.cell.protocol.is_multiplexed();
@@ -188,7 +189,7 @@ fn http1_beside<'a>(group: &[&'a CellSummary], of: &CellSummary) -> Option<&'a C
     group.iter().copied().find(is_beside)
 }
 
-/// Whether the target speaks the cell's protocol; what it does not speak says nothing, as in [`verdict::compare`].
+/// Whether the target speaks the cell's protocol; unsupported cells do not count, as in [`verdict::compare`].
 fn is_spoken(summary: &CellSummary) -> bool {
     !matches!(summary.state, CellState::Unsupported { .. })
 }
@@ -217,7 +218,7 @@ fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
     if all_are_sound { Needed::MoreThan(most.cell.connections) } else { Needed::Unknown }
 }
 
-/// Whether the tail of `candidate` is no slower than that of HTTP/1.1 by anything worth a word; `None` if one of them was not
+/// Whether the tail of `candidate` is no slower than that of HTTP/1.1 by a relevant amount; `None` if one of them was not
 /// measured soundly. Only a cell that carries its load has a tail that can be compared.
 fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
     match (&http1.state, &candidate.state) {
@@ -252,7 +253,7 @@ mod tests {
         Study::of(&analyse(&run), &run.scenario)
     }
 
-    /// The same behind two sidecars of this program, of which the client's held so many connections over the link.
+    /// The same behind two sidecars of this program, the client's with so many connections over the link.
     fn behind(mut record: CellRecord, program: &str, held: u32) -> CellRecord {
         let sidecar = Sidecar { name: program.to_owned(), warm_pool: 32, max_connections: 512 };
         record.cell.target = Target::Sut { name: program.to_owned() };
@@ -261,7 +262,7 @@ mod tests {
         record
     }
 
-    /// A cell that its target cannot do.
+    /// A cell that its target does not support.
     fn unspoken(like: &CellRecord) -> CellRecord {
         CellRecord::unsupported(like.cell.clone(), "no".to_owned())
     }
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(study(vec![http1.clone(), one.clone()]).needs[0].found, [Needed::Unknown]);
         let two = made(2, 0, Protocol::H2c, 2, 1.0);
         assert_eq!(study(vec![http1.clone(), one.clone(), two.clone()]).needs[0].found, [Needed::AtMost(2)]);
-        // What is not sound beyond the number says nothing of it.
+        // An unsound cell beyond the number does not count.
         let sound = made(1, 0, Protocol::H2c, 1, 1.5);
         let mut four = made(3, 0, Protocol::H2c, 4, 1.0);
         four.link.as_mut().unwrap().device_drops = 1;
@@ -324,7 +325,7 @@ mod tests {
         let found = study(vec![http1.clone(), one(1.5)]);
         assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: false }]);
         assert_eq!(found.needs[0].parties, "two haproxy sidecars");
-        // What it was told it cannot have honoured.
+        // The sidecar cannot have honoured its configuration.
         let four = behind(made(2, 0, Protocol::H2c, 4, 1.0), "haproxy", 3);
         let found = study(vec![http1, one(1.0), unspoken(&four)]);
         assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: true }]);

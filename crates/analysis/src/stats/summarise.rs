@@ -1,4 +1,4 @@
-//! From the records of a cell's repetitions of its summary.
+//! From the records of a cell's repetitions to its summary.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl CellSummary {
             Some(why) if repetitions.is_empty() => CellState::Unsupported { why },
             _ => state::judge(&summary, repetitions),
         };
-        // Their laws are of requests, of which bulk work may have one that does not end.
+        // Those checks are about requests; bulk work may have a single one that does not end.
         if !repetitions.is_empty() && !summary.cell.work.bulk {
             summary.warnings.extend(checks::warnings(&summary, repetitions, &tallies));
         }
@@ -179,7 +179,7 @@ fn longest_stall(repetition: &CellRecord) -> Duration {
     longest.saturating_sub(median)
 }
 
-/// What the kernel said, else what was asked.
+/// The value read back, else the configured one.
 fn congestion(repetitions: &[&CellRecord]) -> Option<String> {
     let first = repetitions.first()?;
     if let Some(quic) = QuicEnd::of(repetitions) {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(summary.state, CellState::Unsupported { why: "it speaks HTTP/1.1 only".to_owned() });
         assert_eq!((summary.repetitions, summary.measured), (0, Duration::ZERO));
         assert_eq!(summary.warnings, Vec::<String>::new());
-        // One repetition that was made counts more than one that was not.
+        // One existing repetition counts more than a missing one.
         assert_eq!(CellSummary::of(&[&record, &clean()]).state, CellState::Ok);
     }
 

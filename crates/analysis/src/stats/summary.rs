@@ -52,26 +52,26 @@ pub struct RepetitionSeries {
     pub served: Vec<(Duration, u64)>,
 }
 
-/// What a cell's figures are worth.
+/// The trust in a cell's figures.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CellState {
-    /// They stand.
+    /// Valid.
     Ok,
-    /// The cell could not carry what it was offered: its latencies depend on how long one waits, so none is printed.
+    /// The cell could not carry what it was offered: its latencies depend on the duration, so none is printed.
     Unstable {
         /// Requests per second that were due.
         offered_rps: f64,
         /// Requests per second that were served.
         served_rps: f64,
-        /// How it showed.
+        /// The symptom.
         why: Instability,
     },
-    /// We measured ourselves rather than the cell. It is to be measured again.
+    /// We measured ourselves rather than the cell. It must be measured again.
     Invalid {
         /// Why, in sentences.
         reasons: Vec<String>,
     },
-    /// The target does not speak this protocol, or nothing came of it.
+    /// The target does not speak this protocol, or gave no result.
     Unsupported {
         /// Why, in a sentence.
         why: String,
@@ -126,14 +126,14 @@ impl fmt::Display for Instability {
     }
 }
 
-/// All that is known of a cell, its repetitions pooled.
+/// All figures of a cell, its repetitions pooled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellSummary {
     /// The cell, as of its first repetition: protocol, connections, link, work.
     pub cell: Cell,
-    /// How tables name it within its group: `h1`, `h2c × 4`, and what else tells it from the others there.
+    /// How tables name it within its group: `h1`, `h2c × 4`, and further differences from the others there.
     pub label: String,
-    /// What else that is; nothing until the cell is seen beside its group.
+    /// Those differences; empty until the cell is compared with its group.
     pub naming: Naming,
     /// How many repetitions are pooled; 0 if the target does not speak the protocol, so that none was made.
     pub repetitions: u32,
@@ -155,7 +155,7 @@ pub struct CellSummary {
     pub served_rps: f64,
     /// Body bytes per second of those responses.
     pub goodput_bytes_per_s: f64,
-    /// Completed − scheduled of successful requests; of unfinished ones the age that they reached. Failures are in the
+    /// Completed − scheduled of successful requests; of unfinished ones their age at the cut. Failures are in the
     /// counts, not in here: a quick error would look like a quick answer.
     pub response: Latency,
     /// Completed − sent of successful requests.
@@ -172,7 +172,7 @@ pub struct CellSummary {
     pub tcp_server: Option<TcpEnd>,
     /// Our end of QUIC. The server's cannot be seen.
     pub quic_client: Option<QuicEnd>,
-    /// What the emulated link did; `None` over a real network.
+    /// The totals of the emulated link; `None` over a real network.
     pub link: Option<LinkTotals>,
     /// How the generator did.
     pub generator: GeneratorTotals,

@@ -1,6 +1,6 @@
 //! The requests of repetitions in whichever form they were recorded: each as a sample, or counted in tallies.
 //!
-//! Counts come from tallies in either case, so that there is one definition of each: where every request was kept, they
+//! Counts come from tallies in either case, so that there is one definition of each: if every request was kept, they
 //! are made of the samples here. Latencies are exact there, and else those of the histograms.
 
 use std::borrow::Cow;
@@ -55,8 +55,8 @@ impl<'a> Tallies<'a> {
     }
 }
 
-/// Whether the response time of a request that ended like this is a latency: of a success, and of what was unfinished
-/// with the age that it reached.
+/// Whether the response time of a request that ended like this is a latency: of a success, and of an unfinished one
+/// with its age at the cut.
 pub(super) const fn is_latency(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded | Outcome::Unfinished)
 }
@@ -66,7 +66,7 @@ pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
     is_latency(sample.outcome).then(|| sample.response_time())
 }
 
-/// A kind of latency: what it is of a sample, if it has any, and the histogram that has it.
+/// A kind of latency: its value for a sample, if any, and its histogram.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     of_sample: fn(&Sample) -> Option<Duration>,

@@ -1,4 +1,4 @@
-//! What TCP, the link and the generator did in a cell, its repetitions pooled.
+//! Totals of TCP, the link and the generator in a cell, its repetitions pooled.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use h2lab_wire::trace::Direction;
 /// One end of the cell's TCP connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpEnd {
-    /// Segments that this end sent again. The other end's are invisible here.
+    /// Segments that this end retransmitted. Those of the other end are not visible here.
     pub retransmits: u64,
     /// Median of the smoothed round-trip times, over ticks and connections, in microseconds.
     pub rtt_us_p50: u32,
@@ -37,7 +37,7 @@ impl TcpEnd {
             .filter(|tick| tick.server == server)
             .map(|tick| (tick.rtt_us, tick.cwnd))
             .collect();
-        // The ends' last words stand in where nothing was sampled while the cell ran.
+        // Final values stand in if nothing was sampled while the cell ran.
         let seen =
             if ticks.is_empty() { ends.iter().map(|end| (end.rtt_us, end.cwnd)).collect() } else { ticks };
         let names: std::collections::BTreeSet<&str> =
@@ -51,13 +51,13 @@ impl TcpEnd {
     }
 }
 
-/// Our end of the cell's QUIC connections. It is no [`TcpEnd`]: QUIC counts packets that were lost, and sends what was in them
-/// in others; its window is in bytes; and what it says was asked at the end of each connection alone.
+/// Our end of the cell's QUIC connections. It is no [`TcpEnd`]: QUIC counts lost packets, and resends their contents in others;
+/// its window is in bytes; and its figures are read only at the end of each connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuicEnd {
     /// Packets that this end sent.
     pub packets_sent: u64,
-    /// Those of them that it declared lost. The other end's are invisible here.
+    /// Those of them that it declared lost. Those of the other end are not visible here.
     pub packets_lost: u64,
     /// UDP datagrams sent.
     pub datagrams_sent: u64,
@@ -104,10 +104,10 @@ fn median<T: Copy + Ord + Default>(values: impl Iterator<Item = T>) -> T {
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
-/// What the emulated link did.
+/// Totals of the emulated link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkTotals {
-    /// Packets that did not come out, uplink, for whatever cause.
+    /// Packets dropped on the uplink, for any cause.
     pub dropped_up: u64,
     /// The same, downlink.
     pub dropped_down: u64,
@@ -138,16 +138,16 @@ impl LinkTotals {
 pub struct GeneratorTotals {
     /// CPU time per request begun, in microseconds.
     pub cpu_us_per_request: f64,
-    /// Of that, time in which it stayed awake for the moment at which the request was due.
+    /// Of that, time in which it busy-waited for the request to be due.
     pub awake_us_per_request: f64,
-    /// How late requests were sent by the generator's own doing; waiting for a connection or a slot is not its doing.
+    /// How late requests were sent due to the generator itself, without waiting for a connection or a slot.
     pub lateness: Latency,
     /// Threads that generated load.
     pub threads: u32,
-    /// The most memory that it had, in bytes; 0 if unknown.
+    /// Its peak memory, in bytes; 0 if unknown.
     pub peak_bytes: u64,
-    /// Of that, bytes for each connection before anything was asked, and for each request in flight of a closed loop: where
-    /// there are so many that all else in the process does not matter.
+    /// Of that, bytes for each connection before the first request, and for each request in flight of a closed loop: if
+    /// there are so many that the rest of the process does not matter.
     pub bytes_each: (Option<u64>, Option<u64>),
 }
 
@@ -202,8 +202,8 @@ pub struct PerRequest {
     /// Bytes of a response, likewise.
     pub bytes_down: f64,
     /// TCP data segments, or UDP datagrams, per request, client to server: from the packet log, else from the client's
-    /// `TCP_INFO` or QUIC. Sent again ones count too, and of QUIC acknowledgements, which nobody can tell from the rest.
-    /// `None` if neither was seen.
+    /// `TCP_INFO` or QUIC. Retransmissions count too, and with QUIC acknowledgements, which cannot be distinguished.
+    /// `None` if neither is known.
     pub segments_up: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
 //! Verdicts: each cell of a group against the group's baseline.
 //!
-//! A difference is claimed only if the interval of the ratio is clear of 1 AND the difference is worth a word: at least
-//! 10 %, and above what our own lateness could make. Of tails the interval must be sound, too: its repetitions long enough for
+//! A difference is claimed only if the interval of the ratio excludes 1 AND the difference is relevant: at least
+//! 10 %, and above what our own lateness could cause. For tails the interval must be sound, too: its repetitions long enough for
 //! the stalls in them. A median is moved little by the few requests of a stall, and a cell in which most requests stall
 //! is unstable; `calibration.rs` shows that its interval holds. Everything else is "no difference resolved", which is a good
 //! verdict.
@@ -13,7 +13,7 @@ use super::rate::{self, RateRatio};
 use super::{CellState, CellSummary, Tail};
 use h2lab_model::scenario::Cell;
 
-/// A ratio nearer to 1 than this is no difference that anybody should act on.
+/// A ratio nearer to 1 than this is not worth acting on.
 pub(super) const EFFECT: f64 = 0.10;
 /// A difference below this is none, whatever its ratio: timers, wake-ups and caches of a loaded machine differ as much.
 const FLOOR: Duration = Duration::from_micros(200);
@@ -21,14 +21,14 @@ const FLOOR: Duration = Duration::from_micros(200);
 /// the one cell's bad luck and half the other's good luck.
 const LATENESS_FACTOR: u32 = 2;
 
-/// What is concluded about a cell against its baseline.
+/// The conclusion on a cell against its baseline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Conclusion {
     /// Its tail is faster than the baseline's.
     Faster,
     /// Its tail is slower than the baseline's.
     Slower,
-    /// Too alike, or too few requests to tell.
+    /// Too similar, or too few requests to decide.
     NoDifference,
     /// It cannot carry the load, the baseline can.
     Unstable {
@@ -82,7 +82,7 @@ pub struct CellVerdict {
     pub baseline: u32,
     /// The cell's index in the matrix.
     pub cell: u32,
-    /// What is concluded from the tail.
+    /// The conclusion from the tail.
     pub conclusion: Conclusion,
     /// Which percentile stands for the tail: that of the cell with fewer requests.
     pub tail: Tail,
@@ -90,7 +90,7 @@ pub struct CellVerdict {
     pub tail_ratio: Option<RatioInterval>,
     /// The ratio of the medians, likewise.
     pub median_ratio: Option<RatioInterval>,
-    /// What the medians alone would say: the usual request may differ where the tail does not.
+    /// The conclusion from the medians only: the usual request may differ where the tail does not.
     pub median_conclusion: Option<Conclusion>,
     /// The ratio of the throughputs of two closed loops, where latencies are compared; an open loop offers what its
     /// schedule says, whatever the server does.
@@ -101,9 +101,9 @@ pub struct CellVerdict {
 
 /// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
 /// the target does not speak is a baseline only where there is nothing else. Cells under another limit of requests per
-/// connection are compared with what they do under the first one: that is what the limit costs, whatever the protocol does.
+/// connection are compared with themselves under the first one: that is the cost of the limit, for any protocol.
 pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<CellVerdict> {
-    // What bulk work is worth is bytes over time, which nobody waits for one by one.
+    // Bulk work is judged by bytes over time, not by requests.
     if group.iter().any(|summary| summary.cell.work.bulk) {
         return Vec::new();
     }
@@ -162,7 +162,7 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdic
     verdict
 }
 
-/// What the states alone decide: latencies are compared only between two cells that both carry the load.
+/// The conclusion that the states force: latencies are compared only between two cells that both carry the load.
 fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
     use CellState::{Invalid, Ok, Unstable, Unsupported};
     match (&baseline.state, &candidate.state) {
@@ -187,7 +187,7 @@ pub(super) fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration
     FLOOR.max(lateness(baseline).max(lateness(candidate)) * LATENESS_FACTOR)
 }
 
-/// What a ratio's interval allows to claim.
+/// The conclusion that a ratio's interval supports.
 pub(super) fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
     let worth_a_word =
         (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;

@@ -1,6 +1,6 @@
-//! A/A end to end: what differs in nothing but its seed is not called different.
+//! A/A end to end: cells that differ only in their seed must not be called different.
 //!
-//! `stats::calibration` asks the same of synthetic latencies, which can be given exactly the shapes that are hard to
+//! `stats::calibration` checks the same for synthetic latencies, which can be given exactly the shapes that are hard to
 //! judge (a p99 in the gap before a timeout, repetitions that differ) and a real difference to find. Here latencies come out
 //! of engines, TCP and link together: what a model of latencies would have to assume (how stalls cluster, how one
 //! backlog runs into the next, what a connection dialled in between does) happens. Both are kept.
@@ -40,7 +40,7 @@ fn verdict(protocol: Protocol, loss: f64, handicap: Duration, seed: u64) -> Cell
     analyse(&run).verdicts.remove(0)
 }
 
-/// Whether anything that is printed says that the two differ.
+/// Whether any printed conclusion says that the two differ.
 fn claims_a_difference(verdict: &CellVerdict) -> bool {
     let median = verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference);
     median || verdict.conclusion.claims_a_difference()
@@ -63,7 +63,7 @@ fn http1_does_not_differ_from_itself_at_3_percent_loss() {
     assert!(claims.len() <= ALLOWED, "seeds {claims:?}");
 }
 
-/// 0.05 %: about one loss a second, felt by all requests of the connection, which still carries its load.
+/// 0.05 %: about one loss a second, which delays all requests of the connection, which still carries its load.
 #[test]
 fn one_http2_connection_does_not_differ_from_itself_at_a_loss_that_it_bears() {
     let claims = claims(Protocol::H2c, 0.0005);

@@ -1,4 +1,4 @@
-//! Client engine against server engine while everything around them goes wrong: every request ends, and ends once.
+//! Client engine against server engine under every kind of disturbance: every request ends, and ends once.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::trial;
 
 /// Repetitions of each kind. Both kinds held over 2,000 seeds when this was written.
 const SEEDS: std::ops::Range<u64> = 0..120;
-/// Longer than any number of timeouts on the way: what is not over then hangs.
+/// Longer than any number of timeouts on the way: a request not over then hangs.
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 /// The error codes of our disturbances.
 const CODES: [ErrorCode; 4] =
     [ErrorCode::NO_ERROR, ErrorCode::INTERNAL_ERROR, ErrorCode::CANCEL, ErrorCode::REFUSED_STREAM];
 
-/// Names the seed if the test fails while this lives, wherever it fails.
+/// Prints the seed if the test fails while this is in scope.
 struct Announce(u64);
 
 impl Drop for Announce {
@@ -87,19 +87,19 @@ fn setup(dice: &mut Dice) -> Setup<'static> {
         engine.flow.update_threshold_percent = dice.one_of(&[1, 50, 100]);
         engine.header_table_size = dice.one_of(&[0, 100, 4_096]);
         engine.send_buffer = dice.one_of(&[7, 1_000, 256 << 10]);
-        // Patient enough for the worst link, on which 3 kB may well take a minute: that is no attack, and a handshake that
-        // runs into its own limit is another story.
+        // A timeout long enough for the worst link, on which 3 kB may well take a minute: that is no attack, and a handshake that
+        // exceeds its own limit is another test.
         engine.peer_timeout = FOREVER;
         let limits = &mut engine.limits;
         (limits.stall, limits.head, limits.body_period, limits.idle) = (None, None, None, None);
-        // Nor are windows of 100 bytes, here.
+        // Windows of 100 bytes are no attack here either.
         limits.small_data_frames = u32::MAX;
     }
     setup.server.max_concurrent_streams = dice.one_of(&[Some(1), Some(7), None]);
     setup
 }
 
-/// Up to 12 deeds in the first 200 ms.
+/// Up to 12 disturbances in the first 200 ms.
 fn disturbances(dice: &mut Dice) -> Vec<Disturbance> {
     let mut list: Vec<Disturbance> = (0..dice.below(13)).map(|_| disturbance(dice)).collect();
     list.sort_by_key(|disturbance| disturbance.after);
@@ -131,8 +131,8 @@ fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
     if disturbed {
         setup.disturbances = disturbances(&mut dice);
         setup.server.max_requests = dice.one_of(&[None, None, Some(1), Some(10)]);
-        // A dead process says so by one RST. If that is lost, a client that waits for an answer waits for ever: TCP is
-        // like that, and the generator has its timeout for it, which here would hide what does hang.
+        // A dead process sends one RST. If that is lost, a client that waits for an answer waits for ever: TCP is like that, and
+        // the generator has its timeout for it, which here would hide real hangs.
         if setup.disturbances.iter().any(|disturbance| matches!(disturbance.deed, Deed::Abort(_))) {
             let link = cell.link.as_mut().expect("a link");
             (link.uplink.loss, link.downlink.loss) = (LossModel::None, LossModel::None);
@@ -147,7 +147,7 @@ fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
     (model::repetition(&cell, &Setup { application: &application, ..setup }), body_bytes)
 }
 
-/// What holds whatever goes wrong. That no request ends twice is asserted where they end.
+/// The invariants under any disturbance. That no request ends twice is asserted where they end.
 fn check(repetition: &Repetition, body_bytes: u64) {
     let record = &repetition.record;
     assert!(record.samples.len() >= 4);
@@ -163,7 +163,7 @@ fn check(repetition: &Repetition, body_bytes: u64) {
     assert!(link.up.adds_up() && link.down.adds_up());
 }
 
-/// Neither engine accuses the other of breaking the protocol: every code and every reason is one of ours.
+/// Neither engine reports a protocol violation of the other: every code and every reason is one of ours.
 fn check_peace(connection: &ConnectionRecord) {
     let goaways = connection.goaways.iter().map(|goaway| goaway.code);
     for code in goaways.chain(connection.resets_received.iter().map(|(code, _)| *code)) {

@@ -1,4 +1,4 @@
-//! Windows against the bandwidth-delay product: examples of how to ask such questions.
+//! Windows against the bandwidth-delay product: examples of such tests.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn bulk(rtt: Duration) -> Cell {
     trial::cell(&scenario)
 }
 
-/// Fetches once with stream windows of this size, and a user of this pace.
+/// Fetches once with stream windows of this size, and a reader of this pace.
 fn fetch(rtt: Duration, window: u32, reader: Option<Bandwidth>) -> Repetition {
     let mut setup = Setup::new();
     setup.client.flow.stream_window = window;
@@ -48,7 +48,7 @@ fn a_window_below_the_body_stalls_its_sender_once_per_round_trip_and_a_larger_on
         let wide = fetch(rtt, 4 << 20, None);
         assert!(narrow.servers[0].stalled_stream_window > rtt, "{:?}", narrow.servers[0]);
         assert_eq!(wide.servers[0].stalled_stream_window, Duration::ZERO);
-        // Credit comes back by halves of the window: 64 halves, and a round trip for every one or two of them.
+        // Credit is returned by halves of the window: 64 halves, and a round trip for every one or two of them.
         let trips = duration(&narrow).as_secs_f64() / rtt.as_secs_f64();
         assert!((30.0..66.0).contains(&trips), "{trips} round trips at {rtt:?}");
         assert!(duration(&wide) < duration(&narrow) / 3, "{:?}", duration(&wide));
@@ -61,7 +61,7 @@ fn a_slow_reader_holds_the_sender_back_by_the_window() {
     let window = 256 << 10;
     let repetition = fetch(Duration::from_millis(25), window, Some(pace));
     let least = pace.transmission_time(BYTES - u64::from(window));
-    // Credit comes back by halves of the window.
+    // Credit is returned by halves of the window.
     let most = least + pace.transmission_time(u64::from(window / 2)) + Duration::from_millis(50);
     assert!((least..most).contains(&duration(&repetition)), "{:?}", duration(&repetition));
     assert!(repetition.servers[0].stalled_stream_window > least / 2);

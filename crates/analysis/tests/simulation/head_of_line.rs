@@ -1,4 +1,4 @@
-//! LOSS101 on what the model does: drops shared by the streams of a connection, and what only looks like them.
+//! LOSS101 on the model: drops shared by the streams of a connection, and similar symptoms.
 
 use std::time::Duration;
 

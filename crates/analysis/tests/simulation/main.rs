@@ -2,7 +2,7 @@
 //!
 //! `model` measures a cell as a lab does, with our client engine, our server engine and `h2lab_link` as they are, and with
 //! a model of TCP (`tcp`) between them where a lab has the kernel's. The outcome is a `CellRecord`, so that statistics,
-//! rules and reports take it like any other. TCP's model is honest but small; its page says what it leaves out. Figures
+//! rules and reports take it like any other. The model of TCP is small; its page lists what it leaves out. Figures
 //! from here are the model's: they are compared with measured ones in `claim`, and never mixed with them.
 //!
 //! # To write such a test
@@ -26,7 +26,7 @@
 //! `repetition.servers`, the counters of the server's engines, which know its stalls. `flow_control` is the example to start
 //! from.
 //!
-//! It stands in `tests/` and not in a layer of the crate: it needs no door that a user of the crate does not have, and
+//! It is in `tests/` and not in a layer of the crate: it uses only the public interface, and
 //! nothing that ships may depend on it.
 
 mod calibration;

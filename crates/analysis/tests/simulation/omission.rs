@@ -1,5 +1,5 @@
-//! Coordinated omission: what a server that sleeps once looks like to those who ask on time, and to those who wait for an
-//! answer before they ask again.
+//! Coordinated omission: a server that sleeps once, seen by clients that send on schedule, and by clients that wait for an
+//! answer before they send again.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const CONNECTIONS: u32 = 10;
 const RATE: u32 = 1_000;
 const MEASURED: Duration = Duration::from_secs(3);
 const SLEEP: Duration = Duration::from_millis(500);
-/// What the server takes when it is awake.
+/// The server's time per request when it is awake.
 const WORK: Duration = Duration::from_millis(1);
 /// A request that took longer met the sleep.
 const SLOW: Duration = Duration::from_millis(50);
@@ -53,7 +53,7 @@ fn percentile(times: &[Duration], share: f64) -> f64 {
 }
 
 /// 500 of 3,000 requests are due while the server sleeps, evenly: a tenth of all waits for 200 ms and longer, a hundredth for
-/// 470 ms. What the others that waited with them take off the connections afterwards comes on top, 60 ms of it.
+/// 470 ms. The backlog that the connections work off afterwards adds 60 ms.
 #[test]
 fn from_the_schedule_a_sleep_is_as_long_as_it_was_for_those_who_asked() {
     let mut scenario = scenario();
@@ -80,8 +80,8 @@ fn from_sending_the_same_run_hides_it() {
     assert_eq!(times.iter().filter(|time| **time > SLOW).count(), CONNECTIONS as usize);
 }
 
-/// A naive generator: ten clients, each of which asks again when it was answered. Nobody asks while all ten wait, so that ten
-/// of some twenty thousand requests were slow, and not even p99.9 knows of them.
+/// A naive generator: ten clients, each of which sends again when it was answered. None sends while all ten wait, so that ten
+/// of some twenty thousand requests were slow, and not even p99.9 shows them.
 #[test]
 fn a_closed_loop_reports_ten_slow_requests_however_long_the_server_slept() {
     let mut scenario = scenario();

@@ -1,6 +1,6 @@
-//! Windows that tune themselves, against the bandwidth-delay product that the link really has.
+//! Auto-tuned windows against the actual bandwidth-delay product of the link.
 //!
-//! The sender can always send: what holds it back is the window or its own buffers, which are no larger than it takes to
+//! The sender can always send: only the window or its own buffers limit it, which are just large enough to
 //! keep the link full. (With larger ones it would fill them as fast as credit comes, and count a stall although the link
 //! is never idle.)
 
@@ -181,7 +181,7 @@ fn a_window_ends_at_the_limit_that_it_was_given() {
     let path = Path::new(25, 100);
     for limit in [100_000, 300_000] {
         let window = largest(&fetch(path, &path.setup(Some(limit)), 24), |_| true);
-        // What is under way when it has grown is seen only as it arrives.
+        // Bytes in flight when it has grown are seen only as they arrive.
         assert!((u64::from(limit) * 9 / 10..=u64::from(limit)).contains(&window), "{window} of {limit}");
     }
 }
@@ -204,7 +204,7 @@ fn a_window_shrinks_when_memory_is_short_and_grows_again_when_it_is_not() {
     let between =
         |from: Duration, to: Duration| largest(&repetition, |at| begun + from < at && at < begun + to);
     assert!(between(path.rtt * 15, short) > 2 * path.product());
-    // What was out when memory ran short takes its time to be used.
+    // Credit granted before memory ran short takes its time to be used.
     assert!(between(short + 4 * path.rtt, ample) <= u64::from(limit));
     assert!(between(ample + 10 * path.rtt, ample + 20 * path.rtt) > 2 * path.product());
 }

@@ -32,7 +32,7 @@ pub struct AskArgs {
     pub reach: Flags<ReachArgs>,
 }
 
-/// Longer than anybody watches: the requests end the work, not the clock.
+/// Longer than any trace: the requests end the work, not the clock.
 const NO_END: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 impl AskArgs {

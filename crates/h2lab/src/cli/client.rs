@@ -63,7 +63,7 @@ mod tests {
         "trace http://a/",
     ];
 
-    /// A value of each flag that takes one, and what must stand beside it.
+    /// A value of each flag that takes one, and the flags that it requires.
     const VALUES: &str = "--proto h2c, --h2c-mode upgrade, --request PUT, --header a:b, --data x, --body-bytes 1k, --user a:b, \
         --oauth2-bearer x, --cookie a=b, --shape mesh, --stream-window 16, --connection-window 1M, --auto-window=4M, \
         --window-budget 1G, --window-update-threshold 20, --window-update-bytes 1M, --max-frame-size 32k, --keep-alive 1s, \

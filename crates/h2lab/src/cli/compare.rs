@@ -81,7 +81,7 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     Request { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
 }
 
-/// The work over an emulated link: of a run that is gone on with its own.
+/// The work over an emulated link: of a resumed run its own.
 fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scenario> {
     args.reach.refuse(&[], "is for live servers: give a URL")?;
     let mut scenario = match unfinished {

@@ -22,7 +22,7 @@ use h2lab_roles::client::url::Url;
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::load::discover::discover;
 
-/// What is sent to live servers unless more is asked for: nobody's service notices it.
+/// What is sent to live servers by default: too little for a service to notice.
 pub fn gentle() -> Scenario {
     let mut scenario = Scenario {
         claim: "Is HTTP/2 faster or slower than HTTP/1.1 here?".to_owned(),
@@ -55,7 +55,7 @@ pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
     args.client.apply(&mut scenario)?;
     args.policy.apply(&mut scenario);
     replace(&mut scenario.matrix.protocols, wanted);
-    // The servers are there before the check, so that what a live server rules out is refused before any of them is asked.
+    // The servers are entered before the check, so that what a live server rules out is refused before any request to one.
     scenario.matrix.live = args.urls.iter().zip(&urls).map(|(text, url)| unasked(text, url)).collect();
     flags::check(&scenario)?;
     for (place, (text, url)) in args.urls.iter().zip(&urls).enumerate() {
@@ -107,9 +107,8 @@ fn all_of(targets: &[LiveTarget]) -> Axis<Protocol> {
     Axis::new(Protocol::ALL.into_iter().filter(has).collect()).expect("each target speaks at least one")
 }
 
-/// The protocols that have cells at a server: what it speaks, or, of those wanted, what its scheme allows. Of these the
-/// ones that it does not speak are noted in `server`. That it speaks none at all is an error that says what each attempt
-/// met.
+/// The protocols that have cells at a server: those that it speaks, or, of those wanted, those that its scheme allows. Wanted
+/// ones that it does not speak are noted in `server`. That it speaks none at all is an error with the result of each attempt.
 fn asked(
     url: &Url,
     server: &mut LiveServer,
@@ -117,7 +116,7 @@ fn asked(
     scenario: &Scenario,
     wanted: Option<&Axis<Protocol>>,
 ) -> Result<Axis<Protocol>> {
-    // HTTP/3 is asked for by name: a server without it stays silent, for which everybody would have to wait.
+    // HTTP/3 must be named: a server without it does not answer, which would cost every run a timeout.
     let candidates = wanted.map_or(&Protocol::OVER_TCP[..], Axis::values);
     let fits = candidates.iter().copied().filter(|protocol| protocol.is_tls() == url.is_tls());
     let wants_h3 = candidates.contains(&Protocol::H3);
@@ -174,7 +173,7 @@ fn spec(cell: Cell, url: &Url, address: Endpoint, tls: &TlsTrust) -> LoadSpec<'s
     }
 }
 
-/// A single GET over HTTP/2 that believes any certificate, for `h2lab __get`.
+/// A single GET over HTTP/2 that accepts any certificate, for `h2lab __get`.
 pub fn single(text: &str) -> Result<LoadSpec<'static>> {
     let url = reach::url(text)?;
     let mut reach = ReachArgs::default();

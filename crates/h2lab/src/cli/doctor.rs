@@ -43,7 +43,7 @@ pub struct DoctorDocument {
     isolation_level: Option<String>,
 }
 
-/// Tries everything and tells. Exits with 4 if this user can have no emulated link.
+/// Makes every check and prints the results. Exits with 4 if this user can have no emulated link.
 pub fn main(args: &DoctorArgs) -> Result<Exit> {
     let examination = doctor::examine()?;
     let own = examination.root.as_ref().or(examination.user.as_ref());

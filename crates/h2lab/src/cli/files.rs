@@ -34,7 +34,7 @@ pub enum Format {
     HistogramLog,
 }
 
-/// The ending of each form. Longer ones stand before those that they end with.
+/// The ending of each form. Longer ones precede those that they end with.
 const ENDINGS: [(&str, Format); 8] = [
     (".html", Format::Html),
     (".json", Format::Json),

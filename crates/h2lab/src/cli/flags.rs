@@ -16,7 +16,7 @@ use super::exit::Usage;
 #[derive(Debug, Clone, Default)]
 pub struct Flags<T, R = TakesAll> {
     values: T,
-    /// Clap's word for each that was given, and how it is written.
+    /// Clap's name of each that was given, and its spelling in messages.
     given: Vec<(String, String)>,
     refusal: PhantomData<R>,
 }
@@ -96,7 +96,7 @@ fn of<T: Args>() -> Command {
     T::augment_args(Command::new("flags"))
 }
 
-/// A flag as messages name it: `-X/--request`; what stands without one by what it is: `a URL`.
+/// A flag as messages name it: `-X/--request`; a positional argument by its description: `a URL`.
 fn written(arg: &Arg) -> String {
     match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(long)) => format!("-{short}/--{long}"),
@@ -141,9 +141,8 @@ pub fn only_cell(scenario: &Scenario) -> Result<Cell, Usage> {
     Ok(plan.swap_remove(0))
 }
 
-/// Takes back the claim of `file` if flags have made something else of it: it would be told beside figures that it is not
-/// about. Longer or more repetitions and other seeds measure the same, and so
-/// does a run whose packets are kept.
+/// Drops the claim of `file` if flags have made another scenario of it: it would stand beside figures that it is not about.
+/// Longer or more repetitions and other seeds measure the same, and so does a run whose packets are kept.
 pub fn keep_claim(scenario: &mut Scenario, file: &Scenario) {
     let mut same = file.clone();
     (same.repetitions, same.seed, same.work.measure, same.capture) =

@@ -1,4 +1,4 @@
-//! What stands beneath the long help of a subcommand: examples and exit codes.
+//! The end of a subcommand's long help: examples and exit codes.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The processes that h2lab starts of itself; nobody calls them by hand.
+//! The processes that h2lab starts of itself; they are not called by hand.
 
 use std::net::SocketAddr;
 use std::time::Duration;

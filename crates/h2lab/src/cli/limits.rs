@@ -33,7 +33,7 @@ impl LimitArg {
         Ok(limit)
     }
 
-    /// Puts the value where it belongs.
+    /// Sets the limit.
     pub fn apply(&self, limits: &mut Limits) -> Result<(), String> {
         let (name, value) = (self.name.as_str(), self.value.as_str());
         match name {

@@ -170,8 +170,8 @@ fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     Ok((link, congestion, first.sysctls.clone()))
 }
 
-/// The folder for what a capture needs while it lasts: that of the file which it goes to; the temporary one if that is a pipe
-/// or a device, since nothing belongs beside `/dev/stdout`.
+/// The folder for a capture's temporary files: that of its output file; the system's if that is a pipe or a device, since nothing
+/// may be created beside `/dev/stdout`.
 fn scratch_for(file: &Path) -> PathBuf {
     let file = fs::canonicalize(file).ok().filter(|file| file.is_file());
     file.as_deref().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_owned)

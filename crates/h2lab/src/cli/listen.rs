@@ -1,5 +1,4 @@
-//! Where our server listens and how it behaves there, whatever it has to offer: the flags that `origin` and `bulk serve`
-//! have in common, and their checks.
+//! Where our server listens and how it behaves there: the flags that `origin` and `bulk serve` have in common, and their checks.
 
 use std::net::SocketAddr;
 use std::time::Duration;

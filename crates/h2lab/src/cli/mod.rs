@@ -63,7 +63,7 @@ struct Cli {
     command: Command,
 }
 
-// What a subcommand is stands at its arguments: a line here would replace all of it in the help.
+// A subcommand is described at its arguments: a doc comment here would replace all of that in the help.
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Box<compare::CompareArgs>),
@@ -113,7 +113,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Printing fails only if nobody listens.
+            // Printing fails only if the stream is closed.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
         }
@@ -189,7 +189,7 @@ fn secret_behind(word: &str) -> Option<usize> {
         let end = word.len().min("--".len() + name.len() + "=".len());
         return (SECRET.0.contains(&name) && !is_empty).then_some(end);
     }
-    // Flags without a value may stand before it: `-kH`.
+    // Flags without a value may precede it: `-kH`.
     let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v', '4', '6']);
     letters.starts_with(SECRET.1).then_some(word.len() - letters.len() + 1)
 }

@@ -88,7 +88,7 @@ enum GoAwayArg {
     Graceful,
 }
 
-/// Tells the operator of a client that was cut off, ten times a second at most: the log is no target either.
+/// Logs a client that was cut off, ten times a second at most: the log must not become a target either.
 fn report_exceeded(exceeded: &Exceeded, held: usize) {
     const MOST: u32 = 10;
     thread_local! {
@@ -147,7 +147,7 @@ pub fn serve(config: &OriginConfig) -> Result<Exit> {
     match served {
         Ok(served) => {
             reported.context("cannot print where it listens")?;
-            // Whoever reads no more after the first lines is not told; a server that has done its work has not failed.
+            // If stdout's reader is gone, the line is lost; a server that has done its work has not failed.
             let _ = writeln!(std::io::stdout(), "{served}");
             Ok(Exit::Done)
         }

@@ -145,7 +145,7 @@ pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
     output.files.iter().try_for_each(|path| files::write(path, &reports))
 }
 
-/// The same of a load: one cell, told in full; on stderr if something else has stdout.
+/// The same of a load: one cell, in full; on stderr if something else has stdout.
 pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
     let report = run.report();
     let json = || -> Result<String> {
@@ -163,7 +163,7 @@ pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Resu
     })
 }
 
-/// Prints a report. Whoever reads only its head (`| head`) still gets the report files and the exit code.
+/// Prints a report. A reader that takes only its head (`| head`) still gets the report files and the exit code.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -185,9 +185,9 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     })
 }
 
-/// The same for a load: what an open loop was asked for and could not do was not measured. A closed loop goes as fast as
-/// both sides can: that ours was the slower one is told, and no failure. A server that does not speak the protocol, or completes
-/// no request at all, is as good as none.
+/// The same for a load: what an open loop was to do and could not was not measured. A closed loop goes as fast as both sides can:
+/// that ours was the slower one is reported, but is no failure. A server that does not speak the protocol, or completes no
+/// request at all, counts as unreachable.
 pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     let failed = run.check(&output.fail_if)?;
     let absent = run.analysis.cells.iter().find_map(|summary| match &summary.state {
@@ -208,8 +208,8 @@ pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     })
 }
 
-/// That not one of a load's requests got a complete response, whatever its status. What we cancelled ourselves says nothing
-/// about the server.
+/// Whether not one of a load's requests got a complete response, whatever its status. What we cancelled ourselves does not count
+/// against the server.
 fn unanswered(summary: &CellSummary) -> Option<String> {
     let first = summary.errors.iter().find(|error| error.kind != Outcome::Cancelled)?;
     if !summary.statuses.is_empty() {
@@ -226,7 +226,7 @@ fn unanswered(summary: &CellSummary) -> Option<String> {
 /// The report's name in the run folder.
 const PAGE: &str = "report.html";
 
-/// As wide as the terminal, within reason; in colour only for people who want it.
+/// As wide as the terminal, within limits; in colour only where it is wanted.
 pub fn style() -> TextStyle {
     const PIPED: u16 = 110;
     let stdout = std::io::stdout();

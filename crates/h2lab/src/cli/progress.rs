@@ -27,7 +27,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar for the repetitions of `plan` that `run` has not. A quiet one tells only what is wrong with them.
+    /// A bar for the repetitions of `plan` that `run` does not have yet. A quiet one prints only what is wrong with them.
     pub fn new(plan: &[Cell], run: &RunRecord, is_quiet: bool) -> Self {
         let estimate = estimate(plan, run);
         let bar = ProgressBar::new(millis(estimate.left(Duration::ZERO)));
@@ -89,7 +89,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What tells a cell from most others in one line; which values its sysctls have is in the report.
+/// What distinguishes a cell from most others, in one line; the values of its sysctls are in the report.
 pub fn describe(cell: &Cell) -> String {
     match &cell.link {
         None => format!("{} {}", cell.parties(), cell.label()),

@@ -45,7 +45,7 @@ enum H2cModeArg {
 }
 
 impl ProtocolArgs {
-    /// Clap's words for the flags that name a protocol, and say no more.
+    /// Clap's names of the flags that only name a protocol.
     pub const NAMES: &[&str] = &["protocols", "http1", "http2_prior_knowledge", "http3"];
 
     /// `--proto protocol`.
@@ -113,7 +113,7 @@ impl ProtocolArgs {
         let is_tls = |protocol: &Protocol| protocol.is_tls() && !protocol.is_quic();
         let asked = self.asked(matrix.protocols.values().iter().any(is_tls));
         if asked.is_some() {
-            // What is asked for is asked of every arm.
+            // The flag applies to every arm.
             matrix.arms.iter_mut().for_each(|arm| arm.protocols = None);
         }
         replace(&mut matrix.protocols, asked.as_ref());

@@ -1,4 +1,4 @@
-//! Where a URL leads: from the flags that say so, else from the system's resolver; and whom to believe there.
+//! Where a URL leads: by flags, else by the system's resolver; and which certificates to trust there.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn resolve_entry(text: &str) -> Result<ResolveEntry, String> {
     parse().ok_or_else(|| format!("`{text}` is not HOST:PORT:ADDR (such as example.test:443:127.0.0.1)"))
 }
 
-/// One `--connect-to`. What is `None` stands for anything on the left, and for what it was on the right.
+/// One `--connect-to`. `None` matches anything on the left, and keeps the original on the right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ConnectTo {
     from: (Option<String>, Option<u16>),

@@ -68,7 +68,7 @@ impl RequestArgs {
         Ok(())
     }
 
-    /// The header fields that are asked for: of `-H`, and of `-u`, `--oauth2-bearer` and `-b` (RFC 7617, RFC 6750, RFC 6265).
+    /// The header fields of the flags: of `-H`, and of `-u`, `--oauth2-bearer` and `-b` (RFC 7617, RFC 6750, RFC 6265).
     pub fn fields(&self) -> Result<Vec<(String, String)>, Usage> {
         let mut fields = self.headers.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
         if let Some(user) = &self.user {

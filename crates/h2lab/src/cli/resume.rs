@@ -1,4 +1,4 @@
-//! `--resume FOLDER`: goes on with a run that was interrupted, killed, or whose machine went down.
+//! `--resume FOLDER`: resumes a run that was interrupted, killed, or whose machine went down.
 
 use std::path::{Path, PathBuf};
 
@@ -29,13 +29,13 @@ pub struct FolderArgs {
 }
 
 impl FolderArgs {
-    /// The unfinished run, if one is to be gone on with.
+    /// The unfinished run, if one is to be resumed.
     pub fn unfinished(&self) -> Result<Option<Unfinished>> {
         self.resume.as_deref().map(Unfinished::find).transpose()
     }
 }
 
-/// An unfinished run that may be gone on with.
+/// An unfinished run that may be resumed.
 #[derive(Debug)]
 pub struct Unfinished {
     path: PathBuf,
@@ -44,8 +44,8 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Finds it. Refuses a run that is complete, and one that this program or machine cannot go on with: repetitions of two
-    /// kernels or two versions are not repetitions of one cell.
+    /// Finds it. Refuses a run that is complete, and one that this program or machine cannot resume: repetitions of two kernels
+    /// or two versions are not repetitions of one cell.
     fn find(named: &Path) -> Result<Self> {
         let path = history::find(named)?;
         let stored = store::read_heads(&path)?;
@@ -85,7 +85,7 @@ impl Unfinished {
         Ok(scenario.to_be_completed())
     }
 
-    /// Refuses to go on with anything but the same plan.
+    /// Refuses to resume with another plan.
     pub fn check(&self, scenario: &Scenario, plan: &[Cell]) -> Result<(), Usage> {
         let refuse = |why: String| Err(Usage(format!("--resume {}: {why}", self.path.display())));
         let stored = &self.stored.scenario;

@@ -166,16 +166,16 @@ pub struct Request<'a> {
     pub live: Live,
     /// The run folder, if the user named one.
     pub out: Option<&'a Path>,
-    /// Whether nobody wants to see how far it is.
+    /// Whether to show no progress.
     pub quiet: bool,
-    /// The run that is gone on with, if the user named one.
+    /// The run to resume, if the user named one.
     pub unfinished: Option<Unfinished>,
     /// As given.
     pub command_line: Vec<String>,
 }
 
 impl Request<'_> {
-    /// Runs the plan, concludes, reports. What was measured is told first, whatever ended the run.
+    /// Runs the plan, concludes, reports. What was measured is reported first, whatever ended the run.
     pub fn run(self, output: &OutputArgs) -> Result<Exit> {
         let plan = self.scenario.plan();
         // Before anything is measured: neither a slip of the pen nor a server that is not there may end a run in its
@@ -199,7 +199,7 @@ impl Request<'_> {
     }
 }
 
-/// The folder of the run and the run as it stands: a new one, or the unfinished one.
+/// The folder of the run and its record so far: a new one, or the unfinished one.
 fn open(
     scenario: Scenario,
     out: Option<&Path>,
@@ -229,7 +229,7 @@ fn open(
     Ok((RunFolder::create(&path, &run)?, run))
 }
 
-/// Finds the programs of every cell. A name that nobody has is an error; a program that is not there only makes its cells
+/// Finds the programs of every cell. An unknown name is an error; a program that is not installed only makes its cells
 /// unsupported, unless there are no others.
 fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
     let mut absent = None;
@@ -256,7 +256,7 @@ fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
     }
 }
 
-/// Stores and says what was measured, and ends as the run has ended.
+/// Stores and reports what was measured, and exits as the run has ended.
 fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     if executed.run.repetitions.is_empty() {
         eprintln!("nothing was measured");
@@ -279,7 +279,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     }
 }
 
-/// Says what is about to happen and how long it takes.
+/// Prints what is about to happen and how long it takes.
 fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
     let points = plan.iter().map(|cell| cell.index).max().map_or(0, |index| index + 1);
     let estimate = estimate(plan, run);

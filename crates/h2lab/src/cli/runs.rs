@@ -77,7 +77,7 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
         match store::read_figures(&path) {
             Ok(run) => {
                 let mut past = h2lab_report::past_run(&run, &folder);
-                // What still goes on is not to be gone on with.
+                // A run that is still in progress cannot be resumed.
                 past.resume = past.resume.filter(|_| !store::is_running(&path));
                 history.runs.push(past);
             }

@@ -34,7 +34,7 @@ impl ServerArgs {
     pub fn apply(&self, scenario: &mut Scenario) {
         let matrix = &mut scenario.matrix;
         if self.origin.is_some() || self.topology.is_some() || self.sidecar.is_some() {
-            // Who takes part is said anew.
+            // The flags replace all parties.
             matrix.arms.clear();
         }
         replace(&mut matrix.origin, self.origin.as_ref());
@@ -46,7 +46,7 @@ impl ServerArgs {
         if self.limited.is_some() {
             matrix.limited.clone_from(&self.limited);
         } else if self.origin.is_some() {
-            // Servers that are not there any more have no limit to be told of.
+            // Servers that have been dropped have no limit to report.
             matrix.limited = None;
         }
     }

@@ -1,5 +1,5 @@
-//! Flags that name PEM files, and `SSLKEYLOGFILE`: read and checked before anything depends on them, since a mistake here
-//! would otherwise show when a handshake fails, and look like the other side's fault.
+//! Flags that name PEM files, and `SSLKEYLOGFILE`: read and checked before anything depends on them, since a mistake here would
+//! otherwise show in a failed handshake, and look like the other side's fault.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -86,21 +86,21 @@ pub fn authorities(flag: &str, path: &Path) -> Result<String, Usage> {
     Ok(pem)
 }
 
-/// What is in a PEM file. Only what stands between the items may be something else than ASCII.
+/// What is in a PEM file. Only the text between the items may be something else than ASCII.
 fn text(flag: &str, path: &Path) -> Result<String, Usage> {
     let bytes = fs::read(path)
         .map_err(|error| Usage(format!("{flag} {}: cannot read it: {error}", path.display())))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Looks whether `SSLKEYLOGFILE` asks for the secrets of TLS connections to be written, and says so: whoever has that
-/// file can read the traffic. A file that cannot be written to would otherwise be passed over in silence.
+/// Checks whether `SSLKEYLOGFILE` asks for the secrets of TLS connections to be written, and prints a notice: with that file the
+/// traffic can be decrypted. A file that cannot be written would otherwise be ignored silently.
 pub fn announce_key_log() -> Result<(), Usage> {
     let Some(path) = std::env::var_os("SSLKEYLOGFILE").filter(|path| !path.is_empty()).map(PathBuf::from)
     else {
         return Ok(());
     };
-    // Whoever makes the file decides who can read it; libraries that would make it themselves let everybody.
+    // The creator of the file sets its mode; libraries would create it readable by all.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(|error| {
         Usage(format!("SSLKEYLOGFILE: cannot write to {}: {error}; correct or unset it", path.display()))
     })?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::units::{ParseQuantityError, parse_bytes, parse_duration};
 use h2lab_model::scenario::{Axis, AxisValue};
 
-/// Anything that the model can read; its error says what was expected.
+/// Parses any value of the model; the error says what was expected.
 pub fn value<T: FromStr<Err = ParseQuantityError>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ParseQuantityError| error.to_string())
 }
@@ -26,7 +26,7 @@ pub fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
     value(text)
 }
 
-/// Puts what a flag says, if it was given, in place of what is there.
+/// Replaces a value by the flag's, if it was given.
 pub fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
     if let Some(flag) = flag {
         place.clone_from(flag);

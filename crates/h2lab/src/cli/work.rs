@@ -95,7 +95,7 @@ impl WorkArgs {
         };
         let matrix = &mut scenario.matrix;
         if self.connections.is_some() {
-            // What is asked for is asked of every arm.
+            // The flag applies to every arm.
             matrix.arms.iter_mut().for_each(|arm| arm.connections = None);
         }
         replace(&mut matrix.connections, self.connections.as_ref());

@@ -25,13 +25,13 @@ use h2lab_roles::bulk::{Job, JobError, Manner, Place, RunError, Wanted};
 /// After so long without a byte a server has gone: a link may have black-outs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a generator has to tell.
+/// What a generator reports.
 struct Moved {
     head: RepetitionHead,
     samples: Vec<Sample>,
 }
 
-/// Moves data and tells the record of it.
+/// Moves the data and sends the record of it.
 pub(super) fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<()> {
     resources::raise_open_files();
     let stolen_before = resources::stolen_ns();
@@ -69,7 +69,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         fields: &[],
         connections: cell.connections,
         streams: cell.streams,
-        // Each response by itself, over and over: none is taken apart.
+        // Each response in one request, repeatedly: none is fetched in parts.
         manner: Manner::by_itself(),
         duration: Some(core_bulk::duration(&cell.work)),
         listed: usize::MAX, // each is a sample
@@ -188,7 +188,7 @@ fn samples(spec: &GeneratorSpec, record: &BulkRecord) -> Vec<Sample> {
     samples
 }
 
-/// A response. It counts if it was under way in the measured time.
+/// A response. It counts if it was in progress in the measured time.
 fn sample(spec: &GeneratorSpec, part: &PartRecord, outcome: Outcome, began: Time) -> Sample {
     Sample {
         connection: part.connection,

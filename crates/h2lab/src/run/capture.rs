@@ -21,7 +21,7 @@ use h2lab_lab::topology::{CaptureBuffer, Intake, Spooled};
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch;
 
-/// A capture under way.
+/// A capture in progress.
 #[derive(Debug)]
 pub struct Capture {
     folder: PathBuf,
@@ -87,7 +87,7 @@ impl Captured {
         let (partial, file) = scratch::private(folder, "capture").map_err(cannot)?;
         let written = self.write(file, path, packet_log, snaplen);
         if written.is_err() {
-            // A full disk is the likely reason; what is there of the file is of no use.
+            // A full disk is the likely reason; a partial file is useless.
             let _ = fs::remove_file(&partial);
         }
         written?;

@@ -1,4 +1,4 @@
-//! A child of this process that measures: a re-execution of h2lab itself, told by stdin, telling by stdout.
+//! A child of this process that measures: a re-execution of h2lab itself, with its spec on stdin and its messages on stdout.
 
 use std::io::{BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -29,7 +29,7 @@ pub fn self_command(role: &str) -> Command {
 /// How a child ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// It told all.
+    /// It has sent everything.
     Done(Box<Incoming>),
     /// `stop` was set; the child was killed.
     Stopped,
@@ -44,8 +44,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command`, which must tell by [`messages`], and gives it `spec`. The child ignores the terminal's
-    /// signals (its own process group); it dies with the calling thread.
+    /// Starts `command`, which must answer in [`messages`], and gives it `spec`. The child ignores the terminal's signals (its
+    /// own process group); it dies with the calling thread.
     pub fn start(mut command: Command, spec: &impl Serialize) -> Result<Self> {
         let parent = rustix::process::getpid();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -72,7 +72,7 @@ impl Running {
                     }
                     Ok(None) => break,
                     Err(error) => {
-                        // The receiver may be gone; then nobody needs the error.
+                        // The receiver may be gone; then the error is not needed.
                         let _ = sender.send(Err(error));
                         break;
                     }
@@ -82,8 +82,8 @@ impl Running {
         Ok(Self { child, stdin: Some(stdin), messages: receiver })
     }
 
-    /// Takes messages in until the child has told all, has failed, or `stop` is set. A generator that has told all
-    /// keeps its connections open until [`Running::finish`], because their other ends are looked at before.
+    /// Takes messages in until the child has sent everything, has failed, or `stop` is set. A generator that is done keeps its
+    /// connections open until [`Running::finish`], because their other ends are examined first.
     pub fn receive(&mut self, stop: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Ended> {
         let mut incoming = Incoming::default();
         loop {

@@ -26,7 +26,7 @@ use h2lab_net::clock::Clock;
 
 /// How long a server may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often is looked whether a server listens or has ended.
+/// How often to check whether a server listens or has ended.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// What is to be run, and over which link. Commands are the shell's: `sh -c`.
@@ -172,7 +172,7 @@ impl Commands {
     }
 }
 
-/// `sh -c` on a side, told where to write the secrets of TLS if they are wanted.
+/// `sh -c` on a side; `SSLKEYLOGFILE` names where to write the secrets of TLS if they are wanted.
 fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>) -> Command {
     let mut command = namespaces.command(side, "/bin/sh");
     command.args(["-c", words]);
@@ -206,7 +206,7 @@ fn our_stderr() -> Result<Stdio> {
 struct Server {
     child: Child,
     ended: Option<ExitStatus>,
-    /// Who listened before it was started.
+    /// The sockets that listened before it was started.
     others: BTreeSet<String>,
 }
 
@@ -278,7 +278,7 @@ fn is_listener(line: &str, is_udp: bool) -> bool {
     if is_udp { local.rsplit_once(':').is_some_and(|(_, port)| port != "0000") } else { state == Some("0A") }
 }
 
-/// The exit code that stands for a status, as the shell has it: 128 and the signal's number after a signal.
+/// The exit code of a status, as in the shell: 128 and the signal's number after a signal.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

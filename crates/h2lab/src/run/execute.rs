@@ -1,5 +1,5 @@
-//! The plan executor: one child per repetition, everything on disk after each. Whatever ends a run early, what was measured
-//! until then is kept and told.
+//! The plan executor: one child per repetition, everything on disk after each. Whatever ends a run early, what was measured until
+//! then is kept and reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub const MAX_ATTEMPTS: u32 = 3;
 /// A live server, resolved.
 #[derive(Debug, Clone)]
 pub struct LiveServer {
-    /// The URL as it stands in the plan.
+    /// The URL as in the plan.
     pub url: String,
     /// Its address.
     pub address: std::net::SocketAddr,
@@ -35,12 +35,12 @@ pub struct LiveServer {
     pub refused: Vec<(Protocol, String)>,
 }
 
-/// Live servers, and how those of them are believed that speak TLS.
+/// Live servers, and how to trust those of them that speak TLS.
 #[derive(Debug, Clone, Default)]
 pub struct Live {
     /// The servers.
     pub servers: Vec<LiveServer>,
-    /// How they are believed.
+    /// What to trust.
     pub tls: TlsTrust,
 }
 
@@ -53,11 +53,11 @@ pub struct Setting<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Is told how the run goes; the command line shows it.
+/// Is notified of how the run goes; the command line shows it.
 pub trait Observer {
     /// A repetition begins: number `k` of `n`.
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32);
-    /// The repetition goes on.
+    /// Progress of the repetition.
     fn progress(&mut self, progress: &Progress);
     /// The repetition ended; `doubts` says why it is invalid, if it is.
     fn ended(&mut self, record: &CellRecord, doubts: &[String]);
@@ -127,7 +127,7 @@ fn measure_all(
         let mut doubtful = None;
         let measured_repetition =
             repetition(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer, &mut doubtful);
-        // If the try that was to replace it came to nothing, a doubtful one is told rather than lost, as what it is.
+        // If the retry meant to replace it failed, a doubtful repetition is reported as such rather than lost.
         if let (Err(_) | Ok(None), Some(doubtful)) = (&measured_repetition, doubtful) {
             keep(run, folder, doubtful)?;
         }
@@ -157,7 +157,8 @@ struct Measured {
     waits: Option<Waits>,
 }
 
-/// Adds a repetition of the run and to its folder. What its slow requests waited for is read there again by whoever tells it.
+/// Adds a repetition to the run and to its folder. What its slow requests waited for is read from there again when it is
+/// reported.
 fn keep(run: &mut RunRecord, folder: &mut RunFolder, measured_repetition: Measured) -> Result<()> {
     let kept = folder.add_explained(&measured_repetition.record, measured_repetition.waits.as_ref());
     run.repetitions.push(measured_repetition.record);
@@ -180,7 +181,7 @@ fn unspoken(run: &RunRecord) -> Option<Failure> {
     Some(Failure { kind: FailureKind::Unsupported, message })
 }
 
-/// The run folder cannot be written: a full disk, or somebody removed it.
+/// The run folder cannot be written: the disk is full, or it was removed.
 fn unkept(path: &Path, error: &anyhow::Error) -> Failure {
     let message = format!("the run cannot be kept in {}: {error:#}", path.display());
     Failure { kind: FailureKind::Environment, message }

@@ -14,13 +14,13 @@ use h2lab_lab::topology::sched::Priority;
 use h2lab_roles::load;
 use h2lab_roles::load::{Finished, LoadError};
 
-/// Makes one repetition's load, tells its record, and keeps the connections open until the parent closes our input.
+/// Makes one repetition's load, sends its record, and keeps the connections open until the parent closes our input.
 pub fn main() -> Result<()> {
     let mut input = BufReader::new(std::io::stdin());
     let spec: GeneratorSpec = read_task(&mut input)?;
     let mut writer = Writer::new(std::io::stdout());
     if let Some(cpu) = spec.cpu {
-        // Placement is a wish: without it the repetition is noisier, and its lateness says so.
+        // Best effort: without pinning the repetition is noisier, which its lateness shows.
         let _ = sched::set_affinity(cpu);
     }
     let priority = prioritise(&spec.cell.work.arrival);
@@ -45,7 +45,7 @@ fn prioritise(arrival: &Arrival) -> Priority {
     }
 }
 
-/// Makes the load and tells the record of it. Of bulk work no connection is left open.
+/// Makes the load and sends its record. Bulk work leaves no connection open.
 fn run<W: Write>(
     spec: &GeneratorSpec,
     priority: Priority,

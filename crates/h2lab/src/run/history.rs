@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// Where runs are kept unless told otherwise.
+/// Where runs are kept by default.
 pub const PARENT: &str = "h2lab-runs";
 
 /// The part of `run.json` that orders runs.
@@ -14,8 +14,7 @@ struct Began {
     started: String,
 }
 
-/// The run folders in `parent`, newest last. Those that do not say when they began stand first: what is wrong with them is
-/// for their reader to say.
+/// The run folders in `parent`, newest last. Those without a start time come first: reading them reports what is wrong.
 pub fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
     let entries = parent.read_dir().with_context(|| format!("cannot read {}", parent.display()))?;
     let mut folders: Vec<(String, PathBuf)> = Vec::new();

@@ -1,8 +1,8 @@
 //! The secrets of the TLS connections in a lab, as lines of an NSS key log.
 //!
-//! Programs that know the environment variable `SSLKEYLOGFILE` write them to the file that it names: our generator and
-//! origin, and of other programs curl, nghttpx, Apache httpd and more. Envoy is told the same file in its configuration, and
-//! what `HAProxy` says of them is taken from its log ([`h2lab_lab::sut`]).
+//! Programs that know the environment variable `SSLKEYLOGFILE` write them to the file that it names: our generator and origin,
+//! and of other programs curl, nghttpx, Apache httpd and more. Envoy gets the same file in its configuration, and `HAProxy`'s are
+//! taken from its log ([`h2lab_lab::sut`]).
 //!
 //! A file of ours is gone with the value; with the run folder's end, if a lab was killed; and with the process that stays
 //! outside of a lab of [`super::commands`]. Only SIGKILL to the outermost process leaves it, for its owner alone to read.
@@ -31,7 +31,7 @@ pub struct KeyLog {
 }
 
 impl KeyLog {
-    /// The user's own file, if the environment names one; else one below `folder` that nobody has, and that is yet to be
+    /// The user's own file, if the environment names one; else an unused name below `folder`, for a file that is yet to be
     /// [made](Self::make).
     pub fn choose(folder: &Path) -> Result<Self> {
         match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
@@ -48,7 +48,7 @@ impl KeyLog {
         Ok(Self { path: scratch::unique(folder, "keys")?, from: 0, is_ours: true })
     }
 
-    /// Makes the file, if it is ours: nobody else can read it.
+    /// Makes the file, if it is ours: only this user can read it.
     pub fn make(&self) -> std::io::Result<()> {
         if self.is_ours { scratch::create(&self.path).map(drop) } else { Ok(()) }
     }
@@ -77,7 +77,7 @@ impl KeyLog {
 impl Drop for KeyLog {
     fn drop(&mut self) {
         if self.is_ours {
-            // Somebody who removed the folder meanwhile has done our work.
+            // Fails only if the folder has been removed meanwhile, which is as well.
             let _ = fs::remove_file(&self.path);
         }
     }

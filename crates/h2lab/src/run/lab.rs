@@ -49,7 +49,7 @@ pub(super) fn failure(error: anyhow::Error) -> Failure {
         .unwrap_or_else(|error| Failure { kind: FailureKind::Harness, message: format!("{error:#}") })
 }
 
-/// The folder, among those of the servers, of what stands beside the client.
+/// The folder, among those of the servers, of the client's sidecar.
 const CLIENT: &str = "client";
 
 /// One repetition.
@@ -117,7 +117,7 @@ impl Repetition {
         }
         incoming.warn(lacking(unrecorded).into_iter().collect());
         match process {
-            // The server's ends are of the sidecar's connections, of which the generator knows nothing.
+            // The server's ends belong to the sidecar's connections, which the generator does not know.
             Some(process) => {
                 incoming.set_sidecar(SidecarSummary { process, connections: hop(&packets) });
             }

@@ -1,4 +1,4 @@
-//! What a child (lab, generator) tells its parent over its standard output: framed messages, JSON or postcard.
+//! What a child (lab, generator) sends its parent over its standard output: framed messages, JSON or postcard.
 //!
 //! Heads are JSON, because a cell holds tagged enumerations; bulk is postcard in chunks, because a repetition may have a
 //! million samples. A child that dies shows as the end of the pipe before [`Message::Done`].
@@ -136,7 +136,7 @@ pub enum Message {
     Waits(Box<Waits>),
     /// It could not be done. Nothing follows.
     Failed(Failure),
-    /// All was told. Nothing follows.
+    /// Everything was sent. Nothing follows.
     Done,
 }
 
@@ -202,7 +202,7 @@ impl<W: Write> Writer<W> {
         self.json(kind::FAILED, failure)
     }
 
-    /// Tells a whole repetition but its packet log and [`Message::Done`].
+    /// Sends a whole repetition but its packet log and [`Message::Done`].
     pub fn repetition(
         &mut self,
         head: &RepetitionHead,
@@ -216,7 +216,7 @@ impl<W: Write> Writer<W> {
         self.bulk(kind::TCP, tcp)
     }
 
-    /// Tells the packet log.
+    /// Sends the packet log.
     pub fn packets(&mut self, packets: &[PacketRecord]) -> Result<()> {
         self.bulk(kind::PACKETS, packets)
     }
@@ -231,7 +231,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Reports that all was told.
+    /// Reports that everything was sent.
     pub fn done(&mut self) -> Result<()> {
         self.frame(kind::DONE, &[])
     }

@@ -51,7 +51,7 @@ impl ServerWatch {
         let thread = std::thread::spawn(move || {
             let mut ends = ServerEnds { client, last: BTreeMap::new(), steps: Vec::new() };
             loop {
-                // Read before the look at the flag: the last reading comes after the generator's last word.
+                // The flag is read before the sockets: so the last reading comes after the generator's last message.
                 let is_last = flag.load(Ordering::Acquire);
                 ends.read(&mut diag, clock.now())?;
                 if is_last {
@@ -74,7 +74,7 @@ impl ServerWatch {
 impl ServerEnds {
     fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
         for socket in diag.established().context("cannot read the server's sockets")? {
-            // A proxy and what is behind it have connections of their own here, on ports that may be anybody's.
+            // A proxy and its upstream have connections of their own here, on arbitrary ports.
             if socket.remote.ip() != self.client {
                 continue;
             }

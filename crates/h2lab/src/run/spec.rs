@@ -1,4 +1,4 @@
-//! What a child is told on its standard input: one JSON document.
+//! What a child gets on its standard input: one JSON document.
 
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub struct TlsTrust {
     pub insecure: bool,
     /// Believe these certificates, PEM, instead of the system's (`--cacert`).
     pub ca_pem: Option<String>,
-    /// Who we are to servers that ask (`--cert`, `--key`).
+    /// Our identity for servers that ask (`--cert`, `--key`).
     pub identity: Option<Identity>,
     /// A full TLS handshake for every connection (`--no-tls-resumption`).
     pub full_handshakes: bool,

@@ -1,4 +1,4 @@
-//! `--causes`: what slow requests waited for is told by name, and kept.
+//! `--causes`: what slow requests waited for is named in the report, and kept.
 //!
 //! Which packet is dropped is scripted, so that what must be found is known before.
 
@@ -96,8 +96,8 @@ fn behind_two_sidecars_it_is_named_by_the_requests_own_number() {
     assert_eq!(cell["causes"]["doubts"], serde_json::json!([]), "{cell:#}");
 }
 
-/// A short run with `more` arguments whose packets are kept, in a protocol whose fields stand in them as they are written:
-/// its only cell, and whether requests carry numbers.
+/// A short run with `more` arguments whose packets are kept, in a protocol whose fields are literal in them: its only cell, and
+/// whether requests carry numbers.
 #[track_caller]
 fn numbered(folder: &Path, more: &[&str]) -> (Value, bool) {
     let arguments = [

@@ -1,5 +1,5 @@
-//! Bad input. Each case: one line `error: …` on stderr that says what is wrong and where, nothing on stdout, the exit
-//! code of the contract (2 usage or scenario, 3 target unreachable), no panic.
+//! Bad input. Each case: one line `error: …` on stderr with what is wrong and where, nothing on stdout, the exit code of the
+//! contract (2 usage or scenario, 3 target unreachable), no panic.
 
 use std::fs;
 use std::io::{Read, Write};

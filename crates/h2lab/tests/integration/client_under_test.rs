@@ -43,7 +43,7 @@ impl Graded {
 #[test]
 fn curl_opens_large_windows_replays_what_was_refused_and_has_no_limit_of_its_own() {
     let Some(curl) = need("curl") else { return };
-    // Over TLS: curl 7.88 cannot use a connection of prior knowledge a second time, whatever the server.
+    // Over TLS: curl 7.88 cannot reuse a prior-knowledge connection, whatever the server.
     let command = format!("{} -q -s --cacert {{ca}} {{urls}}", curl.display());
     let graded = Graded::new(&command, &["--tls", "-n", "9"]);
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT104", "CLNT108", "CLNT109", "CLNT110", "CLNT111"]);
@@ -158,7 +158,7 @@ fn a_client_that_asks_by_ping_whether_a_silent_server_lives_is_seen_to() {
     let command = format!("{} {script} {{url}} 3 100", node.display());
     let graded = Graded::new(&command, &["--case", "black-out"]);
     graded.assert("pass", &["CLNT116"]);
-    // It asks, and does nothing about it that nobody answers.
+    // It sends a PING, and ignores that no answer comes.
     graded.assert("fail", &["CLNT115"]);
     assert!(graded.check("CLNT116")["evidence"].to_string().contains("PING"), "{:#}", graded.0);
 }

@@ -43,7 +43,7 @@ fn the_origin_passes_every_case_of_h2spec_in_clear_and_over_tls() {
     }
 }
 
-/// The first of `count` free ports in a row, one for each case of h2specd, which cannot be told to take any.
+/// The first of `count` free ports in a row, one for each case of h2specd, which cannot take an ephemeral one.
 fn free_ports(count: u16) -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     // Below the range from which the kernel gives ports to clients; each process of tests begins somewhere else.

@@ -8,11 +8,11 @@ use h2lab_model::workload::Protocol;
 
 use crate::support::{need, run_program};
 
-/// The protocols in which every curl can use a connection again. Debian 12's cannot over HTTP/2 by prior knowledge
-/// (curl/curl#10634: it fails, whatever the server).
+/// The protocols in which every curl can reuse a connection. Debian 12's cannot over HTTP/2 by prior knowledge (curl/curl#10634:
+/// it fails, whatever the server).
 pub const REUSES_CONNECTIONS: [Protocol; 3] = [Protocol::H1, Protocol::H1s, Protocol::H2];
 
-/// What curl tells of one transfer.
+/// What curl reports of one transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Status of the final response.
@@ -35,7 +35,7 @@ pub struct Curl<'a> {
 }
 
 impl<'a> Curl<'a> {
-    /// `None` if the tests were told to do without curl.
+    /// `None` if the tests are to do without curl.
     pub fn new(folder: &'a Path, protocol: Protocol, address: SocketAddr) -> Option<Self> {
         Some(Self { program: need("curl")?, folder, protocol, address })
     }

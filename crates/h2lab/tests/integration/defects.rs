@@ -134,8 +134,8 @@ fn the_phases_of_each_request_add_up() {
     }
 }
 
-/// hey: a body cannot be sent again, so that each GOAWAY costs the requests under way. h2load: after a GOAWAY it never
-/// connects again, and three of five requests fail.
+/// hey: a body cannot be sent again, so that each GOAWAY costs the requests in flight. h2load: after a GOAWAY it never connects
+/// again, and three of five requests fail.
 #[test]
 fn a_quota_on_connections_costs_no_request_with_or_without_a_body() {
     let origin = Origin::start(&["--max-requests-per-connection=97"]);

@@ -1,4 +1,4 @@
-//! How runs end: in the middle of their plan, with cells that could not be measured, and told again from their folders.
+//! How runs end: in the middle of their plan, with cells that could not be measured, and reported again from their folders.
 //!
 //! The server is made here, so that it decides by the requests it has seen, and not by the clock, when something happens.
 
@@ -71,7 +71,7 @@ impl Http1 {
     }
 }
 
-/// Answers each request of a connection, and tells its head.
+/// Answers each request of a connection, and reports its head.
 fn serve(stream: TcpStream, report: &mut dyn FnMut(String)) -> std::io::Result<()> {
     let mut out = stream.try_clone()?;
     let mut lines = BufReader::new(stream).lines();
@@ -97,7 +97,7 @@ fn states(document: &Value) -> Vec<(&str, &str)> {
     cells.map(|cell| (cell["label"].as_str().unwrap(), cell["state"].as_str().unwrap())).collect()
 }
 
-/// The one error of a run that had something to tell before it.
+/// The one error of a run that had something to report before it.
 #[track_caller]
 fn error(finished: &Finished) -> &str {
     let errors: Vec<&str> = finished.stderr.lines().filter(|line| line.starts_with("error: ")).collect();

@@ -42,7 +42,7 @@ fn a_protocol_has_the_same_names_in_every_command() {
     }
 }
 
-/// Tells the heads of requests, each of which it answers with a byte.
+/// Sends the heads of requests to `tell` and answers each with a byte.
 fn answer(mut stream: impl Read + Write, tell: &Sender<String>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

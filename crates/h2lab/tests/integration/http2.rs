@@ -14,7 +14,7 @@ use crate::origin::{Origin, over_all_protocols};
 use crate::peers::Peer;
 use crate::support::{folder, h2lab, need, run_program};
 
-/// What nghttp prints with these arguments; `None` if the tests were told to do without it.
+/// What nghttp prints with these arguments; `None` if the tests are to do without it.
 #[track_caller]
 fn nghttp(arguments: &[&str]) -> Option<String> {
     let arguments = [&["--no-verify-peer", "--timeout=60s"], arguments].concat();

@@ -144,8 +144,8 @@ fn a_server_that_is_stopped_answers_what_it_was_asked_and_says_goodbye() {
 
 #[test]
 fn the_last_answer_of_a_connection_arrives_whole_on_a_slow_path() {
-    // It takes six seconds, and the server has handed all of it to QUIC in the first: who acknowledges nothing is waited for
-    // for five, and who goes on acknowledging for as long as that takes.
+    // It takes six seconds, and the server has handed everything to QUIC in the first: a client that acknowledges nothing is
+    // waited for for five, and one that keeps acknowledging for as long as that takes.
     let program = binary().display().to_string();
     let sockets = "--listen 0.0.0.0:8080 --tls-listen 0.0.0.0:8443";
     let server = format!("{program} origin {sockets} --h3 --max-requests-per-connection 1");
@@ -172,7 +172,7 @@ fn whoever_does_not_speak_http_3_is_distinguished_from_the_others() {
     let url = format!("https://{}/", over_tcp.tls);
     let finished = h2lab(&["load", "-k", "--http3", "-n1", &url]);
     assert_error(&finished, UNREACHABLE, &["nothing listens on this UDP port", "HTTP/3"]);
-    // Something is there that takes datagrams and says nothing.
+    // A socket that takes datagrams and does not answer.
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
     let finished = h2lab(&["trace", "-k", "--proto=h3", "--json", "--timeout=300ms", &url]);
@@ -268,7 +268,7 @@ fn clients_over_tls_are_told_of_http_3_and_others_are_not() {
     }
 }
 
-/// quic-go's server and client, built from the Go program beside this file; `None` if the tests were told to do without Go.
+/// quic-go's server and client, built from the Go program beside this file; `None` if the tests are to do without Go.
 fn quic_go() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! Proxies that end connections after a number of requests: short versions of the shipped scenarios, run by the binary.
 //!
-//! Everything asserted is a count that does not depend on how fast the machine is: whatever the number of requests was, so
-//! many connections must have been opened for them.
+//! Everything asserted is a count that does not depend on the machine's speed: for any number of requests, so many connections
+//! must have been opened.
 
 use serde_json::Value;
 
@@ -116,7 +116,7 @@ fn check(proxy: &Proxy, most: u64) {
 fn limited(proxy: &Proxy, most: u64, cell: &Value) {
     let (sent, opened) = (number(cell, "/requests/sent"), number(cell, "/connections_opened"));
     let used = opened - number(cell, "/useless_dials");
-    // The last connection may have been used up by the very last requests, which nobody knew them to be.
+    // The last connection may have been used up by the very last requests, which the client cannot know to be the last.
     assert!(
         (sent.div_ceil(most)..=sent / LIMIT + 1).contains(&used),
         "{used} connections for {sent}: {cell:#}"

@@ -21,13 +21,13 @@ use crate::support::{DEADLINE, binary, folder, need, on_a_hardened_machine};
 /// How long the kernel and pid 1 may take to clear away what has been killed.
 const CLEARING: Duration = Duration::from_secs(60);
 
-/// How often the family of a run is looked at.
+/// How often the processes of a run are listed.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// The environment variable by which the processes of one run are known even if no glance fell on them.
 const MARK: &str = "H2LAB_TEST_MARK";
 
-/// A run that would go on for as long as a test needs: several cells of several seconds.
+/// A run that lasts as long as a test needs: several cells of several seconds.
 const LONG_COMPARE: [&str; 8] =
     ["compare", "--json", "--proto=h1,h2c", "-c=1,4", "--loss=3%", "-q=200", "-z=20s", "--origin=origin"];
 
@@ -90,7 +90,7 @@ impl Watched {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let me = rustix::process::getpid();
         let mark = format!("{}-{}", me.as_raw_nonzero(), RUNS.fetch_add(1, Ordering::Relaxed));
-        // Grandchildren whose parent dies come to us, and so stay descendants that we can find.
+        // Grandchildren whose parent dies are reparented to us, and so stay descendants that we can find.
         rustix::process::set_child_subreaper(Some(me)).expect("Linux has subreapers");
         let folder = folder();
         let child = command
@@ -175,7 +175,7 @@ impl Watched {
         }
     }
 
-    /// What still lives of the run: processes, and namespaces with somebody in them or a mount that holds them.
+    /// What is left of the run: processes, and namespaces with a process in them or a mount that holds them.
     fn remains(&self) -> Vec<String> {
         let alive =
             |process: &&Process| stat(process.pid).is_some_and(|(_, started)| started == process.started);
@@ -235,7 +235,7 @@ impl Drop for Watched {
 /// `cargo xtask verify` asks for more rounds than a test run wants to wait for.
 fn moments() -> impl Iterator<Item = Duration> {
     let rounds: u64 = std::env::var("H2LAB_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
-    // The golden ratio's fractions spread evenly whatever the number of rounds is; a seedless sequence that repeats.
+    // The golden ratio's fractions spread evenly for any number of rounds; a seedless sequence that repeats.
     (1..=rounds).map(|round| Duration::from_micros(1_000 + (round * 1_618_034) % 4_000_000))
 }
 
@@ -252,7 +252,7 @@ fn nothing_is_left_of(start: fn(&[&str]) -> Watched, signal: Signal, expected: O
         run.signal(signal);
         let code = run.wait();
         run.assert_nothing_left();
-        // Before its handlers stand, a signal simply kills the process: then there is no code.
+        // Before its handlers are installed, a signal simply kills the process: then there is no code.
         assert!(code == expected || code.is_none(), "exit code {code:?} after {signal:?} at {moment:?}");
     }
 }
@@ -382,7 +382,7 @@ fn the_secrets_of_a_link_that_is_ended_are_gone() {
     for signal in [Signal::TERM, Signal::HUP] {
         let folder = folder();
         let pcap = format!("--pcap={}", folder.path().join("link.pcapng").display());
-        // It dies of the signal, as it did before anybody heard it.
+        // It dies of the signal, as it did before signals were handled.
         no_secrets_are_left(&["link", &pcap, "--client=sleep 600"], folder.path(), signal, None);
     }
 }

@@ -52,8 +52,8 @@ impl Drop for Origin {
     }
 }
 
-/// Runs `load --json` with these arguments and returns its document. An open loop on a busy machine may be late, and says
-/// so by 5; what it counted stands.
+/// Runs `load --json` with these arguments and returns its document. An open loop on a busy machine may be late, and exits with
+/// 5; its counts are valid.
 #[track_caller]
 pub fn load(arguments: &[&str]) -> Value {
     let finished = attempt(arguments);
@@ -167,7 +167,7 @@ fn requests_carry_what_the_flags_say() {
     assert!(!document["command"].to_string().contains("secret"), "{}", document["command"]);
 }
 
-/// A server that answers one request with 200 and says what it was.
+/// A server that answers one request with 200 and reports it.
 fn recorder() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -387,9 +387,9 @@ fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     assert_eq!(quiet.stderr, "", "{}", quiet.transcript());
 }
 
-/// The server stands still once, for 500 ms of 3 s at 1,000/s: 500 of 3,000 requests are due in the pause (wherever the load
-/// begins, 3 s have one), 450 of which wait for longer than 50 ms. Ten connections carry ten of them through it, the others
-/// are sent at its end: counted from there, as a closed loop counts, the pause is ten slow requests.
+/// The server pauses once, for 500 ms of 3 s at 1,000/s: 500 of 3,000 requests are due in the pause (wherever the load begins, 3
+/// s have one), 450 of which wait for longer than 50 ms. Ten connections carry ten of them through it, the others are sent at its
+/// end: counted from there, as a closed loop counts, the pause is ten slow requests.
 #[test]
 fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending() {
     let (origin, folder) = (Origin::start(), folder());

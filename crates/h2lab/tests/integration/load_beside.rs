@@ -1,5 +1,5 @@
-//! What a load tells while it runs, `--prometheus` and `--dump`: of a server that withholds the last answer, so that all
-//! others can be seen to have been told before the load is over.
+//! What a load reports while it runs, `--prometheus` and `--dump`: the server withholds the last answer, so that all others must
+//! be reported before the load is over.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,8 +17,8 @@ use crate::support::{DEADLINE, Finished, binary, folder, h2lab, run_program};
 /// Requests of each load.
 const REQUESTS: u64 = 50;
 
-/// A server of HTTP/1.1 for one connection that answers all requests but the last at once, every tenth of them with 503; the
-/// last when it is told to.
+/// A server of HTTP/1.1 for one connection that answers all requests but the last at once, every tenth of them with 503; the last
+/// when the sender says so.
 fn withholding() -> (String, Sender<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
@@ -68,8 +68,8 @@ fn until<T>(mut ask: impl FnMut() -> T, report: impl Fn(&T) -> bool) -> T {
     }
 }
 
-/// Prometheus' text format 0.0.4: each sample's value by its name and labels. Fails on a line that is none, on a sample
-/// whose metric has no TYPE, and on one that stands twice.
+/// Prometheus' text format 0.0.4: each sample's value by its name and labels. Fails on an invalid line, on a sample whose metric
+/// has no TYPE, and on a duplicate.
 #[track_caller]
 fn samples(text: &str) -> BTreeMap<String, f64> {
     let (mut all, mut types) = (BTreeMap::new(), BTreeMap::new());

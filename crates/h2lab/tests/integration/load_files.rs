@@ -1,5 +1,5 @@
-//! What `load -o` writes, read by programs that are not ours: each must find the requests, statuses and percentiles that
-//! `--json` tells.
+//! What `load -o` writes, read by programs that are not ours: each must find the requests, statuses and percentiles that `--json`
+//! states.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const REQUESTS: u64 = 400;
 /// The forms of `-o`.
 const ENDINGS: [&str; 8] = ["csv", "json", "html", "md", "parquet", "hgrm", "hlog", "vegeta.csv"];
 
-/// A load that was described in every form, one in four requests of which is answered 503.
+/// A load with a report in every form; one in four of its requests is answered 503.
 struct Reports {
     folder: tempfile::TempDir,
     document: Value,
@@ -182,7 +182,7 @@ fn the_histograms_hold_every_success_and_its_percentiles() {
         assert_near(kind, decoded.total, succeeded, 0.0);
         let ns = |name: &str| reported.number(&format!("/latency_us/{kind}/{name}")) * 1e3;
         assert_near("max", decoded.at(1.0), ns("max"), 2e-3);
-        // Its rows stand where it likes: the nearest one below and the nearest one above are around ours.
+        // Its rows are at values of its own: the nearest one below and the nearest one above are around ours.
         for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
             let below =
                 decoded.rows.iter().rev().find(|(_, up_to)| *up_to < share).expect("it begins at 0").0;
@@ -222,7 +222,7 @@ fn reports_for_people_and_scripts_hold_the_figures_of_json() {
     assert!(page.contains(&failed) && page.contains("</html>"));
 }
 
-/// Below `full` the counts stand and single requests are a sample, or none at all; each file says so, or the note does.
+/// Below `full` the counts are complete and single requests are a sample, or none at all; each file says so, or the note does.
 #[test]
 fn what_was_not_kept_one_by_one_is_counted_all_the_same_and_said_to_be_missing() {
     for (level, share) in [("tail", 0.5), ("hist", 0.0)] {
@@ -241,7 +241,7 @@ fn what_was_not_kept_one_by_one_is_counted_all_the_same_and_said_to_be_missing()
     }
 }
 
-/// Memory of each is told of so many that all else in the process does not matter, and of none where it does.
+/// Memory per connection and per request is reported only where there are so many that the rest of the process does not matter.
 #[test]
 fn the_memory_of_the_generator_is_in_the_document() {
     let memory = |connections: &str, streams: &str| {

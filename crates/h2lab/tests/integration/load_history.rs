@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::origin::Origin;
 use crate::support::{Finished, binary, folder, run_program};
 
-/// Runs h2lab in `folder`; whatever it says, it says it with `code`, or with 5 of a load that the machine was too busy for.
+/// Runs h2lab in `folder`; it must exit with `code`, or with 5 for a load that the machine was too busy for.
 #[track_caller]
 fn run(folder: &Path, code: i32, arguments: &[&str]) -> Finished {
     let finished = run_program(&binary(), folder, arguments);
@@ -94,8 +94,8 @@ fn a_damaged_or_empty_folder_is_named_and_hides_no_other() {
     assert!(cut.stderr.contains("all/cut/run.json is damaged"), "{}", cut.transcript());
 }
 
-/// A server's 200 ms against its 10 ms are far above what any machine adds. What is the same is a copy of the run, not a
-/// second one: a busy machine makes a difference between two loads, and telling it is right.
+/// A server's 200 ms against its 10 ms are far above what any machine adds. What is the same is a copy of the run, not a second
+/// one: a busy machine makes a real difference between two loads, which is rightly reported.
 #[test]
 fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
     let (origin, folder) = (Origin::start(&[]), folder());

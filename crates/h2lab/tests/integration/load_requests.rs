@@ -1,4 +1,4 @@
-//! What `load` sends, to whom, and when it loses patience, as its flags say: seen at the server or in the document.
+//! What `load` sends, to which address, and when it times out, by its flags: seen at the server or in the document.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,7 +17,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// A server of HTTP/1.1 that answers every request, and tells the head of each.
+/// A server of HTTP/1.1 that answers every request, and reports the head of each.
 fn recorder() -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -131,13 +131,13 @@ fn connections_end_after_the_number_of_requests_that_they_may_carry() {
     }
 }
 
-/// Whose patience ends is the client's fault, in the way of each protocol: HTTP/2 cancels the stream and keeps the connection,
-/// HTTP/1.1 has only the connection to close (RFC 9113 §5.4.2, RFC 9112 §9.6).
+/// A timeout is the client's doing, in the manner of each protocol: HTTP/2 cancels the stream and keeps the connection, HTTP/1.1
+/// has only the connection to close (RFC 9113 §5.4.2, RFC 9112 §9.6).
 #[test]
 fn who_cancels_resets_the_stream_with_cancel_and_keeps_the_connection() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/delay/5000", origin.clear);
-    // Who cancels wants no answer; a server that completes nothing in time is as good as none.
+    // A cancelled request needs no answer; a server that completes nothing in time counts as unreachable.
     for (flag, kind, code) in [("--cancel-after=100ms", "cancelled", 0), ("--timeout=100ms", "timeout", 3)] {
         let finished = attempt(&["--proto=h2c", "-n=20", "-c=1", "-m=10", flag, &url]);
         assert_eq!(finished.code, Some(code), "{}", finished.transcript());

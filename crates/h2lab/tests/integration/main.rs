@@ -6,7 +6,7 @@
 /// Helpers: where the binary is, running it with a deadline, programs that a test needs. No tests.
 mod support;
 
-/// `h2lab bulk`: large files over every protocol, interrupted, gone on with, checked.
+/// `h2lab bulk`: large files over every protocol, interrupted, resumed, checked.
 mod bulk;
 
 /// What slow requests waited for: `--causes`.
@@ -40,7 +40,7 @@ mod hostile;
 /// Header compression against nghttp2's.
 mod hpack;
 
-/// `h2lab link`: programs of somebody else's at both ends of the emulated link.
+/// `h2lab link`: arbitrary programs at both ends of the emulated link.
 mod link;
 
 /// `h2lab load`, the load generator.
@@ -49,7 +49,7 @@ mod load;
 /// Proxies with a limit of requests per connection: the shipped scenarios, made short.
 mod keepalive;
 
-/// What a load tells while it runs: `--prometheus`, `--dump`.
+/// What a load reports while it runs: `--prometheus`, `--dump`.
 mod load_beside;
 
 /// The files of `load -o`, read by programs that are not ours.
@@ -58,7 +58,7 @@ mod load_files;
 /// `runs` and `report A B`: what is kept of loads, and whether two differ.
 mod load_history;
 
-/// What `load` sends, to whom, and when it loses patience.
+/// What `load` sends, to which address, and when it times out.
 mod load_requests;
 
 /// Nothing outlives us: namespaces, processes, after every way to end.
@@ -100,7 +100,7 @@ mod generated;
 /// HTTP/2 in clear by `Upgrade: h2c`, both sides, each against implementations that are not ours.
 mod upgrade;
 
-/// Runs that were killed or interrupted, gone on with.
+/// Runs that were killed or interrupted, and resumed.
 mod resume;
 
 /// The study of sidecars on lossy links, in small.
@@ -109,7 +109,7 @@ mod study;
 /// `h2lab probe smuggling`: real proxies, configured to be safe and not.
 mod smuggling;
 
-/// Kernel settings of either side: in force, told, refused.
+/// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 
 /// Real servers: configured, started, ready, gone.

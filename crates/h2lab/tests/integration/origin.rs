@@ -145,7 +145,7 @@ fn bodies_larger_than_any_window_are_taken_and_echoed_intact() {
         let payload: Vec<u8> = (0..3_000_000_u32).map(|k| (k % 251) as u8).collect();
         std::fs::write(&file, &payload).unwrap();
         let data = format!("@{}", file.display());
-        // Above 1 MiB curl waits for the server's 100 over HTTP/1.1; without one it goes on after a second.
+        // Above 1 MiB curl waits for the server's 100 over HTTP/1.1; without one it continues after a second.
         for expect in ["Expect: 100-continue", "Expect:"] {
             let upload = ["--data-binary", &data, "-H", expect];
             let answer = curl.get("/", &upload);
@@ -342,14 +342,14 @@ fn pipelined_requests_are_answered_in_order() {
     assert_eq!(statuses, ["200", "404"], "{answer}");
 }
 
-/// Sends so many requests without waiting for an answer, of which the first asks for `first`, and no more; the statuses of
+/// Sends so many requests, the first of which is for `first`, without waiting for an answer, and no more; returns the statuses of
 /// the answers.
 fn pipeline(origin: &Origin, first: &str, count: usize) -> Vec<u16> {
     let mut stream = origin.connect();
     let mut reader = stream.try_clone().expect("a second handle");
     let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
     let requests = [request(first), request("/status/204").repeat(count - 1)].concat();
-    // Both at a time: who only writes would wait for a server that waits for its answers to be read.
+    // Both at a time: a client that only writes would wait for a server that waits for its answers to be read.
     let answers = std::thread::scope(|scope| {
         scope.spawn(move || {
             stream.write_all(requests.as_bytes()).expect("all is taken in the end");
@@ -384,7 +384,7 @@ fn the_server_rests_while_pipelined_requests_wait_behind_a_slow_one() {
     let before = rest(pid);
     let quick = "GET /status/204 HTTP/1.1\r\nhost: h\r\n\r\n".repeat(COUNT - 1);
     stream.write_all(format!("GET /delay/300000 HTTP/1.1\r\nhost: h\r\n\r\n{quick}").as_bytes()).unwrap();
-    // Looking again and again whether it may read, it would never come to rest behind them.
+    // If it polled for whether it may read, it would never become idle behind them.
     let until = Instant::now() + DEADLINE;
     while rest(pid) == before {
         assert!(Instant::now() < until, "it does not hear of them");
@@ -416,7 +416,7 @@ fn clients_that_misbehave_never_take_the_server_down() {
         let mut stream = origin.connect();
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // It may answer or not, and close in order or by a reset; it must come to an end with us.
+        // It may answer or not, and close in order or by a reset; the connection must end.
         let _ = stream.read_to_end(&mut Vec::new());
         origin.assert_serves();
     }

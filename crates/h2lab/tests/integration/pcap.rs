@@ -98,7 +98,7 @@ fn what_curl_and_a_server_said_is_read_and_a_dropped_packet_is_only_where_it_ent
     };
     assert_eq!(out("ip.id", &dropped[0][3]), 0, "it did not come");
     assert_eq!(out("tcp.seq_raw", &dropped[0][2]), 1, "its retransmission did");
-    // Checksums are what a receiver would have checked, whoever was to compute them.
+    // Checksums are those that a receiver would have checked, whether computed or offloaded.
     let wrong =
         table(&tshark, &file, "tcp.checksum.status == 0 || ip.checksum.status == 0", &["frame.number"]);
     assert!(wrong.is_empty());
@@ -169,7 +169,7 @@ fn tls_between_two_proxies_is_decrypted() {
     for proxy in ["envoy", "haproxy"] {
         let (Some(tshark), Some(_)) = (need("tshark"), need(proxy)) else { return };
         let folder = folder();
-        // Only envoy can be told to hold two connections.
+        // Only Envoy can be configured to hold two connections.
         let more = ["--topology=two-sidecars", "--sidecar", proxy, "-c=1"];
         let (files, repetitions) = captured(folder.path(), &more);
         assert_whole(&tshark, &files[0], &repetitions[0]);
@@ -188,7 +188,7 @@ fn assert_no_secrets(logs: &Path) {
                 folders.push(path);
             } else {
                 let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
-                // Its configuration has the same words, with what is to be put in instead of numbers.
+                // Its configuration has the same labels, with format fields instead of numbers.
                 let is_secret = |line: &str| line.contains("TRAFFIC_SECRET") && !line.contains("%[");
                 assert!(!text.lines().any(is_secret), "{}:\n{text}", path.display());
                 read += 1;

@@ -22,7 +22,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// nghttp2's server, by prior knowledge; `None` if the tests were told to do without it.
+    /// nghttp2's server, by prior knowledge; `None` if the tests are to do without it.
     pub fn nghttpd(more: &[&str]) -> Option<Self> {
         let program = need("nghttpd")?;
         Some(Self::start(&|documents, address| {

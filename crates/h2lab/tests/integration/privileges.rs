@@ -1,4 +1,4 @@
-//! Who may run h2lab. The tests themselves run as whoever calls them, root in CI; here the other users get their turn.
+//! Which users may run h2lab. The tests themselves run as their caller, root in CI; here the other users are covered.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn a_user_without_any_privilege_can_compare() {
     } // else the test above was this one: only root can become somebody else
 }
 
-/// Runs h2lab where no namespace can be made and no capability but these is had.
+/// Runs h2lab where no namespace can be made and only these capabilities are granted.
 #[track_caller]
 fn without_namespaces(capabilities: &str, arguments: &[&str]) -> Finished {
     let words = on_a_hardened_machine(capabilities);

@@ -288,7 +288,7 @@ fn ctrl_c_leaves_a_report_of_what_was_checked() {
     let mut command = Command::new(crate::support::binary());
     command.args(["probe", &url]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the binary starts");
-    // The connection that finds out whether anybody is there, and one that is answered; the next one is not.
+    // The connection of the reachability check, and one that is answered; the next one is not.
     let mut held = Vec::new();
     for n in 0..3 {
         let (mut client, _) = listener.accept().expect("it comes");

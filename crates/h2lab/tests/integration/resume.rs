@@ -1,4 +1,4 @@
-//! A run that was killed or interrupted, gone on with: every repetition once, nothing lost, nothing else measured.
+//! A run that was killed or interrupted, and resumed: every repetition once, nothing lost, nothing else measured.
 
 use std::collections::BTreeSet;
 use std::fs;

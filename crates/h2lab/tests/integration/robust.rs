@@ -1,5 +1,5 @@
-//! Servers that do all but answer, whatever else can go wrong around a load, and many streams at once. What is asserted each
-//! time: the run ends by itself, and every request is accounted for, failures by kind and fault.
+//! Servers that misbehave in every way, other errors around a load, and many streams at once. Asserted each time: the run ends by
+//! itself, and every request is accounted for, failures by kind and fault.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -61,7 +61,7 @@ fn accounted(document: &Value) -> Vec<(String, String, u64)> {
     errors
 }
 
-/// Far above what a server takes that says something: only who waits for more than comes runs into it.
+/// Far longer than a responsive server takes: only a wait for more than comes reaches it.
 const PATIENT: &str = "--timeout=60s";
 
 /// Loads a server of HTTP/1.1 that does `script` after each request it reads, until that fails.
@@ -85,7 +85,7 @@ fn meet(timeout: &str, script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(Str
     accounted(&finished.json())
 }
 
-/// Of whatever kind, all of them failed, and by the server's fault.
+/// All requests failed, in any way, and by the server's fault.
 #[track_caller]
 fn assert_all_its_fault(errors: &[(String, String, u64)], kinds: &[&str]) {
     assert_eq!(errors.iter().map(|(.., count)| count).sum::<u64>(), REQUESTS, "{errors:?}");

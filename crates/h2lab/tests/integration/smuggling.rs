@@ -228,7 +228,7 @@ fn a_proxy_that_never_stops_talking_is_not_listened_to_for_ever() {
     assert!(finished.stderr.contains("gave no answer"), "{}", finished.transcript());
 }
 
-/// A proxy in front of a backend that is not there yet, told to reach it with `options`.
+/// A proxy, configured with `options`, in front of a backend that does not run yet.
 struct Proxy {
     child: Child,
     clear: SocketAddr,
@@ -283,7 +283,7 @@ impl Drop for Proxy {
 fn a_proxy_that_takes_the_backend_for_dead_is_waited_for() {
     let Some(haproxy) = need("haproxy") else { return };
     let proxy = Proxy::start(&haproxy, "check inter 1s fall 1 rise 2");
-    // The first check finds nobody; it is down until two have succeeded.
+    // The first health check fails; the backend is down until two have succeeded.
     let deadline = Instant::now() + DEADLINE;
     while !is_unavailable(proxy.clear) {
         assert!(Instant::now() < deadline, "it never takes its backend for dead");

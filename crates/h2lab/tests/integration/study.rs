@@ -1,6 +1,6 @@
 //! A part of the study of sidecars, with real proxies: `scenarios/sidecar-chaos.toml` in small.
 //!
-//! What decides is who ran, how many connections lay over the link, and what was dropped; never how fast.
+//! The tests check who took part, how many connections were over the link, and what was dropped; never how fast.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
         assert_eq!(dropped > 0, is_lossy, "{}", cell["link"]);
         match (sidecar, protocol, cell["hop_connections"].as_u64()) {
             (None, _, held) => assert_eq!(held, None),
-            // A worker has a connection once it has a request; a lost SYN may be one more that comes to nothing.
+            // A worker has a connection once it has a request; a lost SYN may be one more, never used.
             (Some("envoy"), Some("h2c"), held) if !is_lossy => {
                 assert_eq!(held, Some(2), "one for each worker");
             }
@@ -96,7 +96,7 @@ fn assert_study(study: &Value, cells: &[Value]) {
         let is_meant = |one: &&Value| one["parties"] == parties && one["condition"] == condition;
         needed.iter().filter(is_meant).collect()
     };
-    // HAProxy cannot be told a number: without loss, where it holds what the cell says, that is what came out.
+    // HAProxy has no option for the number: without loss, where it holds what the cell says, that is what came out.
     let is_clean = |cell: &&Value| cell["link"]["loss"].as_f64() == Some(0.0);
     let is_haproxy = |cell: &&Value| cell["sidecar"]["name"] == "haproxy" && cell["protocol"] == "h2c";
     let cell = cells.iter().filter(is_clean).find(is_haproxy).expect("it was asked for");
@@ -118,7 +118,7 @@ fn assert_study(study: &Value, cells: &[Value]) {
     }
     let is_null = |key: &&str| haproxy[0][*key].is_null();
     assert!(["connections", "at_most", "more_than"].iter().all(is_null), "{haproxy:#?}");
-    // The client without a sidecar is told a number, and so nothing comes out by itself.
+    // The client without a sidecar is given a number, so none is measured.
     for condition in [0, 1] {
         let direct = of("origin", condition);
         assert!(direct.len() == 1 && direct[0]["held"].is_null(), "{direct:#?}");
@@ -129,7 +129,7 @@ fn assert_study(study: &Value, cells: &[Value]) {
             configurations.iter().any(|configuration| configuration["parties"] == one["parties"]),
             "{one:#} is of no way"
         );
-        // HAProxy decides by itself; Envoy was told its number, although there was one only.
+        // HAProxy decides by itself; Envoy was given its number, although there was only one.
         let has = |key: &str| !one[key].is_null();
         match one["parties"].as_str().unwrap() {
             "two haproxy sidecars" => {

@@ -46,7 +46,7 @@ impl Finished {
         format!("exit code {:?}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr)
     }
 
-    /// Fails unless it measured: 5 is said of figures that a machine was too busy for, and what was counted stands.
+    /// Fails unless it measured: 5 means that the machine was too busy for the figures, but the counts are valid.
     #[track_caller]
     pub fn assert_measured(&self) {
         assert!(matches!(self.code, Some(0 | 5)), "{}", self.transcript());
@@ -196,11 +196,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The user whom the unprivileged leg becomes: `nobody`, who owns nothing.
+/// The user of the unprivileged leg: `nobody`, who owns nothing.
 const NOBODY: u32 = 65534;
 
-/// Runs a copy of the binary as `nobody`, in a folder that is theirs; as whoever runs the tests, unless that is root, who
-/// alone can become somebody else. Needs `setpriv`.
+/// Runs a copy of the binary as `nobody`, in a folder of theirs; as the tests' own user if that is not root, since only root can
+/// change the user. Needs `setpriv`.
 #[track_caller]
 pub fn as_nobody<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     if !is_root() {
@@ -219,8 +219,9 @@ pub fn as_nobody<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     run_program(Path::new("setpriv"), folder.path(), &words)
 }
 
-/// The words by which h2lab is started where no namespace can be made and no capability but these (`,+net_admin`) is had; its
-/// arguments follow. The network namespace is a fresh one, so that nothing of this machine is touched. Needs `setpriv` and `ip`.
+/// The command prefix that starts h2lab where no namespace can be made and only these capabilities (`,+net_admin`) are granted;
+/// its arguments follow. The network namespace is a fresh one, so that nothing of this machine is changed. Needs `setpriv` and
+/// `ip`.
 pub fn on_a_hardened_machine(capabilities: &str) -> Vec<String> {
     let script = format!(
         "echo 0 > /proc/sys/user/max_user_namespaces && ip link set lo up && exec setpriv \

@@ -1,4 +1,4 @@
-//! Servers under test: each starts with our configuration, says so, speaks the right protocols, and goes.
+//! Servers under test: each starts with our configuration, reports ready, speaks the right protocols, and ends.
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -24,7 +24,7 @@ fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOption
     }
 }
 
-/// nginx on loopback, where anybody may take the ports that we have chosen before nginx does: then once more.
+/// nginx on loopback, where another program may take the ports that we have chosen before nginx does: then once more.
 #[track_caller]
 fn nginx(logs: &Path, max_requests_per_connection: Option<u32>) -> StartedSut {
     let here = |program: &Path| Command::new(program);

@@ -297,7 +297,7 @@ fn study_file(place: &Path, servers: &str, backends: &str, early_hints: &str) ->
     file.to_str().unwrap().to_owned()
 }
 
-/// Runs such a study and looks at what it leaves.
+/// Runs such a study and checks its results.
 fn study(servers: &str, backends: &str, early_hints: &str, more: &[&str]) -> Finished {
     let place = folder();
     let file = study_file(place.path(), servers, backends, early_hints);
@@ -312,8 +312,8 @@ fn study(servers: &str, backends: &str, early_hints: &str, more: &[&str]) -> Fin
     finished
 }
 
-/// Asserts that the table has every row of Apache's in front of these, with 103 like this, each of `runs` that were all
-/// answered, and what each promises when.
+/// Asserts that the table has every row of Apache in front of these, with 103 like this, with `runs` answered runs each, and
+/// which promises come when.
 #[track_caller]
 fn assert_apache(table: &Value, backends: &[&str], early_hints: bool, runs: u64) {
     let rows = table["rows"].as_array().unwrap();

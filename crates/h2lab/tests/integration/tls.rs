@@ -56,7 +56,7 @@ impl Files {
         [self.flag("--cert", &format!("{name}.pem")), self.flag("--key", &format!("{name}.key"))]
     }
 
-    /// A short comparison with `origin`, whose certificate is believed.
+    /// A short comparison with `origin`, whose certificate is trusted.
     fn compare(&self, origin: &Origin, more: &[String]) -> Finished {
         let url = format!("https://{}/", origin.tls);
         let mut arguments = vec![

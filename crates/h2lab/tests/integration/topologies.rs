@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need};
 
-/// Requests of a look at a clean link. At 200/s and a round trip of 40 ms eight are in flight at a time.
+/// Requests over a clean link. At 200/s and a round trip of 40 ms eight are in flight at a time.
 const LOOK: [&str; 7] =
     ["compare", "--json", "--loss=0%", "--delay=20ms", "-q=200", "-z=400ms", "--repetitions=1"];
 
@@ -19,7 +19,7 @@ fn look(more: &[&str]) -> Vec<Value> {
 
 #[track_caller]
 fn cells(finished: &Finished) -> Vec<Value> {
-    // 5: on a busy machine a cell may be one that the tool does not trust; what was answered stands.
+    // 5: on a busy machine the tool may distrust a cell; its counts are valid.
     finished.assert_measured();
     finished.json()["cells"].as_array().expect("cells are a list").clone()
 }
@@ -32,7 +32,7 @@ fn assert_answered(cell: &Value) {
     assert!(status.len() == 1 && status.contains_key("200") && failed == Some(0), "{cell:#}");
 }
 
-/// Fails unless the server called `name` is there, and answers our client in every protocol.
+/// Fails unless the server called `name` is installed, and answers our client in every protocol.
 #[track_caller]
 fn assert_speaks_all(name: &str, program: &str) {
     if need(program).is_none() {

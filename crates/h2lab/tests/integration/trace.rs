@@ -201,7 +201,7 @@ fn a_signal_ends_it_with_the_summary_and_no_further_request() {
         seen.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
         let ended = child.stop(Signal::INT, DEADLINE).expect("it was running");
         assert_eq!(ended.status.code(), Some(130), "{}", child.log());
-        // Its last words may still be in the pipe when it is gone.
+        // Its last output may still be in the pipe when it is gone.
         let last = child.wait_for_line(DEADLINE, |line| line.starts_with(summary).then(|| line.to_owned()));
         let last = last.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
         assert!(last.ends_with("interrupted"), "{}", child.log());
@@ -233,7 +233,7 @@ fn on_a_terminal(url: &str, columns: u16, environment: &[(&str, &str)]) -> Strin
     let mut child = command.stdout(terminal.expect("it can be opened")).spawn().expect("the binary starts");
     drop(command); // and with it our end of the terminal, so that reading ends
     let (mut shown, mut master) = (Vec::new(), File::from(master));
-    // Linux ends a terminal that nobody has open any more with EIO.
+    // Linux ends a closed pseudo-terminal with EIO.
     let _ = master.read_to_end(&mut shown);
     assert!(child.wait().expect("it ends").success());
     String::from_utf8(shown).expect("it prints UTF-8")
@@ -278,11 +278,11 @@ fn a_server_that_speaks_http_2_and_gives_up_is_not_asked_in_http_1_1() {
 
 #[test]
 fn a_server_that_never_speaks_is_given_up_after_the_timeout_and_not_dialled_again() {
-    // Nobody accepts: the kernel does, and holds the connections until they are looked for.
+    // The test does not accept: the kernel completes the handshakes and queues the connections.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("it can be asked without waiting");
     let address = listener.local_addr().expect("it is bound");
-    // The time that the words name is the one that was waited for: without --timeout it is 10 s.
+    // The time in the message is the one that was waited for: without --timeout it is 10 s.
     for (url, words) in [
         (format!("http://{address}/"), "accepts the connection but does not answer within 300ms"),
         (format!("https://{address}/"), "TLS was not established within 300ms"),

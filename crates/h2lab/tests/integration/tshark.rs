@@ -1,7 +1,7 @@
 //! What our Tap recorded against what tshark decodes of the same packets, frame by frame.
 //!
-//! All happens in a network namespace of its own, where packets can be captured without any privilege and nobody else
-//! sends any.
+//! Everything happens in a network namespace of its own, where packets can be captured without any privilege and there is no
+//! other traffic.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// `None` if the tests were told to do without what it takes.
+    /// `None` if the tests are to do without a program that this needs.
     fn start(folder: &Path) -> Option<Self> {
         let (tshark, ip) = (need("tshark")?, need("ip")?);
         need("setpriv")?; // of the package that has `unshare` and `nsenter`
@@ -89,7 +89,7 @@ impl Capture {
         command
     }
 
-    /// Connects to a port where nobody listens, and returns whether tshark shows that within `patience`.
+    /// Connects to a port where nothing listens, and returns whether tshark shows that within `patience`.
     fn knock(&self, port: u16, patience: Duration) -> bool {
         let mut command = self.inside(Path::new("bash"));
         let refused = command.arg("-c").arg(format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).output();
@@ -246,10 +246,10 @@ fn agreed(repetition: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
     kinds
 }
 
-/// Where nghttpd listens inside the namespace, in which nobody else does.
+/// Where nghttpd listens inside the namespace.
 const NGHTTPD: &str = "127.0.0.1:8443";
 
-/// nghttpd inside the namespace, whose responses end with trailers; `None` if the tests were told to do without it.
+/// nghttpd inside the namespace, whose responses end with trailers; `None` if the tests are to do without it.
 fn nghttpd(capture: &Capture, folder: &Path, protocol: Protocol) -> Option<Child> {
     let program = need("nghttpd")?;
     // Started by root it serves as another user.
@@ -283,7 +283,7 @@ fn agree_on_trailers(protocol: Protocol) {
     let repetition = compare(&capture, (server, protocol, "/file"), (&keys, &out), &[]);
     assert!(repetition.samples.len() > 50, "{} requests", repetition.samples.len());
     let seen = capture.decode(server, protocol, &keys);
-    // What is compared below has them: two HEADERS on a stream, of which the second one ends it.
+    // The comparison below covers trailers: two HEADERS on a stream, the second of which ends it.
     let trailers = |frames: &[SeenFrame]| {
         let ending = |frame: &&SeenFrame| (frame.0, frame.1 & flag::END_STREAM) == (FrameKind::HEADERS.0, 1);
         frames.iter().filter(ending).count()

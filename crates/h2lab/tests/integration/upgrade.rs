@@ -10,7 +10,7 @@ use crate::origin::Origin;
 use crate::peers::Peer;
 use crate::support::{Finished, folder, h2lab, need, run_program};
 
-/// What curl tells of one request with these flags: HTTP version, status, body.
+/// What curl reports of one request with these flags: HTTP version, status, body.
 fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
     let program = need("curl")?;
     let folder = folder();

@@ -19,7 +19,7 @@ struct Tunnel {
     stream: StreamId,
     /// What has come back.
     echoed: Vec<u8>,
-    /// Of that, what was given back as credit.
+    /// Of that, what was returned as credit.
     released: usize,
     ended: bool,
 }

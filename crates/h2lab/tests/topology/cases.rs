@@ -105,7 +105,7 @@ pub fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64) -> Pump {
     Pump::start(namespaces, link, seed, PumpOptions::default()).unwrap()
 }
 
-/// What must hold whatever the link did.
+/// The invariants of every link.
 pub fn check(result: &LinkResult) {
     let summary = &result.summary;
     assert!(summary.up.adds_up() && summary.down.adds_up(), "{summary:?}");
@@ -202,7 +202,7 @@ fn on_both(name: &str, value: &str) -> Sysctls {
     Sysctls { client: side.clone(), server: side }
 }
 
-/// What sysctl(8)'s own source of truth shows to a program of somebody else's on `side`.
+/// What an independent program on `side` sees under `/proc/sys`.
 fn shown_to_cat(namespaces: &Namespaces, side: Side, name: &str) -> String {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     let output = namespaces.command(side, "cat").arg(path).output().unwrap();
@@ -222,7 +222,7 @@ fn each_side_has_its_own_sysctls_and_other_programs_see_them() {
 
 /// After what time without an acknowledgement the kernel sends again, in microseconds (`tcpi_rto`).
 fn retransmission_timeout(socket: &TcpStream) -> u32 {
-    // SAFETY: the kernel's structure is made of whole numbers, of which 0 is one.
+    // SAFETY: the kernel's structure consists of integers, for which 0 is valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, and `info` has that many.
@@ -324,7 +324,7 @@ fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
 
 fn the_packets_that_arrive_are_those_that_core_lets_pass() {
     const N: u64 = 1_000_000;
-    /// Survivors that may be under way: they must fit into the receiver's socket.
+    /// Surviving packets that may be in flight: they must fit into the receiver's socket.
     const WINDOW: usize = 100;
     let (link, seed) = (LinkSpec::symmetric(impairment(Duration::ZERO, 0.03)), 7);
     let expected: Vec<u64> = survivors(&link, seed, N).into_iter().collect();
@@ -473,7 +473,7 @@ fn datagrams_of_a_super_packet_meet_the_loss_model_one_by_one() {
     assert_eq!((result.summary.up.packets_in, result.summary.up.delivered), (N, expected.len() as u64));
 }
 
-/// What is sent while nobody pumps is gone, and takes no draw of the next pump's loss model.
+/// What is sent without a pump is lost, and takes no draw of the next pump's loss model.
 fn a_second_pump_starts_with_an_empty_link() {
     let namespaces = lab(&TopologySpec::default());
     start(&namespaces, &LinkSpec::default(), 1).stop().unwrap();
@@ -537,7 +537,7 @@ fn a_full_queue_drops_its_tail_and_tcp_recovers() {
     let result = pump.stop().unwrap();
     check(&result);
     assert!(result.summary.up.tail_dropped > 0 && result.summary.up.lost == 0, "{:?}", result.summary.up);
-    // 2 MiB at 20 Mbit/s: the link is never faster than it was told to be.
+    // 2 MiB at 20 Mbit/s: the link is never faster than configured.
     assert!(took >= Duration::from_millis(838), "{took:?}");
 }
 
@@ -684,7 +684,7 @@ pub fn marked(mark: &str) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_marked).collect()
 }
 
-/// A lab with a pump and a program on each side, which says so and waits to be killed.
+/// A lab with a pump and a program on each side, which reports ready and waits to be killed.
 fn live_until_killed() {
     let namespaces = lab(&TopologySpec::default());
     let _pump = start(&namespaces, &LinkSpec::default(), 1);

@@ -65,7 +65,7 @@ impl Netns {
         command
     }
 
-    /// Its name for `ip`, which inherits the descriptor: another process's would be closed to who has fewer rights.
+    /// Its path for `ip`, which inherits the descriptor: another process's `/proc` entry would need more rights.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
@@ -152,7 +152,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
         if let Stage::Running { start, until, .. } = coordinator.stage() {
             waited = until.since(start);
         }
-        // In the middle: all four are under way.
+        // In the middle: all four are in progress.
         if !is_killed && (0..4).all(|pair| coordinator.bytes_of(pair) > 0) {
             let pid = fs::read_to_string(file("B")).unwrap().trim().parse().unwrap();
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -161,7 +161,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     })
     .unwrap();
     assert!(is_killed, "{record:#?}");
-    // That it ends then, whoever is silent, is shown in virtual time: `coordinator::tests`.
+    // That it ends then, even with silent agents, is shown in virtual time: `coordinator::tests`.
     assert_eq!(waited, latest);
 
     let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();

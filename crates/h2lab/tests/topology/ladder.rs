@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::cases::{MARK, again, check, exchange, impairment, marked, start};
 
-/// Such a machine, made by whoever may: no further namespaces, no other capability.
+/// Such a machine, made by a privileged caller: no further namespaces, no other capability.
 const MACHINE: &str = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all,+net_admin \
                        --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin";
 
@@ -88,7 +88,7 @@ pub fn with_nothing_but_net_admin_both_ends_share_a_namespace() {
     }
 }
 
-/// A lab with programs that have programs of their own, which says so and waits to be killed.
+/// A lab with programs that have programs of their own, which reports ready and waits to be killed.
 fn live_until_killed() {
     let namespaces = reflected(&TopologySpec::default()).unwrap();
     let _pump = start(&namespaces, &LinkSpec::default(), 1);

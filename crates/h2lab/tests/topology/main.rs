@@ -56,7 +56,7 @@ fn mechanism() -> Option<Mechanism> {
     MECHANISMS.into_iter().find(|mechanism| mechanism.name() == name)
 }
 
-/// Who runs a case.
+/// The user of a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum User {
     Current,
@@ -81,7 +81,7 @@ fn command(program: &Path, work: Work) -> Command {
         command.env(MECHANISM, mechanism.name());
     }
     if work.user == User::Unprivileged {
-        // std drops supplementary groups when root becomes somebody else.
+        // std drops supplementary groups when root changes its user.
         command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
     command
@@ -120,8 +120,8 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Where only root may open TUN devices the cases of the other user see a node that everybody may open, in a mount namespace
-/// that ends with this process: what they are about is what a user can do who may.
+/// Where only root may open TUN devices the cases of the other user get a node that everybody may open, in a mount namespace that
+/// ends with this process: they test what a permitted user can do.
 fn open_tun_to_all(folder: &Path) -> io::Result<()> {
     const DEVICE: &str = "/dev/net/tun";
     let found = std::fs::metadata(DEVICE)?;

@@ -1,6 +1,6 @@
 //! Apache httpd with `mod_http2`, `mod_proxy_http` and `mod_proxy_http2`.
 //!
-//! `-X` makes it one process, whose threads serve: with a parent the children would outlive it when it is killed.
+//! `-X` makes it one process with serving threads: child processes would outlive a killed parent.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -48,7 +48,7 @@ impl Sut for Apache {
         true
     }
 
-    /// `MaxKeepAliveRequests` knows nothing of HTTP/2, so that a limit of it would compare unlike things.
+    /// `MaxKeepAliveRequests` does not apply to HTTP/2, so that a limit would compare unlike things.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
@@ -88,7 +88,7 @@ impl Sut for Apache {
         true
     }
 
-    /// With `-X` it says nothing when it listens.
+    /// With `-X` it logs nothing when it listens.
     fn is_silent(&self) -> bool {
         true
     }
@@ -103,7 +103,7 @@ impl Sut for Apache {
 }
 
 impl Apache {
-    /// What is told of early hints and of pages.
+    /// The directives for early hints and pages.
     fn early(&self, folder: &Path, upstream: Upstream, options: &StartOptions) -> String {
         let mut text = if options.forwards_hints() { "H2EarlyHints on\n".to_owned() } else { String::new() };
         let Some(pages) = options.pages() else { return text };
@@ -145,7 +145,7 @@ impl Apache {
     }
 }
 
-/// What a URL of the upstream begins with.
+/// The URL scheme of the upstream.
 fn scheme(upstream: Upstream) -> &'static str {
     match upstream.protocol {
         Protocol::H2c => "h2c",
@@ -155,8 +155,8 @@ fn scheme(upstream: Upstream) -> &'static str {
     }
 }
 
-/// The configuration. Root's Apache refuses to serve as root and must be told another user, which Debian always has; what
-/// it reads, it has read before it becomes that user.
+/// The configuration. Root's Apache refuses to serve as root and needs the name of another user, which Debian always has; what it
+/// reads, it has read before it becomes that user.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool, early: &str) -> String {
     let user = if is_root { "User www-data\nGroup www-data\n" } else { "" };
     let modules: String = ["mpm_event", "authz_core", "ssl", "http2", "proxy", "proxy_http", "proxy_http2"]

@@ -1,6 +1,6 @@
 //! Caddy: one port in clear and one over TLS, both versions of HTTP on each.
 //!
-//! Its configuration is JSON, because the Caddyfile of 2.6 cannot say that nothing is to be kept in the user's folders.
+//! Its configuration is JSON, because the Caddyfile of 2.6 cannot turn off storage in the user's folders.
 
 use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
@@ -28,7 +28,7 @@ impl Sut for Caddy {
         Program::Installed { name: "caddy", package: Package::Debian("caddy") }
     }
 
-    /// `2.6.2` from Debian, `v2.8.4 h1:…` from its makers.
+    /// `2.6.2` from Debian, `v2.8.4 h1:…` upstream.
     fn version(&self) -> VersionQuery {
         VersionQuery {
             arguments: &["version"],
@@ -43,8 +43,8 @@ impl Sut for Caddy {
         true
     }
 
-    /// Go's HTTP/2 server, which it is, has a limit of streams (250) that Caddy cannot change. So has quic-go, which decides
-    /// on the congestion control of its end, too.
+    /// It uses Go's HTTP/2 server, whose limit of streams (250) Caddy cannot change. The same holds of quic-go, whose congestion
+    /// control it cannot choose either.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
@@ -147,7 +147,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptio
     })
 }
 
-/// What its transport calls a protocol. Its `2` alone is HTTP/2 over TLS.
+/// Its transport's name for a protocol. `2` on its own is HTTP/2 over TLS.
 fn versions(protocol: Protocol) -> [&'static str; 1] {
     match protocol {
         Protocol::H1 | Protocol::H1s => ["1.1"],

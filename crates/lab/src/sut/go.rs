@@ -1,4 +1,4 @@
-//! Go's `net/http` as a plain server: a few lines of Go that stand beside this file, built where Go is.
+//! Go's `net/http` as a plain server: a few lines of Go beside this file, built where Go is installed.
 //!
 //! The program serves both versions of HTTP on a port in clear and on one over TLS.
 
@@ -15,10 +15,10 @@ use super::{
 #[derive(Debug)]
 pub struct Go;
 
-/// The program's text. Its name on disk is no Go file's here, so that no tool of Go's takes the folder for a package.
+/// The program's text. Its name does not end in `.go`, so that Go's tools do not take the folder for a package.
 const SOURCE: &str = include_str!("go_server.go.txt");
 
-/// What is built of it.
+/// The executable.
 const SERVER: &str = "scratch/server";
 
 impl Sut for Go {
@@ -39,7 +39,7 @@ impl Sut for Go {
         }
     }
 
-    /// What a handler can do; the program takes the time that the path says.
+    /// What a handler can do; the program waits as long as the path says.
     fn pages(&self) -> Vec<Page> {
         [
             (Announcement::Link, "Header().Add(Link)", "/early?by=link"),

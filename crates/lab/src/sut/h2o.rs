@@ -104,8 +104,8 @@ fn early(upstream: Upstream, options: &StartOptions) -> String {
 
 /// The configuration, YAML.
 ///
-/// Root's h2o becomes `nobody` unless told otherwise, and then cannot write where we put it. `neverbleed` would keep the
-/// key in a process of its own, whose CPU time nobody counts; a stapled answer about the certificate is asked for outside.
+/// Root's h2o becomes `nobody` by default, and then cannot write where we put it. `neverbleed` would keep the key in a process of
+/// its own, whose CPU time is not counted; for OCSP stapling it would ask a server outside.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool, early: &str) -> String {
     let user = if is_root { "user: root\n" } else { "" };
     let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| endpoints[&protocol]);

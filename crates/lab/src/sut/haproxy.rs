@@ -1,6 +1,6 @@
-//! `HAProxy`: one port in clear, which tells HTTP/2 by its preface, and one for both versions over TLS.
+//! `HAProxy`: one port in clear, which recognises HTTP/2 by its preface, and one for both versions over TLS.
 //!
-//! One process with one thread. It says nothing when it listens, so it is knocked at.
+//! One process with one thread. It logs nothing when it listens, so readiness is checked by connecting.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ impl Sut for Haproxy {
         true
     }
 
-    /// It has no limit of requests per connection before 2.9 (`tune.h2.fe.max-total-streams`), and then for HTTP/2 alone.
+    /// It has no limit of requests per connection before 2.9 (`tune.h2.fe.max-total-streams`), and then only for HTTP/2.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
@@ -79,13 +79,13 @@ impl Sut for Haproxy {
         false
     }
 
-    /// Stops gracefully; SIGTERM would be at once.
+    /// SIGUSR1 stops it gracefully; SIGTERM would at once.
     fn drain_signal(&self) -> Signal {
         Signal::USR1
     }
 }
 
-/// The rules that make pages of what is behind; a response knows nothing of its request's path, and is told.
+/// The rules for the pages behind it; a response does not know its request's path, so it is stored for it.
 fn early(options: &StartOptions) -> String {
     let Some(pages) = options.pages() else { return String::new() };
     let mut text = "    http-request set-var(txn.page) path\n".to_owned();
@@ -112,11 +112,12 @@ fn early(options: &StartOptions) -> String {
 
 /// The configuration.
 ///
-/// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Neither retries nor the pool of
-/// connections to the upstream are touched: they are what is measured.
+/// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Retries and the pool of connections to
+/// the upstream keep their defaults: they are what is measured.
 ///
-/// It writes the secrets of its clients' TLS 1.3 only into its log (from which they are taken before it is kept): the lines
-/// of a key log, once on each connection, when its first request has ended. Those of its own connections to an upstream it does not tell before 3.0.
+/// It writes the secrets of its clients' TLS 1.3 only into its log (from which they are taken before it is kept): the lines of a
+/// key log, once on each connection, when its first request has ended. Those of its own connections to an upstream it writes only
+/// from 3.0 on.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptions) -> String {
     let early = early(options);
     let (keep, log_secrets) = if options.key_log.is_some() {
@@ -140,7 +141,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptio
         Protocol::H1 => "",
         Protocol::H2c => " proto h2",
         Protocol::H1s => " ssl verify none alpn http/1.1 sni str(server)",
-        // Told the protocol, it need not wait for ALPN: else each request that comes before that dials again.
+        // With the protocol configured, it need not wait for ALPN: else each request that comes before that dials again.
         Protocol::H2 => " proto h2 ssl verify none alpn h2 sni str(server)",
         Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
     };

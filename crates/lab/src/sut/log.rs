@@ -1,4 +1,4 @@
-//! What a server says, kept in its folder for people; without the secrets of TLS that some say there.
+//! A server's output, kept in its folder, without the TLS secrets that some servers print there.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use h2lab_net::process::OnLine;
 use h2lab_net::scratch;
 use h2lab_net::tls::is_secret;
 
-/// Bytes that are kept at most: a server that complains of every request fills no disk.
+/// Bytes that are kept at most: a server that logs an error for every request must not fill the disk.
 const LIMIT: usize = 1 << 20;
 
 /// The log of a server, in its folder.
 #[derive(Debug)]
 pub(super) struct ServerLog {
-    /// `None` when it takes no more.
+    /// `None` once it takes no more.
     file: Option<File>,
     written: usize,
     /// Where secrets go.
@@ -23,8 +23,8 @@ pub(super) struct ServerLog {
 }
 
 impl ServerLog {
-    /// Makes it in `folder`. Lines of secrets go to `key_log` instead, if it is given: that is gone with the run, and the
-    /// log stays. Only this user can read the log then, since a line that was cut looks like no secret.
+    /// Makes it in `folder`. Lines of secrets go to `key_log` instead, if it is given: that is removed with the run, and the log
+    /// stays. Only this user can read the log then, since a truncated secret is not recognised as one.
     pub fn create(folder: &Path, key_log: Option<&Path>) -> io::Result<Self> {
         let path = folder.join(LOG);
         let file = if key_log.is_some() { scratch::secret(&path)? } else { File::create(&path)? };
@@ -32,16 +32,16 @@ impl ServerLog {
         Ok(Self { file: Some(file), written: 0, key_log })
     }
 
-    /// What takes the lines.
+    /// The callback that takes the lines.
     pub fn into_listener(mut self) -> OnLine {
         Box::new(move |line| self.take(line))
     }
 
-    /// A file that cannot be written ends: the server is not to suffer from it.
+    /// If the file cannot be written, logging ends: the server must not suffer from it.
     fn take(&mut self, line: &[u8]) {
         if self.key_log.is_some() && is_secret(line) {
             if self.key_log.as_mut().is_some_and(|keys| keys.write_all(line).is_err()) {
-                // What a capture lacks is told by the capture.
+                // What a capture lacks is reported with the capture.
                 self.key_log = None;
             }
             return;

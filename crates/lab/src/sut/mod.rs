@@ -1,16 +1,16 @@
-//! Servers under test: how each is configured for the lab, started, known to be ready, and ended.
+//! Servers under test: how each is configured for the lab, started, detected as ready, and ended.
 //!
-//! A server is a file here that implements [`Sut`] with values: which program, which files, which arguments, which line
-//! of its log means that it listens. [`start`] does the rest, the same for all. A new server is a new file and a line in
-//! [`ALL`]; `docs/adding-a-sut.md` goes through it.
+//! A server is a file here that implements [`Sut`] with values: which program, which files, which arguments, which line of its
+//! log means that it listens. [`start`] does the rest, the same for all. A new server is a new file and a line in [`ALL`]; See
+//! `docs/adding-a-sut.md`.
 //!
 //! Every configuration asks for the same service, so that servers compare: 1 KiB in answer to any method on any path,
 //! HTTP/1.1 and HTTP/2 in clear and over TLS, many streams, no limit of requests per connection unless asked for, no
 //! access log, one process.
 //!
-//! A proxy stands in front of our own origin, which is started before it, listens on loopback where only the proxy goes,
-//! and answers what is asked: `/delay/5` takes 5 ms behind every proxy. The same proxy on the client's side of the link is
-//! a sidecar: [`start_sidecar`] gives it another upstream, over the link, and otherwise configures it alike.
+//! A proxy stands in front of our own origin, which is started before it, listens on loopback for the proxy only, and answers by
+//! path: `/delay/5` takes 5 ms behind every proxy. The same proxy on the client's side of the link is a sidecar:
+//! [`start_sidecar`] gives it another upstream, over the link, and otherwise the same configuration.
 
 pub mod apache;
 pub mod caddy;
@@ -67,22 +67,22 @@ pub const ALL: [&dyn Sut; 10] = [
     &go::Go,
 ];
 
-/// Bytes that every server answers with, whatever it is asked.
+/// Length of every server's response body, whatever the request.
 pub const BODY_BYTES: usize = 1024;
 
-/// Streams at a time that servers allow: so many that the client's own limits decide, as in a service that was told to.
+/// Streams at a time that servers allow: so many that the client's own limits decide, as in a service configured for it.
 const MAX_CONCURRENT_STREAMS: u32 = 100_000;
 
-/// How long a server may take to listen, to check its configuration, or to tell its version.
+/// How long a server may take to listen, to check its configuration, or to print its version.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a server may take that is built first: the first time with all that it is made of.
+/// How long a server may take that is built first: the first time with all of its dependencies.
 const BUILD_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Where a server's address is to be reached, by protocol.
+/// A server's addresses, by protocol.
 pub type Endpoints = BTreeMap<Protocol, SocketAddr>;
 
-/// The program that a server is.
+/// The program of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// This very program in another role.
@@ -91,19 +91,19 @@ pub enum Program {
     Installed {
         /// Its file name.
         name: &'static str,
-        /// What it is a part of.
+        /// The package that has it.
         package: Package,
     },
 }
 
-/// What a person installs to have a program.
+/// What to install to have a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Package {
     /// Debian's package of this name.
     Debian(&'static str),
     /// The Python package of this name, whose wheel holds the program.
     Python(&'static str),
-    /// What is to be had from this page only, in a version that no package of Debian's has.
+    /// To be had only from this page, in a version that no package of Debian has.
     Page(&'static str),
 }
 
@@ -112,13 +112,13 @@ impl Package {
     fn install_line(self) -> String {
         match self {
             Self::Debian(name) => format!("sudo apt-get install --no-install-recommends -y {name}"),
-            // An environment of its own (Debian's package pipx), with the program linked into the user's own folder.
+            // A virtual environment (Debian's package pipx), with the program linked into the user's own folder.
             Self::Python(name) => format!("pipx install {name}"),
             Self::Page(url) => url.to_owned(),
         }
     }
 
-    /// What a person does to have it, as the end of a sentence.
+    /// What to do to have it, as the end of a sentence.
     fn remedy(self) -> String {
         match self {
             Self::Debian(_) | Self::Python(_) => format!("type\n  {}", self.install_line()),
@@ -136,8 +136,8 @@ impl Program {
         }
     }
 
-    /// Finds the executable: in `PATH`, or in the administrator's folders and in that where pipx puts programs for one user
-    /// alone, which a `PATH` often lacks.
+    /// Finds the executable: in `PATH`, or in the administrator's folders and in the user's folder of pipx, which a `PATH` often
+    /// lacks.
     pub fn find(self) -> Result<PathBuf, SutError> {
         match self {
             // Survives a replaced or removed file.
@@ -158,7 +158,7 @@ impl Program {
     }
 }
 
-/// Ports to listen on. One for HTTP/2 in clear apart from HTTP/1.1's, because not every server can tell them apart.
+/// Ports to listen on. One for HTTP/2 in clear apart from HTTP/1.1's, because not every server can distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
     /// HTTP/1.1 in clear.
@@ -170,14 +170,14 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// The ports in a network namespace of our own, where nobody else listens: captures and people know them.
+    /// The fixed ports for a network namespace of our own, where no other program listens.
     pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
 
-    /// Whatever the kernel chooses: for a server that says where it listens.
+    /// Whatever the kernel chooses: for a server that prints where it listens.
     const ANY: Self = Self { h1: 0, h2c: 0, tls: 0 };
 
-    /// The ports for a server at `ip` of `place`: reserved ones where others may listen, too. Keep the reservations until it
-    /// listens.
+    /// The ports for a server at `ip` of `place`: reserved ones where other programs may listen, too. Keep the reservations until
+    /// it listens.
     fn choose(ip: IpAddr, place: &dyn Place) -> io::Result<(Self, Vec<ReservedPort>)> {
         if !place.is_shared() {
             return Ok((Self::LAB, Vec::new()));
@@ -189,7 +189,7 @@ impl Ports {
     }
 }
 
-/// How a server is wanted.
+/// The options of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartOptions {
     /// The address to listen on: one of a lab, or of loopback.
@@ -199,15 +199,14 @@ pub struct StartOptions {
     pub logs: PathBuf,
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
-    /// The file, which is there, for the secrets of its TLS connections, if its configuration can ask for them: what it
-    /// says of them in its log goes there, too. A program that knows `SSLKEYLOGFILE` is told by the [`Place`] that it runs
-    /// at.
+    /// The file, which exists, for the secrets of its TLS connections, if its configuration can ask for them; those that it
+    /// writes into its log are added to it. A program that knows `SSLKEYLOGFILE` gets it from the [`Place`] that it runs at.
     pub key_log: Option<PathBuf>,
-    /// Speak HTTP/3, too; `None`: no word of it, so that clients of the other protocols are told of nothing.
+    /// Speak HTTP/3, too; `None`: no HTTP/3 and no Alt-Svc.
     pub h3: Option<H3>,
-    /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. No other server takes notice.
+    /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. Other servers ignore it.
     pub bulk: Option<BulkServer>,
-    /// What it does about early hints and early push; `None`: what it does unless told.
+    /// What it does about early hints and early push; `None`: its default.
     pub early: Option<Early>,
 }
 
@@ -216,23 +215,23 @@ pub struct StartOptions {
 pub struct BulkServer {
     /// How its HTTP/2 engine behaves.
     pub engine: EngineSettings,
-    /// The longest frame that its client lets in, where that is said: it writes as much at once.
+    /// The longest frame that its client accepts, where that is set: it writes as much at once.
     pub client_frame: Option<u32>,
-    /// The congestion control of TCP, where no route says it.
+    /// The congestion control of TCP, where no route sets it.
     pub congestion: Option<String>,
-    /// TCP alone, without HTTP.
+    /// TCP only, without HTTP.
     pub is_raw: bool,
 }
 
-/// How HTTP/3 is wanted.
+/// The options of HTTP/3.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct H3 {
-    /// The congestion control of the server's end, where it can be told; `None`: its own choice.
+    /// The congestion control of the server's end, where it can be set; `None`: its own choice.
     pub congestion: Option<String>,
 }
 
 impl StartOptions {
-    /// Whether it is to forward 103, and to push what Link fields name, if it does that only when told.
+    /// Whether it is to forward 103, and to push what Link fields name, if it does that only by configuration.
     fn forwards_hints(&self) -> bool {
         self.early.is_some_and(|early| early.hints)
     }
@@ -242,8 +241,8 @@ impl StartOptions {
         self.early.and_then(|early| early.pages)
     }
 
-    /// How the origin behind a proxy is wanted: on loopback, without any limit, so that what ends connections is the
-    /// proxy. Its files go below the proxy's, since another origin may run at the same time.
+    /// The options of the origin behind a proxy: on loopback, without any limit, so that only the proxy ends connections. Its
+    /// files go below the proxy's, since another origin may run at the same time.
     fn behind(proxy: &Path) -> Self {
         Self {
             ip: Ipv4Addr::LOCALHOST.into(),
@@ -268,19 +267,19 @@ impl StartOptions {
     }
 }
 
-/// Where a server's files go, where it listens, and what is behind it.
+/// Where a server's files go, where it listens, and its upstream.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
     /// Where its files go; those that must not be kept (keys, temporary files) belong below [`SCRATCH`].
     pub folder: &'a Path,
     /// Its ports.
     pub ports: Ports,
-    /// What a proxy asks; `None` for a server that is no proxy.
+    /// A proxy's upstream; `None` for a server that is no proxy.
     pub upstream: Option<Upstream>,
 }
 
 impl Site<'_> {
-    /// Where a server listens that has one port in clear and one over TLS and speaks both versions of HTTP on each.
+    /// The endpoints of a server that has one port in clear and one over TLS and speaks both versions of HTTP on each.
     fn two_ports(&self, ip: IpAddr) -> Endpoints {
         let [clear, tls] = [self.ports.h1, self.ports.tls].map(|port| SocketAddr::new(ip, port));
         Endpoints::from([
@@ -292,7 +291,7 @@ impl Site<'_> {
     }
 }
 
-/// What starting a server takes: a value, made without touching anything.
+/// What starting a server takes: a value, made without side effects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// Files to write before: the path below the server's folder, and the text. The configuration comes first.
@@ -301,16 +300,16 @@ pub struct Launch {
     pub check: Vec<String>,
     /// Arguments with which it serves.
     pub arguments: Vec<String>,
-    /// Where it will listen, as far as that is known before.
+    /// Where it will listen, as far as known in advance.
     pub endpoints: Endpoints,
 }
 
-/// How a program tells its version.
+/// How a program prints its version.
 #[derive(Debug, Clone, Copy)]
 pub struct VersionQuery {
-    /// With these arguments.
+    /// The arguments for it.
     pub arguments: &'static [&'static str],
-    /// Reads it from a line of what the program says; `None` if the line does not tell it.
+    /// Reads it from a line of the program's output; `None` if the line does not contain it.
     pub read: fn(&str) -> Option<&str>,
 }
 
@@ -322,7 +321,7 @@ pub trait Sut: fmt::Debug + Sync {
     /// The program.
     fn program(&self) -> Program;
 
-    /// How it is asked for its version.
+    /// How to query its version.
     fn version(&self) -> VersionQuery;
 
     /// Whether it is a proxy, in front of our origin.
@@ -335,7 +334,7 @@ pub trait Sut: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// Whether it sends or forwards 103, or pushes what Link fields name, only when told: see [`Early::hints`].
+    /// Whether it sends or forwards 103, or pushes what Link fields name, only by configuration: see [`Early::hints`].
     fn has_hints_switch(&self) -> bool {
         false
     }
@@ -354,8 +353,8 @@ pub trait Sut: fmt::Debug + Sync {
         false
     }
 
-    /// Looks at a line of its log, in order, until it says `true`: then it accepts connections on every endpoint. Adds to
-    /// the endpoints what the line tells of them.
+    /// Called with each line of its log, in order, until it returns `true`: then it accepts connections on every endpoint. Adds
+    /// to the endpoints what the line says of them.
     fn is_ready(&self, line: &str, endpoints: &mut Endpoints) -> bool;
 
     /// The signal that makes it finish what it has begun, if it can, and end.
@@ -386,7 +385,7 @@ pub fn available() -> Vec<Availability> {
 /// The folder, below a server's own, that is removed when the server ends.
 pub const SCRATCH: &str = "scratch";
 
-/// The file, in a server's folder, of what it says.
+/// The log file in a server's folder.
 pub const LOG: &str = "log.txt";
 
 /// The server called `name`.
@@ -399,7 +398,7 @@ pub fn find(name: &str) -> Result<&'static dyn Sut, SutError> {
 pub struct StartedSut {
     /// Its name.
     pub name: String,
-    /// Its version, as it tells it.
+    /// Its version, as it prints it.
     pub version: String,
     /// Where it listens.
     pub endpoints: Endpoints,
@@ -417,7 +416,7 @@ impl StartedSut {
         self.endpoints.get(&protocol).copied()
     }
 
-    /// What stands behind a proxy.
+    /// The origin behind a proxy.
     pub fn behind(&self) -> Option<&StartedSut> {
         self.behind.as_deref()
     }
@@ -432,12 +431,12 @@ impl StartedSut {
         self.child.resident_peak()
     }
 
-    /// What it has said last.
+    /// Its last output.
     pub fn log(&self) -> String {
         self.child.log()
     }
 
-    /// Asks it to finish and end; kills it after `timeout`.
+    /// Signals it to finish and end; kills it after `timeout`.
     pub fn drain(mut self, timeout: Duration) -> io::Result<Ended> {
         self.child.stop(self.drain_signal, timeout)
     }
@@ -445,12 +444,12 @@ impl StartedSut {
 
 /// Starts the server called `name` and returns when it accepts connections; a proxy in front of an origin of its own.
 ///
-/// `place` is where the server belongs, such as the server's namespace. The server dies with the calling thread.
+/// `place` is where the server runs, such as the server's namespace. The server dies with the calling thread.
 pub fn start(name: &str, options: &StartOptions, place: &dyn Place) -> Result<StartedSut, SutError> {
     start_in_front(name, options, Protocol::H1, place)
 }
 
-/// The same; a proxy asks its origin in `protocol`.
+/// The same; a proxy reaches its origin over `protocol`.
 pub fn start_in_front(
     name: &str,
     options: &StartOptions,
@@ -460,7 +459,7 @@ pub fn start_in_front(
     start_at(find(name)?, options, None, &Behind::Origin(protocol), place)
 }
 
-/// Starts the proxy called `name` where clients are: it asks `upstream`, and nothing is started behind it.
+/// Starts the proxy called `name` on the clients' side, in front of `upstream`; nothing is started behind it.
 pub fn start_sidecar(
     name: &str,
     options: &StartOptions,
@@ -475,8 +474,7 @@ pub fn start_sidecar(
     start_proxy(sut, options, upstream, place)
 }
 
-/// Starts `proxy`, which may be configured otherwise than those of [`ALL`]: it asks `upstream`, and nothing is started behind
-/// it.
+/// Starts `proxy`, which may be configured otherwise than those of [`ALL`], in front of `upstream`; nothing is started behind it.
 pub fn start_proxy(
     proxy: &dyn Sut,
     options: &StartOptions,
@@ -486,16 +484,16 @@ pub fn start_proxy(
     start_at(proxy, options, None, &Behind::Given(upstream), place)
 }
 
-/// What a proxy asks for answers.
+/// A proxy's upstream.
 #[derive(Debug, Clone, Copy)]
 enum Behind {
     /// An origin of its own, in this protocol.
     Origin(Protocol),
-    /// What is there already.
+    /// A server that runs already.
     Given(Upstream),
 }
 
-/// Starts `sut` at these ports; `None`: at those that its place has for servers.
+/// Starts `sut` at these ports; `None`: the usual ports of its place.
 fn start_at(
     sut: &dyn Sut,
     options: &StartOptions,
@@ -552,7 +550,7 @@ fn start_at(
     Ok(StartedSut { name, version, endpoints, child, drain_signal, behind, _scratch: scratch })
 }
 
-/// Writes a file of a server's. One that names its interpreter is a program.
+/// Writes a file of a server. One that begins with `#!` becomes executable.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -575,7 +573,7 @@ fn version(sut: &dyn Sut, program: &Path) -> Result<String, SutError> {
     version.ok_or(SutError::NoVersion { server: sut.name(), said })
 }
 
-/// `path` from the root on: the server gets it as an argument and works in another folder.
+/// `path` made absolute: the server gets it as an argument and works in another folder.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     std::path::absolute(path)
 }
@@ -598,7 +596,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Somebody who removed the run's folder meanwhile has done our work.
+        // Fails only if the run's folder has been removed meanwhile, which is as well.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -616,7 +614,7 @@ fn certificate(server: &'static str, ip: IpAddr) -> Result<(String, String), Sut
 mod testing {
     use super::*;
 
-    /// How `sut` is launched at 10.9.0.2 with an upstream that is asked in `protocol`.
+    /// How `sut` is launched at 10.9.0.2 with an upstream over `protocol`.
     pub(super) fn launched(sut: &dyn Sut, protocol: Protocol) -> Result<Launch, SutError> {
         launched_with(sut, protocol, 1, None)
     }
@@ -681,7 +679,7 @@ mod tests {
         }
     }
 
-    /// A network namespace of our own, or the machine's, at which nothing is started.
+    /// A network namespace of our own, or the machine's; nothing is started there.
     #[derive(Debug)]
     struct Nowhere {
         is_shared: bool,
@@ -706,7 +704,7 @@ mod tests {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let choose = |is_shared| Ports::choose(ip, &Nowhere { is_shared }).unwrap();
         assert_eq!(choose(false).0, Ports::LAB, "a sidecar's, too");
-        // Somebody who listens on every address does so on this one.
+        // A listener on every address occupies the port on this one.
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let other = listener.local_addr().unwrap().port();
         let (Ports { h1, h2c, tls }, _reserved) = choose(true);

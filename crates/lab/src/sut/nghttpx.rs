@@ -1,7 +1,7 @@
-//! nghttpx, the proxy of nghttp2: one port in clear, which tells HTTP/2 by its preface, and one for both over TLS.
+//! nghttpx, the proxy of nghttp2: one port in clear, which recognises HTTP/2 by its preface, and one for both over TLS.
 //!
-//! One process. Each of its worker threads holds one HTTP/2 connection to the upstream, so that their number is the number
-//! of connections.
+//! One process. Each of its worker threads holds one HTTP/2 connection to the upstream, so the number of threads is the number of
+//! connections.
 
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
@@ -36,7 +36,7 @@ impl Sut for Nghttpx {
         true
     }
 
-    /// It has no mode that only checks: with a line that it does not know it ends at once.
+    /// It has no mode that only checks: an unknown line ends it at once.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?;
         let endpoints = site.two_ports(options.ip);
@@ -53,7 +53,7 @@ impl Sut for Nghttpx {
         })
     }
 
-    /// The last thing that it says: its sockets listen since before, and now there is who serves them.
+    /// Its last line at start: its sockets have been listening for a while, and now workers serve them.
     fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
         line.contains("Created worker thread #0")
     }
@@ -63,7 +63,7 @@ impl Sut for Nghttpx {
     }
 }
 
-/// The configuration. Addresses are host and port with a comma, in brackets nowhere.
+/// The configuration. Addresses are host and port with a comma, never in brackets.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, max_requests: Option<u32>) -> String {
     let comma = |address: std::net::SocketAddr| format!("{},{}", address.ip(), address.port());
     let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| comma(endpoints[&protocol]));

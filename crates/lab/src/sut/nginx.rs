@@ -2,8 +2,8 @@
 //!
 //! It reads each request to its end and answers 1 KiB, as a reverse proxy does: see [`configuration`].
 //!
-//! Before 1.25.1 a cleartext port that speaks HTTP/2 speaks nothing else, therefore two. All paths in the configuration
-//! are relative to its folder, so that it can be kept, read and used again elsewhere.
+//! Before 1.25.1 a cleartext port that speaks HTTP/2 speaks nothing else, hence two ports. All paths in the configuration are
+//! relative to its folder, so that it can be kept, read and reused elsewhere.
 
 use std::net::SocketAddr;
 
@@ -22,25 +22,25 @@ pub struct Nginx;
 /// The configuration's file.
 const CONFIG: &str = "nginx.conf";
 
-/// What nginx takes as "never": it has no word for it, and its own default is 1,000.
+/// nginx's "never": there is no keyword, and the default is 1,000.
 const NO_LIMIT: u32 = 1_000_000_000;
 
-/// The program, in whatever role.
+/// The program, in either role.
 pub(super) const PROGRAM: Program =
     Program::Installed { name: "nginx", package: Package::Debian("nginx-light") };
 
-/// How it tells its version.
+/// How it prints its version.
 pub(super) const VERSION: VersionQuery =
     VersionQuery { arguments: &["-v"], read: |line| line.strip_prefix("nginx version: nginx/") };
 
-/// What answers behind the sockets that clients see.
+/// The backend behind the sockets that clients see.
 #[derive(Debug)]
 pub(super) struct Backend {
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// Its address, as an `upstream` has it.
+    /// Its address, as in an `upstream` block.
     pub server: String,
-    /// Further directives of the `location` that asks it.
+    /// Further directives of the `location` that proxies to it.
     pub request: &'static str,
     /// Further `server` blocks.
     pub servers: String,
@@ -76,16 +76,16 @@ impl Sut for Nginx {
     }
 }
 
-/// Whether a line of the log says that every socket listens: the event module says it then.
+/// Whether a line of the log says that every socket listens: the event module logs it then.
 pub(super) fn listens(line: &str) -> bool {
     line.contains("event method")
 }
 
 /// The backend that answers 1 KiB to everything: nginx itself, over a Unix socket.
 ///
-/// A plain `return` was rejected. It answers before it has read the request's body, and over HTTP/2 each such answer is
-/// followed by a `RST_STREAM`, which no service that reads what it is sent would show (and for which some clients take the
-/// answer as failed). And where it stands outside of a `location`, it comes before nginx looks at `keepalive_requests`.
+/// A plain `return` was rejected. It answers before it has read the request's body, and over HTTP/2 each such answer is followed
+/// by a `RST_STREAM`, which a service that reads its requests would not send (and which makes some clients take the answer as
+/// failed). And outside of a `location` it runs before nginx checks `keepalive_requests`.
 fn itself() -> Backend {
     let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
     Backend {
@@ -120,7 +120,7 @@ pub(super) fn launch(
     let (certificate, key) = certificate(name, options.ip)?;
     let config = configuration(site.ports, options, geteuid().is_root(), backend);
     let at = |port| SocketAddr::new(options.ip, port);
-    // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
+    // `-e`: else it first opens its compiled-in log, which we may not write.
     let arguments: Vec<String> =
         ["-p", &site.folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
     let check = arguments.iter().cloned().chain(["-t".to_owned()]).collect();
@@ -143,9 +143,9 @@ pub(super) fn launch(
 
 /// The configuration.
 ///
-/// `master_process off` makes it one process, whose CPU time is the server's and which dies as one; with a master the
-/// workers would outlive it, and in a user namespace it could not make them another user's. Root's nginx must be told a
-/// user, since the one that it is built for need not be there; others may not be told one.
+/// `master_process off` makes it one process, whose CPU time is the server's and which dies as one; with a master the workers
+/// would outlive it, and in a user namespace the master could not give them another user. Root's nginx needs the directive
+/// `user`, since the user it is built for need not exist; for others the directive must be absent.
 fn configuration(ports: Ports, options: &StartOptions, is_root: bool, backend: &Backend) -> String {
     let user = if is_root { "user root;\n" } else { "" };
     let [h1, h2c, tls] = [ports.h1, ports.h2c, ports.tls].map(|port| SocketAddr::new(options.ip, port));

@@ -1,6 +1,6 @@
-//! Debian's nginx as a reverse proxy in front of our origin, which it asks over HTTP/1.1 connections that it keeps.
+//! Debian's nginx as a reverse proxy in front of our origin, over persistent HTTP/1.1 connections.
 //!
-//! It differs from [`nginx`](super::nginx) only in what is behind it.
+//! It differs from [`nginx`](super::nginx) only in its upstream.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ impl Sut for NginxProxy {
         true
     }
 
-    /// `proxy_buffering` and `proxy_next_upstream` stay as they are by default: they are what is measured.
+    /// `proxy_buffering` and `proxy_next_upstream` keep their defaults: they are what is measured.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
         if upstream.protocol.is_multiplexed() {
@@ -66,7 +66,7 @@ impl Sut for NginxProxy {
         Page::both(&[Source::File, Source::SlowProxy], "add_header Link, http2_push_preload", "http2_push")
     }
 
-    /// `http2_push_preload`. It forwards no 103 before 1.29 (`early_hints`), and takes one for the response.
+    /// `http2_push_preload`. Before 1.29 (`early_hints`) it forwards no 103, and takes one for the response.
     fn has_hints_switch(&self) -> bool {
         true
     }

@@ -29,7 +29,7 @@ impl Sut for Origin {
         VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("h2lab ") }
     }
 
-    /// Its handlers say themselves what they announce, and when.
+    /// Its handlers decide what they announce, and when.
     fn pages(&self) -> Vec<Page> {
         let page = |announcement, setting, path: &str| Page {
             source: Source::Handler,
@@ -102,7 +102,7 @@ impl Sut for Origin {
     }
 }
 
-/// Bytes that a server of bulk data writes at once, and no fewer.
+/// Minimum bytes that a server of bulk data writes at once.
 const LEAST_CHUNK: u32 = 64 << 10;
 
 /// The command line of the origin as a server of bulk data.
@@ -121,7 +121,7 @@ fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Ve
         format!("--tls-listen={}", listen(ports.tls)),
     ];
     arguments.extend(engine_flags(&bulk.engine));
-    // What it may send the client says; how long frames to itself may be is another matter, and moves nothing else.
+    // The client limits what it may send; the length of frames to itself is another setting, and changes nothing else.
     let chunk = bulk.client_frame.unwrap_or(0).max(LEAST_CHUNK);
     arguments.push(format!("--chunk={chunk}"));
     arguments.extend(options.h3.as_ref().map(|_| "--h3".to_owned()));

@@ -1,4 +1,4 @@
-//! Where servers run, and how one there is known to listen.
+//! Where servers run, and how to detect that one listens there.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,20 +11,20 @@ use super::{Endpoints, PATIENCE, Sut, SutError};
 use h2lab_net::process::{Child, WaitError};
 use h2lab_net::tcp;
 
-/// Where a server runs: a namespace of a lab, or simply here.
+/// Where a server runs: a namespace of a lab, or our own.
 pub trait Place {
     /// The command that runs `program` there.
     fn command(&self, program: &Path) -> Command;
 
-    /// Connects to `address` from there, and lets go at once.
+    /// Connects to `address` from there, and closes at once.
     fn reach(&self, address: SocketAddr) -> io::Result<()>;
 
-    /// Whether others than our own may listen there, on ports that they have chosen: so it is wherever it is no network
-    /// namespace of our own.
+    /// Whether programs other than ours may listen there, on ports of their choice: everywhere but in a network namespace of our
+    /// own.
     fn is_shared(&self) -> bool;
 }
 
-/// Where we are ourselves.
+/// Our own namespaces.
 impl<F: Fn(&Path) -> Command> Place for F {
     fn command(&self, program: &Path) -> Command {
         self(program)
@@ -39,7 +39,7 @@ impl<F: Fn(&Path) -> Command> Place for F {
     }
 }
 
-/// How long to listen to a silent server's log, which ends with the server, before it is knocked at again.
+/// How long to wait on a silent server's log, which ends with the server, before the next connection attempt.
 const KNOCK: Duration = Duration::from_millis(2);
 
 /// Returns when `sut` accepts connections on all of its endpoints.
@@ -57,7 +57,7 @@ pub(super) fn wait_until_ready(
     ready.map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })
 }
 
-/// Knocks at every endpoint of a server that says nothing, until each has opened.
+/// Tries to connect to every endpoint of a silent server until each has accepted.
 fn knock(
     sut: &dyn Sut,
     child: &Child,

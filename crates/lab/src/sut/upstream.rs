@@ -1,4 +1,4 @@
-//! What a proxy asks for its answers, and what not every proxy can be told about it.
+//! How a proxy is to reach its upstream, and what not every proxy can be configured to do.
 
 use std::net::SocketAddr;
 
@@ -6,24 +6,24 @@ use h2lab_model::workload::Protocol;
 
 use super::{Site, SutError};
 
-/// What stands behind a proxy.
+/// The upstream of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upstream {
     /// Its address.
     pub address: SocketAddr,
-    /// What it is asked in. Over TLS any certificate is believed.
+    /// Its protocol. Over TLS any certificate is accepted.
     pub protocol: Protocol,
-    /// Connections of HTTP/2 that the proxy is to hold. With 1 it decides by itself, which is one or few.
+    /// HTTP/2 connections that the proxy is to hold. With 1 the proxy decides, for one or a few.
     pub connections: u32,
 }
 
 impl Upstream {
-    /// One that is asked in `protocol`, over as many connections as the proxy likes.
+    /// One over `protocol`, with as many connections as the proxy chooses.
     pub const fn new(address: SocketAddr, protocol: Protocol) -> Self {
         Self { address, protocol, connections: 1 }
     }
 
-    /// Refuses a number of connections, because `server` decides it alone.
+    /// Refuses a number of connections, because only `server` decides it.
     pub(super) fn unforced(self, server: &'static str) -> Result<Self, SutError> {
         if self.connections == 1 {
             return Ok(self);
@@ -42,7 +42,7 @@ impl Upstream {
 }
 
 impl Site<'_> {
-    /// The upstream that a proxy needs. One that `server` does not speak to, because it sends only `sends`, is refused.
+    /// The upstream that a proxy needs. One whose protocol `server` does not speak, because it sends only `sends`, is refused.
     pub(super) fn upstream(&self, server: &'static str, sends: &[Protocol]) -> Result<Upstream, SutError> {
         let upstream = self.upstream.ok_or(SutError::NoUpstream { server })?;
         if sends.contains(&upstream.protocol) {

@@ -1,15 +1,15 @@
 //! How the two ends of a link are addressed.
 //!
 //! Between network namespaces both ends are in one network. With a reflector both are in one namespace, whose kernel would
-//! carry packets from one of its own addresses to another past every device. So each end dials the other by an address that
-//! is nobody's, behind the TUN device, and the reflector exchanges the one for the other on the way:
+//! deliver packets between its own addresses without any device. So each end dials the other by an unassigned address behind the
+//! TUN device, and the reflector translates between the two on the way:
 //!
 //! ```text
 //!   client 198.18.n.4 dials 198.19.n.1 ══ reflector ══ server 198.18.n.2 is dialled by 198.19.n.3
 //! ```
 //!
-//! An address and its stand-in have the same checksum (RFC 1071), since one 16-bit word grows by as much as the other
-//! shrinks: no checksum has to be touched, whoever has computed it or will.
+//! An address and its stand-in have the same checksum (RFC 1071), since one 16-bit word grows by as much as the other shrinks: no
+//! checksum has to be changed, computed or still offloaded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,10 +21,10 @@ pub enum Addressing {
     /// IPv4.
     #[default]
     V4,
-    /// IPv6, with IPv4 beside it for programs that know nothing else.
+    /// IPv6, with IPv4 beside it for programs that support nothing else.
     V6,
-    /// IPv4 in one namespace, with stand-ins (RFC 2544's network, which no real one uses). The number is the lab's: what is
-    /// left of the connections of an earlier one then has no address to send from, and keeps off this one's link.
+    /// IPv4 in one namespace, with stand-ins (RFC 2544's benchmarking network, which no real one uses). The number is the lab's:
+    /// leftover connections of an earlier lab then have no address to send from, and stay off this one's link.
     Reflected(u8),
 }
 
@@ -46,7 +46,7 @@ impl Addressing {
         }
     }
 
-    /// The address by which the other end knows `side`.
+    /// The address by which the other end reaches `side`.
     pub const fn from_afar(self, side: Side) -> IpAddr {
         match self.own(side) {
             IpAddr::V4(own) if matches!(self, Self::Reflected(_)) => {

@@ -1,4 +1,4 @@
-//! Trying a step in a process of its own, which ends with all that it made.
+//! Trying a step in a process of its own, which ends with everything that it made.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,16 +10,16 @@ use super::error::{During, TopologyError};
 use super::step::Step;
 use super::sys::{Forked, exit_now, fork, wait_for};
 
-/// Why a capability check failed, as its process tells.
+/// Why a capability check failed, as its process reports it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Refusal {
     /// Id of the step that was refused: that of the capability check or one before it.
     pub step: String,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub reason: String,
     /// The line that enables the step, if one is known.
     pub remedy: Option<String>,
-    /// The whole error in words.
+    /// The whole error as text.
     pub text: String,
 }
 
@@ -43,7 +43,7 @@ impl Refusal {
     }
 }
 
-/// Runs a capability check in a child; why it failed. Only a process with one thread may.
+/// Runs a capability check in a child; returns why it failed. The calling process must have only one thread.
 pub(super) fn in_child(
     run: &dyn Fn() -> Result<(), TopologyError>,
 ) -> Result<Option<Refusal>, TopologyError> {
@@ -61,7 +61,7 @@ pub(super) fn in_child(
             let read = File::from(reader).read_to_end(&mut text);
             wait_for(child);
             read.during(Step::PidNamespace)?;
-            // A child that was killed has said nothing.
+            // A killed child has sent nothing.
             let silent = || {
                 let reason = "the capability check's process died".to_owned();
                 Refusal { step: String::new(), text: reason.clone(), reason, remedy: None }

@@ -1,12 +1,12 @@
-//! The bytes of every packet, kept while the link carries: for a capture, and for what is concluded from one.
+//! The bytes of every packet, kept while the link runs: for a capture, and for analyses of one.
 //!
-//! Kept is what entered, before anything was decided about it: what became of each packet is in the packet log, under the same
-//! direction and index. The pump only copies into memory; a thread of its own writes that to a file. Memory and disk are
-//! bounded: what the file cannot take, or not soon enough, is not kept, and counted. A run is worth more than its capture: no
-//! trouble with the file ends it.
+//! Packets are kept as they entered, before anything was decided about them: the fate of each is in the packet log, under the
+//! same direction and index. The pump only copies into memory; a thread of its own writes that to a file. Memory and disk are
+//! bounded: what the file cannot take, or not soon enough, is dropped and counted. A run is worth more than its capture: no error
+//! of the file ends it.
 //!
-//! A frame is kept as the device handed it over, super-packet or not, since cutting it again is cheap later and copying its
-//! headers would not be now.
+//! A frame is kept as the device handed it over, super-packet or not, since segmenting it later is cheap and copying each
+//! packet's headers now would not be.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
@@ -28,17 +28,17 @@ use h2lab_net::scratch;
 
 /// Bytes that are handed to the writer at once: some milliseconds of a fast link, so that the pump rarely wakes it.
 const BUFFER: usize = 1 << 20;
-/// Buffers under way at most: 64 MiB, which is 100 ms of 5 Gbit/s while the file takes nothing.
+/// Buffers in flight at most: 64 MiB, which is 100 ms of 5 Gbit/s while the file takes nothing.
 const BUFFERS: usize = 64;
 /// Bytes in front of each frame.
 const HEAD: usize = 32;
 
-/// Packets that are kept at most. The packet log has fewer, and what is later made of them takes up to 100 bytes of memory each.
+/// Packets that are kept at most. The packet log has fewer, and later processing takes up to 100 bytes of memory for each.
 const MOST: u64 = 5 * CAPACITY as u64;
 /// What is left free on the disk, so that the run's own results find room.
 const RESERVE: u64 = 256 << 20;
-/// A capture has each packet twice, as it entered and as it left, with some bytes about it: what was kept needs up to so many
-/// times its own size yet.
+/// A capture has each packet twice, as it entered and as it left, with some bytes about it: what was kept will need up to so many
+/// times its own size.
 const COPIES: u64 = 3;
 
 /// Whether a file of `written` bytes may grow where so many bytes are `available`.
@@ -50,11 +50,11 @@ const fn has_room(available: u64, written: u64) -> bool {
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
-    /// Packets of the wire that they stand for.
+    /// Packets on the wire that they represent.
     packets: u64,
 }
 
-/// What is not kept.
+/// What was not kept.
 #[derive(Debug, Default)]
 struct Unkept {
     packets: AtomicU64,
@@ -67,7 +67,7 @@ impl Unkept {
         self.packets.fetch_add(packets, Ordering::Relaxed);
     }
 
-    /// From now on nothing is kept. The first reason is the one that is told.
+    /// Stops keeping packets. The first reason is the one that is reported.
     fn stop(&self, why: impl FnOnce() -> String) {
         self.why.get_or_init(why);
     }
@@ -77,7 +77,7 @@ impl Unkept {
     }
 }
 
-/// An open capture buffer: what is put into its [`Intake`] goes to its file.
+/// An open capture buffer: packets put into its [`Intake`] go to its file.
 #[derive(Debug)]
 pub struct CaptureBuffer {
     writer: JoinHandle<(File, u64)>,
@@ -85,7 +85,8 @@ pub struct CaptureBuffer {
 }
 
 impl CaptureBuffer {
-    /// A capture buffer whose file has no name and lies on the disk of `folder`: it is gone with the process, however that ends.
+    /// A capture buffer whose file has no name and lies on the disk of `folder`: it disappears with the process, however that
+    /// ends.
     pub fn start(folder: &Path) -> io::Result<(Self, Intake)> {
         let file = scratch::nameless(folder)?;
         let (full, to_write) = sync_channel(BUFFERS);
@@ -98,7 +99,7 @@ impl CaptureBuffer {
         Ok((Self { writer, unkept }, intake))
     }
 
-    /// Waits until all is written; its [`Intake`] must be gone.
+    /// Waits until everything is written; its [`Intake`] must have been dropped.
     pub fn finish(self) -> io::Result<Spooled> {
         let (file, size) = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let why = self.unkept.why.get().cloned();
@@ -112,14 +113,14 @@ struct Writer {
     file: File,
     /// Bytes of whole batches that are in the file.
     written: u64,
-    /// The file took something not, or not all of it: what follows would be no whole batch. That packets are kept no longer
-    /// for another reason says nothing against those that were.
+    /// A write has failed or was short: what follows would not be a whole batch. If packets are kept no longer for another
+    /// reason, the earlier ones remain valid.
     has_failed: bool,
     unkept: Arc<Unkept>,
 }
 
 impl Writer {
-    /// Writes all batches; the file, and how many of its bytes count.
+    /// Writes all batches; returns the file, and how many of its bytes count.
     fn run(mut self, batches: Receiver<Batch>, done: &SyncSender<Vec<u8>>) -> (File, u64) {
         for Batch { mut bytes, packets } in batches {
             if self.has_failed || !self.write(&bytes) {
@@ -127,7 +128,7 @@ impl Writer {
                 self.unkept.count(packets);
             }
             bytes.clear();
-            // Fails only if the pump has ended, and then nobody needs it again.
+            // Fails only if the pump has ended, and then the buffer is not needed again.
             let _ = done.try_send(bytes);
         }
         (self.file, self.written)
@@ -135,7 +136,7 @@ impl Writer {
 
     /// Whether it has written the bytes.
     fn write(&mut self, bytes: &[u8]) -> bool {
-        // A file system that does not tell is tried.
+        // A file system that does not report its free space is tried.
         let available =
             fstatvfs(&self.file).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
         if !has_room(available, self.written) {
@@ -190,7 +191,7 @@ impl Intake {
         self.filling.bytes.capacity() - self.filling.bytes.len() >= bytes || self.make_room()
     }
 
-    /// Hands the buffer on and takes an empty one; whether there was one.
+    /// Passes the buffer on and takes an empty one; whether there was one.
     fn make_room(&mut self) -> bool {
         if !self.filling.bytes.is_empty() {
             match self.full.try_send(std::mem::take(&mut self.filling)) {
@@ -214,7 +215,7 @@ impl Intake {
 }
 
 impl Drop for Intake {
-    /// The rest is written, too. Nothing is carried any more, so that waiting for the writer costs nothing.
+    /// The rest is written, too. The link carries nothing any more, so waiting for the writer costs nothing.
     fn drop(&mut self) {
         if !self.filling.bytes.is_empty() {
             let _ = self.full.send(std::mem::take(&mut self.filling));
@@ -231,9 +232,9 @@ pub struct Entered {
     pub direction: Direction,
     /// Index of its first packet among all of its direction, as the packet log has it. The others follow.
     pub index: u64,
-    /// Packets of the wire that it stands for.
+    /// Packets on the wire that it represents.
     pub segments: u32,
-    /// What was left to devices.
+    /// What was offloaded to devices.
     pub offload: Offload,
 }
 
@@ -284,7 +285,7 @@ pub struct Spooled {
     frames: Vec<Kept>,
     /// Packets that were not kept.
     pub unkept: u64,
-    /// Why none was kept from some moment on; `None` if the file could not keep up now and then, at most.
+    /// Why none was kept from some moment on; `None` if at most the file could not keep up from time to time.
     pub why: Option<String>,
 }
 
@@ -345,7 +346,7 @@ mod tests {
         }
     }
 
-    /// An IPv4 packet of another protocol than TCP: what it holds does not matter here.
+    /// An IPv4 packet of another protocol than TCP; its content does not matter here.
     fn packet(length: usize) -> Vec<u8> {
         let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
         bytes.resize(length, 7);
@@ -386,7 +387,7 @@ mod tests {
         }
     }
 
-    /// What the other side of an intake has.
+    /// The other end of an intake.
     struct Other {
         to_write: Receiver<Batch>,
         written: SyncSender<Vec<u8>>,
@@ -475,7 +476,7 @@ mod tests {
         entered(0, 1).write(100, &mut bytes);
         bytes.extend(packet(100));
         assert!(writer.write(&bytes));
-        // Half of a frame, as a write leaves it for which there is no room.
+        // Half of a frame, as after a short write on a full disk.
         writer.file.write_all(&bytes[..50]).unwrap();
         writer.has_failed = true;
         unkept.stop(|| "no space left".to_owned());

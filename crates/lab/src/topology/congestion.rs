@@ -1,4 +1,4 @@
-//! Congestion control: what the kernel has, and what the ends use.
+//! Congestion control: what the kernel offers, and what the ends use.
 
 use super::error::TopologyError;
 use super::step::Step;
@@ -12,7 +12,7 @@ pub struct Congestion {
     pub server: String,
 }
 
-/// Says which congestion controls there are if the kernel refused a route for want of one.
+/// Adds the available congestion controls to the error if the kernel refused a route because of an unknown one.
 pub(super) fn explain(error: TopologyError, asked: Option<&str>) -> TopologyError {
     let (TopologyError::Refused { step: Step::Route, source, .. }, Some(asked)) = (&error, asked) else {
         return error;

@@ -1,4 +1,4 @@
-//! Making the network of a repetition, and reading back from a connection over it that it is as asked.
+//! Making the network of a repetition, and verifying its settings with a connection over it.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -35,8 +35,8 @@ impl Namespaces {
 
 /// Connects client and server over the link, unimpaired, and reads the congestion control of both sockets.
 ///
-/// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. That a connection
-/// can be made also proves the whole path: devices, routes, neighbours, checksums, rings.
+/// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. A successful connection
+/// also proves the whole path: devices, routes, neighbours, checksums, rings.
 fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion, TopologyError> {
     let options = PumpOptions { packets: PACKETS, ..PumpOptions::default() };
     let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;
@@ -64,7 +64,7 @@ fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2], TopologyError> {
     let dialled = namespaces.within(Side::Client, dial)?.during(Step::Connection)?;
     let (accepted, _) = listener.accept().during(Step::Connection)?;
     for socket in [&dialled, &accepted] {
-        // Closing it resets it: the FINs of an ordinary close would be sent again and again, into the measured link.
+        // Closing it sends a RST: the FINs of an ordinary close would be retransmitted into the measured link.
         SockRef::from(socket).set_linger(Some(Duration::ZERO)).during(Step::Connection)?;
     }
     Ok([dialled, accepted])

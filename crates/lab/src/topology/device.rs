@@ -1,10 +1,10 @@
-//! The device at each end of the link: made, connected to the link's namespace, configured.
+//! The device at each end of the link: created, connected to the link's namespace, configured.
 //!
-//! Client and server have each other's link-layer address as a permanent neighbour. So frames cross the link unchanged,
-//! no ARP uses it, and the link's own IP stack sees only frames for somebody else. A TUN device has no link layer.
+//! Client and server have each other's link-layer address as a permanent neighbour. So frames cross the link unchanged, no ARP
+//! uses it, and the link's own IP stack ignores them as frames for another host. A TUN device has no link layer.
 //!
-//! Segmentation and checksum offload stay on: the kernel hands down super-packets with unfinished checksums, which
-//! [`h2lab_link`] cuts before the loss model, so that neither end spends time on what nobody needs.
+//! Segmentation and checksum offload stay on: the kernel hands down super-packets with unfinished checksums, which [`h2lab_link`]
+//! segments before the loss model, so that neither end spends time on either.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -27,17 +27,17 @@ pub const MTU: u32 = 1500;
 /// Bits of the network of client and server.
 const PREFIX_V4: u8 = 24;
 const PREFIX_V6: u8 = 64;
-/// Packets that may wait at a device: in the queue of a TUN device until the pump reads them, at a veth device only
-/// should the system's default queueing discipline be attached to it.
+/// Packets that may wait at a device: in the queue of a TUN device until the pump reads them, at a veth device only if the system
+/// attaches its default queueing discipline.
 const DEVICE_QUEUE: u32 = 10_000;
 /// `ETHTOOL_SGRO` of `linux/ethtool.h`.
 const SET_GRO: u32 = 0x0000_002c;
 
-/// The name of the device of `side`, where it lives.
+/// The name of the device of `side`, in its namespace.
 const fn device_name(side: Side, mechanism: Mechanism) -> &'static str {
     match (mechanism, side) {
         (Mechanism::PacketRing | Mechanism::Tun, _) => "eth0",
-        // Beside devices of others: a second lab is refused, since the names are taken.
+        // Beside devices of others: a second lab is refused, since the names are in use.
         (Mechanism::Reflector, Side::Client) => "h2lab-client",
         (Mechanism::Reflector, Side::Server) => "h2lab-server",
     }
@@ -60,7 +60,7 @@ pub(super) fn plug_in(
             let namespace = namespace.try_clone().during(Step::Veth)?;
             Ok(Plug::Veth(Pair { port: link.index_of(side.name())?, namespace, device }))
         }
-        // Packet rings need a namespace for each end: in one, a frame for an address of ours is never sent.
+        // Packet rings need a namespace for each end: within one, a frame to one of its own addresses is never sent.
         _ => {
             let device = netns.within(|| tun::create(name))??;
             Ok(Plug::Tun { device, reflects: mechanism == Mechanism::Reflector })
@@ -106,8 +106,7 @@ impl Device {
         self.add_route(congestion)
     }
 
-    /// Lets the kernel hand down super-packets that a slot of the ring holds, and pass up what it receives as it is:
-    /// merging is the link's own affair.
+    /// Limits the kernel's super-packets to what a slot of the ring holds, and turns GRO off: merging is the link's own task.
     pub fn limit_offload(&self) -> Result<(), TopologyError> {
         self.netlink.limit_offload(self.index, veth::LARGEST_FRAME)?;
         let name = device_name(self.side, self.mechanism);
@@ -142,7 +141,7 @@ impl Device {
         })
     }
 
-    /// How many bits of an address of the link are its network's: behind a reflector nothing but the address itself.
+    /// Prefix length of an address of the link: behind a reflector the address by itself.
     const fn prefix(&self, address: IpAddr) -> u8 {
         match address {
             _ if matches!(self.addressing, Addressing::Reflected(_)) => 32,

@@ -1,4 +1,4 @@
-//! What this machine allows: every step of a run is performed, not guessed from settings.
+//! What this machine allows: every step of a run is performed, not inferred from settings.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,9 +24,9 @@ use super::supervisor::die_with_parent;
 use super::sys::{Forked, exit_now, fork, threads, unshare, wait_for};
 use super::sysctl::{self, Sysctl};
 
-/// Steps of only one of the two ways to move packets: veth pairs with packet rings, or TUN devices.
+/// Steps of only one of the two mechanisms to move packets: veth pairs with packet rings, or TUN devices.
 const WAYS: [Step; 5] = [Step::Veth, Step::Offload, Step::Neighbour, Step::PacketRing, Step::Tun];
-/// The user whose rights root tries: `nobody`, who exists everywhere and may do nothing special.
+/// The user whose rights root tries: `nobody`, who exists everywhere and has no privileges.
 const UNPRIVILEGED: u32 = 65_534;
 /// Congestion controls that comparisons are usually made with.
 const CONGESTIONS: [&str; 3] = ["cubic", "bbr", "reno"];
@@ -74,14 +74,14 @@ pub struct Check {
 }
 
 impl Check {
-    /// Whether this step stands in nobody's way.
+    /// Whether nothing depends on this step, or it succeeded.
     pub const fn is_fine(&self) -> bool {
         matches!(self.status, Status::Ok | Status::NotNeeded { .. })
     }
 
-    /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls
-    /// can be done without; one of the two ways to move packets is enough, which the step `connection` proves; and the
-    /// reflector is what is left without the others, see [`isolation_level`].
+    /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls are
+    /// optional; one of the two mechanisms to move packets is enough, which the step `connection` proves; and the reflector is
+    /// what is left without the others, see [`isolation_level`].
     pub fn is_required(&self) -> bool {
         let is_of_one_way = WAYS.iter().any(|step| step.id() == self.id);
         let is_extra = [Step::Realtime, Step::Reflector].iter().any(|step| step.id() == self.id);
@@ -98,7 +98,7 @@ pub struct Examination {
     pub user: Option<Vec<Check>>,
 }
 
-/// What runs stand on where these are the answers; `None`: there can be no emulated link.
+/// The isolation level of runs with these answers; `None`: there can be no emulated link.
 pub fn isolation_level(checks: &[Check]) -> Option<IsolationLevel> {
     let find = |step: Step| checks.iter().find(|check| check.id == step.id());
     if checks.iter().all(|check| check.is_fine() || !check.is_required()) {
@@ -109,7 +109,7 @@ pub fn isolation_level(checks: &[Check]) -> Option<IsolationLevel> {
     find(Step::Reflector).filter(|check| check.status == Status::Ok).map(|_| IsolationLevel::Reflector)
 }
 
-/// Performs each step in a process of its own, which ends with all that it made. Call it before the first thread starts.
+/// Performs each step in a process of its own, which ends with everything that it made. Call it before the first thread starts.
 pub fn examine() -> Result<Examination, TopologyError> {
     match threads() {
         Ok(1) | Err(_) => {}
@@ -140,7 +140,7 @@ const NO_RING: &str = "packets are moved by TUN devices instead, if `tun` works:
                        is late, since nobody stamps arriving packets; if not, no emulated link";
 const NO_TUN: &str = "nothing is missed as long as `packet-ring` works: TUN devices are only the fallback";
 
-/// All steps, in the order in which a run does them.
+/// All steps, in the order of a run.
 fn capability_checks() -> Vec<CapabilityCheck> {
     let needed = |step: Step, run: fn() -> Result<(), TopologyError>| CapabilityCheck {
         id: step.id().to_owned(),
@@ -215,7 +215,7 @@ fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
     Ok(checks)
 }
 
-/// Whether both ends can be in this network namespace. Only asked where they cannot have their own: the capability check makes
+/// Whether both ends can be in this network namespace. Only tried where they cannot have their own: the capability check makes
 /// devices beside the machine's.
 fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check, TopologyError> {
     let step = Step::Reflector;
@@ -261,7 +261,7 @@ fn become_user(user: u32) -> Result<(), TopologyError> {
     set_thread_groups(&[]).during(Step::UserNamespace)?;
     set_thread_res_gid(gid, gid, gid).during(Step::UserNamespace)?;
     set_thread_res_uid(uid, uid, uid).during(Step::UserNamespace)?;
-    // Who changes users loses access to its own /proc/self/uid_map; a program started by that user has it.
+    // A change of user loses access to our own /proc/self/uid_map; a program started by that user has it.
     set_dumpable_behavior(DumpableBehavior::Dumpable).during(Step::UserNamespace)
 }
 
@@ -283,7 +283,7 @@ fn try_pid_namespace() -> Result<(), TopologyError> {
     }
 }
 
-/// Starts a process that starts another, kills the first, and sees whether the other dies with it.
+/// Starts a process that starts another, kills the first, and checks whether the other dies with it.
 fn try_death_signal() -> Result<(), TopologyError> {
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
     let (ready, readied) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
@@ -327,10 +327,10 @@ fn try_sysctl() -> Result<(), TopologyError> {
     within(&namespace, || sysctl::apply(Side::Client, &wanted))?.map(drop)
 }
 
-/// Both ways to move packets, in the order in which they are preferred.
+/// Both mechanisms to move packets, in the order of preference.
 const EITHER: [Mechanism; 2] = [Mechanism::PacketRing, Mechanism::Tun];
 
-/// Does `work` with the device of a client that is connected to a link by the first of `mechanisms` that can be had.
+/// Does `work` with the device of a client that is connected to a link by the first of `mechanisms` that is available.
 fn on_device(
     mechanisms: &[Mechanism],
     work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send,
@@ -366,7 +366,7 @@ fn try_ring() -> Result<(), TopologyError> {
 /// A connection through a reflector, in the namespace that we are in.
 fn try_reflector() -> Result<(), TopologyError> {
     let spec = TopologySpec { mechanism: Some(Mechanism::Reflector), ..TopologySpec::default() };
-    // Whatever is refused of it, it is this step that a run cannot do.
+    // Whichever part is refused, a run cannot do this step.
     Namespaces::create(&spec).map(drop).map_err(|error| match error {
         TopologyError::Refused { step, source, detail } if detail.is_empty() => {
             TopologyError::Refused { step: Step::Reflector, source, detail: step.to_string() }
@@ -375,7 +375,7 @@ fn try_reflector() -> Result<(), TopologyError> {
     })
 }
 
-/// The whole of it: a connection through both devices and the pump.
+/// The whole path: a connection through both devices and the pump.
 fn try_connection() -> Result<(), TopologyError> {
     enter_network_namespace()?;
     Namespaces::create(&TopologySpec::default()).map(drop)

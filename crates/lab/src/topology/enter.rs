@@ -17,12 +17,12 @@ use super::subreaper;
 use super::supervisor::{TerminationPolicy, become_first_process};
 use super::sys::{threads, unshare};
 
-/// What a run stands on: the isolation levels, the best first.
+/// The isolation levels, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IsolationLevel {
     /// Root's own rights: namespaces without a user namespace.
     Root,
-    /// A user namespace, in which a plain user has what it takes.
+    /// A user namespace, in which a plain user has the necessary rights.
     User,
     /// `CAP_NET_ADMIN` in the network namespace that it was started in, and nothing else.
     Reflector,
@@ -42,12 +42,12 @@ impl IsolationLevel {
 /// The namespaces that this process is now in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entered {
-    /// What the run stands on.
+    /// The isolation level of the run.
     pub isolation_level: IsolationLevel,
     /// Why it is not a better one; `None` unless only the reflector was left.
     pub refusal: Option<String>,
-    /// Whether `/proc` shows our own PID namespace. Without (some containers mask `/proc` and forbid a new one) it shows
-    /// the outer one's numbers, so that `/proc/PID` of a child is somebody else.
+    /// Whether `/proc` shows our own PID namespace. Without (some containers mask `/proc` and forbid a new one) it shows the
+    /// outer one's numbers, so that `/proc/PID` of a child is another process.
     pub has_own_proc: bool,
 }
 
@@ -57,7 +57,7 @@ impl Entered {
         self.isolation_level == IsolationLevel::Root
     }
 
-    /// What [`super::TopologySpec::mechanism`] has to be; `None` leaves the choice.
+    /// The mechanism that [`super::TopologySpec::mechanism`] must name; `None` leaves the choice.
     pub fn mechanism(&self) -> Option<Mechanism> {
         (self.isolation_level == IsolationLevel::Reflector).then_some(Mechanism::Reflector)
     }
@@ -65,23 +65,23 @@ impl Entered {
 
 /// Moves the process into fresh network, mount and PID namespaces, and returns as the first process of the latter.
 ///
-/// Root with `CAP_SYS_ADMIN` needs no user namespace. Everybody else gets one in which the user keeps its number: a fake
-/// root was rejected, since servers that start as "root" then fail to become somebody else. The process has all
-/// capabilities in the new namespaces; a program that it executes as a plain user has none of them, as it should.
+/// Root with `CAP_SYS_ADMIN` needs no user namespace. Everybody else gets one in which the user keeps its number: a fake root was
+/// rejected, since servers that start as "root" then fail to change their user. The process has all capabilities in the new
+/// namespaces; a program that it executes as a plain user has none of them, as it should.
 ///
-/// The calling process stays behind and only waits: it ends with the status of the returning one (128 + n after signal n),
-/// and if it dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace:
-/// to end a lab, kill the process that was started. (The first process of a PID namespace itself ignores signals from
-/// inside that it has no handler for.) Call it before the first thread starts.
+/// The calling process remains and only waits: it ends with the status of the returning one (128 + n after signal n), and if it
+/// dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace: to end a lab, kill
+/// the process that was started. (The first process of a PID namespace itself ignores signals from inside that it has no handler
+/// for.) Call it before the first thread starts.
 ///
-/// Where namespaces are refused but `CAP_NET_ADMIN` is ours, the process stays in those that it is in, ready for a
-/// reflector; what then takes the PID namespace's place is described in `subreaper.rs`.
+/// Where namespaces are refused but we have `CAP_NET_ADMIN`, the process stays in its namespaces, ready for a reflector; the
+/// replacement of the PID namespace is described in `subreaper.rs`.
 pub fn enter() -> Result<Entered, TopologyError> {
     enter_removing(None)
 }
 
-/// The same; the process that stays behind removes `file` when nobody in the lab lives any more, also if SIGTERM or SIGHUP
-/// ends it. For a file that the lab makes afterwards and that must not stay.
+/// The same; the remaining process removes `file` when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it.
+/// For a file that the lab makes afterwards and that must not stay.
 pub fn enter_removing(file: Option<&Path>) -> Result<Entered, TopologyError> {
     match threads() {
         Ok(1) | Err(_) => {}
@@ -103,7 +103,7 @@ pub fn enter_removing(file: Option<&Path>) -> Result<Entered, TopologyError> {
 
 /// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.
 ///
-/// That is tried in a child, since who has entered a user namespace has no capability outside any more.
+/// That is tried in a child, since entering a user namespace gives up the capabilities outside.
 fn only_the_reflector() -> Result<Option<String>, TopologyError> {
     let sets = capabilities(None).during(Step::UserNamespace)?;
     let is_full_root = geteuid().is_root() && sets.effective.contains(CapabilitySet::SYS_ADMIN);
@@ -113,7 +113,7 @@ fn only_the_reflector() -> Result<Option<String>, TopologyError> {
     Ok(in_child(&|| enter_namespaces().map(drop))?.map(|refusal| refusal.text))
 }
 
-/// Leaves the old namespaces behind; whether that took root's own rights.
+/// Leaves the old namespaces; whether that was with root's own rights.
 fn enter_namespaces() -> Result<bool, TopologyError> {
     let is_root = enter_network_namespace()?;
     unshare(UnshareFlags::NEWNS).during(Step::MountNamespace)?;
@@ -121,7 +121,7 @@ fn enter_namespaces() -> Result<bool, TopologyError> {
     Ok(is_root)
 }
 
-/// Enters a fresh network namespace, and a user namespace before if that is needed; whether it was not.
+/// Enters a fresh network namespace, and a user namespace first if necessary; `true` if that was not necessary.
 pub(super) fn enter_network_namespace() -> Result<bool, TopologyError> {
     if geteuid().is_root() {
         match unshare(UnshareFlags::NEWNET) {
@@ -147,7 +147,7 @@ pub(super) fn enter_user_namespace() -> Result<(), TopologyError> {
             detail: format!("writing {file}"),
         })
     };
-    // Who may not change groups outside may map its own one only after giving up setgroups (user_namespaces(7)).
+    // Without rights outside, mapping the own group requires giving up setgroups first (user_namespaces(7)).
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{uid} {uid} 1"))?;
     write("gid_map", format!("{gid} {gid} 1"))

@@ -1,4 +1,4 @@
-//! What can go wrong while namespaces and devices are made, and what to do about it.
+//! What can go wrong while namespaces and devices are made, and the remedies.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,9 +16,9 @@ pub enum TopologyError {
     Refused {
         /// Which step.
         step: Step,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
-        /// The kernel's own words, or the object of the step; may be empty.
+        /// The kernel's message, or the object of the step; may be empty.
         detail: String,
     },
     /// No such congestion control in this kernel.
@@ -45,7 +45,7 @@ pub enum TopologyError {
         /// As given.
         name: String,
     },
-    /// A sysctl that the machine has only once, or that kernels keep from namespaces that are not root's.
+    /// A sysctl that is global to the machine, or that kernels keep from namespaces that are not root's.
     #[error(
         "`{name}` is a setting of the whole machine, or root's alone: the network namespaces of this run have none"
     )]
@@ -53,14 +53,14 @@ pub enum TopologyError {
         /// As given.
         name: String,
     },
-    /// The kernel does not take a value.
+    /// The kernel rejects a value.
     #[error("the kernel does not take `{value}` for {name}: {source}")]
     SysctlValue {
         /// As given.
         name: String,
         /// As given.
         value: String,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A sysctl reads back differently from what was written.
@@ -93,7 +93,7 @@ impl TopologyError {
         Self::Refused { step, source: source.into(), detail: String::new() }
     }
 
-    /// This error, which says in its detail why `instead`, which was tried too, failed.
+    /// This error, with a detail: why `instead`, which was tried too, failed.
     pub(super) fn or_else_impossible(self, instead: &dyn fmt::Display) -> Self {
         match self {
             Self::Refused { step, source, detail } if detail.is_empty() => {
@@ -106,8 +106,8 @@ impl TopologyError {
         }
     }
 
-    /// This error, where the names of the machine's own namespace are `outside`: a sysctl that only that one has is the
-    /// whole machine's, and one that is nowhere is not in this kernel.
+    /// This error, given that the machine's own namespace has the names `outside`: a sysctl that only that one has is global to
+    /// the machine, and one in neither does not exist in this kernel.
     #[must_use]
     pub fn seen_from(self, outside: &BTreeSet<String>) -> Self {
         match self {
@@ -116,11 +116,11 @@ impl TopologyError {
         }
     }
 
-    /// Whether the scenario or the command line asks for something that no machine has: an unknown congestion control, a
-    /// sysctl that is not a network namespace's or does not take this value.
+    /// Whether the scenario or the command line asks for something that no machine has: an unknown congestion control, a sysctl
+    /// that is not per network namespace or rejects this value.
     pub fn is_input(&self) -> bool {
         match self {
-            // A well-known one is a module that is not loaded; any other is a slip of the pen.
+            // A well-known one is a module that is not loaded; any other is a typo.
             Self::UnknownCongestion { asked, .. } => !WELL_KNOWN.contains(&asked.as_str()),
             Self::SysctlNotApplied { .. } | Self::SysctlOfMachine { .. } | Self::SysctlValue { .. } => true,
             Self::Refused { .. }
@@ -130,7 +130,7 @@ impl TopologyError {
         }
     }
 
-    /// What to do next, in one or two lines that can be copied; `None` where the message itself says it.
+    /// What to do next, in one or two lines to copy; `None` where the message itself says it.
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Refused { step, source, .. } => remedy(*step, source),

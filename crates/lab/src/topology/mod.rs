@@ -1,13 +1,13 @@
-//! The machine's half of the emulated link: namespaces, devices, the packet pump, and what this machine allows.
+//! The machine's part of the emulated link: namespaces, devices, the packet pump, and what this machine allows.
 //!
 //! One mechanism serves root and plain user: [`Mechanism`]. Which privileges a machine grants is its [`IsolationLevel`]. A
 //! process calls [`enter`] before it starts threads, makes [`Namespaces`] around itself, starts programs in them with
-//! [`Namespaces::command`], and carries the packets between them with a [`Pump`]. What happens to a packet is decided by
-//! [`h2lab_link`]; here it is only carried out.
+//! [`Namespaces::command`], and carries the packets between them with a [`Pump`]. [`h2lab_link`] decides what happens to a
+//! packet; here it is only carried out.
 //!
-//! `sch_netem` was rejected: it is not in every kernel, draws from a generator that cannot be seeded, does not say what it
-//! dropped, and needs a root of its own. TUN devices were rejected as the main way: `/dev/net/tun` is root's on some
-//! machines, and they do not say when a packet came.
+//! `sch_netem` was rejected: it is not in every kernel, its random generator cannot be seeded, it does not report what it
+//! dropped, and it needs a root of its own. TUN devices were rejected as the main mechanism: on some machines only root may open
+//! `/dev/net/tun`, and they do not timestamp packets.
 
 mod address;
 mod capability_check;

@@ -7,8 +7,8 @@
 //!   h2lab-client 198.18.n.4 ══ TUN ═══ packet pump ═══ TUN ══ h2lab-server 198.18.n.2
 //! ```
 //!
-//! The second line is the fallback where packet sockets are not to be had, the third where no namespaces are: all three
-//! are then the one that h2lab was started in. See [`Mechanism`].
+//! The second line is the fallback where packet sockets are unavailable, the third where namespaces are: all three are then the
+//! one that h2lab was started in. See [`Mechanism`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ struct LinkEnd {
     plug: Plug,
 }
 
-/// Where the kernel counts packets that it dropped on the way from the pump to a side or back.
+/// The kernel's counters of packets dropped between the pump and a side.
 #[derive(Debug)]
 pub(super) struct DropCounters {
     counters: Vec<DropCounter>,
@@ -77,10 +77,10 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Makes them as `spec` says, without a look at what the ends then use as congestion control.
+    /// Makes them as `spec` says, without reading back the ends' congestion control.
     pub(super) fn make(spec: &TopologySpec) -> Result<Self, TopologyError> {
         if spec.mechanism != Some(Mechanism::Reflector) {
-            // The link has no address, and nothing to announce.
+            // The link has no address, so it must announce nothing.
             sysctl::switch_ipv6(false)?;
         }
         match spec.mechanism {
@@ -94,8 +94,8 @@ impl Namespaces {
         }
     }
 
-    /// Makes them with TUN devices, after packet rings failed with `error`. If that is impossible too, the error is still
-    /// the first one: packet rings are what a machine should have.
+    /// Makes them with TUN devices, after packet rings failed with `error`. If that fails too, the error is still the first one:
+    /// packet rings are what a machine should have.
     fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self, TopologyError> {
         match error {
             TopologyError::Refused {
@@ -222,7 +222,7 @@ impl LinkEnd {
             NetnsHandle::HERE
         } else {
             let netns = NetnsHandle::new()?;
-            // Before there is a device: IPv6 would otherwise announce itself on it.
+            // Before there is a device: else IPv6 would announce itself on it.
             let wanted = Sysctl::of_spec(side, spec);
             let settle = || sysctl::switch_ipv6(spec.ipv6).and_then(|()| sysctl::apply(side, &wanted));
             sysctls.extend(netns.within(settle)??);
@@ -237,8 +237,8 @@ impl LinkEnd {
         let mut counted: fn(Drops) -> u64 = |drops| drops.received + drops.sent;
         if let Plug::Veth(pair) = &plug {
             link.set_up(pair.port)?;
-            // What a side sends is taken as it is sent. That it then goes on to the link's end, where nobody wants it, is
-            // no concern of ours, and neither is whether it arrives there.
+            // What a side sends is taken at its own device. The copy that goes on to the link's end is not used, and whether it
+            // arrives there does not matter.
             counters.push(DropCounter {
                 netlink: Arc::clone(link),
                 device: pair.port,

@@ -1,7 +1,7 @@
-//! Devices, addresses, neighbours and routes, asked of the kernel directly (rtnetlink, RFC 3549).
+//! Devices, addresses, neighbours and routes, by rtnetlink (RFC 3549).
 //!
-//! Starting `ip` for each step was rejected: it costs milliseconds each, need not be installed, and its messages are for
-//! people. A netlink crate was rejected for eight messages.
+//! Starting `ip` for each step was rejected: it costs milliseconds each, may not be installed, and its messages are not
+//! machine-readable. A netlink crate was rejected for eight messages.
 
 use std::ffi::c_int;
 use std::io;
@@ -30,12 +30,12 @@ const VETH_PEER: u16 = 1;
 const METRIC_CONGESTION: u16 = 16;
 /// `RTAX_LOCK`: the metrics that the kernel must not learn.
 const METRIC_LOCK: u16 = 1;
-/// What TCP would remember of a connection for the next one to the same address: `RTAX_RTT`, `_RTTVAR`, `_SSTHRESH` and
+/// What TCP would cache of a connection for the next one to the same address: `RTAX_RTT`, `_RTTVAR`, `_SSTHRESH` and
 /// `_REORDERING`. It does not learn what is locked. (`RTAX_CWND` is not among them: locked, it is a limit, which begins at 0.)
 const REMEMBERED: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 9;
 /// `IFA_F_NOPREFIXROUTE`: we make the route ourselves, with its metrics.
 const NO_PREFIX_ROUTE: u32 = 0x200;
-/// `IFA_F_NODAD`: an IPv6 address is good at once; nobody else is there who could have it.
+/// `IFA_F_NODAD`: an IPv6 address is usable at once; no other host could have it.
 const NO_DUPLICATE_DETECTION: u32 = 0x02;
 /// Headers and attributes are aligned to this many bytes.
 const ALIGNMENT: usize = 4;
@@ -66,18 +66,18 @@ pub(super) struct Drops {
 /// A route, which must be new.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route<'a> {
-    /// Where it leads: an address, and how many of its bits count.
+    /// Its destination: an address and a prefix length.
     pub network: (IpAddr, u8),
-    /// The sender's address of what takes it.
+    /// The source address of packets that take it.
     pub source: IpAddr,
     /// Congestion control of its connections; `None` leaves the system's. There is no other way in a namespace:
-    /// `tcp_congestion_control` takes only what init's namespace allows.
+    /// `tcp_congestion_control` accepts only what init's namespace allows.
     pub congestion: Option<&'a str>,
-    /// Whether connections that use it leave nothing behind for the next one, where no sysctl sees to that.
+    /// Whether its connections cache nothing for the next one, where no sysctl turns that off.
     pub forgets: bool,
 }
 
-/// A request under construction. The kernel speaks the machine's byte order.
+/// A request under construction, in the machine's byte order.
 struct Message {
     bytes: Vec<u8>,
 }
@@ -134,7 +134,7 @@ impl Message {
     }
 }
 
-/// The family of an address as the kernel has it, and its bytes.
+/// The kernel's family of an address, and its bytes.
 fn wire(address: IpAddr) -> (u8, Vec<u8>) {
     match address {
         IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
@@ -177,7 +177,7 @@ impl Netlink {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
         for option in [CAP_ACK, EXT_ACK] {
-            // A kernel before 4.12 knows neither; then errors have a number but no message.
+            // A kernel before 4.12 supports neither; then errors have a number but no message.
             let _ = set_option(&socket, libc::SOL_NETLINK, option, &1_i32);
         }
         Ok(Self { socket })
@@ -254,7 +254,7 @@ impl Netlink {
         self.run(Step::Tun, message)
     }
 
-    /// Limits the frames that the kernel leaves to a device to cut, in bytes.
+    /// Limits the super-packets that the kernel leaves to a device to segment, in bytes.
     pub fn limit_offload(&self, index: u32, bytes: u32) -> Result<(), TopologyError> {
         let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
             .with(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes());
@@ -276,7 +276,7 @@ impl Netlink {
         self.run(Step::Address, message)
     }
 
-    /// Makes a neighbour known for ever.
+    /// Adds a permanent neighbour.
     pub fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<(), TopologyError> {
         let (family, octets) = wire(address);
         let mut body = [0; 12];
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_kernel_says_in_words_what_it_refuses() {
-        // An interface without any type: refused for root and user alike, and nothing is made.
+        // An interface without any type: refused for root and user alike, without side effects.
         let message = Message::new(libc::RTM_NEWROUTE, libc::NLM_F_ACK, &[0xff; 12]);
         let error = Netlink::open().unwrap().run(Step::Route, message).unwrap_err();
         assert!(error.to_string().starts_with("cannot add a route: "), "{error}");

@@ -11,7 +11,7 @@ use super::error::{During, TopologyError};
 use super::step::Step;
 use super::sys::unshare;
 
-/// A network namespace, held by a descriptor: it is anonymous and goes with the last of them and the last process inside.
+/// A network namespace, held by a descriptor: it is anonymous and ends with the last descriptor and the last process inside.
 #[derive(Debug, Clone)]
 pub(super) struct NetnsHandle(Option<Arc<OwnedFd>>);
 
@@ -37,7 +37,7 @@ impl NetnsHandle {
         }
     }
 
-    /// Moves the calling thread there, for good. Only makes system calls, as a child before `exec` must.
+    /// Moves the calling thread there, for good. Only makes system calls, as required in a child before `exec`.
     pub fn move_in(&self) -> io::Result<()> {
         let Some(namespace) = &self.0 else { return Ok(()) };
         Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
@@ -56,7 +56,7 @@ pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
     .during(Step::NetworkNamespace)
 }
 
-/// Runs `work` in a thread inside of `namespace`. A thread that ends needs no way back, which a panic could miss.
+/// Runs `work` in a thread inside of `namespace`. A thread that ends need not move back, which a panic could prevent.
 pub(super) fn within<T: Send>(
     namespace: &OwnedFd,
     work: impl FnOnce() -> T + Send,

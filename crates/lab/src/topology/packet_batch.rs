@@ -1,4 +1,4 @@
-//! Packets that leave the link, and what is written down of them.
+//! Packets that leave the link, and their records.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use super::capture_buffer::Intake;
 use super::packet_log::{Entry, Lateness, PacketLog};
 use super::port::{PIECES, Port};
 
-/// What the pump's thread writes down, and the buffers that it uses again.
+/// The records of the pump's thread, and its reusable buffers.
 pub(super) struct PumpRecords {
     pub packet_log: PacketLog,
     pub lateness: Lateness,
-    /// Where the bytes of all packets go, if they are wanted.
+    /// Where the bytes of all packets go, if a capture is wanted.
     pub intake: Option<Intake>,
     /// Buffers of frames that have left.
     pub spare: Vec<Vec<u8>>,
-    /// Frames that could not be taken as they were or that the device did not take.
+    /// Frames of an unknown kind, or that the device did not take.
     pub refused: u64,
 }
 
@@ -37,20 +37,20 @@ impl Held {
     }
 }
 
-/// Packets that leave together, as one super-packet or as the one packet that they are.
+/// Packets that leave together, as one super-packet or as a single packet.
 #[derive(Debug, Default)]
 pub(super) struct PacketBatch {
     packets: Vec<(Time, Held)>,
     /// Frames that they come from.
     pieces: usize,
-    /// Where their header is written.
+    /// The buffer of their header.
     header: Vec<u8>,
-    /// Where a payload is written that does not leave as it came.
+    /// The buffer of a payload that was changed.
     payload: Vec<u8>,
 }
 
 impl PacketBatch {
-    /// Takes the packet in behind the others, or gives it back if it cannot leave with them.
+    /// Appends the packet, or gives it back if it cannot leave with the others.
     pub fn append(&mut self, due: Time, held: Held) -> Option<(Time, Held)> {
         if let [(_, first), .., (_, last)] | [(_, last @ first)] = self.packets.as_slice() {
             let is_piece_of_last = Arc::ptr_eq(&last.frame, &held.frame);
@@ -69,7 +69,7 @@ impl PacketBatch {
         None
     }
 
-    /// Sends them by `port` at `now`, and writes that down.
+    /// Sends them by `port` at `now`, and records that.
     pub fn leave(&mut self, port: &Port, now: Time, records: &mut PumpRecords) {
         let Self { packets, header, payload: flipped, .. } = self;
         for (due, held) in packets.iter() {

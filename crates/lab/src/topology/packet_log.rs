@@ -1,4 +1,4 @@
-//! What the pump writes down: each packet's fate, and its own lateness.
+//! The pump's records: each packet's fate, and its own lateness.
 
 use h2lab_base::units::{Time, nanos};
 use h2lab_link::Packet;
@@ -6,18 +6,18 @@ use h2lab_model::record::{Marks, PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 use hdrhistogram::Histogram;
 
-/// Packets of one chunk. Chunks are never moved: growing one vector would copy up to 100 MB while packets wait.
+/// Packets of one chunk. Chunks never move: growing one vector would copy up to 100 MB while packets wait.
 const CHUNK: usize = 16 * 1024;
-/// Packets that are written down one by one. Beyond, only drops are; the totals count all.
+/// Packets that are recorded one by one. Beyond, only drops are; the totals count all.
 pub(super) const CAPACITY: usize = 2_000_000;
 /// Lateness above this is counted as this: an hour, in nanoseconds.
 const LATEST: u64 = 3_600_000_000_000;
 
-/// Where a packet stands in the packet log.
+/// The place of a packet in the packet log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(Option<usize>);
 
-/// The record of a packet that entered at `at`, but for its index and for what was decided about it.
+/// The record of a packet that entered at `at`, without its index and without what was decided about it.
 pub(super) fn record_of(packet: &Packet, at: Time, direction: Direction) -> PacketRecord {
     let (client, server) = match direction {
         Direction::Up => (packet.source, packet.destination),
@@ -53,7 +53,7 @@ impl PacketLog {
         Self { chunks: Vec::new(), length: 0, capacity, unrecorded: 0 }
     }
 
-    /// Writes down a packet that entered.
+    /// Records a packet that entered.
     pub fn enter(&mut self, record: PacketRecord) -> Entry {
         if self.length >= self.capacity {
             self.unrecorded += 1;
@@ -62,7 +62,7 @@ impl PacketLog {
         self.append(record)
     }
 
-    /// Writes down that a packet was dropped; `record` and `entry` are those of [`PacketLog::enter`].
+    /// Records that a packet was dropped; `record` and `entry` are those of [`PacketLog::enter`].
     pub fn drop(&mut self, entry: Entry, record: PacketRecord, fate: PacketFate) {
         if let Entry(Some(at)) = entry {
             self.chunks[at / CHUNK][at % CHUNK].fate = fate;
@@ -81,7 +81,7 @@ impl PacketLog {
         Entry(Some(self.length - 1))
     }
 
-    /// Writes down that a packet came out.
+    /// Records that a packet left.
     pub fn leave(&mut self, entry: Entry, out_at: Time) {
         if let Entry(Some(at)) = entry {
             let record = &mut self.chunks[at / CHUNK][at % CHUNK];
@@ -90,7 +90,7 @@ impl PacketLog {
         }
     }
 
-    /// The packets, and how many are not among them.
+    /// Returns the packets, and how many are not among them.
     pub fn finish(self) -> (Vec<PacketRecord>, u64) {
         (self.chunks.concat(), self.unrecorded)
     }

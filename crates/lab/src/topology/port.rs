@@ -1,4 +1,4 @@
-//! A port of the link: where packets of one side come in and go out, by whichever mechanism.
+//! A port of the link: where packets of one side enter and leave, by either mechanism.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -13,14 +13,14 @@ use super::side::Side;
 use super::tun::Tun;
 use super::veth::{self, Pair, Veth};
 
-/// What a side's port is opened on.
+/// The device of a side's port.
 #[derive(Debug)]
 pub(super) enum Plug {
     /// A veth pair between the side and the link.
     Veth(Pair),
     /// The side's device itself.
     Tun {
-        /// It lives as long as this.
+        /// The device exists as long as this descriptor.
         device: OwnedFd,
         /// Whether both sides' devices are in one namespace.
         reflects: bool,
@@ -34,7 +34,7 @@ pub(super) enum Port {
     Tun(Tun),
 }
 
-/// Pieces of payload of one packet to send.
+/// Pieces of payload of one packet to send, at most.
 pub(super) const PIECES: usize = 32;
 
 impl Port {
@@ -46,7 +46,7 @@ impl Port {
         }
     }
 
-    /// Adds what packets are waited for by.
+    /// Adds the descriptors to poll for packets.
     pub fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         match self {
@@ -100,7 +100,7 @@ impl Port {
         }
     }
 
-    /// Packets that did not fit into the rings since this was last asked. A TUN device's are in its counters.
+    /// Packets that did not fit into the rings since this was last called. A TUN device's are in its counters.
     pub fn take_drops(&self) -> io::Result<u64> {
         match self {
             Self::Veth(veth) => veth.take_drops(),

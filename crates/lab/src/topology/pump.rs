@@ -1,4 +1,4 @@
-//! The packet pump: a thread that carries packets between the two ports of the link when [`Pipe`] says so.
+//! The packet pump: a thread that carries packets between the two ports of the link at the times that [`Pipe`] decides.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -29,22 +29,21 @@ use super::step::Step;
 use super::vnet;
 use h2lab_net::precise_wakeup::PreciseWakeup;
 
-/// Packets of the wire taken from a port before packets that are due get their turn, and batches of packets sent before others
-/// come in.
+/// Packets taken from a port before due packets get their turn, and batches sent before others are received.
 const BATCH: u32 = 64;
 
-/// So many wake-ups have one that is later than the packet.
+/// One in so many wake-ups is later than the packet.
 const ONE_LATE_IN: u32 = 4;
 
-/// The pump never spins for longer while it waits for a packet to be due.
+/// The longest time that the pump spins while it waits for a packet to be due.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
-/// How a pump runs. The default is what a measured repetition wants.
+/// The settings of a pump. The default is that of a measured repetition.
 #[derive(Debug)]
 pub struct PumpOptions {
     /// Origin of [`Time`], in nanoseconds of `CLOCK_MONOTONIC`.
     pub origin_nanos: u64,
-    /// The CPU to stay on; `None` leaves that to the kernel.
+    /// The CPU to pin it to; `None` leaves that to the kernel.
     pub cpu: Option<usize>,
     /// Ordinary packets that each port's ring holds. 4096 are 27 ms of 150,000 packets per second, and take 48 MiB with
     /// the ring for super-packets beside it.
@@ -66,11 +65,11 @@ pub struct LinkResult {
     pub summary: LinkSummary,
     /// Every packet, in the order in which they entered.
     pub packets: Vec<PacketRecord>,
-    /// Delivered packets that are only in the totals, because the packet log was full; drops are never left out.
+    /// Delivered packets that are only in the totals, because the packet log was full; drops are always logged.
     pub unrecorded: u64,
-    /// How the scheduler treated the pump.
+    /// The scheduling class of the pump.
     pub priority: Priority,
-    /// The CPU on which it was kept; `None` if it was not, or if the kernel refused.
+    /// The CPU to which it was pinned; `None` if it was not, or if the kernel refused.
     pub cpu: Option<usize>,
 }
 
@@ -88,7 +87,7 @@ pub struct Pump {
 impl Pump {
     /// Starts to carry packets between client and server, impaired as `link` says under `seed`.
     ///
-    /// From a thread in the link's namespace, such as the one that made `namespaces`.
+    /// Call it from a thread in the link's namespace, such as the one that made `namespaces`.
     pub fn start(
         namespaces: &Namespaces,
         link: &LinkSpec,
@@ -161,7 +160,7 @@ impl Drop for Pump {
     }
 }
 
-/// Asks the pump's thread to end.
+/// Makes the pump's thread end.
 #[derive(Debug)]
 struct Stop {
     asked: AtomicBool,
@@ -185,8 +184,8 @@ impl Clock {
         Time::from_nanos(read_clock(ClockId::Monotonic).saturating_sub(self.origin_nanos))
     }
 
-    /// What to subtract from the kernel's stamps, which are in real time, to get the run's time. It is asked for anew with
-    /// each batch, since real time may be set or slewed.
+    /// What to subtract from the kernel's timestamps, which are in real time, to get the run's time. It is read anew with each
+    /// batch, since real time may be set or slewed.
     fn stamp_offset(self) -> u64 {
         read_clock(ClockId::Realtime).saturating_sub(self.now().as_nanos())
     }
@@ -196,7 +195,7 @@ impl Clock {
 struct LinkDirection {
     direction: Direction,
     pipe: Pipe<Held>,
-    /// When the last frame came in: none is earlier.
+    /// When the last frame entered: none may be earlier.
     last_at: Time,
 }
 
@@ -205,10 +204,10 @@ impl LinkDirection {
         Self { direction, pipe, last_at: Time::ZERO }
     }
 
-    /// Takes a frame in that came at `at`; how many packets of the wire it was.
+    /// Takes a frame that entered at `at`; returns how many packets on the wire it was.
     ///
-    /// It is cut before it meets the loss model, bandwidth, queue and packet log: each of its packets meets them as if it had
-    /// come alone.
+    /// It is segmented before the loss model, bandwidth, queue and packet log: each of its packets meets them as if sent
+    /// separately.
     fn enter(
         &mut self,
         received: &Received<'_>,
@@ -240,7 +239,7 @@ impl LinkDirection {
         segments
     }
 
-    /// Takes one packet of the wire in, and writes down what became of it and of its copy.
+    /// Takes one packet on the wire, and records its fate and that of its copy.
     fn enter_one(
         &mut self,
         frame: &Arc<IpPacket>,
@@ -271,7 +270,7 @@ impl LinkDirection {
         }
     }
 
-    /// Writes down what the queue has dropped at its head since this was last asked.
+    /// Records what the queue has dropped at its head since the last call.
     fn write_down_drops(&mut self, packet_log: &mut PacketLog) {
         while let Some((passage, cause, held)) = self.pipe.poll_dropped() {
             let blank = record_of(&held.segment().packet(), passage.at, self.direction);
@@ -281,13 +280,13 @@ impl LinkDirection {
     }
 }
 
-/// Whether a packet is to a group of IPv6. The kernel reports memberships and looks for routers and neighbours in this way;
-/// nobody here needs to know, and none of it may use up draws of the loss model.
+/// Whether a packet is IPv6 multicast. The kernel reports memberships and looks for routers and neighbours with these; nothing
+/// here needs them, and they must not use up draws of the loss model.
 fn is_announcement(packet: &[u8]) -> bool {
     vnet::is_v6(packet) && packet.get(24) == Some(&0xff)
 }
 
-/// The state of the pump's thread. What comes in by `ports[n]` takes `directions[n]` and goes out by the other port.
+/// The state of the pump's thread. What enters by `ports[n]` takes `directions[n]` and leaves by the other port.
 struct Engine {
     ports: [Port; 2],
     directions: [LinkDirection; 2],
@@ -303,7 +302,7 @@ struct Engine {
 impl Engine {
     fn run(mut self, cpu: Option<usize>) -> LinkResult {
         let started = self.clock.now();
-        // A pump that may not be placed or hurried still works; its lateness tells.
+        // A pump that cannot be pinned or given priority still works; its lateness shows it.
         let cpu = cpu.filter(|&cpu| sched::set_affinity(cpu).is_ok());
         let _ = sched::sharpen_timers();
         let priority = sched::prefer();
@@ -322,7 +321,7 @@ impl Engine {
         LinkResult { cpu, ..self.finish(started, priority) }
     }
 
-    /// Takes frames in; whether there may be more.
+    /// Receives frames; whether there may be more.
     fn take_in(&mut self, n: usize) -> bool {
         let Self { ports, directions, flows, records, clock, .. } = self;
         if !ports[n].is_ready() {
@@ -332,7 +331,7 @@ impl Engine {
         let mut packets = 0;
         while packets < BATCH {
             let taken = ports[n].receive(|received| {
-                // When it came, not when we woke. A real-time clock that was just set must not lead into the future.
+                // When it came, not when we woke. After the real-time clock was set it must not be in the future.
                 let came = |stamp: u64| Time::from_nanos(stamp.saturating_sub(offset)).min(now);
                 let at = received.stamp_nanos.map_or_else(|| clock.now(), came);
                 directions[n].enter(&received, at, flows, records)
@@ -345,11 +344,11 @@ impl Engine {
         true
     }
 
-    /// Sends what is due, merged where it may be; whether there is more. A packet has left when the device is given it: the
-    /// rest of the call is the receiver's stack.
+    /// Sends what is due, merged where possible; whether there is more. A packet has left when the device is given it: the rest
+    /// of the call is the receiver's stack.
     ///
-    /// Only packets that are due already are merged: none waits for another. What a receiver sees is what a network card
-    /// with GRO would have made of the same packets.
+    /// Only packets that are due already are merged: none waits for another. A receiver sees what a network card with GRO would
+    /// have made of the same packets.
     fn let_out(&mut self, n: usize) -> bool {
         let Self { ports, directions, records, clock, batch, .. } = self;
         let mut now = clock.now();
@@ -361,7 +360,7 @@ impl Engine {
                 batch.leave(&ports[1 - n], now, records);
                 now = clock.now();
                 trains += 1;
-                // What has come due meanwhile goes along, but not for ever.
+                // What has come due meanwhile is sent too, up to a bound.
                 if trains < BATCH {
                     until = now;
                 }
@@ -371,13 +370,13 @@ impl Engine {
         directions[n].pipe.next_at() <= now
     }
 
-    /// Waits until a frame comes, one is due, or the pump is to stop; or rests, if it has taken too much of its CPU.
+    /// Waits until a frame comes, one is due, or the pump is to stop; or rests, if it has used too much of its CPU.
     fn wait(&mut self) {
         let next = self.directions.iter().map(|n| n.pipe.next_at()).min().unwrap_or(Time::NEVER);
         let now = self.clock.now();
         self.settle(now);
         let spin = self.budget.for_waiting();
-        // With nothing inside, no frame that comes can be sent together with others.
+        // With no packet inside, an arriving frame has none to be sent together with.
         if spin.is_zero() && next.happened() {
             self.rest();
             return;
@@ -394,7 +393,7 @@ impl Engine {
         }
     }
 
-    /// Whether the pump must rest although there is something to do.
+    /// Whether the pump must rest although there is work.
     fn is_overworked(&mut self) -> bool {
         let now = self.clock.now();
         if self.budget.is_old(now) {
@@ -407,14 +406,14 @@ impl Engine {
         self.budget.settle(now, read_clock(ClockId::ThreadCPUTime));
     }
 
-    /// Lets others have the CPU for a moment, whatever comes in or is due. How late packets are by it is known: the kernel stamps
-    /// them as they come. Only TUN devices do not.
+    /// Leaves the CPU to others for a moment, whatever comes in or is due. The resulting lateness is recorded: the kernel
+    /// timestamps packets as they come, except on TUN devices.
     fn rest(&mut self) {
         self.sleep(Some(REST), false);
         self.settle(self.clock.now());
     }
 
-    /// Sleeps for `duration`, or for ever, or until a frame comes if it `minds_frames`, or until the pump is to stop;
+    /// Sleeps for `duration`, or without a bound, or until a frame comes if it `minds_frames`, or until the pump is to stop;
     /// whether something else than the time woke us.
     fn sleep(&self, duration: Option<Duration>, minds_frames: bool) -> bool {
         let timeout = duration.map(|duration| Timespec {
@@ -425,10 +424,10 @@ impl Engine {
         if minds_frames {
             self.ports.iter().for_each(|port| port.watch(&mut fds));
         }
-        // An error is a signal, which wakes us early, or nothing that waiting longer would mend.
+        // An error is a signal, which wakes us early, or one that more waiting does not repair.
         let is_woken = poll(&mut fds, timeout.as_ref()).map_or(true, |ready| ready > 0);
-        // A device that somebody takes down leaves an error on the sockets that listen there. Until it is fetched, no call
-        // waits any more, even when the device is up again.
+        // A device that is set down leaves an error on its packet sockets. Until it is read, no poll waits any more, even when
+        // the device is up again.
         for fd in fds.iter().filter(|fd| fd.revents().contains(PollFlags::ERR)) {
             let _ = socket_error(fd);
         }
@@ -437,7 +436,7 @@ impl Engine {
 
     fn finish(self, started: Time, priority: Priority) -> LinkResult {
         let Self { ports, directions, records, clock, .. } = self;
-        // A socket that cannot say how much it dropped has dropped: the repetition is then invalid rather than trusted.
+        // A socket whose drops cannot be read counts as having dropped: the repetition is then invalid rather than trusted.
         let ring_drops: u64 = ports.iter().map(|port| port.take_drops().unwrap_or(1)).sum();
         let summary = LinkSummary {
             up: directions[0].pipe.totals(),

@@ -10,7 +10,7 @@ fn restriction(name: &str) -> Option<u64> {
     fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?.trim().parse().ok()
 }
 
-/// What to do so that `step`, which failed with `error`, is allowed; `None` if nothing is known.
+/// What to do so that the kernel allows `step`, which failed with `error`; `None` if nothing is known.
 pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
     let line = match (step, error.raw_os_error()) {
         (Step::UserNamespace | Step::NetworkNamespace, Some(libc::ENOSPC)) => {
@@ -51,7 +51,7 @@ pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
     Some(line)
 }
 
-/// Docker's words for a container in which namespaces can be made.
+/// Docker's options for a container in which namespaces can be made.
 const CONTAINER: &str = "with `--cap-add SYS_ADMIN --cap-add NET_ADMIN --security-opt seccomp=unconfined \
                          --security-opt apparmor=unconfined`, or with less: `--cap-add NET_ADMIN --device \
                          /dev/net/tun`";
@@ -61,7 +61,7 @@ fn limit(kind: &str) -> String {
         .map_or_else(|| "unknown".to_owned(), |n| n.to_string())
 }
 
-/// Which of the known restrictions stands in the way of user namespaces.
+/// The remedy for the known restriction that forbids user namespaces.
 fn user_namespace_line() -> String {
     if restriction("kernel.unprivileged_userns_clone") == Some(0) {
         "sudo sysctl -w kernel.unprivileged_userns_clone=1".to_owned()

@@ -15,11 +15,11 @@ use h2lab_net::socket_option::set_option;
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-/// `PACKET_VNET_HDR` of `linux/if_packet.h`: a `virtio_net_hdr` stands before each frame.
+/// `PACKET_VNET_HDR` of `linux/if_packet.h`: a `virtio_net_hdr` precedes each frame.
 const PACKET_VNET_HDR: i32 = 15;
 /// Bytes of a block, which the kernel allocates in one piece.
 const BLOCK: u32 = 64 * 1024;
-/// Bytes that a slot has beside its frame: the ring's own headers, which take 76, rounded up.
+/// Bytes of a slot besides its frame: the ring's own headers, which take 76, rounded up.
 pub(super) const OVERHEAD: u32 = 128;
 
 /// The size of a ring.
@@ -27,7 +27,7 @@ pub(super) const OVERHEAD: u32 = 128;
 pub(super) struct Shape {
     /// Bytes of a slot, which holds one frame; divides 64 KiB.
     pub slot: u32,
-    /// How many there are at least: whole blocks are allocated.
+    /// The least number of slots: whole blocks are allocated.
     pub slots: u32,
 }
 
@@ -53,10 +53,10 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Opens a ring on the device with this index, in the calling thread's network namespace, for what `filter` lets pass.
+    /// Opens a ring on the device with this index, in the calling thread's network namespace, for what `filter` accepts.
     ///
-    /// `TPACKET_V3`, whose slots are as large as their frames, was rejected: it hands over whole blocks, full ones or after
-    /// a timeout of at least 1 ms, by which packets would be late.
+    /// `TPACKET_V3`, whose slots are as large as their frames, was rejected: it hands over whole blocks, full ones or after a
+    /// timeout of at least 1 ms, which would delay packets.
     pub fn open(interface: u32, shape: Shape, filter: &Filter) -> io::Result<Self> {
         let blocks = (shape.slots.max(1) * shape.slot).div_ceil(BLOCK);
         let shape = Shape { slots: blocks * (BLOCK / shape.slot), ..shape };
@@ -77,12 +77,12 @@ impl Ring {
             unsafe { mmap(std::ptr::null_mut(), shape.bytes(), access, MapFlags::SHARED, &socket, 0)? };
         let slots = NonNull::new(slots.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let ring = Self { socket, slots, shape, next: 0 };
-        // Nothing arrives before this: the socket was opened for no protocol. Only ETH_P_ALL sees what is sent.
+        // Nothing arrives before this: the socket was opened without a protocol. Only ETH_P_ALL receives outgoing frames.
         bind_to_device(&ring.socket, interface, libc::ETH_P_ALL as u16)?;
         Ok(ring)
     }
 
-    /// To wait for frames by.
+    /// The descriptor to poll.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -127,7 +127,7 @@ impl Ring {
         Some(result)
     }
 
-    /// Frames that did not fit into the ring since this was last asked.
+    /// Frames that did not fit into the ring since this was last called.
     pub fn take_drops(&self) -> io::Result<u64> {
         // SAFETY: tpacket_stats is two integers.
         let stats: libc::tpacket_stats =
@@ -140,7 +140,7 @@ impl Ring {
         unsafe { self.slots.add(self.next as usize * self.shape.slot as usize) }
     }
 
-    /// The word by which the kernel and we hand the slot to each other.
+    /// The word by which the kernel and we pass the slot to each other.
     fn status(&self) -> &AtomicU32 {
         // SAFETY: tp_status is the first field of the slot, aligned, and both sides access it atomically.
         unsafe { self.slot().cast::<AtomicU32>().as_ref() }

@@ -12,7 +12,7 @@ use super::sys::check;
 pub enum Priority {
     /// `SCHED_FIFO`: runs as soon as it has something to do.
     Realtime,
-    /// An ordinary thread that asks for short slices, and so is let in sooner when it wakes.
+    /// An ordinary thread that requests short slices, and so runs sooner when it wakes.
     ShortSlices,
     /// An ordinary thread.
     Ordinary,
@@ -29,10 +29,10 @@ impl Priority {
     }
 }
 
-/// Slice that an ordinary thread asks for: the shortest that Linux takes (`sched(7)`, from 6.12 on).
+/// The slice that an ordinary thread requests: the shortest that Linux accepts (`sched(7)`, from 6.12 on).
 const SLICE_NANOS: u64 = 100_000;
 
-/// Makes the calling thread run as promptly as this user may ask for.
+/// Gives the calling thread the best scheduling that this user may have.
 ///
 /// `SCHED_FIFO` needs `CAP_SYS_NICE` outside of any user namespace, or `RLIMIT_RTPRIO`. Its lowest priority is enough to
 /// be ahead of all ordinary threads; the kernel's own real-time threads stay ahead of it.
@@ -46,7 +46,7 @@ pub fn prefer() -> Priority {
     }
 }
 
-/// Gives the calling thread `SCHED_FIFO`; what it starts does not inherit it.
+/// Gives the calling thread `SCHED_FIFO`; its children do not inherit it.
 pub fn make_realtime() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -69,7 +69,7 @@ pub fn sharpen_timers() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
-/// Keeps the calling thread on one CPU.
+/// Pins the calling thread to one CPU.
 pub fn set_affinity(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));

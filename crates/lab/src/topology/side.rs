@@ -50,7 +50,7 @@ impl Side {
         }
     }
 
-    /// Link-layer address of the link's device to it: never that of a frame.
+    /// Link-layer address of the link's device to it: no frame is sent to it.
     pub(super) const fn port_mac(self) -> Mac {
         match self {
             Self::Client => [2, 0, 0, 0, 1, 1],

@@ -1,4 +1,4 @@
-//! What a network is to be like, and how its packets are moved.
+//! The settings of a network, and how its packets are moved.
 
 use std::io;
 
@@ -11,14 +11,13 @@ use super::step::Step;
 /// How packets are moved between the client's and the server's namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mechanism {
-    /// Packet sockets with memory-mapped rings on two veth pairs. The kernel stamps each packet as it is sent.
+    /// Packet sockets with memory-mapped rings on two veth pairs. The kernel timestamps each packet as it is sent.
     PacketRing,
-    /// A TUN device in each namespace. A packet's time is that of our reading it, so that a pump that is late adds to the
-    /// delay without knowing. Used where packet sockets are not to be had.
+    /// A TUN device in each namespace. A packet's time is that of our reading it, so that a late pump adds an unrecorded delay.
+    /// Used where packet sockets are unavailable.
     Tun,
-    /// Two TUN devices in one namespace, and addresses that are exchanged between them, see [`super::Addressing`]. All that
-    /// is left where `CAP_NET_ADMIN` is the only privilege: no sysctl can be set, no name resolves, and one lab may run at a
-    /// time.
+    /// Two TUN devices in one namespace, with address translation between them, see [`super::Addressing`]. All that is left where
+    /// `CAP_NET_ADMIN` is the only privilege: no sysctl can be set, no name resolves, and one lab may run at a time.
     Reflector,
 }
 
@@ -33,7 +32,7 @@ impl Mechanism {
     }
 }
 
-/// What client and server are to be like.
+/// The settings of client and server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopologySpec {
     /// Congestion control of both ends, set on their routes; `None` leaves the system's default.
@@ -42,13 +41,13 @@ pub struct TopologySpec {
     pub tcp_rmem: Option<[u64; 3]>,
     /// `tcp_wmem` of both ends: the same of the send buffer.
     pub tcp_wmem: Option<[u64; 3]>,
-    /// Further sysctls of each end, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They win over ours.
+    /// Further sysctls of each end, such as `net.ipv4.tcp_slow_start_after_idle` with its value. They override ours.
     pub sysctls: Sysctls,
     /// Whether the ends have IPv6 addresses, and use them.
     pub ipv6: bool,
-    /// How packets are to be moved; `None` takes packet rings, and TUN devices where those are not to be had.
+    /// The mechanism to move packets; `None` takes packet rings, and TUN devices where those are unavailable.
     pub mechanism: Option<Mechanism>,
-    /// Why it is `mechanism`, if something better was refused: [`super::Entered::refusal`].
+    /// Why it is `mechanism`, if a better one was refused: [`super::Entered::refusal`].
     pub instead_of: Option<String>,
 }
 

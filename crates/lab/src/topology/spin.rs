@@ -1,57 +1,56 @@
-//! How much of its CPU the pump may take: for how long it spins, and when it rests.
+//! How much of its CPU the pump may use: how long it spins, and when it rests.
 //!
 //! Spinning meets a due time exactly, but where a packet is due every few microseconds it would never end. A real-time thread
-//! that takes its whole CPU is stopped by the kernel for 50 ms in every second (sched(7), `sched_rt_runtime_us`, and since
-//! Linux 6.12 the fair server): measured, 1 Gbit/s then carried 0.95 of it, with packets that were 50 ms late. An ordinary
-//! thread that never sleeps is no better off, since it comes last when it is its turn to be let in.
+//! that uses its whole CPU is throttled by the kernel for 50 ms in every second (sched(7), `sched_rt_runtime_us`, and since Linux
+//! 6.12 the fair server): measured, 1 Gbit/s then carried 0.95 of it, with packets that were 50 ms late. An ordinary thread that
+//! never sleeps is no better off, since the scheduler then runs it last.
 //!
-//! So the pump lives on a [`Budget`]. When that is used up, it rests for [`REST`], even if something is due or comes in
-//! meanwhile, and then deals with all of that in one go. That is cheaper by far: waking for each packet and sending it
-//! alone took 8 µs each, the receiver's stack included, and a packet among others takes 0.5 µs. Sleeping only until the
-//! next packet was rejected: the kernel wakes us for each one that comes in, and at 1 Gbit/s that alone takes a core. So was
-//! giving up the real-time priority, and reading the kernel's limit: that it is 95 % nearly everywhere says little about what
-//! others on this CPU need.
+//! So the pump has a [`Budget`]. When that is used up, it rests for [`REST`], even if something is due or comes in meanwhile, and
+//! then processes all of that in one batch. That is far cheaper: waking for each packet and sending it by itself took 8 µs each,
+//! the receiver's stack included, and a packet in a batch takes 0.5 µs. Sleeping only until the next packet was rejected: the
+//! kernel wakes us for each one that comes in, and at 1 Gbit/s that takes a core. So was giving up the real-time priority, and
+//! reading the kernel's limit: that it is 95 % nearly everywhere does not show what others on this CPU need.
 
 use std::time::Duration;
 
 use h2lab_base::units::{Time, nanos};
 
-/// For how long the pump rests. It wakes up to 50 µs later.
+/// How long the pump rests. It wakes up to 50 µs later.
 pub(super) const REST: Duration = Duration::from_micros(50);
-/// Percent of its CPU that it may take while there is nothing to do but to wait until something is due. Measured at 1 Gbit/s: with 75, one connection
+/// Percent of its CPU that it may use while it only waits until something is due. Measured at 1 Gbit/s: with 75, one connection
 /// sometimes got 0.93 of that, since sender and receiver lacked the CPU; with 50 and 60 all of it.
 const WAITING: u64 = 50;
-/// Percent of its CPU that it may take at all: less than the kernel's 95. At 10 Gbit/s a packet is due every 1.2 µs, and
-/// to send it alone takes 1.1.
+/// Percent of its CPU that it may use at all: less than the kernel's 95. At 10 Gbit/s a packet is due every 1.2 µs, and sending
+/// it by itself takes 1.1.
 const WORKING: u64 = 93;
-/// The most that can be saved, in nanoseconds: an idle link must not pay for a second of spinning.
+/// The largest balance, in nanoseconds: an idle link must not accumulate a second of spinning.
 const MOST: u64 = 1_000_000;
-/// How often a pump that has no time to wait looks at its budget: asking for its CPU time is a system call.
+/// How often a busy pump checks its budget: reading its CPU time is a system call.
 const GLANCE: Duration = Duration::from_micros(100);
 
-/// CPU time that the pump may yet take.
+/// CPU time that the pump may still use.
 #[derive(Debug)]
 pub(super) struct Budget {
     waiting: u64,
     working: u64,
-    /// When it was last settled, and the CPU time taken until then.
+    /// When it was last settled, and the CPU time used until then.
     settled: Time,
     cpu: u64,
 }
 
 impl Budget {
-    /// As after a long rest that ended at `now`, for a thread that has taken `cpu` nanoseconds of CPU time.
+    /// As after a long rest that ended at `now`, for a thread that has used `cpu` nanoseconds of CPU time.
     pub const fn new(now: Time, cpu: u64) -> Self {
         Self { waiting: MOST, working: MOST, settled: now, cpu }
     }
 
-    /// Whether it should be settled, also by who has something to do.
+    /// Whether it should be settled, also while there is work.
     pub fn is_old(&self, now: Time) -> bool {
         now.since(self.settled) >= GLANCE
     }
 
-    /// It is `now`, and `cpu` nanoseconds were taken in all. There are no debts: what is there must be done, and the rest
-    /// after it is short.
+    /// It is `now`, and `cpu` nanoseconds were used in all. There are no debts: work must be done, and the rest after it is
+    /// short.
     pub fn settle(&mut self, now: Time, cpu: u64) {
         let passed = nanos(now.since(self.settled));
         let taken = cpu.saturating_sub(self.cpu);
@@ -62,12 +61,12 @@ impl Budget {
         (self.settled, self.cpu) = (now, cpu);
     }
 
-    /// For how long the pump may spin. If it is nothing, who has to wait for something to be due must rest.
+    /// How long the pump may spin. If zero, it must rest before it waits for something to be due.
     pub const fn for_waiting(&self) -> Duration {
         Duration::from_nanos(self.waiting)
     }
 
-    /// Whether it must rest, whatever there is to do.
+    /// Whether it must rest, even if there is work.
     pub const fn is_overdrawn(&self) -> bool {
         self.working == 0
     }
@@ -79,8 +78,8 @@ mod tests {
 
     const MICRO: Duration = Duration::from_micros(1);
 
-    /// A second of a pump for which a packet is due every `gap`. Waking takes it `waking`, a packet that is sent alone
-    /// `alone`, each further one of a batch `further`. The share of CPU that it takes, and how late the latest packet is.
+    /// A second of a pump for which a packet is due every `gap`. Waking takes `waking`, a packet sent by itself `alone`, each
+    /// further one of a batch `further`. Returns the share of CPU that it uses, and how late the latest packet is.
     fn second(gap: Duration, waking: Duration, alone: Duration, further: Duration) -> (f64, Duration) {
         let (mut now, mut due, mut cpu) = (Time::ZERO, Time::ZERO, Duration::ZERO);
         let mut budget = Budget::new(now, 0);

@@ -11,7 +11,7 @@ pub enum Step {
     NetworkNamespace,
     /// A mount namespace, for a `/proc` of our own.
     MountNamespace,
-    /// A PID namespace, which the kernel empties when its first process ends.
+    /// A PID namespace, whose processes the kernel kills when its first one ends.
     PidNamespace,
     /// PDEATHSIG: a child dies with its parent.
     DeathSignal,
@@ -27,15 +27,15 @@ pub enum Step {
     Route,
     /// Writing a sysctl of a network namespace.
     Sysctl,
-    /// A packet socket with a memory-mapped ring, in which super-packets are described (`PACKET_VNET_HDR`).
+    /// A packet socket with a memory-mapped ring, with metadata of super-packets (`PACKET_VNET_HDR`).
     PacketRing,
-    /// A TUN device, which takes the place of veth pair and packet ring where those are not to be had.
+    /// A TUN device, which replaces veth pair and packet ring where those are unavailable.
     Tun,
-    /// Both ends in one namespace, with nothing but `CAP_NET_ADMIN`. Only needed where namespaces are refused.
+    /// Both ends in one namespace, with only `CAP_NET_ADMIN`. Only needed where namespaces are refused.
     Reflector,
     /// A TCP connection over the link, from which settings are read back.
     Connection,
-    /// Real-time priority for the packet pump. A run does without.
+    /// Real-time priority for the packet pump. A run works without.
     Realtime,
 }
 
@@ -62,7 +62,7 @@ impl Step {
         }
     }
 
-    /// What is done, to stand behind "cannot".
+    /// What is done, as a phrase after "cannot".
     pub const fn what(self) -> &'static str {
         match self {
             Self::UserNamespace => "create a user namespace",

@@ -1,4 +1,4 @@
-//! The process that stays outside of a lab: it waits, ends as the lab did, and clears up what the lab cannot.
+//! The process outside of a lab: it waits, ends as the lab did, and cleans up what the lab cannot.
 
 use std::fs;
 use std::io;
@@ -18,18 +18,18 @@ use super::error::{During, TopologyError};
 use super::step::Step;
 use super::sys::{Forked, exit_now, fork, wait_for};
 
-/// How a lab is told to end.
+/// How a lab is ended.
 #[derive(Debug)]
 pub(super) enum TerminationPolicy {
-    /// By SIGKILL to its first process, which takes its PID namespace along.
+    /// By SIGKILL to its first process, which ends its PID namespace.
     Kill,
-    /// By letting go, which the subreaper hears: killed itself, it could not clear up.
+    /// By closing the lifeline, which the subreaper notices: killed itself, it could not clean up.
     CloseLifeline,
 }
 
-/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [attends](supervise) to
-/// it. By its termination policy the child dies with the parent, or else sees by a hang-up of the returned descriptor that it is
-/// gone.
+/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [supervises](supervise) it.
+/// By its termination policy the child dies with the parent, or learns of the parent's end by a hang-up of the returned
+/// descriptor.
 pub(super) fn become_first_process(
     termination: &TerminationPolicy,
     file: Option<&Path>,
@@ -42,7 +42,7 @@ pub(super) fn become_first_process(
         }
         Forked::Child => {
             drop(lifeline);
-            // Until the parent hears signals there must be no file for it to remove. If it is gone, the hang-up says so.
+            // Before the parent handles signals there must be no file for it to remove. If it is gone, the hang-up says so.
             while rustix::io::read(&alive, &mut [0_u8]) == Err(Errno::INTR) {}
             if matches!(termination, TerminationPolicy::Kill) {
                 die_with_parent(&alive)?;
@@ -52,10 +52,10 @@ pub(super) fn become_first_process(
     }
 }
 
-/// Asks to be killed with the parent, and makes sure that it is not dead already.
+/// Requests to be killed with the parent, and checks that it is not dead already.
 ///
-/// `getppid` cannot tell: the parent is outside of the PID namespace, where its number is always 0. But the parent alone
-/// holds the other end of `alive`.
+/// `getppid` does not help: the parent is outside of the PID namespace, where its number is always 0. But only the parent holds
+/// the other end of `alive`.
 pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
     set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
     let mut fds = [PollFd::new(alive, PollFlags::IN)];
@@ -68,22 +68,22 @@ pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
 
 /// Waits for `child` and ends as it did. At SIGTERM or SIGHUP it ends the child first and then itself, by that signal.
 ///
-/// `file`, which must not stay, is removed when nobody is left who could make it again. `lifeline` says by a byte that
-/// signals are heard from now on, and by its end that this process is gone.
+/// `file`, which must not stay, is removed when no process is left that could make it again. `lifeline` carries a byte once
+/// signals are handled, and ends with this process.
 pub(super) fn supervise(
     child: Pid,
     lifeline: OwnedFd,
     termination: &TerminationPolicy,
     file: Option<&Path>,
 ) -> ! {
-    // A kernel or a limit that refuses this leaves the signals what they were, and everything else as it is.
+    // If a kernel or a limit refuses this, signals keep their defaults and the rest works.
     let signals = Signals::listen();
-    // Fails only if the child has died, and then there is nobody to tell.
+    // Fails only if the child has died, and then nothing is lost.
     let _ = rustix::io::write(&lifeline, &[0_u8]);
     let signal = signals.ok().and_then(|signals| signals.before_end_of(child));
     if signal.is_some() {
         match termination {
-            // It has not been waited for, so that the number is still its own.
+            // It has not been reaped, so the number is still its own.
             TerminationPolicy::Kill => {
                 let _ = kill_process(child, Signal::KILL);
             }
@@ -92,17 +92,17 @@ pub(super) fn supervise(
     }
     let status = wait_for(child);
     if let Some(file) = file {
-        // In good order the lab has removed it itself.
+        // In an orderly end the lab has removed it itself.
         let _ = fs::remove_file(file);
     }
     if let Some(signal) = signal {
-        // Does not return; should it be refused, the status is that of a lab that was killed.
+        // Does not return; if it fails, the status is that of a killed lab.
         let _ = emulate_default_handler(signal);
     }
     exit_now(status)
 }
 
-/// Hears of signals that would end this process.
+/// Catches signals that would end this process.
 #[derive(Debug)]
 struct Signals {
     /// Readable when there was one.
@@ -116,7 +116,7 @@ impl Signals {
         let which = Arc::new(AtomicUsize::new(0));
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         for signal in [SIGTERM, SIGHUP] {
-            // In this order: whoever hears of a signal finds which it was.
+            // In this order: the waker must find which signal it was.
             signal_hook::flag::register_usize(signal, Arc::clone(&which), signal.unsigned_abs() as usize)?;
             pipe::register(signal, writer.try_clone()?)?;
         }

@@ -1,4 +1,4 @@
-//! The few system calls that neither `std` nor `rustix` has a safe form of, and waiting for a child.
+//! The few system calls without a safe wrapper in `std` or `rustix`, and waiting for a child.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use h2lab_net::socket_option::set_option;
 
-/// Who returns from [`fork`].
+/// Which process returns from [`fork`].
 pub(super) enum Forked {
     /// The process that called.
     Parent(Pid),
@@ -24,7 +24,7 @@ pub(super) fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Copies the process. Only a process with one thread may: another thread's locks would stay locked in the copy for ever.
+/// Copies the process. It must have only one thread: locks of others would stay locked in the copy for ever.
 pub(super) fn fork() -> io::Result<Forked> {
     debug_assert!(threads().is_ok_and(|n| n == 1), "fork with threads running");
     // SAFETY: with one thread, which callers must ensure, the child's memory is consistent and may be used as before.
@@ -41,7 +41,7 @@ pub(super) fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for a child; the status to end with.
+/// Waits for a child; returns the status to end with.
 pub(super) fn wait_for(child: Pid) -> i32 {
     loop {
         match waitpid(Some(child), WaitOptions::empty()) {
@@ -100,10 +100,10 @@ pub(super) fn bind_to_device(fd: impl AsFd, interface: u32, protocol: u16) -> io
     check(unsafe { libc::bind(fd.as_fd().as_raw_fd(), (&raw const address).cast(), length) })
 }
 
-/// A program of the classic packet filter, as long as ours is.
+/// A classic BPF program of the length of ours.
 pub(super) type Filter = [libc::sock_filter; 10];
 
-/// Lets a socket receive only what `filter` lets pass.
+/// Lets a socket receive only what `filter` accepts.
 pub(super) fn attach_filter(fd: impl AsFd, filter: &Filter) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // The kernel copies the instructions, and only reads them.
@@ -135,7 +135,7 @@ impl<V> InterfaceRequest<V> {
     }
 }
 
-/// Switches one feature of a device of `socket`'s network namespace: `command` is an `ETHTOOL_S…`.
+/// Sets one feature of a device of `socket`'s network namespace: `command` is an `ETHTOOL_S…`.
 pub(super) fn set_feature(socket: impl AsFd, device: &str, command: u32, on: bool) -> io::Result<()> {
     let mut value = EthtoolValue { command, data: u32::from(on) };
     let mut request = InterfaceRequest::new(device, &raw mut value);

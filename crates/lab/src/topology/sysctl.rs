@@ -26,7 +26,7 @@ fn sysctl(name: &str, value: impl Into<String>) -> Sysctl {
 }
 
 impl Sysctl {
-    /// What every client and server gets, then what `spec` says of this side, which therefore wins.
+    /// The defaults of every client and server, then those of `spec` for this side, which override them.
     pub fn of_spec(side: Side, spec: &TopologySpec) -> Vec<Self> {
         let gid = getegid().as_raw();
         let mut all = vec![
@@ -50,7 +50,7 @@ impl Sysctl {
         all
     }
 
-    /// Refuses a specification that sets anything, where the namespace is not ours.
+    /// Refuses a specification that sets any, where the namespace is not ours.
     pub fn refuse_any(spec: &TopologySpec) -> Result<(), TopologyError> {
         if spec.tcp_rmem.is_none() && spec.tcp_wmem.is_none() && spec.sysctls.is_empty() {
             return Ok(());
@@ -69,12 +69,12 @@ impl Sysctl {
         fs::read_to_string(self.path()).map(|text| words(&text))
     }
 
-    /// What it means that its file cannot be opened or written.
+    /// Why its file could not be opened or written.
     fn refused(&self, source: io::Error) -> TopologyError {
         let (name, value) = (self.name.clone(), self.value.clone());
         match source.raw_os_error() {
             Some(libc::ENOENT) => TopologyError::SysctlAbsent { name },
-            // Those of the whole machine are there for reading in some kernels: nobody may write them from here.
+            // In some kernels those of the whole machine are readable: nobody may write them from here.
             Some(libc::EACCES | libc::EPERM) => TopologyError::SysctlOfMachine { name },
             Some(libc::EINVAL | libc::ERANGE) => TopologyError::SysctlValue { name, value, source },
             _ => TopologyError::Refused { step: Step::Sysctl, source, detail: name },
@@ -91,14 +91,14 @@ fn path(name: &str) -> String {
     format!("/proc/sys/{name}")
 }
 
-/// Those of `names` that the calling thread's network namespace has. Asked before [`super::enter`], it is what
+/// Those of `names` that the calling thread's network namespace has. Called before [`super::enter`], it is what
 /// [`TopologyError::seen_from`] needs.
 pub fn present<'a>(names: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
     names.into_iter().filter(|name| fs::exists(path(name)).unwrap_or(false)).cloned().collect()
 }
 
-/// Sets each of these in a namespace of its own, which is then gone: whether this kernel has the names and takes the
-/// values. Call it in the process that returned from [`super::enter`].
+/// Sets each of these in a temporary namespace: whether this kernel has the names and accepts the values. Call it in the process
+/// that returned from [`super::enter`].
 pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), TopologyError> {
     for sysctls in wanted {
         for (side, table) in [(Side::Client, &sysctls.client), (Side::Server, &sysctls.server)] {
@@ -109,8 +109,8 @@ pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), 
     Ok(())
 }
 
-/// Switches IPv6 on or off in the calling thread's namespace, before it has a device. Where it is on, devices have the
-/// addresses that we give them and no others, and the kernel asks nobody for more.
+/// Switches IPv6 on or off in the calling thread's namespace, before it has a device. Where it is on, devices have only the
+/// addresses that we give them, and the kernel does not solicit others.
 pub(super) fn switch_ipv6(on: bool) -> Result<(), TopologyError> {
     let switches: &[(&str, &str)] = if on {
         // 1: no link-local address is made.
@@ -121,7 +121,7 @@ pub(super) fn switch_ipv6(on: bool) -> Result<(), TopologyError> {
     for (name, value) in switches {
         let switch = sysctl(&format!("net/ipv6/conf/{name}"), *value);
         match fs::write(switch.path(), &switch.value) {
-            // A kernel without IPv6 has nothing to switch; that it is wanted, its addresses will tell.
+            // A kernel without IPv6 has nothing to switch; if IPv6 is wanted, adding its addresses will fail.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => result.map_err(|source| TopologyError::Refused {
                 step: Step::Sysctl,

@@ -1,4 +1,4 @@
-//! One port of the link: a TUN device in the side's namespace. The fallback where packet sockets are not to be had.
+//! One port of the link: a TUN device in the side's namespace. The fallback where packet sockets are unavailable.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,11 +17,11 @@ use super::vnet;
 
 /// Bytes of the largest packet, and of the header in front of it.
 const LARGEST: usize = 65_535 + vnet::LENGTH;
-/// What the device may leave to us: checksums, and cutting of TCP. UDP is cut by the kernel before: a fallback
-/// need not be fast at everything, and USO is new (Linux 6.2).
+/// What the device may offload to us: checksums, and TCP segmentation. The kernel segments UDP itself: a fallback need not be
+/// fast at everything, and USO is new (Linux 6.2).
 const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
-/// Makes a device of this name in the calling thread's network namespace; it lives as long as the descriptor.
+/// Creates a device of this name in the calling thread's network namespace; it exists as long as the descriptor.
 pub(super) fn create(name: &str) -> Result<OwnedFd, TopologyError> {
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let make = || -> io::Result<OwnedFd> {
@@ -52,7 +52,7 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// Opens a port on a device. What has been sent into it before is dropped, as on a cable that nobody has plugged in.
+    /// Opens a port on a device. What was sent into it before is dropped, as on an unplugged cable.
     pub fn open(device: &OwnedFd, reflects: bool) -> Result<Self, TopologyError> {
         let device = device.try_clone().during(Step::Tun)?;
         let mut port = Self { device, reflects, buffer: vec![0; LARGEST].into_boxed_slice() };
@@ -60,7 +60,7 @@ impl Tun {
         Ok(port)
     }
 
-    /// To wait for packets by.
+    /// The descriptor to poll.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
@@ -74,9 +74,9 @@ impl Tun {
     /// Hands the next packet to `take`; `None` if there is none.
     pub fn receive<T>(&mut self, take: impl FnOnce(Received<'_>) -> T) -> Option<T> {
         let (header, bytes) = loop {
-            // An error is "nothing there yet", or one that the next wait meets again.
+            // An error means that there is nothing yet, or recurs at the next wait.
             let length = rustix::io::read(&self.device, &mut self.buffer[..]).ok()?;
-            // What others send into a device of a namespace that is not ours alone is none of the link's.
+            // Packets that others send into a device of a shared namespace do not belong to the link.
             let is_ours =
                 length > vnet::LENGTH && (!self.reflects || admit(&mut self.buffer[vnet::LENGTH..length]));
             if is_ours {
@@ -86,7 +86,7 @@ impl Tun {
         Some(take(Received { bytes, stamp_nanos: None, offload: vnet::decode(*header, 0) }))
     }
 
-    /// What stands before a packet with these headers, in which the sender's address becomes its stand-in.
+    /// The header before a packet with these headers, in which the sender's address becomes its stand-in.
     pub fn prefix<'a>(&self, offload: Offload, headers: &mut [u8], out: &'a mut [u8]) -> &'a [u8] {
         if self.reflects {
             release(headers);

@@ -1,4 +1,4 @@
-//! What programs of the user's find in a lab: names of the two ends, and the rights that they need on a network.
+//! What users' programs find in a lab: names of the two ends, and network privileges.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -11,11 +11,11 @@ use super::address::Addressing;
 use super::side::Side;
 use h2lab_net::scratch;
 
-/// Where the names stand that every program asks for first (nsswitch.conf(5): `files`).
+/// The file of names that programs read first (nsswitch.conf(5): `files`).
 const HOSTS: &str = "/etc/hosts";
 
-/// Makes `client` and `server` resolve to the ends of the link, for this process and those it starts: a copy of
-/// `/etc/hosts` with two lines more is mounted over it, in our own mount namespace. Nobody else sees it.
+/// Makes `client` and `server` resolve to the ends of the link, for this process and its children: a copy of `/etc/hosts` with
+/// two more lines is mounted over it, in our own mount namespace, invisible to others.
 ///
 /// The address is the one that `addressing` puts first: names with addresses of both families would leave the choice to the
 /// program, and a server that listens on the other one would be dialled twice, over the link.
@@ -28,7 +28,7 @@ pub fn name_ends(addressing: Addressing) -> io::Result<()> {
     let own = fs::read_to_string(HOSTS).unwrap_or_default();
     let mounted = file
         .write_all(format!("{names}{own}").as_bytes())
-        // Programs that become somebody else are to find the names, too.
+        // Programs that change their user must find the names, too.
         .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
         .and_then(|()| Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?))
         .and_then(|()| Ok(mount_bind(&path, HOSTS)?));
@@ -37,10 +37,10 @@ pub fn name_ends(addressing: Addressing) -> io::Result<()> {
     mounted
 }
 
-/// Lets the programs that this process executes keep the rights on a lab's network that it has itself in its user
-/// namespace: raw sockets and settings of devices, as `ping -f`, `tcpdump` and `tc` want them. They mean nothing outside.
+/// Lets the programs that this process executes keep the network privileges that it has itself in its user namespace: raw sockets
+/// and device settings, for `ping -f`, `tcpdump` and `tc`. They have no effect outside.
 ///
-/// For a process that [`super::enter`] gave a user namespace: root's programs have them anyway.
+/// For a process that [`super::enter`] gave a user namespace; root's programs have them anyway.
 pub fn keep_network_rights() -> io::Result<()> {
     let rights = [CapabilitySet::NET_ADMIN, CapabilitySet::NET_BIND_SERVICE, CapabilitySet::NET_RAW];
     let mut sets = capabilities(None)?;

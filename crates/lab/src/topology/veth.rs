@@ -1,9 +1,9 @@
-//! One port of the link: the two ends of a veth pair. What a side sends is taken at the side's own end, as it is sent;
-//! what it is to receive is sent into the link's end.
+//! One port of the link: the two ends of a veth pair. What a side sends is captured at the side's own end, as it is sent; what it
+//! is to receive is sent into the link's end.
 //!
-//! Taking it at the link's end was rejected. On the way there the kernel puts it into a queue per CPU, and packets of one
-//! connection whose sender uses two CPUs come out of order: measured, hundreds of times per second in a fast transfer. At
-//! the side's own end a packet is in the ring before the call that sent it returns, in the order of its connection.
+//! Capturing at the link's end was rejected. On the way there the kernel puts packets into per-CPU queues, and packets of one
+//! connection whose sender uses two CPUs are reordered: measured, hundreds of times per second in a fast transfer. At the side's
+//! own end a packet is in the ring before the call that sent it returns, in the order of its connection.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,14 +20,14 @@ use super::sys::{Filter, bind_to_device};
 use super::vnet;
 use h2lab_net::socket_option::set_option;
 
-/// Bytes that stand before the IP header of what is sent.
+/// Bytes before the IP header of a sent packet.
 pub(super) const PREFIX: usize = vnet::LENGTH + ETHERNET;
 /// Bytes of a slot for ordinary frames and the shorter super-packets.
 const SMALL: u32 = 4 * 1024;
 /// Bytes of a slot for super-packets.
 const LARGE: u32 = 64 * 1024;
-/// How many small slots there are for each large one. 512 large ones hold what eight connections that know no limit may
-/// have under way; with 256 some of it was dropped.
+/// Small slots for each large one. 512 large ones hold what eight unlimited connections may have in flight; with 256 some of it
+/// was dropped.
 const SMALL_PER_LARGE: u32 = 8;
 /// Bytes of the largest frame that a slot holds, from the Ethernet header on.
 pub(super) const LARGEST_FRAME: u32 = LARGE - OVERHEAD;
@@ -65,7 +65,7 @@ impl Veth {
         Ok(Self { small, large, sender, ethernet })
     }
 
-    /// To wait for frames by.
+    /// The descriptors to poll.
     pub fn as_fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.small.as_fd(), self.large.as_fd()]
     }
@@ -79,7 +79,7 @@ impl Veth {
     pub fn receive<T>(&mut self, take: impl FnOnce(Received<'_>) -> T) -> Option<T> {
         let small = self.small.next_stamp();
         let large = self.large.next_stamp();
-        // What was sent before the large one, but after the small ring was looked at, is there now.
+        // What was sent before the large one, but after the small ring was checked, is there now.
         let small = small.or_else(|| large.and_then(|_| self.small.next_stamp()));
         match (small, large) {
             (Some(small), Some(large)) if large < small => self.large.receive(take),
@@ -88,7 +88,7 @@ impl Veth {
         }
     }
 
-    /// What stands before a packet with these headers.
+    /// The bytes before a packet with these headers.
     pub fn prefix<'a>(&self, offload: Offload, headers: &[u8], out: &'a mut [u8; PREFIX]) -> &'a [u8] {
         let family = if vnet::is_v6(headers) { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
         out[..vnet::LENGTH].copy_from_slice(&vnet::encode(offload, headers, ETHERNET as u16));
@@ -97,12 +97,12 @@ impl Veth {
         out
     }
 
-    /// To send packets by.
+    /// The descriptor to send packets by.
     pub fn sender(&self) -> BorrowedFd<'_> {
         self.sender.as_fd()
     }
 
-    /// Packets that did not fit into the rings since this was last asked.
+    /// Packets that did not fit into the rings since this was last called.
     pub fn take_drops(&self) -> io::Result<u64> {
         Ok(self.small.take_drops()? + self.large.take_drops()?)
     }
@@ -129,9 +129,9 @@ fn open_sender(port: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Lets IP frames pass that are sent by the device, not received, of more than `above` and at most `limit` bytes.
+/// Accepts outgoing IP frames of more than `above` and at most `limit` bytes.
 ///
-/// Only IP is taken from the device: nothing else may use up draws of the loss model.
+/// Only IP is accepted: nothing else may use up draws of the loss model.
 fn sent_ip(above: u32, limit: u32) -> Filter {
     const OUTGOING: u32 = libc::PACKET_OUTGOING as u32;
     let load = |size: u32, what: i32| {

@@ -1,5 +1,5 @@
-//! The header in front of each packet (`struct virtio_net_hdr`, virtio 1.2 §5.1.6), which packet sockets and TUN devices
-//! share: whether a packet is to be cut, and whether its checksum is still to be completed.
+//! The header in front of each packet (`struct virtio_net_hdr`, virtio 1.2 §5.1.6), which packet sockets and TUN devices share:
+//! whether a packet is to be segmented, and whether its checksum is still to be completed.
 
 use std::num::NonZeroU16;
 
@@ -16,11 +16,10 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Set beside the type when the first segment has CWR. What is merged here never has it.
+/// Set beside the type when the first segment has CWR. Merged packets never have it.
 const GSO_ECN: u8 = 0x80;
 
-/// What is left to be done with a packet behind `link_layer` bytes of Ethernet header; `None` if it is of a kind that we
-/// do not know.
+/// The offload of a packet behind `link_layer` bytes of Ethernet header; `None` if it is of an unknown kind.
 pub(super) fn decode(header: [u8; LENGTH], link_layer: u16) -> Option<Offload> {
     let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let segment = match header[1] & !GSO_ECN {
@@ -38,12 +37,12 @@ pub(super) fn decode(header: [u8; LENGTH], link_layer: u16) -> Option<Offload> {
     Some(Offload { segment, checksum })
 }
 
-/// The header of a packet with these network and transport headers behind `link_layer` bytes of Ethernet header. What is to
-/// be cut is TCP.
+/// The header of a packet with these network and transport headers behind `link_layer` bytes of Ethernet header. Only TCP is
+/// segmented.
 pub(super) fn encode(offload: Offload, headers: &[u8], link_layer: u16) -> [u8; LENGTH] {
     let mut header = [0; LENGTH];
     let mut set = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
-    // How much the kernel keeps in one piece: the headers, so that it need not gather them.
+    // How much the kernel keeps contiguous: the headers, so that it need not gather them.
     set(2, link_layer + headers.len() as u16);
     if let Some(size) = offload.segment {
         set(4, size.get());
@@ -61,7 +60,7 @@ pub(super) fn encode(offload: Offload, headers: &[u8], link_layer: u16) -> [u8; 
     header
 }
 
-/// Whether a packet that begins with these bytes is one of IPv6.
+/// Whether a packet that begins with these bytes is IPv6.
 pub(super) fn is_v6(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 6)
 }

@@ -1,4 +1,4 @@
-//! A loss model at work on one stream of packets.
+//! The state of a loss model for one stream of packets.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::LossModel;
 use h2lab_base::random::Counter;
 use h2lab_base::units::Time;
 
-/// A chain of verdicts: packet n meets the same fate under the same seed, whenever it comes, unless time is the model's
-/// clock; then what comes at a time meets the same fate, whatever came before.
+/// A chain of verdicts: packet n has the same fate under the same seed, whenever it comes; if the model is clocked by time, a
+/// packet at time t has the same fate, whatever came before.
 #[derive(Debug, Clone)]
 pub struct Chain {
     model: LossModel,
@@ -20,7 +20,7 @@ pub struct Chain {
     /// Index of the next state of a model that is clocked by time.
     states: u64,
     is_bad: bool,
-    /// Packets that a burst has still to take.
+    /// Packets that the burst has yet to drop.
     rest: u32,
     /// When the state of a model that is clocked by time ends.
     until: Time,
@@ -36,8 +36,8 @@ impl Chain {
         chain
     }
 
-    /// Goes on with another model from `now` on. Packets keep their numbers: a packet that 1 % would have taken is taken
-    /// by 3 % too.
+    /// Changes the model from `now` on. Packets keep their numbers: a packet that 1 % would have dropped is dropped
+    /// at 3 % too.
     pub fn change(&mut self, model: LossModel, now: Time) {
         if model != self.model {
             self.model = model;
@@ -54,7 +54,7 @@ impl Chain {
             LossModel::None => false,
             LossModel::Bernoulli { p } => draw < p.get(),
             LossModel::GilbertElliott { p, r } => {
-                // The step comes before the verdict, as in netem: a burst begins with the packet that brings it on.
+                // The transition precedes the verdict, as in netem: a burst begins with the packet that triggers it.
                 self.is_bad = if self.is_bad { draw >= r.get() } else { draw < p.get() };
                 self.is_bad
             }
@@ -78,7 +78,7 @@ impl Chain {
         }
     }
 
-    /// Begins a model that is clocked by time as if it had been at work for ever: else short repetitions, and the first packets
+    /// Begins a model that is clocked by time in its stationary state: else short repetitions, and the first packets
     /// of each connection, would be hit less than the share says.
     fn begin(&mut self, start: Time) {
         let (LossModel::GilbertElliottByTime { share, burst: bad }
@@ -90,8 +90,8 @@ impl Chain {
         let draw = self.by_time.f64_at(self.states);
         self.states += 1;
         self.is_bad = draw < share;
-        // What is left of an exponentially distributed time is distributed likewise. Of a time that is always the same any
-        // part may be left, and under `share` the draw is evenly spread.
+        // The rest of an exponentially distributed time has the same distribution. The rest of a fixed time is uniform, as the
+        // draw under `share` is.
         let is_fixed = self.is_bad && matches!(self.model, LossModel::BurstByTime { .. });
         let left = if is_fixed { bad.mul_f64(draw / share) } else { self.length(share, bad) };
         self.until = start + left;
@@ -106,7 +106,7 @@ impl Chain {
             (true, _) => exponential(draw, bad.as_secs_f64()),
             (false, _) => exponential(draw, bad.as_secs_f64() * (1.0 - share) / share),
         };
-        // At most longer than any run. A state can be so short that no packet meets it; if all is lost the good one always is.
+        // Clamped to longer than any run. A state can be too short for any packet; if all is lost the good one always is.
         Duration::from_nanos((seconds.min(1e9) * 1e9).round() as u64)
     }
 }
@@ -193,7 +193,7 @@ mod tests {
             let bursts = bursts(&pattern);
             let whole = &bursts[..bursts.len() - 1]; // the last may be cut off
             assert!(whole.iter().all(|&run| run % length as usize == 0), "{p} {length}");
-            // The packet behind a burst begins the next with the same probability: runs are `length` times a geometric
+            // The packet after a burst begins the next with the same probability: runs are `length` times a geometric
             // number of mean 1 / (1 - begins).
             let (n, length) = (whole.len() as f64, f64::from(length));
             let expected = length / (1.0 - begins);
@@ -273,7 +273,7 @@ mod tests {
         let seldom = pattern_every(Duration::from_micros(250), model, 3, 4_000);
         assert!(seldom.iter().enumerate().all(|(k, &lost)| lost == often[(k + 1) * 25 - 1]));
         assert!(seldom.contains(&true) && seldom.contains(&false));
-        // By packets it is the other way round.
+        // Clocked by packets it is the other way round.
         let model = LossModel::gilbert_elliott(share(0.3), 3.0);
         let often = pattern_every(Duration::from_micros(10), model, 3, 4_000);
         assert_eq!(often, pattern_every(Duration::from_micros(250), model, 3, 4_000));

@@ -1,4 +1,4 @@
-//! Which packets are lost at random: the models, and the chains that carry them out.
+//! Which packets are lost at random: the models, and the chains that apply them.
 
 mod chain;
 mod model;
@@ -11,13 +11,13 @@ use super::packet::FlowNumber;
 use h2lab_base::random::derive;
 use h2lab_base::units::Time;
 
-/// A loss model at work on one direction.
+/// The state of a loss model for one direction.
 #[derive(Debug)]
 pub struct Loss {
     model: LossModel,
     per: LossPer,
     seed: u64,
-    /// What is not distinguished by flows.
+    /// The chain shared by all packets.
     shared: Chain,
     /// The chain of flow n at n - 1, from its first packet on.
     flows: Vec<Option<Chain>>,
@@ -44,7 +44,7 @@ impl Loss {
         place.get_or_insert_with(new).takes_next(now)
     }
 
-    /// Goes on with another model from `now` on.
+    /// Changes the model from `now` on.
     pub fn change(&mut self, model: LossModel, now: Time) {
         self.model = model;
         let chains = self.flows.iter_mut().flatten().chain(std::iter::once(&mut self.shared));
@@ -61,7 +61,7 @@ mod tests {
         Loss::new(LossModel::gilbert_elliott(Ratio::new(0.1).unwrap(), 3.0), per, 3, Time::ZERO)
     }
 
-    /// What 10,000 packets of flow 1 meet, with `others` packets of flow 2 between each two.
+    /// The fates of 10,000 packets of flow 1, with `others` packets of flow 2 between each two.
     fn of_first_flow(per: LossPer, others: usize) -> Vec<bool> {
         let mut loss = loss(per);
         let mut next = || {

@@ -1,4 +1,4 @@
-//! Loss models as values: which there are, how they are written, what share they lose.
+//! Loss models as values: their kinds, text forms and shares of loss.
 
 use std::fmt;
 use std::str::FromStr;
@@ -148,8 +148,8 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// The shortest burst in time. A chain has to be wound through all states since the last packet: shorter ones would
-    /// make packets late after a pause.
+    /// The shortest burst in time. A chain must step through all states since the last packet: with shorter ones the first packet
+    /// after a pause would be late.
     pub const SHORTEST: Duration = Duration::from_micros(100);
 
     fn parse(text: &str) -> Option<Self> {
@@ -170,7 +170,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// `--loss-model`: how a share of loss is spread. The unit of a burst says by what it is clocked.
+/// `--loss-model`: how a share of loss is spread. The unit of a burst selects its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum LossShape {
     /// Independent.
@@ -241,7 +241,7 @@ impl fmt::Display for LossShape {
     }
 }
 
-/// Who shares a loss model's chain and random numbers.
+/// Which packets share a loss model's chain and random numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LossPer {
     /// All packets of the direction: a burst hits whatever is on the link.

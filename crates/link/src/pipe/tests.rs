@@ -25,7 +25,7 @@ fn at(millis: u64) -> Time {
     Time::from_millis(millis)
 }
 
-/// Puts a packet in, and its copy if it is doubled; why it does not pass, and what is done to it if it does.
+/// Puts a packet in, and its copy if it is duplicated; returns its drop cause, or its marks if it passes.
 fn push<T: Clone>(pipe: &mut Pipe<T>, now: Time, packet: &Packet, payload: T) -> Fate {
     match pipe.admit(now, packet, FlowNumber::new(1)) {
         Admission::Dropped { cause, .. } => Err(cause),
@@ -41,7 +41,7 @@ fn push<T: Clone>(pipe: &mut Pipe<T>, now: Time, packet: &Packet, payload: T) ->
     }
 }
 
-/// What is done to a packet that passes, or why it does not.
+/// The marks of a packet that passes, or its drop cause.
 type Fate = Result<Marks, DropCause>;
 
 /// All that comes out.
@@ -95,7 +95,7 @@ fn turning_on_an_impairment_does_not_move_the_draws_of_another() {
     for other in &others {
         assert_eq!(dropped(other, 7, 10_000), lost, "{other}");
     }
-    // What drops packets too adds to the lost ones and takes none away.
+    // Further causes of drops add to the lost packets and remove none.
     for more in [
         Impairment { script: vec!["any 5 of flow 1".parse().unwrap()], ..base.clone() },
         Impairment { blackouts: vec!["1ms..2ms".parse().unwrap()], ..base.clone() },
@@ -139,7 +139,7 @@ fn a_lost_packet_uses_no_bandwidth_and_a_copy_does() {
         let last = out(&mut pipe).last().unwrap().0;
         (last, pipe.totals().delivered)
     };
-    // A millisecond each, and 10 ms of delay.
+    // A millisecond of transmission each, and 10 ms of delay.
     let (halved, survivors) = last(&shaped(lossy(0.5)));
     assert_eq!(halved, at(survivors + 10));
     let (doubled, copies) = last(&shaped(Impairment { duplicate: Ratio::ONE, ..lossy(0.0) }));

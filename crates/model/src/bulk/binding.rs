@@ -1,4 +1,4 @@
-//! Which limit held a transfer back: the answer, without how it was found.
+//! Which limit held a transfer back: the result, without its derivation.
 
 use std::fmt;
 

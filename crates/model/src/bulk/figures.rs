@@ -1,4 +1,4 @@
-//! What is known of a connection that carries bulk data, at both ends: the ground on which [`super::Binding`] stands.
+//! The figures of a connection that carries bulk data, at both ends: the basis of [`super::Binding`].
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rate::bits_per_second;
 use h2lab_base::units::Bandwidth;
 
-/// One connection in the direction of its data. What could not be seen is `None`, which is another thing than 0.
+/// One connection in the direction of its data. What was not visible is `None`, which differs from 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionFigures {
@@ -21,15 +21,15 @@ pub struct ConnectionFigures {
     pub bytes: u64,
     /// Bytes of data that other connections carried over the same link in that time.
     pub bytes_beside: u64,
-    /// Streams that carried data at a time; 1 in HTTP/1.1.
+    /// Streams that carried data at once; 1 in HTTP/1.1.
     pub streams: u32,
     /// The lowest round-trip time that either end has seen (`tcpi_min_rtt`, or QUIC's).
     pub min_rtt: Option<Duration>,
-    /// The smoothed one at the end; queues on the path are in it.
+    /// The smoothed one at the end; it includes queues on the path.
     pub rtt: Option<Duration>,
     /// Bytes of a DATA frame in the mean, over all connections; `None` where there are none, or they are not counted.
     pub mean_data: Option<u64>,
-    /// The capacity of the link where it is ours.
+    /// The capacity of the link if we emulate it.
     pub bandwidth: Option<Bandwidth>,
     /// The end that sends the data.
     pub sender: SenderFigures,
@@ -45,15 +45,15 @@ pub struct SenderFigures {
     pub blocked_stream_window: Option<Duration>,
     /// Time in which it waited for the connection window.
     pub blocked_connection_window: Option<Duration>,
-    /// Time in which TCP had data on its way or waiting (`tcpi_busy_time`).
+    /// Time in which TCP had data in flight or queued (`tcpi_busy_time`).
     pub tcp_busy: Option<Duration>,
-    /// Of that, time in which the window that the receiver's TCP offers was in the way (`tcpi_rwnd_limited`).
+    /// Of that, time limited by the receiver's TCP window (`tcpi_rwnd_limited`).
     pub tcp_rwnd_limited: Option<Duration>,
-    /// Of that, time in which the send buffer was (`tcpi_sndbuf_limited`).
+    /// Of that, time limited by the send buffer (`tcpi_sndbuf_limited`).
     pub tcp_sndbuf_limited: Option<Duration>,
     /// Bytes that the receiver's TCP has acknowledged (`tcpi_bytes_acked`).
     pub bytes_acked: Option<u64>,
-    /// Segments or packets sent again.
+    /// Segments or packets retransmitted.
     pub retransmits: Option<u64>,
     /// The congestion window at the end, in bytes.
     pub cwnd_bytes: Option<u64>,
@@ -91,18 +91,18 @@ impl ConnectionFigures {
         bits_per_second(self.bytes, self.wall).unwrap_or(0.0)
     }
 
-    /// Bytes that are on their way at a time at `speed` bits per second: what a window or a buffer must hold. `None` without
+    /// Bytes in flight at `speed` bits per second: what a window or a buffer must hold. `None` without
     /// a round-trip time.
     pub fn in_flight(&self, speed: f64) -> Option<f64> {
         Some(speed / 8.0 * self.min_rtt.filter(|rtt| !rtt.is_zero())?.as_secs_f64())
     }
 
-    /// How many times the data of this connection all connections over the link carried together; at least 1.
+    /// The data of all connections over the link, as a multiple of this connection's; at least 1.
     pub fn company(&self) -> f64 {
         1.0 + self.bytes_beside as f64 / self.bytes.max(1) as f64
     }
 
-    /// The bandwidth-delay product in bytes: what must be on its way to keep the link full. `None` without either.
+    /// The bandwidth-delay product in bytes: what must be in flight to fill the link. `None` without either.
     pub fn bandwidth_delay_product(&self) -> Option<f64> {
         Some(self.bandwidth?.bits_per_second() as f64 / 8.0 * self.min_rtt?.as_secs_f64())
     }

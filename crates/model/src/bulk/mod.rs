@@ -1,6 +1,6 @@
-//! Bulk transfers as records: what was asked for, what came, what both ends counted, and which limit was found.
+//! Bulk transfers as records: what was requested, what arrived, what both ends counted, and which limit was found.
 //!
-//! A role counts with a [`ByteMeter`] and leaves a [`BulkRecord`]; what a report says follows from that record alone.
+//! A role counts with a [`ByteMeter`] and leaves a [`BulkRecord`]; a report is made from that record alone.
 
 mod binding;
 pub mod figures;

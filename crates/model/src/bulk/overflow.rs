@@ -1,4 +1,4 @@
-//! Files of a long run that are not listed one by one: what is left of them is a sum, so that no run fills the memory.
+//! Files of a long run that are not listed one by one: only their sums are kept, so that no run fills the memory.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Overflow {
     pub bytes: u64,
     /// Requests that carried them.
     pub streams: u64,
-    /// Of those, the ones that ended before all of theirs had come.
+    /// Of those, the ones that ended early.
     pub broken_streams: u64,
     /// How many of those had which rate: of key `n` 1.01^n bits per second.
     rates: BTreeMap<u32, u64>,
@@ -43,7 +43,7 @@ pub struct Share {
 }
 
 impl Overflow {
-    /// Adds a file that is complete; what is not is always listed.
+    /// Adds a file that is complete; incomplete ones are always listed.
     pub fn add(&mut self, transfer: &TransferRecord) {
         debug_assert!(transfer.outcome == TransferOutcome::Complete, "it is listed");
         self.files += 1;
@@ -72,7 +72,7 @@ impl Overflow {
         let highest_at = self.rates.len().saturating_sub(1);
         self.rates.iter().enumerate().flat_map(move |(n, (&key, &count))| {
             let rate = STEP.powi(i32::try_from(key).unwrap_or(i32::MAX)).clamp(least, most);
-            // The extremes are exact: one stream each of the outermost.
+            // The extremes are exact: one stream each.
             let lowest = u64::from(n == 0);
             let highest = u64::from(n == highest_at && count > lowest);
             [(least, lowest), (rate, count - lowest - highest), (most, highest)]

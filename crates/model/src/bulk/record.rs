@@ -1,4 +1,4 @@
-//! What a run of bulk transfers leaves: all that a report of it knows.
+//! The record of a run of bulk transfers: the only source of its report.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::workload::{EngineSettings, H2cMode, Protocol};
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
 
-/// Version of a record's form; a reader refuses a newer one.
+/// Version of the record's format; a reader refuses a newer one.
 pub const RECORD_VERSION: u32 = 1;
 
-/// Who is silent for so long when the time is over may have hung.
+/// An end that is silent for this long when the time is over may have hung.
 pub const SILENCE: Duration = Duration::from_secs(3);
 
-/// What was asked for, as it was in force: defaults are filled in.
+/// What was requested, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Asked {
     /// Connections (`-c`).
     pub connections: u32,
-    /// Requests at a time on each (`-m`).
+    /// Concurrent requests on each (`-m`).
     pub streams: u32,
-    /// Bytes of a part, of the file with the largest ones; `None` if files were not taken apart.
+    /// Bytes of a part, of the file with the largest ones; `None` if files were not split.
     pub part_bytes: Option<u64>,
-    /// Sizes of what was asked for, where we chose them.
+    /// The requested sizes, if we chose them.
     pub sizes: Option<Sizes>,
     /// After which time no further request went out (`-z`), and what was under way was cut off.
     pub duration: Option<Duration>,
-    /// Settings of the engine that were given.
+    /// Settings of the engine that were set explicitly.
     pub engine: EngineSettings,
     /// The largest frame that the receiving end lets in, in bytes; `None` in HTTP/1.1, in HTTP/3, whose frames may have any
-    /// length, and where it was not told.
+    /// length, and if it was not declared.
     pub max_frame_size: Option<u32>,
-    /// Bytes of a stream window after which the receiving end returns credit; `None` where that is not ours: in HTTP/1.1, and
-    /// in HTTP/3, where QUIC does it.
+    /// Bytes of a stream window after which the receiving end returns credit; `None` where h2lab does not return it: in HTTP/1.1,
+    /// and in HTTP/3, where QUIC does it.
     pub update_bytes: Option<u32>,
-    /// The congestion control that was asked for; what was in use is told by each connection.
+    /// The congestion control that was asked for; the connections' records have the one in use.
     pub congestion: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct BulkRecord {
     pub direction: TransferDirection,
     /// What was asked for.
     pub asked: Asked,
-    /// Each file, in the order given; of those that are moved over and over the first, and all that are not complete.
+    /// Each file, in the order given; of repeated ones the first, and all that are incomplete.
     pub transfers: Vec<TransferRecord>,
     /// The sum of those that are not listed.
     #[serde(default)]
@@ -84,12 +84,12 @@ pub struct BulkRecord {
     pub peer_cpu: Option<Duration>,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Doubts that arose, in sentences.
+    /// Doubts about the result, in sentences.
     pub warnings: Vec<String>,
 }
 
 impl BulkRecord {
-    /// Whether files were to be moved for a time, in which not a byte of one was.
+    /// Whether this was a run for a fixed time in which no byte was moved.
     pub fn is_in_vain(&self) -> bool {
         let bytes = self.overflow.bytes + self.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
         let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
@@ -99,7 +99,7 @@ impl BulkRecord {
             && self.overflow.files == 0
     }
 
-    /// How long nothing had moved when the time of files that are moved over and over was over, if that was long.
+    /// For how long no byte had moved when the time of repeated transfers was over, if that was long.
     pub fn silence(&self) -> Option<Duration> {
         let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
         let silence = self.asked.duration?.saturating_sub(self.meter.elapsed());
@@ -107,7 +107,7 @@ impl BulkRecord {
         (is_over && silence >= SILENCE).then_some(silence)
     }
 
-    /// Of a run that has not begun; `now` is when its first request goes out.
+    /// The record of a run that has not begun; `now` is when its first request is sent.
     pub fn new(protocol: Protocol, direction: TransferDirection, now: Time) -> Self {
         Self {
             schema: RECORD_VERSION,

@@ -1,4 +1,4 @@
-//! A repetition of a cell of bulk work as a bulk record: with what the lab knows of both ends and of the link between.
+//! A repetition of a cell of bulk work as a bulk record: with the lab's knowledge of both ends and of the link.
 
 use std::time::Duration;
 
@@ -80,14 +80,14 @@ fn transfer(work: &Work, sample: &Sample) -> TransferRecord {
             sent_at: sample.sent_at,
             first_byte_at: sample.first_byte_at,
             ended_at: sample.completed_at,
-            // A response that goes on when the time is over has not broken.
+            // A response still open when the time is over is not broken.
             is_complete: !matches!(outcome, TransferOutcome::Failed { .. }),
         }],
         outcome,
     }
 }
 
-/// What is known of a connection: our end is the receiver.
+/// The figures of a connection: our end is the receiver.
 fn figures(
     repetition: &CellRecord,
     bulk: &BulkRepetition,
@@ -107,7 +107,7 @@ fn figures(
     let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
     let (ours, theirs) = (connection.tcp_client.as_ref(), connection.tcp_server.as_ref());
     let quic = connection.quic_client.as_ref();
-    // Acknowledgements of data tell the sender more round trips than the receiver, who sends next to nothing.
+    // Acknowledgements of data give the sender more round-trip samples than the receiver, who sends next to nothing.
     let min_rtt = theirs.and_then(|end| micros(end.min_rtt_us)).or(connection.min_rtt_us().and_then(micros));
     let generator = &repetition.generator;
     let busiest = generator.busiest_ns.max(generator.cpu_ns / u64::from(generator.threads.max(1)));
@@ -125,7 +125,7 @@ fn figures(
         bandwidth: repetition.cell.link.as_ref().and_then(|link| link.downlink.bandwidth),
         sender: SenderFigures {
             send_buffer: bulk.send_buffer.filter(|_| quic.is_none()),
-            // Each of our servers does all in one thread.
+            // Each of our servers uses one thread.
             cpu: repetition.server.as_ref().map(|server| share(server.cpu_ns, server.wall_ns)),
             ..sender(connection)
         },

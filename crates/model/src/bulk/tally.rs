@@ -1,11 +1,11 @@
-//! How the files of a transfer ended, counted.
+//! Counts of how the files of a transfer ended.
 
-/// How many files ended how: all are counted, whatever became of them.
+/// The number of files by outcome; every file is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// All of it arrived.
     pub complete: u64,
-    /// A part of it did, as it was to be.
+    /// A part of it did, as intended.
     pub partial: u64,
     /// Something went wrong.
     pub failed: u64,

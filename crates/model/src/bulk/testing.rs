@@ -17,7 +17,7 @@ use h2lab_wire::StreamId;
 /// Bytes of a part.
 pub const PART: u64 = 16 << 20;
 
-/// The sender's end of a connection over 250 ms whose send buffer of 4 MiB is in the way: 134 Mbit/s for a minute.
+/// The sender's end of a connection over 250 ms whose send buffer of 4 MiB is the limit: 134 Mbit/s for a minute.
 pub fn small_buffer() -> ConnectionFigures {
     let wall = Duration::from_secs(60);
     ConnectionFigures {
@@ -55,9 +55,8 @@ pub fn small_buffer() -> ConnectionFigures {
     }
 }
 
-/// A repetition of a cell of bulk work over 250 ms of 1 Gbit/s, with a send buffer of 4 MiB that is in the way nine tenths of the
-/// time:
-/// 1 s of warm-up at 10 Mbit/s, and 2 s at `rate`, one response on one connection.
+/// A repetition of a cell of bulk work over 250 ms of 1 Gbit/s, limited nine tenths of the time by a send buffer of 4 MiB: 1 s of
+/// warm-up at 10 Mbit/s, and 2 s at `rate`, one response on one connection.
 pub fn bulk_repetition(protocol: Protocol, rate: f64) -> CellRecord {
     let mut cell = cell(0, 0, protocol, 1, 0.0);
     let work = &mut cell.work;
@@ -155,8 +154,8 @@ fn transfer(n: u32, parts: Vec<PartRecord>, total: u64, outcome: TransferOutcome
     }
 }
 
-/// Three files over h2c and two connections: one arrives, one breaks in the middle and is gone on with until its server
-/// vanishes, one is cut off when the time is over. 5 s in all.
+/// Three files over h2c and two connections: one arrives, one breaks in the middle and is resumed until its server vanishes, one
+/// is cut off when the time is over. 5 s in all.
 pub fn record() -> BulkRecord {
     let began = Time::from_millis(0);
     let mut record = BulkRecord::new(Protocol::H2c, TransferDirection::Get, began);

@@ -28,7 +28,7 @@ impl TransferDirection {
         }
     }
 
-    /// The direction in which the data goes over the wire; credit for it goes the other way.
+    /// The direction in which the data goes over the wire; credit for it flows in the opposite direction.
     pub const fn of_data(self) -> Direction {
         match self {
             Self::Get => Direction::Down,
@@ -74,12 +74,12 @@ pub enum DigestVerdict {
 }
 
 impl DigestVerdict {
-    /// Of what the other end told and what we made.
+    /// The verdict on the declared and the computed checksum.
     pub fn of(declared: Option<&Checksum>, computed: Option<&Checksum>) -> Self {
         match (declared, computed) {
             (_, None) => Self::None,
             (None, Some(_)) => Self::Undeclared,
-            // Sums of two algorithms say nothing about each other.
+            // Sums by different algorithms cannot be compared.
             (Some(declared), Some(computed)) if declared.algorithm() != computed.algorithm() => {
                 Self::Undeclared
             }
@@ -107,14 +107,14 @@ pub struct DigestRecord {
     /// What the other end told.
     #[serde(alias = "told")]
     pub declared: Option<Checksum>,
-    /// What we made of the bytes that are here, or that we sent.
+    /// The checksum that we computed of the bytes received or sent.
     pub computed: Option<Checksum>,
-    /// What follows.
+    /// The result of comparing them.
     pub verdict: DigestVerdict,
 }
 
 impl DigestRecord {
-    /// Of what was asked for, what the other end told and what we made.
+    /// Compares the declared checksum with the one computed, by the requested algorithm.
     pub fn new(asked: Algorithm, declared: Option<Checksum>, computed: Option<Checksum>) -> Self {
         let verdict = DigestVerdict::of(declared.as_ref(), computed.as_ref());
         Self { asked, declared, computed, verdict }
@@ -136,9 +136,9 @@ pub struct PartRecord {
     pub sent_at: Time,
     /// When the first byte of the file came or went; [`Time::NEVER`] if none did.
     pub first_byte_at: Time,
-    /// When it ended, one way or the other.
+    /// When it ended, in whatever way.
     pub ended_at: Time,
-    /// Whether all that it was to carry came through. If not, the rest went to another part, or is missing.
+    /// Whether it carried its whole range. If not, the rest went to another part, or is missing.
     pub is_complete: bool,
 }
 
@@ -147,15 +147,15 @@ pub struct PartRecord {
 pub struct TransferRecord {
     /// Where it came from or went to.
     pub url: String,
-    /// The file here; `None` if it was thrown away, or made up.
+    /// The local file; `None` if the bytes were discarded or generated.
     pub file: Option<String>,
     /// Its direction.
     pub direction: TransferDirection,
     /// Bytes that were transferred in this run, whatever the outcome.
     pub bytes: u64,
-    /// Bytes that were here from before, and were not transferred again.
+    /// Bytes already stored before, and not transferred again.
     pub held: u64,
-    /// The length of the whole; `None` if it was never told.
+    /// The length of the whole; `None` if it was never declared.
     pub total: Option<u64>,
     /// How it ended.
     #[serde(flatten)]
@@ -168,12 +168,12 @@ pub struct TransferRecord {
     pub ended_at: Time,
     /// Its checksum.
     pub digest: DigestRecord,
-    /// Its requests, in the order in which they went out.
+    /// Its requests, in the order in which they were sent.
     pub parts: Vec<PartRecord>,
 }
 
 impl TransferRecord {
-    /// How many streams carried it, those that broke among them.
+    /// How many streams carried it, broken ones included.
     pub fn streams(&self) -> u64 {
         self.parts.len() as u64
     }

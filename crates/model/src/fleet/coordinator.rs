@@ -1,10 +1,10 @@
-//! Makes a plan come true with agents that may be late, silent, wrong or dead, without I/O: what they say and the time go in,
-//! what they are to be told comes out.
+//! Executes a plan with agents that may be late, silent, wrong or dead, without I/O: their messages and the time go in, the
+//! messages for them come out.
 //!
-//! First all agents are woken, their clocks compared with ours, and servers started. Who is not there in time is lost, with the
-//! pairs that need it. Then clients learn what they will fetch, and all are given one instant to begin at, each by its own clock.
-//! From then on the end is certain: what is not told by `duration` and `grace` after that instant is lost, and the rest is kept.
-//! Within that time, when all pairs are over, servers are asked what they spent (`closing.rs`).
+//! First all agents are started, their clocks compared with ours, and servers started. Agents that are not ready in time are
+//! lost, with the pairs that need them. Then clients receive their tasks, and all are given one instant to begin at, each by its
+//! own clock. From then on the end is fixed: what is not reported within `duration` and `grace` after that instant is lost, and
+//! the rest is kept. Within that time, when all pairs are over, servers are asked for what they spent (`closing.rs`).
 
 mod closing;
 
@@ -24,49 +24,49 @@ use h2lab_base::units::{Time, format_duration};
 /// Round trips by which a clock is compared.
 const PINGS: u32 = 8;
 
-/// What a start lies ahead at least, besides twice the longest round trip: time for an agent to hear of it on a busy machine.
+/// The least lead of a start, besides twice the longest round trip: time for an agent on a busy machine to receive it.
 const LEAD: Duration = Duration::from_millis(200);
 
-/// How far all is.
+/// The stage of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Agents are woken, clocks compared, servers started. Until then.
+    /// Agents are started, clocks compared, servers started. Until this time.
     Waking(Time),
-    /// Clients learn what they will fetch. Until then.
+    /// Clients receive their tasks. Until this time.
     Planning(Time),
     /// Clients fetch.
     Running {
         /// The instant at which all begin.
         start: Time,
-        /// When agents are told to stop that have told no results; [`Time::NEVER`] once they were.
+        /// When agents that have reported no results are sent Stop; [`Time::NEVER`] once they were.
         stop: Time,
-        /// When what is not told is lost.
+        /// When results that have not been reported are lost.
         until: Time,
     },
-    /// All pairs are over; servers say what they spent. Until then.
+    /// All pairs are over; servers report what they spent. Until this time.
     Closing(Time),
-    /// All that can be known is known.
+    /// The end.
     Over,
 }
 
-/// How far an agent is in being set up.
+/// The state of an agent's setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readiness {
-    /// It has not said that it is there.
+    /// It has not reported ready.
     Silent,
-    /// Its clock is being compared; when it was last asked, and which number that was.
+    /// Its clock is being compared; the last ping's time and number.
     Compared { asked: Time, number: u32 },
-    /// It was told to serve.
+    /// It was asked to serve.
     Opening,
     /// It waits: a client for its plan, a server for clients.
     Ready,
-    /// It was told its plan.
+    /// Its plan was sent.
     Reading,
-    /// It knows its plan.
+    /// It has acknowledged its plan.
     Briefed,
-    /// A server that was told to stop, and has not told what it spent.
+    /// A server that was sent Stop, and has not reported what it spent.
     Stopped,
-    /// A server that has told that.
+    /// A server that has reported that.
     Reported,
 }
 
@@ -75,7 +75,7 @@ enum Readiness {
 struct Agent {
     readiness: Readiness,
     trips: Vec<RoundTrip>,
-    /// The place of its server, if it is one.
+    /// The index of its server, if it is one.
     server: Option<usize>,
     record: AgentRecord,
 }
@@ -84,13 +84,13 @@ struct Agent {
 #[derive(Debug)]
 struct Course {
     end: Option<PairEnd>,
-    /// Bytes by progress.
+    /// Bytes by progress reports.
     meter: ByteMeter,
     reported: u64,
     began: Option<Time>,
 }
 
-/// The most bytes that are believed of one pair: an exabyte.
+/// The most bytes accepted for one pair: an exabyte.
 const MOST_BYTES: u64 = 1 << 60;
 
 /// See the module.
@@ -99,18 +99,18 @@ pub struct Coordinator {
     job: FleetJob,
     stage: Stage,
     agents: Vec<Agent>,
-    /// By server: those without an agent are there from the beginning.
+    /// By server: those without an agent are ready from the start.
     servers: Vec<AgentRecord>,
     pairs: Vec<Course>,
     outbox: VecDeque<(usize, ToAgent)>,
     start_at: Time,
-    /// When servers are told to stop, also if pairs are open; [`Time::NEVER`] once they were.
+    /// When servers are sent Stop, also if pairs are open; [`Time::NEVER`] once they were.
     stop_servers_at: Time,
     interrupted: bool,
 }
 
 impl Coordinator {
-    /// Begins `now` with a job whose agents are being woken: clients first, then servers that have one, in their order.
+    /// Begins `now` with a job whose agents are being started: clients first, then servers that have one, in their order.
     pub fn new(job: FleetJob, now: Time) -> Self {
         let record = |name: &str| AgentRecord {
             name: name.to_owned(),
@@ -161,17 +161,17 @@ impl Coordinator {
         job.clients.len() + job.servers.iter().filter(started).count()
     }
 
-    /// What is being done.
+    /// The job.
     pub const fn job(&self) -> &FleetJob {
         &self.job
     }
 
-    /// How far all is.
+    /// The current stage.
     pub const fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Whether nothing can come any more that is of use.
+    /// Whether no useful message can come any more.
     pub const fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
@@ -201,9 +201,9 @@ impl Coordinator {
         }
     }
 
-    /// An agent has said something.
+    /// An agent sent a message.
     pub fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
-        // Who was given up is not heard any more: its pairs have their ends.
+        // Messages of lost agents are ignored: their pairs have ended.
         if self.agents.get(agent).is_none_or(|agent| agent.record.lost.is_some()) {
             return;
         }
@@ -231,7 +231,7 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// An agent's agent transport has ended, or brought what is no message.
+    /// An agent's transport has ended, or delivered an invalid message.
     pub fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
         if self.agents.get(agent).is_some_and(|agent| agent.record.lost.is_none()) {
             self.lose(agent, why);
@@ -239,7 +239,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody wants an end: what there is is collected.
+    /// Interrupts the run: the results so far are collected.
     pub fn handle_interrupt(&mut self, now: Time) {
         if self.interrupted || self.is_over() {
             return;
@@ -251,14 +251,14 @@ impl Coordinator {
                 let until = now + self.job.waits.grace;
                 self.run_until(start, Time::NEVER, until);
             }
-            // What was measured is known, and nobody wants to wait for more.
+            // All measurements are in: do not wait for more.
             Stage::Closing(_) => self.stage = Stage::Over,
             _ => self.end_the_rest("it was interrupted before it began"),
         }
         self.advance(now);
     }
 
-    /// Time has passed.
+    /// Handles all deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         match self.stage {
             Stage::Waking(until) if now >= until => {
@@ -294,7 +294,7 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// An agent is there: how does its clock go?
+    /// An agent is ready: compares its clock
     fn wake(&mut self, now: Time, agent: usize, version: String, machine: String) {
         let agent_seen = &mut self.agents[agent];
         if agent_seen.readiness != Readiness::Silent {
@@ -332,7 +332,7 @@ impl Coordinator {
         }
     }
 
-    /// Goes on to the next stage if nothing more is to be waited for.
+    /// Enters the next stage if nothing is left to wait for.
     fn advance(&mut self, now: Time) {
         if self.pairs.iter().all(|course| course.end.is_some()) {
             self.stage = self.after_pairs(now);
@@ -348,7 +348,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells clients what they will fetch.
+    /// Sends clients their tasks.
     fn brief(&mut self, now: Time) {
         self.stage = Stage::Planning(now + self.job.waits.setup);
         for client in 0..self.job.clients.len() {
@@ -386,14 +386,14 @@ impl Coordinator {
         }
     }
 
-    /// Notes how far an agent says that its pairs are.
+    /// Records an agent's progress report on its pairs.
     fn note(&mut self, agent: usize, at: Time, bytes: &[(u32, u64)]) {
         let Some(offset) = self.agents[agent].record.offset else { return };
         for &(pair, bytes) in bytes {
             let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { continue };
             let fresh = bytes.min(MOST_BYTES).saturating_sub(course.reported);
             if course.reported == 0 {
-                // A lost pair's time begins with the common instant: when its first request went out nobody tells.
+                // A lost pair's time begins with the common instant: the time of its first request is unknown.
                 course.meter = ByteMeter::new(self.start_at);
             }
             course.meter.add(offset.to_us(at), fresh);
@@ -434,12 +434,12 @@ impl Coordinator {
         }
     }
 
-    /// Gives an agent up, and the pairs that cannot be without it.
+    /// Gives an agent up, and the pairs that need it.
     fn lose(&mut self, agent: usize, why: &str) {
         let seen = &mut self.agents[agent];
         seen.record.lost = Some(why.to_owned());
         let (server, name) = (seen.server, seen.record.name.clone());
-        // Once it has begun, a client tells of a dead server by itself, and what it has got until then.
+        // Once started, a client itself reports a dead server, and what it got until then.
         let is_running = matches!(self.stage, Stage::Running { .. });
         for (course, pair) in self.pairs.iter_mut().zip(&self.job.plan.pairs) {
             let needs_it = match server {
@@ -458,7 +458,7 @@ impl Coordinator {
         }
     }
 
-    /// What came of it; the role adds what it alone knows.
+    /// The record; the role adds what only it knows.
     pub fn into_record(mut self) -> FleetRecord {
         self.end_the_rest("it was given up");
         let Self { job, agents, mut servers, pairs, start_at, interrupted, .. } = self;

@@ -1,4 +1,4 @@
-//! What came of a pair, and what its server spent, small enough to be sent.
+//! The figures of a pair and of its server, small enough to be sent.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::bulk::rate::cpu_per_gb;
 use crate::bulk::{Binding, ByteMeter, FrameFigures, Spread, TransferOutcome};
 
-/// More is no figure: an exabyte, or 36 years in nanoseconds.
+/// The largest sound value: an exabyte, or 36 years in nanoseconds.
 const MOST: u128 = 1 << 60;
 
-/// Files that ended in the same way. Of thousands each has its place in one of these: none is left out.
+/// Files that ended in the same way. Every file is counted in one of these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// How.
@@ -22,10 +22,10 @@ pub struct Ending {
     pub bytes: u64,
 }
 
-/// What came of a pair. Times are those of the client's clock.
+/// The result of a pair. Times are those of the client's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairFigures {
-    /// How its files ended, in the order in which each way was first met.
+    /// How its files ended, in the order in which each first occurred.
     pub endings: Vec<Ending>,
     /// Bytes over time.
     pub meter: ByteMeter,
@@ -37,25 +37,25 @@ pub struct PairFigures {
     pub connections: u64,
     /// Frames of the data and the credit returned for it.
     pub frames: FrameFigures,
-    /// The longest frame that the client let in; `None` in HTTP/1.1.
+    /// The longest frame that the client accepted; `None` in HTTP/1.1.
     pub max_frame_size: Option<u32>,
     /// Bytes of a stream window after which it returned credit; `None` in HTTP/1.1.
     pub update_bytes: Option<u32>,
     /// What held most of its bytes back.
     pub limit: Option<Binding>,
-    /// CPU time of the client's thread that fetched it, and did nothing else.
+    /// CPU time of the client's thread that fetched it, and did only that.
     pub cpu: Duration,
-    /// Whether it was told to stop before its time was over.
+    /// Whether it was stopped before its time was over.
     pub interrupted: bool,
 }
 
 impl PairFigures {
-    /// Bytes that came, whatever became of their files.
+    /// Bytes that arrived, whatever the outcome of their files.
     pub fn bytes(&self) -> u64 {
         self.endings.iter().map(|ending| ending.bytes).sum()
     }
 
-    /// Whether its numbers can be added up: they come from another machine. More than an exabyte (2^60 bytes) is no figure.
+    /// Whether its numbers can be added up: they come from another machine. More than an exabyte (2^60 bytes) is refused.
     pub fn is_sound(&self) -> bool {
         let files = self.endings.iter().map(|ending| u128::from(ending.files.max(ending.bytes)));
         let intervals = self.meter.intervals().iter().map(|&bytes| u128::from(bytes));
@@ -74,31 +74,32 @@ impl PairFigures {
     }
 }
 
-/// What serving took, from when the server listened until it was told to stop.
+/// The cost of serving, from when the server listened until it was stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerFigures {
-    /// CPU time of its thread, which does nothing else.
+    /// CPU time of its thread, which does only that.
     pub cpu: Duration,
-    /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames. What had not arrived when its client cut is
-    /// among them.
+    /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames. Bytes still in flight when its client
+    /// stopped are among them.
     pub sent: u64,
     /// Connections that it accepted.
     pub connections: u64,
-    /// Segments that its kernel sent again, of all its TCP connections; `None` over QUIC, and if the kernel does not tell.
+    /// Segments that its kernel retransmitted, over all its TCP connections; `None` over QUIC, and if the kernel does not report
+    /// it.
     pub retransmits: Option<u64>,
     /// Congestion control of what it sent; `None` if nobody connected.
     pub congestion: Option<String>,
 }
 
 impl ServerFigures {
-    /// CPU seconds per GB (10^9 bytes) of [`ServerFigures::sent`]; `None` if there were none.
+    /// CPU seconds per GB (10^9 bytes) of [`ServerFigures::sent`]; `None` if it sent nothing.
     pub fn cpu_per_gb(&self) -> Option<f64> {
         cpu_per_gb(self.cpu, self.sent)
     }
 
-    /// Whether its numbers can be added up and its words be printed: they come from another machine.
+    /// Whether its numbers can be added up and its texts be printed: they come from another machine.
     pub fn is_sound(&self) -> bool {
-        /// Four times what Linux has room for (`TCP_CA_NAME_MAX`).
+        /// Four times the maximum of Linux (`TCP_CA_NAME_MAX`).
         const LONGEST_NAME: usize = 64;
         let numbers = [self.sent, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
         let is_name =

@@ -1,4 +1,4 @@
-//! What a fleet is to do.
+//! The job of a fleet.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::random::Counter;
 use h2lab_transfer::Sizes;
 
-/// Sizes that a pair draws, if they are drawn; then they come again.
+/// How many sizes a pair draws, if they are drawn; then they repeat.
 const DRAWN: u64 = 64;
 
 /// A server of a fleet.
@@ -16,68 +16,68 @@ const DRAWN: u64 = 64;
 pub struct Server {
     /// What it is called.
     pub name: String,
-    /// Where it is.
+    /// Where it runs.
     pub place: ServerPlace,
 }
 
-/// Where a server is.
+/// Where a server runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerPlace {
     /// It runs already. Without a path the URL stands for `/bytes/N`.
     Url(String),
-    /// An agent is to be told to serve there.
+    /// An agent will be asked to serve there.
     Agent {
         /// Where it listens.
         listen: SocketAddr,
-        /// By which name or address clients reach it: it may listen on all of its addresses.
+        /// The name or address by which clients reach it: it may listen on all of its addresses.
         host: String,
     },
 }
 
-/// How long is waited for what.
+/// Timeouts of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetTimeouts {
-    /// For all agents to be there, and again for all clients to know the plan.
+    /// For all agents to be ready, and again for all clients to receive the plan.
     pub setup: Duration,
-    /// After the end of the transfers, for their results. After half of it agents are told to stop.
+    /// After the end of the transfers, for their results. After half of it agents are sent Stop.
     pub grace: Duration,
 }
 
-/// All that is to be done.
+/// The whole job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetJob {
-    /// What clients are called.
+    /// Names of the clients.
     pub clients: Vec<String>,
     /// The servers.
     pub servers: Vec<Server>,
-    /// Transfers at a time of each client, from which the plan was made.
+    /// Concurrent transfers of each client, from which the plan was made.
     pub concurrency: u32,
     /// Who fetches from whom.
     pub plan: FleetPlan,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Protocol,
-    /// How much is asked for at a time.
+    /// How much each request asks for.
     pub sizes: Sizes,
     /// For how long.
     pub duration: Duration,
-    /// After so long without a byte a client gives its server up.
+    /// After so long without a byte a client treats its server as gone.
     pub patience: Duration,
-    /// Settings of the engines of both ends that were given.
+    /// Settings of the engines of both ends that were set explicitly.
     pub settings: EngineSettings,
     /// Further header fields of each request, with names in lower case.
     pub fields: Vec<(String, String)>,
     /// Congestion control of both ends.
     pub congestion: Option<String>,
-    /// What clients believe of servers that run already. Those that agents start are believed: they send filler.
+    /// What clients trust of servers that run already. Those that agents start are trusted: they send filler.
     pub trust: Trust,
-    /// The seed of what is random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How long is waited.
+    /// Timeouts.
     pub waits: FleetTimeouts,
 }
 
 impl FleetJob {
-    /// What the agent of `server` is told to serve; `None` if it has none.
+    /// The task of the agent of `server`; `None` if it has none.
     pub fn serve_task(&self, server: usize) -> Option<ServeTask> {
         let ServerPlace::Agent { listen, .. } = self.servers.get(server)?.place else { return None };
         Some(ServeTask {
@@ -88,7 +88,7 @@ impl FleetJob {
         })
     }
 
-    /// What the client of a pair is told to fetch, of a server at `url`.
+    /// The task of the client of a pair, with a server at `url`.
     pub fn fetch_task(&self, pair: usize, url: &str) -> Option<FetchTask> {
         let planned = self.plan.pairs.get(pair)?;
         let is_ours = matches!(self.servers.get(planned.server as usize)?.place, ServerPlace::Agent { .. });
@@ -107,7 +107,7 @@ impl FleetJob {
         })
     }
 
-    /// What a pair fetches from a server at `url`.
+    /// The URLs that a pair fetches from a server at `url`.
     fn urls(&self, pair: usize, url: &str) -> Vec<String> {
         let after_scheme = url.find("://").map_or(0, |at| at + "://".len());
         let path = url[after_scheme..].find('/').map_or("", |at| &url[after_scheme + at..]);

@@ -1,4 +1,4 @@
-//! What a driver and its agents tell each other: plain values, the same over every agent transport, as one line of JSON where
+//! The messages between a driver and its agents: plain values, the same over every transport, as one line of JSON where
 //! they have to be bytes.
 
 use std::net::SocketAddr;
@@ -11,40 +11,40 @@ use super::{PairFigures, ServerFigures};
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 
-/// Version of the messages. It stands in each of them, since an agent transport need not have sessions; another one is refused.
+/// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
 pub const AGENT_VERSION: u32 = 3;
 
-/// The longest line that is taken for a message, in bytes: four times a result whose transfer was metered for an hour.
+/// The longest line that is read as a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;
 
-/// What an agent is told.
+/// A message to an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
-    /// What does your clock show? It answers [`FromAgent::Pong`] at once.
+    /// Read your clock. It answers [`FromAgent::Pong`] at once.
     Ping {
         /// Comes back.
         number: u32,
     },
-    /// Serve bytes of memory from now on. It answers [`FromAgent::Serving`].
+    /// Serve bytes from memory from now on. It answers [`FromAgent::Serving`].
     Serve(ServeTask),
-    /// This is what you will fetch. It answers [`FromAgent::Planned`], and begins nothing.
+    /// The tasks to fetch. It answers [`FromAgent::Planned`], and starts nothing.
     FleetPlan(Vec<FetchTask>),
-    /// Begin all of it at this moment of your own clock, or at once if that is over.
+    /// Begin all of it at this moment of your own clock, or at once if that has passed.
     StartAt {
         /// The moment.
         at: Time,
     },
-    /// Cut what is under way and serve no more, and tell the results: [`FromAgent::Result`] of each pair, [`FromAgent::Served`]
+    /// Abort what is under way, stop serving, and report the results: [`FromAgent::Result`] of each pair, [`FromAgent::Served`]
     /// of a server.
     Stop,
 }
 
-/// What an agent tells.
+/// A message from an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromAgent {
-    /// It is there: the first thing that it says.
+    /// It is ready: its first message.
     Ready {
         /// Version of h2lab.
         version: String,
@@ -53,26 +53,26 @@ pub enum FromAgent {
     },
     /// The answer to [`ToAgent::Ping`].
     Pong {
-        /// As it was asked.
+        /// The number of the ping.
         number: u32,
-        /// What its clock shows.
+        /// The time of its clock.
         at: Time,
     },
-    /// It serves.
+    /// It is serving.
     Serving {
-        /// Where it listens, with the port that was really taken.
+        /// Where it listens, with the actual port.
         address: SocketAddr,
     },
-    /// It knows what it will fetch.
+    /// It has received its tasks.
     Planned,
-    /// It cannot do what it was told; nothing more comes of it.
+    /// It cannot do its task; it sends nothing more.
     Refused {
         /// Why.
         why: String,
     },
-    /// How far it is, a few times per second.
+    /// Its progress, a few times per second.
     Progress {
-        /// What its clock shows.
+        /// The time of its clock.
         at: Time,
         /// The bytes of each pair so far, by the pair's place in the plan.
         bytes: Vec<(u32, u64)>,
@@ -81,12 +81,12 @@ pub enum FromAgent {
     Result {
         /// Its place in the plan.
         pair: u32,
-        /// When it was really begun, by the agent's clock.
+        /// When it actually began, by the agent's clock.
         began: Time,
-        /// What came of it; times are the agent's. An error in words if nothing could be fetched at all.
+        /// Its figures; times are the agent's. An error in words if nothing could be fetched at all.
         figures: Result<Box<PairFigures>, String>,
     },
-    /// It serves no more; what that took.
+    /// It has stopped serving; what that took.
     Served(ServerFigures),
 }
 
@@ -97,7 +97,7 @@ pub struct ServeTask {
     pub listen: SocketAddr,
     /// What clients will speak: in clear, over TLS, or over QUIC.
     pub protocol: Protocol,
-    /// Settings of its engine that were given.
+    /// Settings of its engine that were set explicitly.
     pub settings: EngineSettings,
     /// Congestion control of what it sends; `None` leaves the system's.
     pub congestion: Option<String>,
@@ -108,7 +108,7 @@ pub struct ServeTask {
 pub struct FetchTask {
     /// The pair's place in the plan.
     pub pair: u32,
-    /// What is fetched and thrown away, one after the other, over and over; all of one server.
+    /// What is fetched and discarded, one after the other, over and over; all of one server.
     pub urls: Vec<String>,
     /// The protocol. `h2c` begins with prior knowledge.
     pub protocol: Protocol,
@@ -116,21 +116,21 @@ pub struct FetchTask {
     pub connections: u32,
     /// Requests at a time on each.
     pub streams: u32,
-    /// For how long; then what is under way is cut, and counted.
+    /// For how long; then what is under way is aborted, and counted.
     pub duration: Duration,
-    /// After so long without a byte the server has gone.
+    /// After so long without a byte the server is treated as gone.
     pub patience: Duration,
-    /// Settings of the engine that were given.
+    /// Settings of the engine that were set explicitly.
     pub settings: EngineSettings,
     /// Further header fields of each request, with names in lower case.
     pub fields: Vec<(String, String)>,
     /// Congestion control of its sockets; it governs what it sends.
     pub congestion: Option<String>,
-    /// What to believe in TLS.
+    /// Which certificates to trust.
     pub trust: Trust,
 }
 
-/// What a client believes of servers in TLS.
+/// Which certificates a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Trust {
     /// Any certificate.
@@ -139,7 +139,7 @@ pub struct Trust {
     pub ca_pem: Option<String>,
 }
 
-/// Why a line is no message for us.
+/// Why a line is not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// It is of another version.
@@ -151,7 +151,7 @@ pub enum MessageError {
         /// Its version.
         theirs: u32,
     },
-    /// It is not one at all.
+    /// Not a message.
     #[error("the other end says what no h2lab says ({why}): `{line}`")]
     NoMessage {
         /// Its beginning.
@@ -161,7 +161,7 @@ pub enum MessageError {
     },
 }
 
-/// Whatever stands in a message besides its version.
+/// The version field of any message.
 #[derive(Deserialize)]
 struct Version {
     agent: u32,
@@ -180,7 +180,7 @@ pub fn encode(message: &impl Serialize) -> Result<String, serde_json::Error> {
 
 /// The message of a line.
 pub fn decode<T: DeserializeOwned>(line: &str) -> Result<T, MessageError> {
-    // What it is about to say is what may not be understood.
+    // The rest of the message may be of another format.
     let no_message = |error: serde_json::Error| MessageError::NoMessage {
         line: line.chars().take(200).collect(),
         why: error.to_string(),

@@ -1,9 +1,9 @@
-//! Bulk transfers among several machines, without I/O: who fetches from whom, what their agents are told and tell, when one
-//! of them is given up, and what all of it comes to.
+//! Bulk transfers among several machines, without I/O: who fetches from whom, the messages of their agents, when one
+//! of them is given up, and the result.
 //!
-//! An *agent* does on one machine what it is told by [`ToAgent`] and tells [`FromAgent`]; how these values travel is a matter
-//! of the role (`h2lab_roles::fleet`). The [`Coordinator`] makes a [`FleetPlan`] come true with them: messages and the time go
-//! in, messages come out, and in the end there is a [`FleetRecord`].
+//! An *agent* runs on one machine, receives [`ToAgent`] and sends [`FromAgent`]; the role (`h2lab_roles::fleet`) transports these
+//! values. The [`Coordinator`] executes a [`FleetPlan`] with them: messages and the time go in, messages come out, and the result
+//! is a [`FleetRecord`].
 
 pub mod coordinator;
 pub mod figures;

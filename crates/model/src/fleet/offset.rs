@@ -1,4 +1,4 @@
-//! How far the clock of an agent is from ours.
+//! The offset between an agent's clock and ours.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::Time;
 
-/// A question and its answer: what the agent's clock showed at some moment between two of ours.
+/// A ping and its answer: the agent's clock at some time between two of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrip {
     /// When we asked.
     pub sent: Time,
-    /// What the agent's clock showed when it answered.
+    /// The agent's clock when it answered.
     pub theirs: Time,
-    /// When its answer was here.
+    /// When its answer arrived.
     pub received: Time,
 }
 
-/// What our clock shows more than an agent's, and how sure that is. Both are monotonic clocks with origins of their own; that
-/// they run at slightly different speeds (some 10⁻⁵) is neglected.
+/// The offset of our clock from an agent's, and its uncertainty. Both are monotonic clocks with origins of their own; their
+/// difference in rate (some 10⁻⁵) is neglected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
     nanos: i64,
-    /// It is wrong by at most so much, however unevenly a round trip took its time there and back.
+    /// The largest possible error, however asymmetric the round trips were.
     pub uncertainty: Duration,
 }
 
 impl ClockOffset {
-    /// From these round trips; `None` without one. Each says that the offset lies between two bounds, and all are right at
-    /// once: what they have in common is narrower than the half of the shortest, by which NTP goes.
+    /// From these round trips; `None` without one. Each bounds the offset on both sides; their intersection is narrower than half
+    /// of the shortest round trip, which NTP uses.
     pub fn of(round_trips: &[RoundTrip]) -> Option<Self> {
         let least = round_trips.iter().map(|trip| difference(trip.sent, trip.theirs)).max()?;
         let most = round_trips.iter().map(|trip| difference(trip.received, trip.theirs)).min()?;
-        // Bounds that contradict each other by less than a clock's grain are one and the same.
+        // Bounds that contradict each other by less than a clock's resolution count as equal.
         let (least, most) = (least.min(most), least.max(most));
         let middle = i128::midpoint(least, most);
         let nanos = i64::try_from(middle).ok()?;
@@ -55,7 +55,7 @@ fn difference(ours: Time, theirs: Time) -> i128 {
     i128::from(ours.as_nanos()) - i128::from(theirs.as_nanos())
 }
 
-/// What has not happened stays so.
+/// [`Time::NEVER`] stays.
 fn shifted(time: Time, by: i128) -> Time {
     if !time.happened() {
         return time;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_offset_is_known_to_what_all_round_trips_leave() {
-        // Our clock is 1000 ahead. The way there took 10 and back 90, then 90 and 10: together they leave 20.
+        // Our clock is 1000 ahead. The ping took 10 and the answer 90, then 90 and 10: together they leave 20.
         let trips = [trip(5000, 4010, 5100), trip(6000, 5090, 6100)];
         let offset = ClockOffset::of(&trips).unwrap();
         assert_eq!(offset.uncertainty, Duration::from_nanos(10));
@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(offset.to_agent(Time::from_nanos(1 << 50)), Time::from_nanos(theirs));
             assert_eq!(offset.to_us(Time::from_nanos(theirs)), Time::from_nanos(1 << 50));
         }
-        // A clock that began after ours cannot show what was before; what never happened is never.
+        // A clock that began after ours has no earlier times; [`Time::NEVER`] stays.
         let behind = ClockOffset::of(&[trip(1000, 10, 1000)]).unwrap();
         assert_eq!(behind.to_agent(Time::from_nanos(500)), Time::ZERO);
         assert_eq!(behind.to_us(Time::NEVER), Time::NEVER);

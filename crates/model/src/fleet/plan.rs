@@ -59,7 +59,7 @@ pub struct Pair {
     pub server: u32,
     /// Connections, at least 1.
     pub connections: u32,
-    /// Requests at a time on each, at least 1; just 1 in HTTP/1.1.
+    /// Concurrent requests on each, at least 1; just 1 in HTTP/1.1.
     pub streams: u32,
 }
 
@@ -70,14 +70,14 @@ impl Pair {
     }
 }
 
-/// Who fetches from whom, and with how much at a time.
+/// Who fetches from whom, and with how much concurrency.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FleetPlan {
-    /// Client by client, server by server; whoever has nothing to do is not in it.
+    /// Client by client, server by server; pairs without work are left out.
     pub pairs: Vec<Pair>,
 }
 
-/// What a plan is made of.
+/// The input of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
     /// How many clients there are.
@@ -88,22 +88,22 @@ pub struct Wish {
     pub concurrency: u32,
     /// Connections of each pair where one carries several transfers; `None` in HTTP/1.1, which has one for each.
     pub connections: Option<u32>,
-    /// How clients come to servers.
+    /// How clients are assigned to servers.
     pub pairing: Pairing,
-    /// The seed of what is random.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 /// Why there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FleetPlanError {
-    /// Nobody is there.
+    /// No clients or no servers.
     #[error("a drive needs a client and a server")]
     Nobody,
-    /// Nothing is to be done.
+    /// No transfers.
     #[error("a client fetches at least one thing at a time")]
     NoWorkers,
-    /// Connections that would have to carry different numbers of streams.
+    /// Connections with different numbers of streams would be needed.
     #[error(
         "{workers} transfers at a time of a client and one server cannot be dealt evenly to {connections} connections; change the \
          concurrency or the connections"
@@ -145,14 +145,14 @@ impl FleetPlan {
     }
 }
 
-/// How many transfers a client has at a time with each server.
+/// A client's concurrent transfers with each server.
 fn workers_of(wish: &Wish, client: u32, random: &Counter) -> Vec<u32> {
     let mut workers = vec![0; wish.servers as usize];
     let servers = u64::from(wish.servers);
     for worker in 0..wish.concurrency {
         let n = u64::from(client) * u64::from(wish.concurrency) + u64::from(worker);
         let server = match wish.pairing {
-            // One hand after the other, from client to client: what does not come out even goes to another server each time.
+            // Dealt in turn across clients: a remainder goes to another server each time.
             Pairing::All => n % servers,
             Pairing::One => u64::from(client) % servers,
             Pairing::Random => ((u128::from(random.at(n)) * u128::from(servers)) >> 64) as u64,
@@ -163,7 +163,7 @@ fn workers_of(wish: &Wish, client: u32, random: &Counter) -> Vec<u32> {
 }
 
 fn pair(client: u32, server: u32, workers: u32, connections: Option<u32>) -> Result<Pair, FleetPlanError> {
-    // A connection without a stream would be one too many.
+    // Use no connection without a stream.
     let connections = connections.map_or(workers, |connections| connections.clamp(1, workers));
     if !workers.is_multiple_of(connections) {
         return Err(FleetPlanError::Uneven { workers, connections });

@@ -1,4 +1,4 @@
-//! What a fleet leaves: all that a report of it knows. Times are those of the driver's clock.
+//! The record of a fleet: the only source of its report. Times are those of the driver's clock.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use h2lab_transfer::Sizes;
 pub struct AgentRecord {
     /// What it is called.
     pub name: String,
-    /// Where it serves; `None` of a client, and of a server that never did.
+    /// Where it serves; `None` for a client, and for a server that never did.
     pub url: Option<String>,
-    /// Kernel and machine; `None` of a server that ran already, and of an agent that never said.
+    /// Kernel and machine; `None` for a server that ran already, and for an agent that never reported it.
     pub machine: Option<String>,
     /// Version of h2lab, likewise.
     pub version: Option<String>,
     /// How its clock was related to the driver's; `None` if that was not measured.
     pub offset: Option<ClockOffset>,
-    /// What serving took; `None` of a client, of a server that ran already, and if it did not tell.
+    /// The cost of serving; `None` for a client, for a server that ran already, and if it was not reported.
     pub served: Option<ServerFigures>,
     /// Why it was lost; `None` if it was not.
     pub lost: Option<String>,
@@ -33,28 +33,28 @@ pub struct AgentRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PairEnd {
-    /// Its client told what came of it.
+    /// Its client reported the result.
     Reported(Box<PairFigures>),
     /// Its client could fetch nothing at all.
     Failed {
         /// Why.
         why: String,
     },
-    /// Nobody told: an agent died, or fell silent.
+    /// No result: an agent died, or fell silent.
     Lost {
-        /// How that was known.
+        /// How that was detected.
         why: String,
     },
 }
 
-/// A pair and what came of it.
+/// A pair and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairRecord {
     /// As it was planned.
     pub pair: Pair,
     /// How it ended.
     pub end: PairEnd,
-    /// Bytes over time. Of a lost pair what its client had told until then.
+    /// Bytes over time. For a lost pair, as last reported by its client.
     pub meter: ByteMeter,
     /// How long after the common start it was begun, by its client's own clock; `None` if that is not known.
     pub late: Option<Duration>,
@@ -71,7 +71,7 @@ pub struct FleetAsked {
     pub grace: Duration,
     /// How much was asked for at a time.
     pub sizes: Sizes,
-    /// Settings of the engines that were given.
+    /// Settings of the engines that were set explicitly.
     pub engine: EngineSettings,
     /// Congestion control; `None` left it to the systems.
     pub congestion: Option<String>,
@@ -102,10 +102,10 @@ pub struct FleetRecord {
     pub servers: Vec<AgentRecord>,
     /// Each pair of the plan, in its order.
     pub pairs: Vec<PairRecord>,
-    /// The instant at which all were to begin; [`Time::NEVER`] if it never came to that.
+    /// The instant at which all were to begin; [`Time::NEVER`] if they never began.
     pub start_at: Time,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Doubts that arose, in sentences.
+    /// Doubts about the result, in sentences.
     pub warnings: Vec<String>,
 }

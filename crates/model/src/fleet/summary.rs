@@ -35,7 +35,7 @@ impl PairState {
     }
 }
 
-/// How many pairs became what: all are counted, whatever became of them.
+/// The number of pairs by state; every pair is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PairTally {
     /// See [`PairState::Complete`].
@@ -89,13 +89,13 @@ impl PairRecord {
         bits_per_second(self.bytes(), self.meter.elapsed()).unwrap_or(0.0)
     }
 
-    /// CPU seconds of its client per GB that came; `None` if nobody told, or nothing came.
+    /// CPU seconds of its client per GB that came; `None` if it was not reported, or nothing came.
     pub fn cpu_per_gb(&self) -> Option<f64> {
         let PairEnd::Reported(figures) = &self.end else { return None };
         cpu_per_gb(figures.cpu, figures.bytes())
     }
 
-    /// How its files ended; nobody knows that of a pair that is lost.
+    /// How its files ended; unknown for a lost pair.
     pub fn files(&self) -> Tally {
         let mut tally = Tally::default();
         if let PairEnd::Reported(figures) = &self.end {
@@ -116,33 +116,33 @@ impl PairRecord {
 pub struct FleetSummary {
     /// How the pairs ended.
     pub pairs: PairTally,
-    /// How the files did of which that is known.
+    /// How the files ended, as far as known.
     pub files: Tally,
     /// Bytes of all pairs, those that failed or were lost among them.
     pub bytes: u64,
-    /// Of these, bytes of pairs that were lost: what they had told until then.
+    /// Of these, bytes of pairs that were lost: as last reported.
     pub lost_bytes: u64,
     /// From the first request of any pair to the last byte of any, on one clock.
     pub elapsed: Duration,
     /// All bytes over all that time; `None` if there was none.
     pub aggregate: Option<f64>,
-    /// The rate of each pair over its own time: how even they are, and never what they carry together. Those that failed or
+    /// The rate of each pair over its own time: for fairness, never to be added up. Those that failed or
     /// were lost are among them.
     pub per_pair: Option<Spread>,
     /// Bytes of all pairs over time.
     pub meter: ByteMeter,
     /// Frames of all pairs.
     pub frames: FrameFigures,
-    /// CPU seconds of clients per GB, of all pairs that told; `None` if nothing came of these.
+    /// CPU seconds of clients per GB, over all pairs that reported it; `None` if nothing came of these.
     pub cpu_per_gb: Option<f64>,
-    /// The most that a pair was begun after the common instant, by its client's clock; `None` if none was begun.
+    /// The latest start of a pair after the common instant, by its client's clock; `None` if none was begun.
     pub latest_start: Option<Duration>,
-    /// The most that the clock of a client of a pair may be off the driver's.
+    /// The largest clock uncertainty of a pair's client against the driver.
     pub clock_uncertainty: Option<Duration>,
 }
 
 impl FleetSummary {
-    /// Of a record.
+    /// The summary of a record.
     pub fn of(record: &FleetRecord) -> Self {
         let (mut pairs, mut files, mut frames) =
             (PairTally::default(), Tally::default(), FrameFigures::default());
@@ -184,7 +184,7 @@ impl FleetSummary {
     }
 }
 
-/// The share of a run's time from which on a common start that was not kept, or not known well, makes the sum doubtful.
+/// A late or uncertain start of more than this share of a run's time makes the sum doubtful.
 const DOUBTFUL: f64 = 0.01;
 
 impl FleetSummary {
@@ -228,14 +228,14 @@ impl FleetSummary {
 }
 
 impl AgentRecord {
-    /// Whether it is a server that could have told what it spent, and did not. Of one that was lost that is told already; one that
-    /// ran before has no agent, and no version.
+    /// Whether this is a server that could have reported what it spent, and did not. A lost one is already reported as lost; one
+    /// that ran before has no agent, and no version.
     fn is_unreported(&self) -> bool {
         self.url.is_some() && self.version.is_some() && self.lost.is_none() && self.served.is_none()
     }
 }
 
-/// The bytes of all pairs on one meter, which begins with the first request of those that brought any.
+/// The bytes of all pairs on one meter, which begins with the first request of those that carried any.
 fn all_bytes(pairs: &[PairRecord]) -> ByteMeter {
     let with_bytes = || pairs.iter().map(|pair| &pair.meter).filter(|meter| meter.total() > 0);
     let mut all = ByteMeter::new(with_bytes().map(ByteMeter::began).min().unwrap_or_default());

@@ -15,7 +15,7 @@ use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
 
-/// A job for so many clients and servers, each client with one transfer at a time of each server; ten seconds.
+/// A job for so many clients and servers, each client with one concurrent transfer from each server; ten seconds.
 pub fn job(clients: u32, servers: u32) -> FleetJob {
     let wish =
         Wish { clients, servers, concurrency: servers, connections: None, pairing: Pairing::All, seed: 1 };
@@ -43,7 +43,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
     }
 }
 
-/// What a client is told to fetch for a pair.
+/// The task of a client for a pair.
 pub fn fetch_task(pair: u32) -> FetchTask {
     FetchTask {
         pair,
@@ -91,7 +91,7 @@ pub fn figures(began_ms: u64, bytes: u64, seconds: u64) -> PairFigures {
     }
 }
 
-/// What a server spent that sent 2 GB to two connections.
+/// The figures of a server that sent 2 GB over two connections.
 pub fn server_figures() -> ServerFigures {
     ServerFigures {
         cpu: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Fuzz targets: what is fed with arbitrary bytes, and what must hold whatever they are.
+//! Fuzz targets: code under arbitrary input, and its invariants.
 //!
 //! A target is a function that panics if the code under it is wrong. The crate in `fuzz/` runs each under cargo-fuzz; the
 //! tests here run them on the stable toolchain, on inputs that are mutated from valid ones by a seed.
@@ -18,9 +18,9 @@ pub use mutate::Mutator;
 pub struct Target {
     /// Its name: of its function, of its test, and of its file in `fuzz/fuzz_targets/`.
     pub name: &'static str,
-    /// Panics if something is wrong. Whatever the bytes are, it ends soon and holds little memory.
+    /// Panics if something is wrong. For any bytes it ends soon and uses little memory.
     pub run: fn(&[u8]),
-    /// Valid inputs, where mutations begin.
+    /// Valid inputs, the corpus for mutations.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -46,14 +46,14 @@ pub fn target(name: &str) -> Target {
     *TARGETS.iter().find(|target| target.name == name).expect("a target of that name")
 }
 
-/// A scenario file: what is valid survives being written, and can be planned.
+/// A scenario file: a valid one survives a round trip, and can be planned.
 fn scenario(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(scenario) = Scenario::from_toml(text) else { return };
     let written = scenario.to_toml();
     let read = Scenario::from_toml(&written).expect("what we write is valid");
     assert_eq!(read, scenario, "{written}");
-    // The plan is a product: a file of that many values may ask for more cells than there is memory, and means it.
+    // The plan is a product: a file of that many values may legitimately ask for more cells than fit into memory.
     let values = text.bytes().filter(|byte| *byte == b',').count();
     if values <= 24 && scenario.repetitions <= 3 {
         scenario.plan();
@@ -65,7 +65,7 @@ fn h2_conversations() -> Vec<Vec<u8>> {
     vec![client[h2::frame::PREFACE.len()..].to_vec(), connections::recorded_server(true)]
 }
 
-/// Every field block of the recorded conversations, behind its length.
+/// Every field block of the recorded conversations, after its length.
 fn hpack_seeds() -> Vec<Vec<u8>> {
     let block = |block: &[u8]| [&(block.len() as u16).to_be_bytes()[..], block].concat();
     let mut all = Vec::new();
@@ -88,7 +88,7 @@ fn hpack_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Sections behind their lengths: every static entry, names by reference, literals with and without the Huffman code, and
+/// Sections after their lengths: every static entry, names by reference, literals with and without the Huffman code, and
 /// one that needs a dynamic table.
 fn qpack_seeds() -> Vec<Vec<u8>> {
     let section = |lines: &[u8]| [&(lines.len() as u16 + 2).to_be_bytes()[..], &[0, 0], lines].concat();
@@ -115,7 +115,7 @@ fn body_seeds() -> Vec<Vec<u8>> {
     vec![[&[0, 3][..], chunks].concat(), [&[1, 7][..], chunks].concat(), [&[2, 1][..], chunks].concat()]
 }
 
-/// Every conversation under every option that changes how it is taken.
+/// Every conversation under every option that changes how it is read.
 fn with_options(is_h2: bool, bytes: &[u8]) -> Vec<Vec<u8>> {
     let options =
         if is_h2 { [0, 4, 8, 16, 4 + 8, 32] } else { [1, 1 + 8, 1 + 16, 1 + 32, 1 + 8 + 16, 1 + 32 + 16] };

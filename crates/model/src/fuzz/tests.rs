@@ -1,9 +1,9 @@
 //! Every target on seeded mutations. The counts take about ten seconds each in the test profile; ten minutes each
-//! under cargo-fuzz, and the bugs that were planted to prove the targets, are recorded in `results/`.
+//! under cargo-fuzz, and the bugs planted to prove the targets, are recorded in `results/`.
 
 use super::{Mutator, TARGETS, target};
 
-/// Tells the input that made a target panic.
+/// Reports the input that made a target panic.
 struct Reporting<'a>(&'a [u8]);
 
 impl Drop for Reporting<'_> {

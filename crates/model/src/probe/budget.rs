@@ -11,7 +11,7 @@ use h2lab_base::units::{Time, format_bytes, format_duration};
 /// What a probe may send to a host, and have it send, at most.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {
-    /// Requests: whatever may make the host do something, answered or not.
+    /// Requests: everything that may cause work on the host, answered or not.
     pub requests: u64,
     /// Bytes sent, in clear.
     pub bytes: u64,
@@ -24,7 +24,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// What anybody may ask of a host: less than a page with its pictures.
+    /// The allowance without authorization: less than a page with its pictures.
     pub const GENTLE: Self = Self {
         requests: 100,
         bytes: 1 << 20,
@@ -33,8 +33,7 @@ impl Allowance {
         rate: 50.0,
     };
 
-    /// What whoever answers for a host may ask of it. Enough to find a quota of 10,000 requests, and what
-    /// becomes of those above it.
+    /// The allowance for a host of one's own. Enough to find a quota of 10,000 requests, and the fate of those above it.
     pub const OWNED: Self = Self {
         requests: 30_000,
         bytes: 256 << 20,
@@ -60,21 +59,21 @@ pub struct Spent {
     pub ms: u64,
 }
 
-/// Why a probe may not go on.
+/// Why a probe must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
-    /// So many requests were sent.
+    /// So many requests were sent, the maximum.
     Requests(u64),
-    /// So many bytes are all that may be sent.
+    /// The maximum of bytes sent.
     Bytes(u64),
-    /// So many bytes are all that may come.
+    /// The maximum of bytes received.
     Received(u64),
-    /// So long has it taken.
+    /// The maximum of time.
     Time(Duration),
 }
 
 impl Exhausted {
-    /// What allows more.
+    /// The flag that allows more.
     const fn remedy(&self) -> &'static str {
         let gentle = Allowance::GENTLE;
         match self {
@@ -90,7 +89,7 @@ impl Exhausted {
     }
 }
 
-/// What allows more than anybody may ask of a host.
+/// How to allow more than [`Allowance::GENTLE`].
 const MORE: &str = "--i-own-this-host allows more";
 
 impl fmt::Display for Exhausted {
@@ -107,7 +106,7 @@ impl fmt::Display for Exhausted {
 
 impl std::error::Error for Exhausted {}
 
-/// Counts what is sent to a host, and says when it is enough.
+/// Counts what is sent to a host, and refuses what exceeds the allowance.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     allowance: Allowance,
@@ -123,7 +122,7 @@ impl Budget {
         Self { allowance, began: now, spent: Spent::default(), next_at: now }
     }
 
-    /// Takes one request; when it may go, which is `now` or later.
+    /// Takes one request; returns when it may be sent, `now` or later.
     pub fn request(&mut self, now: Time) -> Result<Time, Exhausted> {
         self.check_time(now)?;
         if self.spent.requests >= self.allowance.requests {
@@ -146,7 +145,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts `n` bytes that have been sent, whatever is left: what has gone is not taken back.
+    /// Counts `n` bytes that have been sent, even beyond the allowance: sent bytes always count.
     pub const fn sent(&mut self, n: usize) {
         self.spent.bytes = self.spent.bytes.saturating_add(n as u64);
     }
@@ -164,7 +163,7 @@ impl Budget {
         }
     }
 
-    /// What allows more requests than the allowance has, for whoever stops before it is used up.
+    /// The flag that allows more requests, for a check that stops before the allowance is used up.
     pub const fn remedy(&self) -> &'static str {
         Exhausted::Requests(self.allowance.requests).remedy()
     }
@@ -180,7 +179,7 @@ impl Budget {
         if now >= self.ends_at() { Err(Exhausted::Time(self.allowance.time)) } else { Ok(()) }
     }
 
-    /// When its time is over.
+    /// When its time ends.
     pub fn ends_at(&self) -> Time {
         self.began + self.allowance.time
     }

@@ -139,7 +139,7 @@ impl Check {
     }
 }
 
-/// Whether `software` (the text of a `server` field) is `product`: by its first word, up to the version behind a slash.
+/// Whether `software` (the text of a `server` field) is `product`: by its first word, up to the slash before the version.
 pub fn is_product(software: &str, product: &str) -> bool {
     let name = software.split(|c: char| c == '/' || c.is_whitespace()).next().unwrap_or_default();
     name.eq_ignore_ascii_case(product)

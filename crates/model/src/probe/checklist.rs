@@ -1,8 +1,8 @@
-//! What is left to do before a service is asked over h2c: the points of a checklist, from the checks that decide them.
+//! What is left to do before a service is used over h2c: the points of a checklist, from the checks that decide them.
 
 use super::{Check, ChecklistItem, Mark, Verdict};
 
-/// A point: what is to be settled, the checks that settle it, and what it says when they do.
+/// A point: what is to be settled, the checks that settle it, and its text when they do.
 struct Point {
     item: &'static str,
     checks: &'static [&'static str],
@@ -57,7 +57,7 @@ const POINTS: [Point; 7] = [
     },
 ];
 
-/// The checklist that follows from `checks`. A point of which something is not known stays open.
+/// The checklist that follows from `checks`. A point with undecided checks stays open.
 pub fn checklist(checks: &[Check]) -> Vec<ChecklistItem> {
     POINTS.iter().map(|point| settle(point, checks)).collect()
 }

@@ -1,4 +1,4 @@
-//! What there is to say about a check without a probe: its page, and the fixes on it.
+//! The static part of a check: its page, and the fixes on it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,15 +13,15 @@ use crate::Fix;
 pub enum Group {
     /// Protocols and extensions, `PROT`.
     Speaks,
-    /// What the server takes at most, and how it ends a connection, `LIMT`.
+    /// The server's limits, and how it ends a connection, `LIMT`.
     Limits,
-    /// Whether a handler of HTTP/1.1 is the same over HTTP/2, `MIGR`.
+    /// Whether a handler behaves the same over HTTP/1.1 and HTTP/2, `MIGR`.
     Readiness,
     /// Attacks, `RESI`.
     Resistance,
-    /// Upgrades that a proxy lets pass, `SMUG`.
+    /// Upgrades that a proxy forwards, `SMUG`.
     Smuggling,
-    /// Requests of HTTP/2 that a proxy makes HTTP/1.1 of, `DOWN`.
+    /// HTTP/2 requests that a proxy translates to HTTP/1.1, `DOWN`.
     Translation,
     /// A client, `CLNT`.
     Client,
@@ -113,7 +113,7 @@ pub struct CheckMeta {
     pub name: &'static str,
     /// How bad it is if it fails.
     pub severity: Severity,
-    /// The version of h2lab that had it first.
+    /// The version of h2lab that introduced it.
     pub since: &'static str,
     /// Its page, as `h2lab explain` prints it: Markdown with the headings of [`HEADINGS`].
     pub doc: &'static str,

@@ -1,7 +1,7 @@
 //! What a probe may do, what it concludes and how that is written down.
 //!
-//! The shell exchanges bytes with a server, a proxy or a client and makes [`Check`]s of what it saw; all that they have
-//! in common is here: verdicts and their severity, [evidence](Evidence), the [budget](Budget) that no probe exceeds, the
+//! The shell exchanges bytes with a server, a proxy or a client and makes [`Check`]s of what it saw; all that they
+//! share is here: verdicts and their severity, [evidence](Evidence), the [budget](Budget) that no probe exceeds, the
 //! page behind each check with its fixes ([`CheckMeta`]), and the [report](ProbeReport). [`h2lab_report`] prints it.
 
 mod budget;

@@ -5,7 +5,7 @@ use super::{CheckMeta, Severity};
 /// Declares the checks: what roles call them, and the list of all.
 macro_rules! checks {
     ($($(#[doc = $doc:literal])* $constant:ident = $name:literal, $severity:ident;)*) => {
-        /// The checks, by their ids, for whoever decides them.
+        /// The checks, by their ids, for the code that decides them.
         pub mod id {
             use super::{CheckMeta, Severity};
 
@@ -39,7 +39,7 @@ checks! {
     PROT105 = "h2c-upgrade", Medium;
     /// HTTP/3 over QUIC, and what Alt-Svc says of it.
     PROT106 = "http-3", Medium;
-    /// What one port speaks.
+    /// The protocols of one port.
     PROT107 = "one-port", Medium;
     /// The SETTINGS of the server.
     PROT108 = "settings", Low;
@@ -51,7 +51,7 @@ checks! {
     PROT111 = "push", Low;
     /// Requests for other names.
     PROT112 = "misdirected", Low;
-    /// What other ports speak.
+    /// The protocols of other ports.
     PROT113 = "other-ports", Low;
     /// Requests on one connection.
     LIMT101 = "requests-per-connection", Medium;
@@ -87,7 +87,7 @@ checks! {
     MIGR106 = "expect", Low;
     /// Bodies of requests that upgrade.
     MIGR107 = "upgrade-body", Medium;
-    /// Responses for which HTTP/1.1 is better.
+    /// Responses that are faster over HTTP/1.1.
     MIGR108 = "large-responses", Low;
     /// CVE-2023-44487.
     RESI101 = "rapid-reset", Low;
@@ -105,7 +105,7 @@ checks! {
     RESI107 = "empty-frames", Low;
     /// More streams than announced.
     RESI108 = "streams-beyond-limit", Medium;
-    /// Responses that nobody takes.
+    /// Responses that the client never reads.
     RESI109 = "zero-window", Low;
     /// Memory and survival of the server's process.
     RESI110 = "server-memory", Medium;
@@ -114,7 +114,7 @@ checks! {
     SMUG101 = "h2c-tunnel-strict", Critical;
     /// A tunnel to a backend that takes any `Upgrade: h2c`.
     SMUG102 = "h2c-tunnel-lax", Critical;
-    /// What of an offer reaches the backend.
+    /// How much of an offer reaches the backend.
     SMUG103 = "h2c-offer-forwarded", Low;
     /// The proxy takes the upgrade itself.
     SMUG104 = "h2c-upgrade-of-the-proxy", Critical;
@@ -160,7 +160,7 @@ checks! {
     CLNT111 = "client-obeys-settings", High;
     /// Settings that change.
     CLNT112 = "client-acknowledges-settings", Medium;
-    /// Bodies in drops.
+    /// Bodies that trickle.
     CLNT113 = "client-slow-body", Medium;
     /// Bodies that stop.
     CLNT114 = "client-stalled-body", Low;

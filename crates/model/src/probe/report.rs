@@ -1,4 +1,4 @@
-//! All that a probe found, as scripts read it.
+//! The report of a probe, for scripts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Exactly this.
+    /// The exact value.
     pub fn exact(value: u64, unit: &str, how: impl Into<String>) -> Self {
         let bound = Some(value);
         Self { value: bound, at_least: bound, at_most: bound, unit: unit.to_owned(), how: how.into() }

@@ -1,4 +1,4 @@
-//! What a repetition of a cell of bulk work leaves besides its requests: bytes over time, frames, what was in force.
+//! The record of a repetition of bulk work besides its requests: bytes over time, frames, settings in force.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct IoFigures {
 }
 
 impl IoFigures {
-    /// Adds what was asked in another repetition.
+    /// Adds the figures of another repetition.
     pub fn add(&mut self, other: &Self) {
         // All repetitions of a cell are over QUIC, or none is.
         let add = |one: Option<u64>, other: Option<u64>| match (one, other) {
@@ -36,10 +36,9 @@ impl IoFigures {
     }
 }
 
-/// What moved in a repetition whose work is bulk. Each response is a [`super::Sample`] of the repetition, one that was cut off
-/// when the time was over unfinished; each connection is a [`super::ConnectionRecord`]. Its frames are counted here instead of
-/// kept: at
-/// 10 Gbit/s there are a hundred thousand of them in a second.
+/// The figures of a repetition of bulk work. Each response is a [`super::Sample`] of the repetition, one cut off when the time
+/// was over unfinished; each connection is a [`super::ConnectionRecord`]. Its frames are counted here instead of kept: at 10
+/// Gbit/s there are a hundred thousand per second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkRepetition {
     /// Bytes of data over time, from the first request on.
@@ -50,18 +49,18 @@ pub struct BulkRepetition {
     /// What our end asked of its kernel.
     #[serde(default)]
     pub io: IoFigures,
-    /// What our end let come; `None` where there are no frames.
+    /// The limits that our end announced; `None` where there are no frames.
     #[serde(default)]
     pub offered: Option<Offered>,
     /// The most that a receive buffer of ours may grow to, in bytes.
     #[serde(default)]
     pub receive_buffer: Option<u64>,
-    /// The most that a send buffer of the server may grow to, in bytes; `None` where we did not start it.
+    /// The most that a send buffer of the server may grow to, in bytes; `None` if we did not start it.
     #[serde(default)]
     pub send_buffer: Option<u64>,
 }
 
-/// What a receiving end lets come, with defaults filled in; of windows that grow by themselves what they may grow to.
+/// The limits that a receiving end announces, with defaults filled in; auto-tuned windows by their maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Offered {
     /// The stream window, in bytes.

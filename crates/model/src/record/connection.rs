@@ -1,4 +1,4 @@
-//! One transport connection and what TCP or QUIC did on it.
+//! One transport connection and its TCP or QUIC counters.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// The cause in words, where there is one to tell.
+    /// The cause as text, if there is one.
     pub fn why(&self) -> Option<&str> {
         match self {
             Self::Cell | Self::Server => None,
@@ -73,13 +73,13 @@ pub struct GoAwayRecord {
 pub struct ConnectionRecord {
     /// Its index in the cell.
     pub index: u32,
-    /// Our port: with the server's it names the flow in the link's packet log.
+    /// Our port: with the server's it identifies the flow in the link's packet log.
     pub local_port: u16,
     /// The server's port.
     pub remote_port: u16,
     /// When we dialled.
     pub dialled_at: Time,
-    /// When TCP was established; in QUIC, which establishes all at once, the same as `ready_at`.
+    /// When TCP was established; in QUIC, which sets up transport and TLS at once, the same as `ready_at`.
     pub connected_at: Time,
     /// When it could carry requests: after TCP, TLS, and for HTTP/2 our preface.
     pub ready_at: Time,
@@ -114,39 +114,39 @@ pub struct ConnectionRecord {
     /// Our end, if it is QUIC instead of TCP.
     #[serde(default)]
     pub quic_client: Option<QuicSummary>,
-    /// What HTTP did on it beside requests and responses.
+    /// The other HTTP events on it, besides requests and responses.
     #[serde(default)]
     pub http: HttpRecord,
 }
 
 impl ConnectionRecord {
-    /// Whether it was dialled for nothing: it was ready and never carried a request.
+    /// Whether it was dialled in vain: it was ready and never carried a request.
     pub const fn is_useless_dial(&self) -> bool {
         self.ready_at.happened() && self.requests == 0
     }
 
-    /// The lowest round-trip time that our end has seen, in microseconds; `None` if it was not told of any.
+    /// The lowest round-trip time that our end has seen, in microseconds; `None` if it is not known.
     pub fn min_rtt_us(&self) -> Option<u32> {
         let tcp = self.tcp_client.as_ref().map(|end| end.min_rtt_us);
         let quic = self.quic_client.as_ref().map(|end| end.min_rtt_us);
         tcp.or(quic).filter(|&us| us > 0)
     }
 
-    /// Until when it could take further requests: a GOAWAY ends that before the connection ends.
+    /// Until when it could accept requests: a GOAWAY ends that before the connection ends.
     pub fn usable_until(&self) -> Time {
         self.goaways.first().map_or(self.closed_at, |goaway| goaway.at.min(self.closed_at))
     }
 }
 
-/// What HTTP did on a connection beside requests and responses, as our client saw it. Nothing of it is HTTP/1.1's but interim
+/// HTTP events on a connection besides requests and responses, as our client saw them. HTTP/1.1 has only interim
 /// responses and the socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HttpRecord {
     /// `RST_STREAM`s that we sent, by code: timeouts and cancellations (CANCEL), pushes that we refused (`REFUSED_STREAM`),
-    /// what was wrong with a stream.
+    /// stream errors.
     pub resets_sent: Vec<(u32, u32)>,
-    /// Pushes that were let in.
+    /// Pushes that were accepted.
     pub pushes_accepted: u32,
     /// Pushes that we refused with `RST_STREAM`.
     pub pushes_refused: u32,
@@ -154,7 +154,7 @@ pub struct HttpRecord {
     pub interim: Vec<(u16, u32)>,
     /// Our settings in effect: identifier and value.
     pub settings_local: Vec<(u16, u32)>,
-    /// The server's settings in effect; empty if it never said.
+    /// The server's settings in effect; empty if it never announced any.
     pub settings_remote: Vec<(u16, u32)>,
     /// Time in which the socket was full while there was something to write, in nanoseconds.
     pub socket_full_ns: u64,

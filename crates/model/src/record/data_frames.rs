@@ -1,11 +1,11 @@
-//! The frames that data really came in, beside those that were asked for.
+//! The actual DATA frames, as against the limits asked for.
 
 use serde::{Deserialize, Serialize};
 
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// DATA frames in the direction of the data, and the credit that was returned for it. All zero where there are no frames,
-/// in HTTP/1.1; in HTTP/3 there is no credit, which is QUIC's.
+/// in HTTP/1.1; HTTP/3 has no credit of its own, QUIC has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FrameFigures {
@@ -22,7 +22,7 @@ pub struct FrameFigures {
 }
 
 impl FrameFigures {
-    /// Takes a frame that the Tap has seen of an HTTP/2 or HTTP/3 connection whose data goes in the direction `data`.
+    /// Takes a frame that the Tap has seen of an HTTP/2 or HTTP/3 connection whose data flows in the direction `data`.
     pub fn see(&mut self, frame: &FrameEvent, data: Direction) {
         match frame.kind {
             FrameKind::DATA if frame.direction == data => {

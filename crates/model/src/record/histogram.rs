@@ -1,9 +1,9 @@
 //! Durations counted in buckets: bounded memory for any number of them.
 //!
 //! The buckets are those of `HdrHistogram` with a unit of 1 ns and three significant digits: below 2048 ns each value has
-//! its own, above that each power of two is cut into 1024. A value read back is at most 0.1 % off. They are written here
+//! its own, above that each power of two is cut into 1024. A value read back is at most 0.1 % off. They are implemented here
 //! again because a recorder fills several histograms per request, and takes them away ten times per second as short
-//! lists: a thousand full arrays would be a gigabyte. A test holds them to the original crate.
+//! lists: a thousand full arrays would be a gigabyte. A test compares them with the original crate.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const fn highest_like(ns: u64) -> u64 {
     ns | ((1 << shift) - 1)
 }
 
-/// Durations of one kind, counted by size: the stored form, which lists only buckets that are not empty.
+/// Durations of one kind, counted by bucket: the stored form, which lists only buckets that are not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// (lowest duration of the bucket in nanoseconds, how many fell into it), rising.
@@ -87,7 +87,7 @@ impl Histogram {
         Some((Duration::from_nanos(self.min_ns), Duration::from_nanos(self.max_ns)))
     }
 
-    /// Adds what another one counts: the result is the histogram of all.
+    /// Adds another one: the result is the histogram of both.
     pub fn merge(&mut self, other: &Self) {
         if other.n == 0 {
             return;
@@ -121,9 +121,9 @@ impl Histogram {
         self.at_ranks([rank]).next().unwrap_or_default()
     }
 
-    /// [`Histogram::at_rank`] of each of these ranks, which never fall: one pass for all of them.
+    /// [`Histogram::at_rank`] for these ranks, in rising order, in one pass.
     pub fn at_ranks(&self, ranks: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Duration> {
-        // Durations in the bucket `next` and before it, once it is passed.
+        // Durations up to and including the bucket `next`, once it is passed.
         let (mut next, mut passed) = (0, 0);
         ranks.into_iter().map(move |rank| {
             if rank == 0 || self.n == 0 {
@@ -150,7 +150,7 @@ pub struct DurationMeter {
     counts: Vec<u32>,
     n: u64,
     sum_ns: u128,
-    /// `u64::MAX` of none.
+    /// `u64::MAX` if there is none.
     min_ns: u64,
     max_ns: u64,
 }
@@ -162,7 +162,7 @@ impl Default for DurationMeter {
 }
 
 impl DurationMeter {
-    /// Counts a duration, in nanoseconds. More than 2³² of them in one bucket between two takes are not counted apart.
+    /// Counts a duration, in nanoseconds. More than 2³² of them in one bucket between two takes saturate.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         let bucket = bucket_of(ns);
@@ -181,7 +181,7 @@ impl DurationMeter {
         self.n
     }
 
-    /// What was counted, and begins anew.
+    /// Returns what was counted and resets.
     pub fn take(&mut self) -> Histogram {
         if self.n == 0 {
             return Histogram::default();

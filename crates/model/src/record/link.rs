@@ -1,4 +1,4 @@
-//! What the emulated link did: the packet log.
+//! The packet log of the emulated link.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,13 @@ use h2lab_base::units::Time;
 pub use h2lab_link::{DirectionTotals, DropCause, Marks};
 use h2lab_wire::trace::Direction;
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketFate {
-    /// It came out.
+    /// It was delivered.
     Delivered,
-    /// The loss model took it.
+    /// The loss model dropped it.
     Lost,
     /// The queue was full.
     TailDropped,
@@ -27,7 +27,7 @@ pub enum PacketFate {
 }
 
 impl PacketFate {
-    /// All, in the order in which they were thought of.
+    /// All, in the order of their introduction.
     pub const ALL: [Self; 7] = [
         Self::Delivered,
         Self::Lost,
@@ -51,7 +51,7 @@ impl PacketFate {
         }
     }
 
-    /// Whether the link took it.
+    /// Whether the link dropped it.
     pub const fn is_drop(self) -> bool {
         !matches!(self, Self::Delivered | Self::InFlight)
     }
@@ -76,13 +76,13 @@ pub struct PacketRecord {
     pub at: Time,
     /// When it left; [`Time::NEVER`] if it did not.
     pub out_at: Time,
-    /// Its index among all packets of its direction, which all draws depend on; a copy has that of its original.
+    /// Its index among all packets of its direction, on which all draws depend; a copy has that of its original.
     pub index: u64,
     /// The client's TCP or UDP port, 0 for other packets.
     pub client_port: u16,
     /// The server's port.
     pub server_port: u16,
-    /// Bytes at the network layer (IP header and all).
+    /// Bytes at the network layer (with the IP header).
     pub bytes: u32,
     /// TCP payload bytes: 0 for a bare acknowledgement.
     pub payload: u32,
@@ -92,13 +92,13 @@ pub struct PacketRecord {
     pub direction: Direction,
     /// What became of it.
     pub fate: PacketFate,
-    /// What was done to it on the way.
+    /// Its impairments.
     #[serde(default)]
     pub marks: Marks,
 }
 
 impl PacketRecord {
-    /// Whether its receiver has it as it was sent: one whose checksum is wrong came out, and is thrown away there.
+    /// Whether it arrived unchanged: a corrupted one is delivered, and the receiver drops it.
     pub fn arrived_intact(&self) -> bool {
         self.fate == PacketFate::Delivered && self.marks.corrupt.is_none()
     }

@@ -1,4 +1,4 @@
-//! How fast bytes come, over wall-clock time.
+//! Throughput over wall-clock time.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::{Time, nanos};
 
-/// Counts bytes by the interval in which they came. Time begins with the first request and ends with the last byte: what
-/// lies between is all wall-clock time, waiting included, so that the sum over many streams is what the wire carried.
-/// (A mean of per-stream rates, each over its own time, can be ten times off either way.)
+/// Counts bytes by the interval in which they came. Time begins with the first request and ends with the last byte: all time
+/// in between is wall-clock time, waiting included, so that the sum over many streams is what the wire carried.
+/// (A mean of per-stream rates, each over its own time, can be off tenfold in either direction.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteMeter {
     began: Time,
@@ -36,21 +36,21 @@ mod interval_ns {
 impl ByteMeter {
     /// The interval of a new meter.
     pub const INTERVAL: Duration = Duration::from_millis(100);
-    /// The most intervals that are kept: an hour of 100 ms. Then two become one, and the interval twice as long.
+    /// The most intervals that are kept: an hour of 100 ms. Beyond that pairs are merged, and the interval doubles.
     pub const MOST: usize = 36_000;
 
-    /// Of transfers whose first request went out at `began`.
+    /// A meter of transfers whose first request was sent at `began`.
     pub const fn new(began: Time) -> Self {
         Self::with_interval(began, Self::INTERVAL)
     }
 
-    /// The same with another interval, above zero.
+    /// The same with this interval, above zero.
     pub const fn with_interval(began: Time, interval: Duration) -> Self {
         let interval = if interval.is_zero() { Self::INTERVAL } else { interval };
         Self { began, ended: began, interval, bytes: Vec::new() }
     }
 
-    /// Counts `bytes` that came at `now`; times need not be in order. What comes before the beginning counts there.
+    /// Counts `bytes` that came at `now`; times need not be in order. Earlier ones than the beginning count there.
     pub fn add(&mut self, now: Time, bytes: u64) {
         if bytes == 0 {
             return;
@@ -69,7 +69,7 @@ impl ByteMeter {
         self.ended = self.ended.max(now);
     }
 
-    /// Takes back bytes that were counted and, as it turned out, did not come: those that were counted last.
+    /// Removes the last counted bytes, which turned out not to have arrived.
     pub fn take_back(&mut self, mut bytes: u64) {
         for counted in self.bytes.iter_mut().rev() {
             let fewer = bytes.min(*counted);
@@ -77,7 +77,7 @@ impl ByteMeter {
         }
     }
 
-    /// Adds what another meter has counted, whose times `to_ours` makes times of this one. Inside an interval bytes have no time
+    /// Adds another meter, whose times `to_ours` converts to this one's. Inside an interval bytes have no time
     /// of their own: they count at its end, the last ones when the last byte came.
     pub fn add_all(&mut self, other: &Self, to_ours: impl Fn(Time) -> Time) {
         for (n, &bytes) in (1..).zip(&other.bytes) {
@@ -93,7 +93,7 @@ impl ByteMeter {
         nanos(now.since(self.began)) / nanos(self.interval).max(1)
     }
 
-    /// When the first request went out.
+    /// When the first request was sent.
     pub const fn began(&self) -> Time {
         self.began
     }
@@ -128,14 +128,14 @@ impl ByteMeter {
         bits_per_second(self.total(), self.elapsed())
     }
 
-    /// Bits per second of the last `window` before the last byte: of the whole intervals in it, since bytes inside an
+    /// Bits per second of the last `window` before the last byte: over its whole intervals, since bytes inside an
     /// interval have no time of their own; the last interval counts only if it was over. `None` if there is none.
     pub fn over_last(&self, window: Duration) -> Option<f64> {
         self.until(self.ended, window)
     }
 
-    /// Bits per second of the time from `from` after the beginning on, whether bytes came all that time or not; of an interval
-    /// that lies in it only in part that part. `None` of no time.
+    /// Bits per second from `from` after the beginning, over `length`, whether bytes came all that time or not; of a partly
+    /// covered interval that part counts. `None` if `length` is zero.
     pub fn within(&self, from: Duration, length: Duration) -> Option<f64> {
         let interval = nanos(self.interval).max(1) as f64;
         let (first, last) = (nanos(from) as f64 / interval, nanos(from + length) as f64 / interval);
@@ -167,17 +167,17 @@ impl ByteMeter {
     }
 }
 
-/// `bytes` in `time`, in bits per second; `None` of no time.
+/// `bytes` in `time`, in bits per second; `None` if `time` is zero.
 pub fn bits_per_second(bytes: u64, time: Duration) -> Option<f64> {
     (!time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
 }
 
-/// CPU seconds per GB (10^9 bytes); `None` of no bytes.
+/// CPU seconds per GB (10^9 bytes); `None` without bytes.
 pub fn cpu_per_gb(cpu: Duration, bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9))
 }
 
-/// A rate as people say it, with three significant digits: `134 Mbit/s`, `1.07 Gbit/s`.
+/// A rate as text, with three significant digits: `134 Mbit/s`, `1.07 Gbit/s`.
 pub fn bits_text(bits_per_second: f64) -> String {
     let scaled = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")]
         .into_iter()
@@ -205,12 +205,12 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these numbers; `None` without any.
+    /// The spread of these numbers; `None` without any.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
         Self::weighted(numbers.into_iter().map(|number| (number, 1)))
     }
 
-    /// Of numbers, each with how often it was met; `None` without any.
+    /// The spread of numbers with their counts; `None` without any.
     pub fn weighted(numbers: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
         let mut sorted: Vec<(f64, u64)> = numbers.into_iter().filter(|(_, times)| *times > 0).collect();
         sorted.sort_by(|(a, _), (b, _)| a.total_cmp(b));

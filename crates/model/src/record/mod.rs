@@ -1,9 +1,9 @@
-//! All that crosses from a run to a report. No number in a report that cannot be recomputed from here.
+//! All data that passes from a run to a report. Every number in a report can be recomputed from here.
 //!
-//! A [`CellRecord`] is one repetition of one cell of the plan: what each request, connection, frame and packet did.
-//! Where requests are too many to keep each, tallies count them. The shell
+//! A [`CellRecord`] is one repetition of one cell of the plan: its requests, connections, frames and packets.
+//! If there are too many requests to keep each, tallies count them. The shell
 //! stores it (`run.json` and Parquet files in the run folder) and reads it back; [`h2lab_analysis::stats`] and
-//! [`h2lab_analysis::diagnose`] see nothing else.
+//! [`h2lab_analysis::diagnose`] read nothing else.
 
 mod bulk;
 pub mod connection;

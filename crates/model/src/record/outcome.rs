@@ -96,7 +96,7 @@ impl Outcome {
         }
     }
 
-    /// As what reports count it: a request that ran into `--timeout` is a timeout, whosever fault it was.
+    /// The outcome as which reports count it: a request that ran into `--timeout` is a timeout, whosever fault it was.
     #[must_use]
     pub const fn kind(self) -> Self {
         match self {
@@ -115,12 +115,12 @@ impl Outcome {
         matches!(self, Self::Succeeded | Self::Status)
     }
 
-    /// Whether it failed: neither a success nor merely unfinished at the cut.
+    /// Whether it failed: neither a success nor unfinished at the cut.
     pub const fn is_failure(self) -> bool {
         !matches!(self, Self::Succeeded | Self::Unfinished)
     }
 
-    /// Whose fault a failure was, as far as the outcome alone can tell.
+    /// Whose fault a failure was, judging by the outcome only.
     pub const fn fault(self) -> Option<Fault> {
         match self {
             Self::Succeeded | Self::Unfinished => None,

@@ -99,11 +99,11 @@ pub struct Environment {
 pub struct CellRecord {
     /// The cell.
     pub cell: Cell,
-    /// 0 for the first try; a cell whose measurement was invalid is tried again.
+    /// 0 for the first try; a cell whose measurement was invalid is repeated.
     pub attempt: u32,
     /// When the first request was due: all phases count from here.
     pub started_at: Time,
-    /// Every request, in the order of `scheduled_at`; with `tallies` the slowest and a uniform part at most.
+    /// Every request, in the order of `scheduled_at`; with `tallies` the slowest and a uniform part only.
     pub samples: Vec<Sample>,
     /// Every request, counted, where they were not all kept: see [`Level`]. Else empty.
     #[serde(default)]
@@ -120,18 +120,18 @@ pub struct CellRecord {
     pub link: Option<LinkSummary>,
     /// How the generator did.
     pub generator: GeneratorSummary,
-    /// How the server did; `None` where we did not start it.
+    /// Figures of the server; `None` if we did not start it.
     pub server: Option<ServerSummary>,
-    /// How the client's sidecar did; `None` without one.
+    /// Figures of the client's sidecar; `None` without one.
     pub sidecar: Option<SidecarSummary>,
-    /// What moved, where the work is bulk; else `None`.
+    /// The figures of bulk work; else `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk: Option<BulkRepetition>,
-    /// What it was made under.
+    /// Its environment.
     pub environment: Environment,
-    /// Doubts that arose while measuring, in sentences.
+    /// Doubts about the measurement, in sentences.
     pub warnings: Vec<String>,
-    /// Why nothing could be measured: the target does not speak the cell's protocol. All else is empty then.
+    /// Why it could not be measured: the target does not speak the cell's protocol. All else is empty then.
     pub unsupported: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl CellRecord {
         Self { unsupported: Some(why), ..Self::empty(cell) }
     }
 
-    /// A repetition of which nothing is recorded.
+    /// A repetition without records.
     pub fn empty(cell: Cell) -> Self {
         Self {
             cell,
@@ -182,18 +182,18 @@ pub struct RunRecord {
     pub machine: String,
     /// What was asked.
     pub scenario: Scenario,
-    /// The repetitions that were made, in order.
+    /// The repetitions in order.
     pub repetitions: Vec<CellRecord>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
-    /// When it was gone on with after an interruption, UTC, RFC 3339. Times of repetitions count from the last of these before
+    /// When it was resumed after interruptions, UTC, RFC 3339. Times of repetitions count from the last of these before
     /// them.
     #[serde(default)]
     pub resumed: Vec<String>,
 }
 
 impl RunRecord {
-    /// Whether `cell`, of the run's plan, needs no repetition: it has one, or cannot have one.
+    /// Whether `cell`, of the run's plan, needs no run: it has a record, or cannot have one.
     pub fn has(&self, cell: &Cell) -> bool {
         self.repetitions.iter().any(|measured| {
             let is_same_repetition =

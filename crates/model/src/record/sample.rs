@@ -8,14 +8,14 @@ use super::Outcome;
 use h2lab_base::units::Time;
 use h2lab_wire::StreamId;
 
-/// One request, from the moment it was due. Times that were not reached are [`Time::NEVER`].
+/// One request, from when it was due. Times that were not reached are [`Time::NEVER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// The connection's index in the cell; `u32::MAX` if it never got one.
     pub connection: u32,
     /// Its stream there.
     pub stream: StreamId,
-    /// When it should have gone: by the schedule in open loop, when its predecessor ended in closed loop.
+    /// When it should have been sent: by the schedule in open loop, when its predecessor ended in closed loop.
     pub scheduled_at: Time,
     /// When its head was handed to the socket.
     pub sent_at: Time,
@@ -44,8 +44,8 @@ pub struct Sample {
     /// Which entry of the work's mix it is; 0 without a mix.
     #[serde(default)]
     pub kind: u16,
-    /// Its number among all requests of the cell while that is measured; 0 when it is read back, since only what is
-    /// concluded with the packets at hand needs it.
+    /// Its number among all requests of the cell while measuring; 0 when read back, since only the analysis of the packets needs
+    /// it.
     #[serde(default)]
     pub number: u32,
 }
@@ -54,7 +54,7 @@ impl Sample {
     /// A connection index that means "never got one".
     pub const NO_CONNECTION: u32 = u32::MAX;
 
-    /// A request that is due at `scheduled_at` and has done nothing yet.
+    /// A request that is due at `scheduled_at` and has not begun.
     pub const fn due(scheduled_at: Time, measured: bool) -> Self {
         Self {
             connection: Self::NO_CONNECTION,
@@ -77,7 +77,7 @@ impl Sample {
         }
     }
 
-    /// Completed − scheduled: what a user waits. The age at the cut if unfinished.
+    /// Completed − scheduled: a user's waiting time. The age at the cut if unfinished.
     pub const fn response_time(&self) -> Duration {
         self.completed_at.since(self.scheduled_at)
     }
@@ -98,7 +98,7 @@ impl Sample {
     }
 
     /// How late the generator itself was: sent − scheduled, without the time that the request waited for a connection, a
-    /// stream or the socket, for which the server and the link are to blame.
+    /// stream or the socket, which are due to the server and the link.
     pub fn lateness(&self) -> Option<Duration> {
         self.sent_at.happened().then(|| {
             let waited = Duration::from_nanos(self.stall_open_ns + self.stall_socket_ns);

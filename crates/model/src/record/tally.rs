@@ -1,7 +1,7 @@
-//! Requests counted instead of kept: what a cell records that has too many of them for one sample each.
+//! Requests counted instead of kept: for cells with too many of them for one sample each.
 //!
 //! A [`Tally`] stands for all requests of one kind that ended in one slice of time in the same way. Counts, bytes and sums
-//! are exact; of durations the histograms know three digits.
+//! are exact; histograms keep durations to three digits.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use h2lab_base::units::{Time, nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Warm-up: it is not measured.
+    /// Warm-up, not measured.
     Warmup,
     /// The first half of the measured time.
     First,
@@ -45,7 +45,7 @@ impl Part {
     }
 }
 
-/// What the requests of a [`Tally`] have in common, besides the time in which they ended.
+/// What the requests of a [`Tally`] have in common, besides the slice in which they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Class {
     /// When they were due.
@@ -69,7 +69,7 @@ pub struct Counts {
     pub assigned: u64,
     /// Those whose head was handed to a socket.
     pub sent: u64,
-    /// How often they were sent again, in all.
+    /// Replays, in all.
     pub replays: u64,
     /// Bytes of response bodies.
     pub body_bytes: u64,
@@ -86,7 +86,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All of these together.
+    /// The sum of these.
     pub fn total<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Self {
         let mut total = Self::default();
         tallies.into_iter().for_each(|tally| total.add(&tally.counts));
@@ -128,9 +128,9 @@ impl Counts {
 pub struct Tally {
     /// The beginning of the slice.
     pub at: Time,
-    /// What they have in common.
+    /// Their class.
     pub class: Class,
-    /// How many they are.
+    /// Their counts.
     pub counts: Counts,
     /// Completed − scheduled.
     pub response: Histogram,
@@ -143,7 +143,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what another one has counted of the same slice and class.
+    /// Adds another tally of the same slice and class.
     fn merge(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.response.merge(&other.response);
@@ -170,7 +170,7 @@ pub struct Tallier {
     measured: Range<Time>,
     middle: Time,
     width_ns: u64,
-    /// The slice that is being filled, and its end.
+    /// The current slice, and its end.
     slice: Time,
     until: Time,
     live: Vec<Live>,
@@ -181,7 +181,7 @@ pub struct Tallier {
     done: BTreeMap<(Time, Class), Tally>,
 }
 
-/// A class with requests in the present slice.
+/// A class with requests in the current slice.
 #[derive(Debug)]
 struct Live {
     class: Class,
@@ -195,14 +195,14 @@ struct Live {
 impl Tallier {
     /// The shortest slice.
     const SLICE: Duration = Duration::from_millis(100);
-    /// A cell has no more slices: longer cells have longer ones, so that its tallies are bounded.
+    /// The most slices of a cell: longer cells have longer ones, so that tallies are bounded.
     const SLICES: u64 = 6_000;
-    /// Classes with arrays of their own at a time. A server that answers with ever new statuses has them in turns.
+    /// The most classes with arrays at the same time. A server with ever new statuses recycles them.
     const LIVE: usize = 16;
-    /// With so many tallies the slices end: what comes goes to the present one, exact in number but not in time.
+    /// At this many tallies the current slice stays: further requests are counted in it, exact in number but not in time.
     const TALLIES: usize = 65_536;
 
-    /// For requests of a cell of these phases that begins at `start`.
+    /// A tallier for a cell of these phases that begins at `start`.
     pub fn new(phases: Phases, start: Time) -> Self {
         let whole = nanos(phases.cut(start).since(start));
         let slice = nanos(Self::SLICE);
@@ -222,7 +222,7 @@ impl Tallier {
         }
     }
 
-    /// As [`Tallier::new`], and leaves the histograms empty: for readers of samples, who know each duration.
+    /// As [`Tallier::new`], without histograms: for readers of samples, which have each duration.
     pub fn counting(phases: Phases, start: Time) -> Self {
         Self { durations: false, ..Self::new(phases, start) }
     }
@@ -268,7 +268,7 @@ impl Tallier {
         }
     }
 
-    /// The place of a class among the live ones; makes one if need be.
+    /// The place of a class among the live ones; makes one if needed.
     fn find(&mut self, class: Class) -> usize {
         if let Some(place) = self.live.iter().position(|live| live.class == class) {
             return place;
@@ -276,7 +276,7 @@ impl Tallier {
         if self.live.len() == Self::LIVE {
             self.settle();
         }
-        // An idle one's arrays are the right size already.
+        // The arrays of an idle one already have the right size.
         if let Some(idle) = self.live.iter().position(|live| live.counts.requests == 0) {
             self.live[idle].class = class;
             return idle;
@@ -303,7 +303,7 @@ impl Tallier {
         self.until = slice + Duration::from_nanos(self.width_ns);
     }
 
-    /// Makes tallies of what the live classes have.
+    /// Turns the live classes into tallies.
     fn settle(&mut self) {
         for live in self.live.iter_mut().filter(|live| live.counts.requests > 0) {
             let tally = Tally {

@@ -1,6 +1,6 @@
-//! Synthetic repetitions for tests of statistics, rules and reports: what runs look like, from a small model and a seed.
+//! Synthetic repetitions for tests of statistics, rules and reports: made by a small model from a seed.
 //!
-//! The model has what makes latencies hard to compare: heavy-tailed stalls (retransmission timeouts that double),
+//! The model includes what makes latencies hard to compare: heavy-tailed stalls (retransmission timeouts that double),
 //! shared by all requests of a connection, and a backlog that drains only as fast as the connection's window allows.
 
 use std::time::Duration;
@@ -19,10 +19,10 @@ use h2lab_link::{Impairment, LinkSpec, LossModel};
 use h2lab_wire::trace::Direction;
 use h2lab_wire::{Counters, StreamId};
 
-/// How latencies of a synthetic repetition come about.
+/// The parameters of a synthetic repetition.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
-    /// Round-trip time: what an undisturbed request takes.
+    /// Round-trip time: the time of an undisturbed request.
     pub rtt: Duration,
     /// Mean of the exponential variation on top.
     pub jitter: Duration,
@@ -36,7 +36,7 @@ pub struct Model {
     pub pace: f64,
     /// Every response time is multiplied by this: a real difference.
     pub factor: f64,
-    /// The standard deviation, as a share, of a factor that all requests of one repetition have in common.
+    /// The standard deviation, as a share, of a factor shared by all requests of one repetition.
     pub repetition_spread: f64,
     /// Whether to write the packet log, which takes 64 bytes each.
     pub packets: bool,
@@ -379,7 +379,7 @@ pub fn run(repetitions: Vec<CellRecord>) -> RunRecord {
     }
 }
 
-/// What `compare` makes by default: h1 and h2c with 1, 4 and 16 connections at 0 % and 3 % loss, two repetitions each, in
+/// The default plan of `compare`: h1 and h2c with 1, 4 and 16 connections at 0 % and 3 % loss, two repetitions each, in
 /// the order A B C D D C B A.
 pub fn compare(packets: bool) -> RunRecord {
     let points = [(Protocol::H1, 32), (Protocol::H2c, 1), (Protocol::H2c, 4), (Protocol::H2c, 16)];

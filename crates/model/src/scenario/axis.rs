@@ -163,9 +163,9 @@ axis_value!(
 /// How many connections a multiplexed protocol opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionCount {
-    /// So many.
+    /// This many.
     Exactly(u32),
-    /// `auto`: as many as the PFTK model says that the work needs over the cell's link ([`h2lab_link::pftk`]).
+    /// `auto`: as many as the PFTK model predicts for the work over the cell's link ([`h2lab_link::pftk`]).
     Auto,
 }
 

@@ -1,4 +1,4 @@
-//! Bulk work in a scenario: how its responses are spread over connections, and what does not go with it.
+//! Bulk work in a scenario: how its responses are spread over connections, and what it excludes.
 
 use super::axis::ConnectionCount;
 use super::cell::Cell;
@@ -8,7 +8,7 @@ use super::topology::Topology;
 use crate::workload::Protocol;
 
 impl Cell {
-    /// Gives each connection its share of the responses that come at a time, and no more connections than responses. A
+    /// Gives each connection its share of the concurrent responses, and no more connections than responses. A
     /// protocol that is not multiplexed has one connection for each, opened at the beginning: pools are for requests that
     /// come and go.
     pub(super) fn spread_responses(&mut self) {
@@ -16,12 +16,12 @@ impl Cell {
         let connections =
             if self.protocol.is_multiplexed() { self.connections.clamp(1, at_a_time) } else { at_a_time };
         (self.connections, self.max_connections) = (connections, connections);
-        // Those of a file are refused if they cannot have as many each.
+        // A file's connections are refused if they cannot have as many each.
         self.streams = at_a_time.div_ceil(connections);
     }
 }
 
-/// Refuses what has no meaning in bulk work, and what has one only there.
+/// Refuses keys without a meaning in bulk work, and those with a meaning only there.
 pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let refuse = |field, value: String, with, why: &str| {
         Err(ScenarioError::Conflict { field, value, with, why: why.to_owned() })
@@ -63,7 +63,7 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     Ok(())
 }
 
-/// Refuses connections that cannot have as many responses each: the name of the cell would tell less than it does.
+/// Refuses connections that cannot have as many responses each: the cell's label would not show how they are spread.
 fn uneven(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let at_a_time = scenario.work.concurrency.unwrap_or(1).max(1);
     for matrix in matrices {

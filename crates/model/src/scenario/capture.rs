@@ -1,26 +1,26 @@
-//! What is kept of the packets of the link besides the packet log: none of it by default, since it costs memory and disk.
+//! What is kept of the link's packets besides the packet log: none of it by default, since it costs memory and disk.
 
 use serde::{Deserialize, Serialize};
 
-/// What is made of the bytes of packets.
+/// The uses of the packets' bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Capture {
     /// A file for Wireshark of each repetition: every packet at both ends of the link, with the secrets of TLS (`--pcap`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pcap: bool,
-    /// Bytes that the file has of each packet at most, from the IP header on (`--snaplen`); `None` keeps all. What is cut
+    /// The most bytes of each packet in the file, from the IP header on (`--snaplen`); `None` keeps all. What is cut
     /// cannot be decrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snaplen: Option<u32>,
-    /// What each slow request waited for, told from the packets (`--causes`). Each request then carries its number in a
+    /// What each slow request waited for, by the packets (`--causes`). Each request then carries its number in a
     /// field of its own, see [`Work::identified`](crate::workload::Work::identified).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub causes: bool,
 }
 
 impl Capture {
-    /// Whether nothing is made of them.
+    /// Whether they have no use.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -40,7 +40,7 @@ impl Target {
     }
 }
 
-/// One repetition of one point of the matrix: all that a lab needs to know.
+/// One repetition of one point of the matrix: all that a lab needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The point's index in the matrix: repetitions of one point share it.
@@ -52,12 +52,12 @@ pub struct Cell {
     pub repetition: u32,
     /// The seed of everything random in this repetition.
     pub seed: u64,
-    /// Who answers.
+    /// The target.
     pub target: Target,
-    /// The sidecar on the client's side of the link; `None` where the generator talks over the link itself.
+    /// The sidecar on the client's side of the link; `None` if the generator itself uses the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Sidecar>,
-    /// The protocol: over the link, whatever is spoken before and behind it.
+    /// The protocol: over the link, whatever is spoken on both sides of it.
     pub protocol: Protocol,
     /// How connections begin if the protocol is `h2c`.
     #[serde(default)]
@@ -65,7 +65,7 @@ pub struct Cell {
     /// 0, or n for the (n + 1)-th mention of the same protocol in an A/A run: `h1#2` has 1.
     pub twin: u32,
     /// Connections opened before measuring: exactly these for a multiplexed protocol, the warm pool for the others. With
-    /// a sidecar it is what the sidecar is told, if it can be.
+    /// a sidecar it is the sidecar's setting, if it has one.
     pub connections: u32,
     /// Up to how many the pool may grow on demand; equal to `connections` for a multiplexed protocol.
     pub max_connections: u32,
@@ -87,13 +87,13 @@ pub struct Cell {
     /// How our origin's HTTP/2 engine behaves.
     #[serde(default, skip_serializing_if = "EngineSettings::is_default")]
     pub server: EngineSettings,
-    /// What our client dials when no connection is usable.
+    /// How our client dials when no connection is usable.
     #[serde(default, skip_serializing_if = "DialPolicy::is_default")]
     pub dial: DialPolicy,
     /// How our client treats its connections.
     #[serde(default, skip_serializing_if = "ClientPolicy::is_default")]
     pub policy: ClientPolicy,
-    /// What is made of the bytes of packets.
+    /// The uses of the packets' bytes.
     #[serde(default, skip_serializing_if = "Capture::is_default")]
     pub capture: Capture,
     /// What is sent, and when.
@@ -103,13 +103,13 @@ pub struct Cell {
 impl Cell {
     /// How tables name the cell within its group: `h1`, `h2c × 4`, `h1#2`; in bulk work `h1 × 4`, too.
     pub fn label(&self) -> String {
-        // In bulk work HTTP/1.1 has no pool that grows: its connections are as many as were asked for.
+        // In bulk work HTTP/1.1 has no growing pool: it has as many connections as configured.
         let is_reported = self.protocol.is_multiplexed() || self.work.bulk;
         let connections = if is_reported { format!(" × {}", self.connections) } else { String::new() };
         format!("{}{connections}", self.spoken())
     }
 
-    /// The protocol, and which mention of it: `h2c`, `h1#2`.
+    /// The protocol, with the number of its mention: `h2c`, `h1#2`.
     pub(super) fn spoken(&self) -> String {
         let twin = if self.twin == 0 { String::new() } else { format!("#{}", self.twin + 1) };
         format!("{}{twin}", self.protocol)
@@ -124,7 +124,7 @@ impl Cell {
         }
     }
 
-    /// Who takes part behind the generator, in words: `origin`, `haproxy sidecar, origin`, `two haproxy sidecars`.
+    /// The parties after the generator, as text: `origin`, `haproxy sidecar, origin`, `two haproxy sidecars`.
     pub fn parties(&self) -> String {
         match (&self.sidecar, self.topology()) {
             (None, _) => self.target.name().to_owned(),
@@ -133,8 +133,8 @@ impl Cell {
         }
     }
 
-    /// The cell as the generator has it: before a sidecar it speaks HTTP/1.1, and how connections and streams of the link
-    /// are treated is the sidecar's affair. Requests whose causes are asked for carry their number.
+    /// The cell as the generator sees it: before a sidecar it speaks HTTP/1.1, and how connections and streams of the link
+    /// are treated is up to the sidecar. Requests carry their number if causes are asked for.
     #[must_use]
     pub fn as_generated(&self) -> Self {
         let mut cell = self.clone();
@@ -148,8 +148,8 @@ impl Cell {
         cell
     }
 
-    /// Connections over the link that the PFTK model says the cell's work needs, in a multiplexed protocol; `None` where it
-    /// does not speak of the link or of the congestion control.
+    /// Connections over the link that the PFTK model predicts for the cell's work, in a multiplexed protocol; `None` if it does
+    /// not cover the link or the congestion control.
     pub fn connections_predicted(&self) -> Option<u32> {
         Need { link: self.link.as_ref(), congestion: self.congestion.as_deref() }.connections(&self.work)
     }

@@ -1,4 +1,4 @@
-//! The `[client]` table: what our client does otherwise than by default, the same in every cell.
+//! The `[client]` table: non-default behaviour of our client, the same in every cell.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::workload::{ClientPolicy, EngineSettings};
 
-/// How our client's HTTP/2 engine behaves, and how it treats its connections. What is dialled when none is usable is an
+/// How our client's HTTP/2 engine behaves, and how it treats its connections. How it dials when none is usable is an
 /// axis of its own, `dial-policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -18,13 +18,13 @@ pub struct ClientAxes {
     /// What it does with its connections.
     #[serde(flatten)]
     pub policy: ClientPolicy,
-    /// Keys that are none of the above. `deny_unknown_fields` does not go with `flatten`, which ignores them.
+    /// Unknown keys. `deny_unknown_fields` does not work with `flatten`, which ignores them.
     #[serde(flatten, skip_serializing)]
     unknown: NoKey,
 }
 
 impl ClientAxes {
-    /// Whether the table says nothing.
+    /// Whether the table is empty.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Why a scenario cannot be run, told with its keys or with the flags that fill them.
+//! Why a scenario cannot be run, naming its keys or the flags that set them.
 
 /// Why a scenario cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum ScenarioError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// The key that it does not go with.
+        /// The key that it conflicts with.
         with: &'static str,
         /// Why, with the other value.
         why: String,
@@ -50,7 +50,7 @@ fn in_file(key: &str) -> String {
 }
 
 impl ScenarioError {
-    /// The error as text, with keys named by `name`: a command line calls them by its flags.
+    /// The error as text, with keys named by `name`: a command line uses its flags.
     pub fn rendered(&self, name: impl Fn(&str) -> String) -> String {
         match self {
             Self::Syntax(why) => format!("not a scenario: {why}"),

@@ -1,16 +1,16 @@
-//! How long a plan takes: before it begins by its phases, then by what its repetitions have really needed.
+//! How long a plan takes: initially by its phases, then by the time that repetitions have taken.
 
 use std::time::Duration;
 
 use super::cell::Cell;
 
-/// Time that one try of a repetition takes besides its phases, where none was seen yet: namespaces, processes, handshakes.
+/// Time that one try of a repetition takes besides its phases, before the first measurement: namespaces, processes, handshakes.
 pub const SETUP: Duration = Duration::from_millis(250);
 
-/// What finished repetitions have needed, and how long the others will take by that.
+/// The times of finished repetitions, and the estimate for the others.
 ///
-/// A repetition takes its phases and a setup as often as it is tried. Setups are told by the parties, because a server may
-/// take seconds to start; tries over all repetitions, because what makes a measurement invalid is the machine.
+/// A repetition takes its phases and a setup as often as it is tried. Setups are kept per parties, because a server may take
+/// seconds to start; tries over all repetitions, because invalid measurements are due to the machine.
 #[derive(Debug, Clone)]
 pub struct Estimate {
     repetitions: Vec<Repetition>,
@@ -28,16 +28,16 @@ struct Repetition {
     done: Option<Done>,
 }
 
-/// What a repetition has needed.
+/// The time that a repetition took.
 #[derive(Debug, Clone, Copy)]
 struct Done {
-    /// Seconds of each try besides the phases; `None` if the repetition was not made in this session. May be negative: what is
-    /// answered early ends the drain.
+    /// Seconds of each try besides the phases; `None` if the repetition was not made in this session. May be negative: early
+    /// answers end the drain.
     setup: Option<f64>,
 }
 
 impl Estimate {
-    /// Of a plan of which nothing is made.
+    /// The estimate of a plan that has not begun.
     pub fn new(plan: &[Cell]) -> Self {
         let repetition = |cell: &Cell| {
             let phases = cell.work.phases;
@@ -51,7 +51,7 @@ impl Estimate {
         Self { repetitions: plan.iter().map(repetition).collect(), seen: (0, 0) }
     }
 
-    /// Repetition `k` needs nothing any more: it was made before, or cannot be made.
+    /// Repetition `k` needs no time any more: it was made before, or cannot be made.
     pub fn skip(&mut self, k: usize) {
         if let Some(repetition) = self.repetitions.get_mut(k).filter(|repetition| repetition.done.is_none()) {
             repetition.done = Some(Done { setup: None });

@@ -1,4 +1,4 @@
-//! What cells are called: as shortly as tells each from the others of its group.
+//! Labels of cells: the shortest that distinguish the cells of a group.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ pub enum Difference {
 }
 
 impl Difference {
-    /// All, in the order in which labels tell them.
+    /// All, in the order in labels.
     const ALL: [Self; 4] = [Self::Streams, Self::Limit, Self::Dial, Self::Target];
 
-    /// Whether it can tell this cell from others: HTTP/1.1 has one stream, and dials for each request that waits, whatever
-    /// was asked for. That is no difference that a user made.
+    /// Whether it can distinguish this cell: HTTP/1.1 has one stream, and dials for each request that waits, whatever was
+    /// configured, so that these make no difference there.
     pub const fn concerns(self, cell: &Cell) -> bool {
         match self {
             Self::Streams | Self::Dial => cell.protocol.is_multiplexed(),
@@ -30,7 +30,7 @@ impl Difference {
         }
     }
 
-    /// What a label adds to tell of it.
+    /// The text that a label adds for it.
     fn words(self, cell: &Cell) -> String {
         match (self, cell.max_requests_per_connection) {
             (Self::Streams, _) if cell.streams == 1 => " × 1 stream".to_owned(),
@@ -42,7 +42,7 @@ impl Difference {
         }
     }
 
-    /// Whether cells differ in it among which it has a meaning.
+    /// Whether cells that it concerns differ in it.
     fn is_among(self, group: &[&Cell]) -> bool {
         let mut words = group.iter().filter(|cell| self.concerns(cell)).map(|cell| self.words(cell));
         let first = words.next();
@@ -61,7 +61,7 @@ impl FromIterator<Difference> for Naming {
 }
 
 impl Naming {
-    /// What tells these cells, all of one group, from each other.
+    /// The differences among these cells, all of one group.
     pub fn of(group: &[&Cell]) -> Self {
         Difference::ALL.into_iter().filter(|difference| difference.is_among(group)).collect()
     }
@@ -80,18 +80,18 @@ impl Naming {
         self.0.contains(&difference) && difference.concerns(cell)
     }
 
-    /// What `cell` is called in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`,
-    /// `h2 × 1, limit 1000, stampede`.
+    /// The label of `cell` in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`, `h2 × 1, limit 1000,
+    /// stampede`.
     pub fn label(&self, cell: &Cell) -> String {
         cell.label() + &self.rendered(cell)
     }
 
-    /// What `cell` is called together with those that differ from it in their connections only: `h2c`, `h2, limit 1000`.
+    /// The label shared by `cell` and those that differ from it only in connections: `h2c`, `h2, limit 1000`.
     pub fn kind(&self, cell: &Cell) -> String {
         cell.spoken() + &self.rendered(cell)
     }
 
-    /// What stands behind the protocol and its connections.
+    /// The part after the protocol and its connections.
     fn rendered(&self, cell: &Cell) -> String {
         let rendered = self.0.iter().filter(|difference| difference.concerns(cell));
         rendered.map(|difference| difference.words(cell)).collect()

@@ -274,7 +274,7 @@ impl Default for LinkAxes {
     }
 }
 
-/// One point of the product of the axes, before a direction says otherwise.
+/// One point of the product of the axes, before a direction overrides it.
 #[derive(Clone)]
 struct Both {
     impairment: Impairment,
@@ -295,7 +295,7 @@ fn times<T: Clone>(links: Vec<Both>, axis: &Axis<T>, set: impl Fn(&mut Both, &T)
 }
 
 impl LinkAxes {
-    /// Every link that the axes come to, in the order of the plan; some can be alike in effect.
+    /// Every link of the product of the axes, in the order of the plan; some can be alike in effect.
     pub(super) fn specs(&self) -> Vec<LinkSpec> {
         let blackouts = self.blackout.clone();
         let impairment = Impairment { blackouts, ..Impairment::default() };
@@ -311,7 +311,7 @@ impl LinkAxes {
         links = times(links, &self.corrupt, |link, share| link.impairment.corrupt = *share);
         links = times(links, &self.loss_per, |link, per| link.impairment.loss_per = *per);
         links = times(links, &self.loss_model, |link, shape| link.shape = *shape);
-        // A share that is 0 is the same in every shape, but only the whole link tells: the other direction may override it.
+        // A share of 0 is the same in every shape, but only for the whole link: the other direction may override it.
         links = times(links, &self.loss, |link, share| link.impairment.loss = link.shape.with_share(*share));
         let spec = |mut both: Both| {
             both.impairment.steps = self.steps.iter().map(|step| step.with_shape(both.shape)).collect();
@@ -346,8 +346,7 @@ impl LinkAxes {
     }
 }
 
-/// What a link does, written in one way: what has no effect is as if nobody had set it, and a queue that nobody set has a
-/// size.
+/// A normalised link: values without effect are reset to their defaults, and a default queue gets its size.
 pub(super) fn effect(link: &LinkSpec) -> LinkSpec {
     let one = |impairment: &Impairment| {
         let is_limited =

@@ -1,39 +1,39 @@
-//! How many connections a multiplexed protocol needs by the PFTK model: what `auto` means, and what reports say beside what
-//! was measured.
+//! How many connections a multiplexed protocol needs by the PFTK model: the meaning of `auto`, and the prediction in reports
+//! beside what was measured.
 
 use crate::workload::Work;
 use h2lab_link::LinkSpec;
 use h2lab_link::pftk::Sender;
 
-/// Bytes around the body of a message: frames, and fields that HPACK has learned. Our client's `mesh` requests have 38, our
+/// Bytes around the body of a message: frame headers, and indexed fields. Our client's `mesh` requests have 38, our
 /// origin's responses 22.
 const AROUND: f64 = 38.0;
 /// Bytes with which every server of the lab answers a request for `/`.
 const INDEX: f64 = 1024.0;
 
-/// Whether the path is that of all servers' index, so that the length of a response is known. What else our origin has
-/// (`/bytes/64k`, `/drip`) the origin alone knows, and other servers answer as they like.
+/// Whether the path is that of all servers' index, so that the length of a response is known. Other paths
+/// (`/bytes/64k`, `/drip`) exist only on our origin, and other servers answer differently.
 pub(super) fn is_index(path: &str) -> bool {
     path.split_once('?').map_or(path, |(path, _)| path) == "/"
 }
 
-/// Whether the response to such a request has the body that its path says (RFC 9110 §9.3.2).
+/// Whether the response to such a request has the body of its path (RFC 9110 §9.3.2).
 pub(super) fn has_body(method: &str) -> bool {
     method != "HEAD"
 }
 
-/// What the model looks at.
+/// The model's input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Need<'a> {
     /// The emulated link.
     pub link: Option<&'a LinkSpec>,
-    /// Congestion control of both ends; `None` is the system's, of which nothing is known but that most halve on a loss.
+    /// Congestion control of both ends; `None` is the system's, assumed to be one that reduces its window on a loss.
     pub congestion: Option<&'a str>,
 }
 
 impl Need<'_> {
-    /// Connections that together carry this work over the link. `None` where the model does not speak of the link or of the
-    /// congestion control, of a closed loop, which takes what it gets, and where it is not known how long responses are.
+    /// Connections that together carry this work over the link. `None` if the model does not cover the link or the congestion
+    /// control, for a closed loop, whose rate adapts, and if the length of responses is unknown.
     pub(super) fn connections(self, work: &Work) -> Option<u32> {
         let is_modelled = self.congestion.is_none_or(Sender::is_modelled);
         let link = self.link.filter(|_| is_modelled)?;

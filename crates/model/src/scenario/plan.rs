@@ -21,7 +21,7 @@ use crate::workload::{Arrival, DialPolicy, EngineSettings, H2cMode, Phases, Prot
 use h2lab_base::random::derive;
 use h2lab_link::LinkSpec;
 
-/// One configuration to a server: what cells of a group differ in.
+/// One configuration to a server: the part in which cells of a group differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Variant {
     protocol: Protocol,
@@ -34,12 +34,12 @@ struct Variant {
     dial: DialPolicy,
 }
 
-/// One condition: what cells of a group share.
+/// One condition: the part that cells of a group share.
 struct Condition {
     /// Which of the scenario's matrices have its parties.
     matrices: Vec<usize>,
     seed: u64,
-    /// The server that we start; `None` where live servers are measured. Likewise the two below.
+    /// The server that we start; `None` for live servers. Likewise the two below.
     server: Option<Target>,
     /// The client's sidecar, by name.
     sidecar: Option<String>,
@@ -53,7 +53,7 @@ struct Condition {
 
 impl Scenario {
     /// The repetitions, in order: round 0 forwards, round 1 backwards, and so on (A/B/B/A), so that a drift of the machine
-    /// falls on all cells alike.
+    /// affects all cells alike.
     ///
     /// Each condition and each configuration appears once: an axis without effect (a queue without bandwidth, rates of a
     /// closed loop) or a value given twice multiplies nothing. Only a protocol or a URL given twice does: that is an A/A
@@ -77,7 +77,7 @@ impl Scenario {
     fn points(&self) -> Vec<Cell> {
         let mut points = self.product();
         if !self.vary.is_empty() {
-            // What was checked when the file was read has all its variations.
+            // The variations were checked when the file was read.
             let variations = self.variations().unwrap_or_default();
             points.extend(variations.iter().flat_map(Self::product));
             points = joined(points);
@@ -131,7 +131,7 @@ impl Scenario {
     }
 
     /// The configurations to a server that we start: each once and without a limit if the limits are others'. A sidecar
-    /// between has its own mind about streams and what to dial.
+    /// decides itself about streams and dialling.
     fn variants_of(&self, server: &Target, has_sidecar: bool, variants: &[Variant]) -> Vec<Variant> {
         let named = |limited: &Axis<String>| limited.values().iter().any(|name| name == server.name());
         let is_limited = self.matrix.limited.as_ref().is_none_or(named);
@@ -196,7 +196,7 @@ impl Scenario {
                 }
             }
             if !self.matrix.arms.is_empty() {
-                // Arms are there to be compared: what they meet of the machine's moods is near in time.
+                // Arms are compared with each other: measured close together, they meet similar noise.
                 of_seed.sort_by_key(|(place, _)| *place);
             }
             conditions.extend(of_seed.into_iter().map(|(_, condition)| condition));
@@ -215,7 +215,7 @@ impl Scenario {
         seeds.get(group as usize / conditions_each).copied()
     }
 
-    /// The kernel settings of each condition; none where live servers are measured.
+    /// The kernel settings of each condition; none for live servers.
     fn sysctls(&self) -> Vec<Sysctls> {
         if self.matrix.live.is_empty() { distinct(self.sysctl.points()) } else { vec![Sysctls::default()] }
     }
@@ -247,8 +247,8 @@ impl Scenario {
         distinct(works)
     }
 
-    /// Congestion control and link of each condition, those of the same effect once; none where live servers are
-    /// measured.
+    /// Congestion control and link of each condition, equal ones once; none for live
+    /// servers.
     fn links(&self) -> Vec<(Option<String>, Option<LinkSpec>)> {
         if !self.matrix.live.is_empty() {
             return vec![(None, None)];
@@ -266,7 +266,7 @@ impl Scenario {
     }
 }
 
-/// A server that we start, if it is none that lives, and the client's sidecar before it.
+/// A server that we start (`None` for a live one), and the client's sidecar before it.
 type Parties = (Option<Target>, Option<String>);
 
 /// All parties, each once with the places of the matrices that have them: these are compared with each other.
@@ -283,8 +283,8 @@ fn servers(matrices: &[MatrixAxes]) -> Vec<(Vec<usize>, Parties)> {
     found
 }
 
-/// The servers that we start and the client's sidecar before each, in each topology; one `None` where live servers are
-/// measured. With two sidecars the server is the sidecar's program, whatever else there is.
+/// The servers that we start and the client's sidecar before each, in each topology; one `None` for live
+/// servers. With two sidecars the server is the sidecar's program, whatever else there is.
 fn servers_of(matrix: &MatrixAxes) -> Vec<Parties> {
     if !matrix.live.is_empty() {
         return vec![(None, None)];
@@ -306,7 +306,7 @@ fn servers_of(matrix: &MatrixAxes) -> Vec<Parties> {
     distinct(servers)
 }
 
-/// When requests are sent that have this rate, if they have one.
+/// The arrival of requests at this rate, if it has one.
 fn arrival(axes: &WorkAxes, rate: f64) -> Arrival {
     match (axes.concurrency, axes.ramp, axes.arrival) {
         (Some(concurrency), ..) => Arrival::Closed { concurrency },
@@ -321,7 +321,7 @@ fn distinct<T: PartialEq + Clone>(values: impl IntoIterator<Item = T>) -> Vec<T>
     distinct_by(values, T::clone)
 }
 
-/// The values without those that are the same as one before in what `key` says of them.
+/// The values without those whose `key` equals an earlier one's.
 fn distinct_by<T, K: PartialEq>(values: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {
     let mut seen = Vec::new();
     let is_new = |value: &T| {
@@ -337,7 +337,7 @@ fn distinct_by<T, K: PartialEq>(values: impl IntoIterator<Item = T>, key: impl F
 
 /// The configurations: protocols × limits × connections × streams × dial policies, where all but the limits only vary
 /// multiplexed protocols: HTTP/1.1 has a connection for each request in flight, and dials for each that waits. `needed`
-/// connections are what `auto` means.
+/// connections stand for `auto`.
 fn variants(matrix: &MatrixAxes, needed: u32) -> Vec<Variant> {
     let mut variants: Vec<Variant> = Vec::new();
     let limits = limits(matrix);
@@ -386,7 +386,7 @@ fn multiplexed(matrix: &MatrixAxes, needed: u32, like: Variant) -> Vec<Variant> 
     configurations
 }
 
-/// The limits of requests per connection; none at a live server, which is as it is.
+/// The limits of requests per connection; none for a live server.
 fn limits(matrix: &MatrixAxes) -> Vec<Option<u32>> {
     if matrix.live.is_empty() {
         distinct(matrix.max_requests_per_connection.values().iter().map(|limit| limit.0))
@@ -432,9 +432,9 @@ fn point(
     }
 }
 
-/// What tells the repetition's seed from those of the other cells of its group; not the link and what is behind it, so that
-/// two links, or two servers behind one, can be compared under the same drops. Live servers share a group. What was not
-/// there in earlier versions is told only where it is not the default: recorded runs keep their seeds.
+/// The part of the repetition's seed that distinguishes it from the other cells of its group; not the link and what is behind it,
+/// so that two links, or two servers behind one, can be compared under the same drops. Live servers share a group. Options newer
+/// than the first version are included only where they are not the default: recorded runs keep their seeds.
 fn variant_key(cell: &Cell) -> String {
     let mut variant = format!("{}#{}/{}/{}", cell.protocol, cell.twin, cell.connections, cell.streams);
     if let Some(requests) = cell.max_requests_per_connection {

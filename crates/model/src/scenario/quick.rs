@@ -1,4 +1,4 @@
-//! `--quick`: a look at a scenario in minutes, with fewer conditions or shorter repetitions.
+//! `--quick`: a scenario in minutes, with fewer conditions or shorter repetitions.
 
 use std::time::Duration;
 
@@ -28,14 +28,14 @@ impl Scenario {
         })
     }
 
-    /// The scenario as it is without a hurry.
+    /// The scenario without `--quick`.
     #[must_use]
     pub fn in_full(&self) -> Self {
         Self { quick: None, ..self.clone() }
     }
 }
 
-/// Puts every key of `over` in its place in `table`; tables are not replaced but gone into.
+/// Puts every key of `over` in its place in `table`; tables are merged recursively.
 pub(super) fn put(table: &mut Table, over: &Table) {
     for (key, value) in over {
         match (table.get_mut(key), value) {

@@ -24,7 +24,7 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// The same as the generator has it.
+    /// The same for the generator.
     pub fn arrival(self) -> Arrival {
         let Self { from, to, over, steps } = self;
         Arrival::Ramp { from, to, over, steps }

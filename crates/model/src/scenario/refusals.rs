@@ -1,5 +1,5 @@
-//! What a scenario must not ask for although each value by itself is in range: values without a meaning together, and
-//! header fields that are the client's own affair.
+//! Checks beyond the range of each value: combinations without a meaning, and
+//! header fields that the client sets itself.
 
 mod link;
 
@@ -11,8 +11,7 @@ use super::need;
 use super::topology::Topology;
 use crate::workload::{DialPolicy, H2cMode, Protocol, QUIC_CONGESTION};
 
-/// Refuses values that mean nothing beside each other. To ignore one of them would measure something else than was
-/// asked for.
+/// Refuses values that conflict. Ignoring one of them would measure something other than was asked for.
 pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     let work = &scenario.work;
     if let Some(concurrency) = work.concurrency
@@ -43,7 +42,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     link::combinations(scenario)
 }
 
-/// Refuses variations where groups of cells are told by something else.
+/// Refuses variations where groups of cells are distinguished by something else.
 fn variations(scenario: &Scenario) -> Result<(), ScenarioError> {
     let (with, why) = match scenario {
         scenario if scenario.vary.is_empty() => return Ok(()),
@@ -56,7 +55,7 @@ fn variations(scenario: &Scenario) -> Result<(), ScenarioError> {
     Err(ScenarioError::Conflict { field: "vary", value, with, why: why.to_owned() })
 }
 
-/// Refuses a length of packets that are not captured.
+/// Refuses `snaplen` without a capture.
 fn capture(scenario: &Scenario) -> Result<(), ScenarioError> {
     let Some(length) = scenario.capture.snaplen else { return Ok(()) };
     if length == 0 {
@@ -70,7 +69,7 @@ fn capture(scenario: &Scenario) -> Result<(), ScenarioError> {
     Err(ScenarioError::Conflict { field: "snaplen", value: length.to_string(), with: "pcap", why })
 }
 
-/// Refuses a ramp beside another say about when requests are sent.
+/// Refuses a ramp beside another arrival setting.
 fn ramp(work: &WorkAxes) -> Result<(), ScenarioError> {
     let Some(ramp) = work.ramp else { return Ok(()) };
     let (with, why) = if work.concurrency.is_some() {
@@ -88,8 +87,8 @@ fn ramp(work: &WorkAxes) -> Result<(), ScenarioError> {
     Err(ScenarioError::Conflict { field: "ramp", value: ramp.to_string(), with, why: why.to_owned() })
 }
 
-/// Refuses what would never come to pass: a request that is cancelled only when it has timed out, and a choice of what to
-/// dial where no protocol of any arm leaves one.
+/// Refuses settings without effect: a cancellation later than the timeout, and a dial policy where no protocol of any arm has a
+/// choice.
 fn client(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let timeout = scenario.work.timeout;
     if let Some(after) = scenario.client.policy.cancel_after.filter(|after| *after >= timeout) {
@@ -116,8 +115,7 @@ fn client(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioEr
     Ok(())
 }
 
-/// Refuses a number of connections that is to follow from the link where there is none, or no rate to carry over it, or
-/// nobody knows how much is to be carried.
+/// Refuses `auto` connections without a link, without a rate to carry over it, or without a known size of responses.
 fn automatic(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let is_asked = |count: &ConnectionCount| *count == ConnectionCount::Auto;
     let Some(matrix) = matrices.iter().find(|matrix| matrix.connections.values().iter().any(is_asked)) else {
@@ -141,7 +139,7 @@ fn automatic(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), Scenari
     Err(ScenarioError::Conflict { field: "connections", value, with, why: why.to_owned() })
 }
 
-/// Refuses a limit for servers that are in no arm: a slip of the pen would measure everything without it.
+/// Refuses a limit for servers that are in no arm: a typo would measure everything without it.
 fn limited(matrix: &MatrixAxes, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let named = matrix.limited.iter().flat_map(Axis::values);
     let servers: Vec<&String> = matrices.iter().flat_map(servers).collect();
@@ -170,7 +168,7 @@ fn has_sidecars(matrix: &MatrixAxes) -> bool {
     matrix.topology.values().iter().any(|topology| *topology != Topology::Direct)
 }
 
-/// Refuses a sidecar that no cell has: of an arm's own none of its cells, of the matrix's none of the arms that take it over.
+/// Refuses a sidecar that no cell has: an arm's own that none of its cells has, the matrix's that no inheriting arm has.
 fn unused_sidecar(matrix: &MatrixAxes, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let own =
         matrix.arms.iter().zip(matrices).filter_map(|(arm, its)| Some((arm.sidecar.as_ref()?, vec![its])));
@@ -189,7 +187,7 @@ fn unused_sidecar(matrix: &MatrixAxes, matrices: &[MatrixAxes]) -> Result<(), Sc
     })
 }
 
-/// Refuses places without a sidecar, and what is said about connections that none of our own are.
+/// Refuses topologies without a sidecar's name, and settings of connections that are not ours.
 fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
     if !has_sidecars(matrix) {
         return Ok(());
@@ -207,7 +205,7 @@ fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
     Err(ScenarioError::Conflict { field: "topology", value, with, why: why.to_owned() })
 }
 
-/// Refuses what HTTP/3 cannot be asked for: congestion control that QUIC does not have, and proxies that speak it to their
+/// Refuses what HTTP/3 does not support: congestion control that QUIC does not have, and proxies that speak it to their
 /// upstreams.
 fn http3(scenario: &Scenario, matrix: &MatrixAxes) -> Result<(), ScenarioError> {
     if !matrix.protocols.values().contains(&Protocol::H3) {

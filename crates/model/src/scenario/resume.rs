@@ -1,14 +1,14 @@
-//! What a run that goes on must have in common with what it was, and what of a scenario is never kept.
+//! What a resumed run must have in common with the original, and which parts of a scenario are never stored.
 
 use super::cell::Cell;
 use super::file::Scenario;
 use crate::workload::MixEntry;
 
-/// What stands in a stored scenario for a value that may be a secret.
+/// The replacement in a stored scenario for a value that may be a secret.
 pub const MASK: &str = "(not kept)";
 
 impl Scenario {
-    /// The scenario as it is stored. What a request carries may be a secret: names of header fields are kept, values are
+    /// The scenario as it is stored. Contents of requests may be secrets: names of header fields are kept, values are
     /// not, and of a body its length.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
@@ -16,12 +16,12 @@ impl Scenario {
         let work = &mut kept.work;
         let had_body = work.body.is_some();
         mask(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
-        // That there was a body is told, so that filler of its length does not pass for it.
+        // That there was a body is recorded, so that filler of its length does not replace it.
         work.body = had_body.then(|| MASK.to_owned());
         kept
     }
 
-    /// What a stored scenario lacks to be run again, as the flags that give it; empty if it lacks nothing.
+    /// The flags that must be repeated to run a stored scenario again; empty if none.
     pub fn withheld(&self) -> Vec<String> {
         let is_masked = |value: &str| value == MASK;
         let headers = self.work.headers.iter().filter(|(_, value)| is_masked(value));
@@ -32,14 +32,14 @@ impl Scenario {
         flags
     }
 
-    /// Whether it lacks what only its file can give: header values or bodies of kinds of requests.
+    /// Whether it lacks what only its file contains: header values or bodies of kinds of requests.
     pub fn needs_its_file(&self) -> bool {
         self.work.mix.iter().any(|kind| {
             kind.body.as_deref() == Some(MASK) || kind.headers.iter().any(|(_, value)| value == MASK)
         })
     }
 
-    /// The stored scenario with what it lacks left out, so that flags can give it again.
+    /// The stored scenario without its masked values, so that flags can set them again.
     #[must_use]
     pub fn to_be_completed(&self) -> Self {
         let mut open = self.clone();
@@ -50,7 +50,7 @@ impl Scenario {
         open
     }
 
-    /// In which keys two scenarios differ, with both values: `work.rate was 1000, is 500`. Secrets are not compared, only
+    /// The keys in which two scenarios differ, with both values: `work.rate was 1000, is 500`. Secrets are not compared, only
     /// whether they are there and how long a body is. Empty if the plans are the same.
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let (then, now) = (leaves(&self.without_secrets()), leaves(&now.without_secrets()));
@@ -90,11 +90,11 @@ fn mask(
     let of_kinds = mix.iter_mut().flat_map(|kind| &mut kind.headers);
     headers.iter_mut().chain(of_kinds).for_each(|(_, value)| MASK.clone_into(value));
     match body.take() {
-        // A masked body was measured when it was masked.
+        // The length of a masked body was stored when it was masked.
         Some(text) if text != MASK => *body_bytes = text.len() as u64,
         _ => {}
     }
-    // A length alone has no place in a kind: that there was a body is told.
+    // A kind has no key for a length: only that there was a body is recorded.
     mix.iter_mut().filter_map(|kind| kind.body.as_mut()).for_each(|body| MASK.clone_into(body));
 }
 
@@ -114,7 +114,7 @@ fn collect(key: &str, value: &toml::Value, found: &mut Vec<(String, String)>) {
                 collect(&key, inner, found);
             }
         }
-        // An axis of one value is told like one value.
+        // An axis of one value is treated like a single value.
         toml::Value::Array(values) if values.len() == 1 => collect(key, &values[0], found),
         toml::Value::String(text) => found.push((key.to_owned(), text.clone())),
         other => found.push((key.to_owned(), other.to_string())),

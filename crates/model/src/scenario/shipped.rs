@@ -1,4 +1,4 @@
-//! The scenario files that come with h2lab: each is sound, and asks for what its comments say.
+//! The scenario files that come with h2lab: each is valid, and measures what its comments say.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const ALL: [(&str, &str); 10] = shipped!(
     "frame-size"
 );
 
-/// The file that asks for timelines instead of load; its test is beside what reads it, `timeline::study`.
+/// The file that asks for timelines instead of load; its test is beside its reader, `timeline::study`.
 const TIMELINES: &str = "early-push";
 
 fn read(name: &str) -> Scenario {
@@ -63,7 +63,7 @@ fn every_file_begins_with_its_claim_and_survives_being_written() {
 fn the_study_has_the_six_topologies_under_nine_conditions() {
     let plan = read("sidecar-chaos").plan();
     let (cells, minutes) = size(&plan);
-    // HTTP/2 between two of Debian's nginx is `unsupported`, which a run finds out before it begins; a plan cannot know.
+    // HTTP/2 between two of Debian's nginx is `unsupported`, which the run detects at its start; a plan cannot know.
     let nginx = plan.iter().filter(|cell| cell.parties() == "two nginx-proxy sidecars");
     let unsupported = nginx.filter(|cell| cell.protocol == Protocol::H2c && cell.repetition == 0).count();
     assert_eq!((cells, unsupported), (153, 9));

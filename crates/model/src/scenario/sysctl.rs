@@ -1,7 +1,7 @@
 //! Sysctls of the client's and of the server's network namespace: the `[sysctl.client]` and `[sysctl.server]` tables.
 //!
-//! Names are written as sysctl(8) has them. Which of them a kernel has, and what values they take, only the kernel knows;
-//! here is told what no kernel would take in a network namespace.
+//! Names are written as sysctl(8) has them. Only the kernel knows which of them it has, and their values;
+//! this module refuses what no kernel accepts in a network namespace.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::axis::{Axis, AxisValue};
 use super::error::ScenarioError;
 use h2lab_base::units::{ParseQuantityError, parse_bytes};
 
-/// What is set on each side, as the file has it: of each sysctl one value or several.
+/// The settings of each side, as in the file: one value or several for each sysctl.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SysctlAxes {
-    /// The most that a socket buffer may grow to, in both directions and both namespaces: the third values of
+    /// The maximum size of a socket buffer, in both directions and both namespaces: the third values of
     /// [`READ_BUFFERS`] and [`WRITE_BUFFERS`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_buffer: Option<Axis<TcpBuffer>>,
@@ -33,12 +33,12 @@ pub const READ_BUFFERS: &str = "net.ipv4.tcp_rmem";
 /// The same of its send buffer.
 pub const WRITE_BUFFERS: &str = "net.ipv4.tcp_wmem";
 
-/// The most that a socket buffer may grow to, in bytes: a page to 2^31 − 1.
+/// The maximum size of a socket buffer, in bytes: a page to 2^31 − 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpBuffer(pub u32);
 
 impl TcpBuffer {
-    /// The sysctls that say so; what a buffer has at least and usually is left as Linux has it.
+    /// The sysctls for it; minimum and default sizes are those of Linux.
     fn sysctls(self) -> [(String, String); 2] {
         let sizes = |usual: u32| format!("4096 {} {}", usual.min(self.0), self.0);
         [(READ_BUFFERS.to_owned(), sizes(131_072)), (WRITE_BUFFERS.to_owned(), sizes(16_384))]
@@ -87,7 +87,7 @@ impl Sysctls {
 }
 
 impl SysctlAxes {
-    /// Whether nothing is asked for.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -150,7 +150,7 @@ impl SysctlAxes {
     }
 }
 
-/// What is wrong with a name, whatever the kernel; `None` if it may be one.
+/// What is wrong with a name for any kernel; `None` if it may exist.
 fn flaw(name: &str) -> Option<&'static str> {
     let separator = if name.contains('/') { '/' } else { '.' };
     let parts: Vec<&str> = name.split(separator).collect();
@@ -178,7 +178,7 @@ pub fn dotted(name: &str) -> String {
     if name.contains('/') && !name.contains('.') { name.replace('/', ".") } else { name.to_owned() }
 }
 
-/// The value as it compares: the kernel separates numbers with tabs, people with spaces.
+/// The value as it compares: the kernel separates numbers with tabs, users with spaces.
 pub fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

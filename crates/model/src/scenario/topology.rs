@@ -1,4 +1,4 @@
-//! What stands between the generator and the server: nothing, or sidecars, proxies that turn one protocol into another
+//! What is between the generator and the server: nothing, or sidecars, proxies that turn one protocol into another
 //! without the client or the server knowing.
 
 use serde::{Deserialize, Serialize};
@@ -62,11 +62,11 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Programs that can be told how many connections of HTTP/2 to hold to their upstream: one for each worker. All others
-    /// decide by themselves. The shell's test of its servers holds them to it.
+    /// Programs whose number of HTTP/2 connections to the upstream can be configured: one for each worker. All others
+    /// decide by themselves. A test of the lab's servers checks this.
     const CONFIGURABLE: [&str; 2] = ["envoy", "nghttpx"];
 
-    /// Whether it holds as many connections of HTTP/2 over the link as its cell says.
+    /// Whether it holds as many connections of HTTP/2 over the link as its cell asks for.
     pub fn can_be_configured(&self) -> bool {
         Self::CONFIGURABLE.contains(&self.name.as_str())
     }

@@ -15,7 +15,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Reads the scenario of a run that was made, without judging it again: what may be asked for can change from
+    /// Reads the scenario of a recorded run, without validating it again: the rules can change from
     /// version to version, and a run keeps no values of header fields.
     pub fn of_a_run(text: &str) -> Result<Self, ScenarioError> {
         toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string().trim_end().to_owned()))
@@ -65,7 +65,7 @@ impl Scenario {
         }
         refusals::combinations(self)?;
         self.variations()?;
-        // A quick look that cannot be had is told when the file is read, not when somebody is in a hurry.
+        // An impossible quick look is reported when the file is read, not when `--quick` is used.
         self.quick.as_ref().map_or(Ok(()), |_| self.quickened().map(drop))
     }
 }
@@ -104,7 +104,7 @@ impl WorkAxes {
     }
 }
 
-/// Checks what is sent in one kind of request.
+/// Checks one kind of request.
 fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(), ScenarioError> {
     let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
     let is_token = |text: &str| {

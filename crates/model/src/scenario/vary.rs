@@ -1,5 +1,5 @@
-//! `[[vary]]`: cells beside those of the file's own axes, for what a product of axes would make mostly cells that nobody asked
-//! for. One factor at a time from a baseline is one table for each factor.
+//! `[[vary]]`: cells beside those of the file's own axes, where a product of axes would be mostly unwanted
+//! cells. One factor at a time from a baseline is one table for each factor.
 
 use toml::{Table, Value};
 
@@ -29,7 +29,7 @@ impl Scenario {
                 ScenarioError::Syntax(why) => rendered(why),
                 other => other,
             })?;
-            // What all cells have in common would be said of some only.
+            // Keys common to all cells cannot vary.
             let own = ["claim", "seed", "repetitions", "visits", "study", "quick", "vary"];
             match vary.keys().find(|key| own.contains(&key.as_str())) {
                 Some(key) => Err(rendered(format!("`{key}` is the same in all cells"))),
@@ -40,7 +40,7 @@ impl Scenario {
     }
 }
 
-/// The table for each combination of the values that keys of `[client]` and `[server]` have several of.
+/// The table for each combination of the values of keys of `[client]` and `[server]` with several.
 fn expanded(vary: &Table) -> Vec<Table> {
     let mut tables = vec![vary.clone()];
     for end in ["client", "server"] {
@@ -61,7 +61,7 @@ fn expanded(vary: &Table) -> Vec<Table> {
     tables
 }
 
-/// The points of several scenarios as those of one: each once, those of one condition in one group, whichever table they
+/// The points of several scenarios as those of one: each once, those of one condition in one group, from whichever table they
 /// come from.
 pub(super) fn joined(points: Vec<Cell>) -> Vec<Cell> {
     let mut conditions: Vec<Cell> = Vec::new();
@@ -78,7 +78,7 @@ pub(super) fn joined(points: Vec<Cell>) -> Vec<Cell> {
             all.push(point);
         }
     }
-    // A group's cells stand together, so that they are measured one after the other.
+    // A group's cells are adjacent, so that they are measured one after the other.
     all.sort_by_key(|point| point.group);
     for (index, point) in all.iter_mut().enumerate() {
         point.index = index as u32;
@@ -86,7 +86,7 @@ pub(super) fn joined(points: Vec<Cell>) -> Vec<Cell> {
     all
 }
 
-/// The point without what cells of a group differ in.
+/// The point without the part in which cells of a group differ.
 fn condition_of(point: &Cell) -> Cell {
     Cell {
         index: 0,

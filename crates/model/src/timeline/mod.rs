@@ -1,9 +1,10 @@
-//! The waterfall of one exchange: when the connection came to be, and on each stream the promise, every interim response,
+//! The waterfall of one exchange: when the connection was established, and on each stream the promise, every interim response,
 //! the response, its first and its last DATA.
 //!
-//! A [`Recorder`] makes a [`Waterfall`] of the frames that the detailed reading tells ([`h2lab_wire::trace::detail`]); several of the
+//! A [`Recorder`] makes a [`Waterfall`] of the frames that the detailed reader reports ([`h2lab_wire::trace::detail`]); several
+//! of the
 //! same exchange are summed up by [`Summary`]. [`hops`] puts waterfalls of the same exchange, seen in front of each of several
-//! servers, side by side, and says what each server did with interim responses and promises. [`study`] is a file that asks
+//! servers, side by side, and says what each server did with interim responses and promises. [`study`] is a scenario file
 //! for many exchanges.
 
 pub mod hops;

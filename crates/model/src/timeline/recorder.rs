@@ -1,4 +1,4 @@
-//! Makes a waterfall of frames.
+//! Builds a waterfall from frames.
 
 use super::waterfall::{Connecting, Initiator, Interim, Reset, Stream, Waterfall};
 use h2lab_base::units::{Time, millis_f64};
@@ -7,10 +7,10 @@ use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head};
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Streams of one exchange that are kept; a server that pushes more of them is not a server that anybody looks at.
+/// Streams of one exchange that are kept; no server of interest pushes more.
 const KEPT: usize = 1_000;
 
-/// A block of fields that goes on in a CONTINUATION.
+/// A field block that is continued by a CONTINUATION.
 #[derive(Debug, Clone, Copy)]
 struct Begun {
     stream: u32,
@@ -18,7 +18,7 @@ struct Begun {
     ends_stream: bool,
 }
 
-/// A stream, and what is to be known to tell its end.
+/// A stream, and what is needed to detect its end.
 #[derive(Debug, Clone)]
 struct Open {
     /// The connection that it is on.
@@ -29,7 +29,7 @@ struct Open {
 }
 
 impl Open {
-    /// Nothing more comes: it ends with the last that was seen of it, if it was answered.
+    /// No more frames come: it ends with its last frame, if it was answered.
     fn close(&mut self) {
         let stream = &mut self.stream;
         if stream.status.is_some() && !stream.is_over() {
@@ -38,21 +38,21 @@ impl Open {
     }
 }
 
-/// Listens to the frames of an exchange. It may be over several connections, as behind a proxy.
+/// Records the frames of an exchange. It may be over several connections, as behind a proxy.
 #[derive(Debug, Default)]
 pub struct Recorder {
     origin: Time,
     connect: Connecting,
     streams: Vec<Open>,
-    /// Streams for which there was no room.
+    /// Streams beyond the limit.
     left_off: u32,
     /// Field blocks that are under way.
     begun: BTreeMap<(u32, Direction), Begun>,
-    /// Nothing can be pushed, whatever SETTINGS say.
+    /// Push is impossible, whatever SETTINGS allow.
     is_pushless: bool,
-    /// Connections whose client told the server not to push.
+    /// Connections whose client disabled push.
     refusing: BTreeSet<u32>,
-    /// The connection whose SETTINGS were heard last.
+    /// The connection whose SETTINGS came last.
     latest: u32,
     /// HTTP/3: the numbers of streams on the wire are QUIC's.
     is_quic: bool,
@@ -64,7 +64,7 @@ impl Recorder {
         Self { origin, is_quic, ..Self::default() }
     }
 
-    /// Another exchange begins: what connections are like is remembered, their streams are not.
+    /// Another exchange begins: facts of connections are kept, their streams are not.
     pub fn restart(&mut self, origin: Time) {
         self.origin = origin;
         self.connect = Connecting::default();
@@ -72,19 +72,19 @@ impl Recorder {
         self.left_off = 0;
     }
 
-    /// HTTP/1.1, in which nothing can be pushed.
+    /// HTTP/1.1, which has no push.
     pub const fn refuse_push(&mut self) {
         self.is_pushless = true;
     }
 
-    /// To the microsecond: what is finer is noise.
+    /// To the microsecond: the rest is noise.
     fn ms(&self, at: Time) -> f64 {
         (millis_f64(at.since(self.origin)) * 1e3).round() / 1e3
     }
 
     /// TCP is established, or QUIC.
     pub fn connected(&mut self, at: Time) {
-        // The first connection is the one that is told of.
+        // The first connection is the one that is reported.
         self.connect.connected_ms = self.connect.connected_ms.or(Some(self.ms(at)));
     }
 
@@ -111,7 +111,7 @@ impl Recorder {
             (FrameKind::RST_STREAM | FrameKind::RESET_STREAM, direction) => {
                 if let (Some(stream), Detail::Reset { error_code }) = (self.stream(event), detail) {
                     let by = if direction == Direction::Up { Initiator::Client } else { Initiator::Server };
-                    // The first word counts; what follows is the other side's assent.
+                    // The first one counts; the second is the other side's response to it.
                     stream.reset.get_or_insert(Reset { by, error_code: error_code.clone(), ms });
                 }
             }
@@ -119,7 +119,7 @@ impl Recorder {
         }
     }
 
-    /// A piece of a response's body, or, in HTTP/1.1, the trailer section behind it.
+    /// A piece of a response's body, or, in HTTP/1.1, the trailer section after it.
     fn data(&mut self, detailed: &DetailedFrame, ms: f64) {
         let began = self.ms(detailed.payload_at);
         let Some(Open { stream, .. }) =
@@ -128,12 +128,12 @@ impl Recorder {
             return;
         };
         match &detailed.detail {
-            // A frame without data ends a body and is no piece of it.
+            // A frame without data ends a body and is not a piece of it.
             Detail::Data { data_bytes: 1.., .. } => {
                 stream.first_data_ms.get_or_insert(began);
                 stream.last_data_ms = Some(ms);
             }
-            // What was cut off had begun; no frame of it has come.
+            // A frame that was cut off had begun, but did not complete.
             Detail::CutOff { received: 1.. } => {
                 stream.first_data_ms.get_or_insert(began);
             }
@@ -159,7 +159,7 @@ impl Recorder {
             self.connect.settings_ms = self.connect.settings_ms.or(Some(ms));
         } else if let Detail::Settings { settings, .. } = detail {
             self.latest = event.connection;
-            // What a frame does not name stays as it was (RFC 9113 §6.5.3).
+            // A setting that a frame does not name keeps its value (RFC 9113 §6.5.3).
             match settings.iter().rev().find(|one| one.name == "ENABLE_PUSH").map(|one| one.value) {
                 Some(0) => self.refusing.insert(event.connection),
                 Some(_) => self.refusing.remove(&event.connection),
@@ -201,7 +201,7 @@ impl Recorder {
     }
 
     fn asked(&mut self, connection: u32, block: Begun, head: &Head, ms: f64) {
-        // The trailers of a request begin nothing.
+        // Trailers of a request begin no stream.
         if self.find(connection, block.stream).is_none() {
             let asked =
                 Stream { id: block.stream, path: path_of(head), request_ms: Some(ms), ..Stream::default() };
@@ -239,7 +239,7 @@ impl Recorder {
         }
     }
 
-    /// The number of a stream as it stands on the wire.
+    /// The number of a stream on the wire.
     fn number(&self, stream: StreamId) -> u32 {
         if self.is_quic {
             let on_the_wire = h2lab_wire::h3::stream::QuicStreamId::of_request(stream).0;
@@ -254,34 +254,34 @@ impl Recorder {
         self.find(event.connection, number).map(|open| &mut open.stream)
     }
 
-    /// The stream that is under way with this number. HTTP/1.1 connections of a proxy are used again, and so are numbers.
+    /// The open stream with this number. A proxy reuses HTTP/1.1 connections, and so their numbers.
     fn find(&mut self, connection: u32, number: u32) -> Option<&mut Open> {
         self.streams.iter_mut().rev().find(|open| open.connection == connection && open.stream.id == number)
     }
 
-    /// A connection has ended in order, which is the end of a response of HTTP/1.1 that says none else.
+    /// A connection has ended cleanly, which ends an until-close response of HTTP/1.1.
     pub fn closed(&mut self, connection: u32) {
         let its = self.streams.iter_mut().filter(|open| open.connection == connection && open.is_until_close);
         its.for_each(Open::close);
     }
 
-    /// Whether all that was asked for or promised is over.
+    /// Whether all requested or promised responses are over.
     pub fn is_over(&self) -> bool {
         self.streams.iter().all(|open| open.stream.is_over())
     }
 
-    /// Whether a response was promised that is still to come.
+    /// Whether a response was promised and is still missing.
     pub fn awaits_push(&self) -> bool {
         self.streams.iter().any(|open| open.stream.pushed && !open.stream.is_over())
     }
 
-    /// The client has all that it asked for: a response whose end was not seen as such (HTTP/1.1 without a length, or a FIN
-    /// of QUIC by itself) ends with the last that was seen of it. It has asked for none that was pushed.
+    /// The client has all requested responses: one whose end was not seen (HTTP/1.1 without a length, or a separate FIN of QUIC)
+    /// ends with its last frame. Pushed ones were not requested.
     pub fn complete(&mut self) {
         self.streams.iter_mut().filter(|open| !open.stream.pushed).for_each(Open::close);
     }
 
-    /// What is known by now.
+    /// The waterfall so far.
     pub fn waterfall(&self) -> Waterfall {
         Waterfall {
             connect: self.connect.clone(),
@@ -321,7 +321,7 @@ mod tests {
     use h2lab_wire::trace::Dialect;
     use h2lab_wire::trace::detail::Reader;
 
-    /// What a recorder makes of HTTP/1.1 messages: milliseconds, direction, bytes.
+    /// The waterfall of HTTP/1.1 messages: milliseconds, direction, bytes.
     fn of_http1(messages: &[(u64, Direction, &str)]) -> Waterfall {
         let mut reader = Reader::new(Dialect::Http1, 0);
         let mut recorder = Recorder::new(Time::from_millis(100), false);
@@ -339,7 +339,7 @@ mod tests {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    /// A recorder that was told what crossed on connections of HTTP/2: milliseconds, connection, direction, bytes.
+    /// A recorder fed with bytes of HTTP/2 connections: milliseconds, connection, direction, bytes.
     fn recorded(messages: &[(u64, u32, Direction, Vec<u8>)]) -> Recorder {
         let (mut recorder, mut readers) = (Recorder::default(), BTreeMap::new());
         for (ms, connection, direction, bytes) in messages {
@@ -354,7 +354,7 @@ mod tests {
         recorder
     }
 
-    /// `GET /` on stream 1, as static entries of HPACK (RFC 7541 appendix A); SETTINGS stand before it.
+    /// `GET /` on stream 1, as static entries of HPACK (RFC 7541 appendix A); SETTINGS precede it.
     fn get() -> Vec<u8> {
         frame(1, 5, 1, &[0x82, 0x84, 0x86])
     }

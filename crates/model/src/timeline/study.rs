@@ -1,4 +1,4 @@
-//! A study of waterfalls: many exchanges with many servers, as a file asks for them, and the table that comes of it.
+//! A study of waterfalls: many exchanges with many servers, from a file, and the resulting table.
 
 use std::fmt;
 use std::time::Duration;
@@ -57,27 +57,27 @@ impl fmt::Display for Source {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Study {
-    /// What it is to show, in a sentence.
+    /// The claim that it tests, in a sentence.
     pub claim: String,
-    /// What is asked of whom.
+    /// The exchanges to make.
     pub timeline: Asked,
 }
 
-/// What is asked of whom.
+/// The exchanges to make.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Asked {
     /// How often each exchange is made; its figures are medians.
     #[serde(default = "default_runs")]
     pub runs: u32,
-    /// What clients speak.
+    /// The protocol of clients.
     #[serde(default = "default_protocol")]
     pub protocol: Protocol,
     /// The servers, by their names.
     pub servers: Vec<String>,
-    /// What they ask the server behind them in. Those that cannot have no row.
+    /// The protocols towards the server behind them. Servers without support have no row.
     pub backends: Vec<Protocol>,
-    /// Whether servers that send or forward 103 only when told are told.
+    /// Whether to enable 103 on servers with a switch for it.
     pub early_hints: Vec<bool>,
     /// How long the slow server behind takes.
     #[serde(with = "duration_text")]
@@ -88,7 +88,7 @@ pub struct Asked {
     /// A request unanswered for so long has failed.
     #[serde(with = "duration_text", default = "default_timeout")]
     pub timeout: Duration,
-    /// What another study found, to stand beside.
+    /// The figures of another study, for comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Original>,
 }
@@ -135,13 +135,13 @@ const fn default_timeout() -> Duration {
     Duration::from_secs(5)
 }
 
-/// Why a file is no study.
+/// Why a file is not a valid study.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StudyError {
-    /// It does not read as one. The text names line and column.
+    /// It does not parse. The text names line and column.
     #[error("not a study of timelines: {0}")]
     Syntax(String),
-    /// A value means nothing.
+    /// A value is out of range.
     #[error("`timeline.{field}` = {value}: {expected}")]
     Range {
         /// The key.
@@ -153,7 +153,7 @@ pub enum StudyError {
     },
 }
 
-/// Runs of a quick look.
+/// Runs with `--quick`.
 const QUICK_RUNS: u32 = 3;
 
 impl Study {
@@ -192,7 +192,7 @@ impl Study {
         }
     }
 
-    /// The same with what a command line says instead.
+    /// The same with values overridden by a command line.
     pub fn with(mut self, protocol: Option<Protocol>, timeout: Option<Duration>) -> Result<Self, StudyError> {
         let asked = &mut self.timeline;
         asked.protocol = protocol.unwrap_or(asked.protocol);
@@ -201,7 +201,7 @@ impl Study {
         Ok(self)
     }
 
-    /// The same as a quick look.
+    /// The same with `--quick`.
     #[must_use]
     pub fn quickened(mut self) -> Self {
         self.timeline.runs = self.timeline.runs.min(QUICK_RUNS);
@@ -263,7 +263,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of these runs.
+    /// The row of these runs.
     pub fn of(case: Case, version: &str, runs: &[Waterfall]) -> Self {
         let median = |time: fn(&Waterfall) -> Option<f64>| {
             let values: Vec<f64> = runs.iter().filter_map(time).collect();

@@ -45,7 +45,7 @@ pub struct StatusRuns {
 }
 
 impl TimelineStream {
-    /// In how many runs it had this status.
+    /// The number of runs with this status.
     pub fn runs_with(&self, status: u16) -> u32 {
         self.statuses.iter().find(|one| one.status == status).map_or(0, |one| one.runs)
     }
@@ -108,7 +108,7 @@ const TIMES: Times = [
 ];
 
 impl Summary {
-    /// Of these runs.
+    /// The summary of these runs.
     pub fn of(runs: &[Waterfall]) -> Self {
         let is_alone = runs.len() < 2;
         let mut connect_spread = BTreeMap::new();
@@ -148,12 +148,12 @@ impl Summary {
     }
 }
 
-/// What makes streams of different runs the same.
+/// The identity of a stream across runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Key {
     pushed: bool,
     path: String,
-    /// How many of the same run came before.
+    /// How many equal ones of the same run came before.
     repeated: u32,
 }
 
@@ -183,16 +183,16 @@ fn statuses(group: &[Stream]) -> Vec<StatusRuns> {
     counts.into_iter().map(|(status, runs)| StatusRuns { status, runs }).collect()
 }
 
-/// The run that says what there is: of those with the most frequent status the first one that saw most.
+/// The typical run: of those with the most frequent status the first of the most complete.
 fn typical<'a>(group: &'a [Stream], statuses: &[StatusRuns]) -> Option<&'a Stream> {
     let frequency = |one: &Stream| {
         statuses.iter().find(|other| Some(other.status) == one.status).map_or(0, |other| other.runs)
     };
-    // Of the greatest the last one is taken, of those that were turned round the first.
+    // `max_by_key` takes the last of equals, so of the reversed ones the first.
     group.iter().rev().max_by_key(|one| (frequency(one), one.end_ms.is_some(), one.interim.len()))
 }
 
-/// The interim responses of all runs, each with its times: those are the same that have the same status and are as many of
+/// The interim responses of all runs, each with its times: two are the same if they have the same status and are as many of
 /// it from the first. In the order of their medians.
 fn interims(group: &[Stream]) -> Vec<(Interim, Vec<f64>)> {
     let mut known: Vec<(usize, Interim, Vec<f64>)> = Vec::new();

@@ -74,7 +74,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Whether nothing more is to be expected of it.
+    /// Whether no more frames are expected on it.
     pub const fn is_over(&self) -> bool {
         self.end_ms.is_some() || self.reset.is_some()
     }
@@ -116,7 +116,7 @@ pub struct Waterfall {
 }
 
 impl Waterfall {
-    /// The stream of what was asked for by `path`; without one, of the first request.
+    /// The stream of the request for `path`; without one, of the first request.
     pub fn asked(&self, path: Option<&str>) -> Option<&Stream> {
         let mut asked = self.streams.iter().filter(|stream| !stream.pushed);
         match path {

@@ -1,4 +1,4 @@
-//! How our own HTTP/2 engine behaves where a user says something about it; the same in every role.
+//! User settings of our own HTTP/2 engine; the same in every role.
 
 use std::time::Duration;
 
@@ -57,11 +57,11 @@ impl EngineSettings {
         *self == Self::default()
     }
 
-    /// What is set, as reports have it: `stream window 64 KiB`, `credit at 0 %`.
+    /// The settings as in reports: `stream window 64 KiB`, `credit at 0 %`.
     pub fn rendered(&self) -> Vec<String> {
         let size = |name: &'static str, bytes: Option<u64>| {
             bytes.map(|bytes| match bytes {
-                // Said as everybody knows it.
+                // Well-known values are written in their usual form.
                 65_535 | 16_777_215 | 2_147_483_647 => format!("{name} {} - 1", format_bytes(bytes + 1)),
                 bytes => format!("{name} {}", format_bytes(bytes)),
             })
@@ -81,7 +81,7 @@ impl EngineSettings {
         rendered.into_iter().flatten().collect()
     }
 
-    /// The first value that is out of its range: its key, what it is, and what was expected.
+    /// The first value that is out of its range: its key, the value, and what is expected.
     pub fn out_of_range(&self) -> Option<(&'static str, u32, &'static str)> {
         let windows = [
             ("stream-window", self.stream_window),
@@ -103,16 +103,16 @@ impl EngineSettings {
             .or(keep_alive.map(|_| ("keep-alive", 0, "1ms or more")))
     }
 
-    /// How the windows of a process share its memory.
+    /// The budget for the windows of a process.
     pub fn window_budget(&self) -> WindowBudget {
         WindowBudget::new(self.window_budget.unwrap_or(DEFAULT_WINDOW_BUDGET))
     }
 
-    /// Puts these settings in place of a role's defaults.
+    /// Overrides a role's defaults with these settings.
     pub fn apply(&self, engine: &mut Config) {
         let flow = &mut engine.flow;
         if self.auto_window.is_some() {
-            // A role's default may be so large that nothing is left to tune.
+            // A role's default may be too large to leave room for tuning.
             (flow.stream_window, flow.connection_window) = (LEAST_WINDOW, LEAST_WINDOW);
             flow.auto_limit = self.auto_window;
         }

@@ -23,8 +23,8 @@ pub struct MixEntry {
     pub body: Option<String>,
 }
 
-/// Which entry of a mix each request is: a function of the seed and the request's number, so that a request that is sent
-/// again is the same one, and that the same seed asks for the same things.
+/// Which entry of a mix each request is: a function of the seed and the request's number, so that a replayed request
+/// stays the same, and the same seed gives the same requests.
 #[derive(Debug, Clone)]
 pub struct Draw {
     random: Counter,

@@ -51,7 +51,7 @@ impl Protocol {
     /// All that are HTTP, in the order in which they are printed.
     pub const ALL: [Self; 5] = [Self::H1, Self::H1s, Self::H2, Self::H2c, Self::H3];
 
-    /// Those over TCP: what a server may be asked for without a word about HTTP/3, and what proxies speak to their upstreams.
+    /// Those over TCP: what servers support unless HTTP/3 is known, and what proxies speak to their upstreams.
     pub const OVER_TCP: [Self; 4] = [Self::H1, Self::H1s, Self::H2, Self::H2c];
 
     /// The name in flags, TOML, JSON and reports.
@@ -177,7 +177,7 @@ impl Arrival {
     }
 }
 
-/// The field that tells a request's number, where causes are asked for.
+/// The field that carries a request's number, if causes are asked for.
 pub const ID_FIELD: &str = "x-h2lab-id";
 
 /// The work of one cell: the same for every protocol of a comparison.
@@ -218,19 +218,19 @@ pub struct Work {
     pub replay: bool,
 }
 
-/// What runs did before there was a choice.
+/// What runs did before this was configurable.
 const fn sends_again() -> bool {
     true
 }
 
 impl Work {
-    /// The same work in which each request tells its number, in decimal digits, in the field [`ID_FIELD`]: so it is known
+    /// The same work in which each request carries its number, in decimal digits, in the field [`ID_FIELD`]: so it is known
     /// again behind a proxy. That costs some 15 bytes of each request, and its head is encoded anew each time.
     #[must_use]
     pub fn identified(&self) -> Self {
         let mut work = self.clone();
         if !work.template {
-            // Braces that meant nothing still do.
+            // Literal braces stay literal.
             let plain = |text: &mut String| *text = text.replace("{{", "{{{{");
             for kind in &mut work.mix {
                 plain(&mut kind.path);
@@ -242,7 +242,7 @@ impl Work {
             work.body.iter_mut().for_each(plain);
             work.template = true;
         }
-        // A kind's own field would take the place of that of all.
+        // A kind's own field would replace that of the work.
         let is_other = |(name, _): &(String, String)| !name.eq_ignore_ascii_case(ID_FIELD);
         work.headers.retain(is_other);
         work.mix.iter_mut().for_each(|kind| kind.headers.retain(is_other));
@@ -250,7 +250,7 @@ impl Work {
         work
     }
 
-    /// How many requests are under way at a time in a closed loop; `None` in an open one.
+    /// How many requests are in flight in a closed loop; `None` in an open one.
     pub const fn concurrency(&self) -> Option<u32> {
         match self.arrival {
             Arrival::Closed { concurrency } => Some(concurrency),

@@ -1,5 +1,6 @@
-//! What our client does with connections: choices in which common client libraries differ, and that decide how a server's
-//! limits are felt.
+//! What our client does with connections: choices in which common client libraries differ, and that decide the effect of a
+//! server's
+//! limits.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub enum DialPolicy {
 }
 
 impl DialPolicy {
-    /// Whether it is what every run does unless told otherwise.
+    /// Whether it is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -63,7 +64,7 @@ pub struct ClientPolicy {
 }
 
 impl ClientPolicy {
-    /// Whether it is what every run does unless told otherwise.
+    /// Whether it is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

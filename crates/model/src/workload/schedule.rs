@@ -43,7 +43,7 @@ impl Phases {
 /// The absolute times at which an open loop's requests are due: a pure function of arrival and seed.
 ///
 /// Intervals are never accumulated in floating point: request k is due at the time by which k requests were to be sent,
-/// k / rate for a constant schedule. Several threads share one: each takes every n-th request, or of a Poisson process a
+/// k / rate for a constant schedule. Several threads share one: each takes every n-th request, or, of a Poisson process, a
 /// process of its own, since several of them together are one again.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -133,9 +133,9 @@ fn step_rate(from: f64, to: f64, step: u32, steps: u32) -> f64 {
     from + (to - from) * f64::from(step) / f64::from((steps - 1).max(1))
 }
 
-/// After how many seconds `requests` are to have been sent by a ramp.
+/// The time in seconds at which a ramp has sent `requests`.
 fn ramp(requests: f64, from: f64, to: f64, over: f64, steps: u32) -> f64 {
-    // Steps that are not there are as many as it takes.
+    // A straight line is one flight.
     let flights = if steps == 0 { 1 } else { steps };
     let mut left = requests;
     for step in 0..flights {
@@ -149,7 +149,7 @@ fn ramp(requests: f64, from: f64, to: f64, over: f64, steps: u32) -> f64 {
         let seconds = over / f64::from(flights);
         let sent = f64::midpoint(first, last) * seconds;
         if left < sent {
-            // first · t + a · t² / 2 = left, solved so that a straight line (a = 0) divides nothing by nothing.
+            // first · t + a · t² / 2 = left, solved so that a straight line (a = 0) does not divide by zero.
             let a = (last - first) / seconds;
             let root = (first * first + 2.0 * a * left).max(0.0).sqrt();
             let within = if left > 0.0 { 2.0 * left / (first + root) } else { 0.0 };

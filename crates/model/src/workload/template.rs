@@ -1,20 +1,20 @@
 //! Text with placeholders that are filled anew in each request: `/item/{{random 1..1000}}`.
 //!
-//! What a placeholder becomes is a function of the seed, of where it stands and of the request's number. So the same seed
-//! makes the same requests, and one that is sent again is sent as it was, without anybody having kept it.
+//! A placeholder's text is a function of the seed, its place and the request's number. So the same seed
+//! makes the same requests, and a replayed one is identical without being stored.
 
 use h2lab_base::random::Counter;
 
 /// The most digits of `{{hex N}}`.
 const MOST_HEX: u32 = 1024;
 
-/// Why a text is no template. Positions count characters from 1.
+/// Why a text is not a valid template. Positions count characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A `{{` without its `}}`.
     #[error("`{{{{` at position {position} is never closed by `}}}}`; write `{{{{{{{{` for a literal `{{{{`")]
     Unclosed {
-        /// Where it stands.
+        /// Its position.
         position: usize,
     },
     /// No placeholder has this name.
@@ -22,24 +22,24 @@ pub enum TemplateError {
         "unknown placeholder `{placeholder}` at position {position}; there are counter, random LOW..HIGH, hex DIGITS, uuid and pick A|B|…"
     )]
     Unknown {
-        /// What stands between the braces.
+        /// The text between the braces.
         placeholder: String,
-        /// Where it begins.
+        /// Its position.
         position: usize,
     },
-    /// The placeholder is known, what follows its name is not.
+    /// The placeholder is known, its argument is invalid.
     #[error("placeholder `{placeholder}` at position {position}: expected {expected}")]
     BadArgument {
-        /// What stands between the braces.
+        /// The text between the braces.
         placeholder: String,
-        /// Where it begins.
+        /// Its position.
         position: usize,
         /// What should follow the name.
         expected: &'static str,
     },
 }
 
-/// A text made ready to be filled.
+/// A parsed template.
 #[derive(Debug, Clone)]
 pub struct Template {
     parts: Vec<Part>,
@@ -70,8 +70,8 @@ enum Part {
 }
 
 impl Template {
-    /// Parses `text`. `place` tells this text from the others of a request (`path`, `header x-id` …): equal placeholders
-    /// in different places, or one after the other in the same, become different things.
+    /// Parses `text`. `place` identifies this text within a request (`path`, `header x-id` …): equal placeholders
+    /// in different places, or one after the other in the same, get different values.
     ///
     /// `{{counter}}` is the number of the request, from 0; `{{random LOW..HIGH}}` a whole number from LOW to HIGH, both
     /// included; `{{hex DIGITS}}` so many hexadecimal digits, 1 to 1024; `{{uuid}}` a version 4 UUID (RFC 9562 §5.4);
@@ -104,7 +104,7 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// Appends what the text is in request `number`.
+    /// Appends the text for request `number`.
     pub fn render(&self, number: u64, out: &mut Vec<u8>) {
         for part in &self.parts {
             part.render(number, out);

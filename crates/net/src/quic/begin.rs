@@ -16,7 +16,7 @@ use crate::tls::ClientTls;
 use crate::udp::Socket;
 
 impl QuicEndpoint {
-    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. What windows they have is
+    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. Its flow-control windows are
     /// granted at once and for good.
     pub fn dial(
         remote: SocketAddr,
@@ -35,8 +35,8 @@ impl QuicEndpoint {
         Ok(QuicSession::client(endpoint, handle, connection, tls, congestion))
     }
 
-    /// Takes a connection in for the engine settings `engine`; `None` if it is none, of which its client has been told. What
-    /// windows they have is granted at once and for good.
+    /// Accepts a connection for the engine settings `engine`; `None` if it is refused, of which its client has been notified. Its
+    /// flow-control windows are granted at once and for good.
     pub fn accept(
         self: &Arc<Self>,
         incoming: Incoming,

@@ -22,17 +22,17 @@ use crate::udp::{Datagram, Sent, Socket};
 pub enum Arrival {
     /// Something for the connection with this number, see [`super::QuicSession::number`].
     Known(usize, ConnectionEvent),
-    /// Somebody wants a connection: [`QuicEndpoint::accept`] it.
+    /// A client wants a connection: [`QuicEndpoint::accept`] it.
     New(Incoming),
 }
 
-/// A UDP socket with what tells its datagrams apart. A client has one for each connection, so that each has a port of its
-/// own, as with TCP: the link and its packet log tell flows by that. A server has one for all.
+/// A UDP socket with what assigns its datagrams to connections. A client has one for each connection, so that each has a port of
+/// its own, as with TCP: the link and its packet log distinguish flows by that. A server has one for all.
 pub struct QuicEndpoint {
     socket: Socket,
-    /// Shared with the sessions, and for that only: none of them holds it for longer than a datagram.
+    /// Shared with the sessions: none of them holds the lock for longer than a datagram.
     proto: Mutex<Endpoint>,
-    /// What all connections that are accepted have in common.
+    /// What all accepted connections have in common.
     pub(super) server: Option<Arc<ServerConfig>>,
     instants: Instants,
 }
@@ -41,7 +41,7 @@ impl QuicEndpoint {
     /// Listens on `address`; port 0 takes a free one.
     pub fn listen(address: SocketAddr, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
         let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
-        // A client whose address changes is a connection that the link's packet log loses sight of.
+        // The link's packet log would lose track of a client that changes its address.
         config.migration(false);
         Ok(Arc::new(Self::new(Socket::bind(address)?, Some(Arc::new(config)), clock)))
     }
@@ -61,8 +61,8 @@ impl QuicEndpoint {
         self.socket.local_address()
     }
 
-    /// Takes what one system call gives, and says what of it is anybody's; returns how many bytes were read, 0 if there was
-    /// nothing.
+    /// Reads what one system call gives, and passes on each datagram of a connection, known or new; returns how many bytes were
+    /// read, 0 if there was nothing.
     pub fn receive(&self, now: Time, take: &mut dyn FnMut(Arrival)) -> io::Result<usize> {
         let mut answer = Vec::new();
         self.socket.receive(&mut |datagram| {
@@ -72,7 +72,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Finds out whose a datagram is; answers what is nobody's, if it is to be answered.
+    /// Assigns a datagram to its connection; answers one without a connection, if it is to be answered.
     fn sort(&self, now: Time, datagram: Datagram<'_>, answer: &mut Vec<u8>) -> Option<Arrival> {
         let Datagram { from, to, ecn, bytes } = datagram;
         let ecn = ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
@@ -89,26 +89,26 @@ impl QuicEndpoint {
         }
     }
 
-    /// Says a last word to whoever has no connection. If it is lost, it is said again when asked again.
+    /// Answers a peer that has no connection. If the answer is lost, the peer asks again.
     pub(super) fn answer(&self, transmit: &Transmit, bytes: &[u8]) {
         let _ = self.send(transmit, bytes);
     }
 
-    /// Has a client show that it receives what is sent to its address (RFC 9000 §8.1.2) before anything is kept of it.
+    /// Makes a client prove that it receives what is sent to its address (RFC 9000 §8.1.2) before any state is kept for it.
     pub fn ask_for_proof(&self, incoming: Incoming) {
         let mut answer = Vec::new();
         let asked = self.proto().retry(incoming, &mut answer);
-        // Whoever comes by a Retry has shown it already.
+        // A client that comes by a Retry has already proved it.
         let transmit = asked.unwrap_or_else(|error| self.proto().refuse(error.into_incoming(), &mut answer));
         self.answer(&transmit, &answer);
     }
 
-    /// From now on nobody is taken in any more; connections go on.
+    /// From now on no connection is accepted any more; existing ones continue.
     pub fn refuse(&self) {
         self.proto().set_server_config(None);
     }
 
-    /// How many connections it tells datagrams apart for.
+    /// How many connections it assigns datagrams to.
     #[cfg(test)]
     pub(super) fn connections(&self) -> usize {
         self.proto().open_connections()
@@ -134,7 +134,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Reports what a connection has for all of them, such as a name that it gives up; returns the answer.
+    /// Passes on a connection's event for the endpoint, such as a connection ID that it retires; returns the answer.
     pub(super) fn hear(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
         self.proto().handle_event(handle, event)
     }

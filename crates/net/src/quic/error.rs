@@ -1,4 +1,4 @@
-//! How a QUIC connection ends that does not end in order.
+//! Errors that end a QUIC connection.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::tls::TlsError;
 /// Codes of the transport from here to 0x1ff are alerts of TLS (RFC 9001 §4.8).
 const FIRST_ALERT: u64 = 0x100;
 
-/// What `reason` means to one who asked for `wanted` by ALPN and has shown a certificate or has not.
+/// What `reason` means to an end that asked for `wanted` by ALPN and has or has not shown a certificate.
 pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> TransportError {
     match reason {
         ConnectionError::VersionMismatch => TransportError::QuicVersion,
@@ -22,7 +22,7 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
         ConnectionError::TimedOut => {
             io::Error::new(io::ErrorKind::TimedOut, "nothing was heard for too long").into()
         }
-        // What our side of TLS did not like is described in its words alone.
+        // An alert that our side of TLS raised has only rustls's own words.
         ConnectionError::TransportError(error) if alert(error.code).is_some() => {
             let certificate = error.reason.strip_prefix("invalid peer certificate: ");
             certificate

@@ -24,12 +24,12 @@ use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
 use crate::udp::Sent;
 
-/// Requests that may be begun before the next look at what the server grants.
+/// Requests that may be begun before the server's grant is checked again.
 const MOST_AHEAD: u32 = 10_000;
-/// Datagrams that leave by one system call, if the kernel can: less than the 64 KiB that it takes at once.
+/// Datagrams that leave by one system call, if the kernel supports it: less than the 64 KiB that it takes at once.
 const BATCH: usize = 32;
-/// Of a server that owes us an answer and is silent for so long we ask whether it is there: before it gives the connection
-/// up because we are silent, too, which quic-go does after 30 seconds.
+/// If a server owes us an answer and is silent for so long, a PING checks that it is alive: before it closes the connection
+/// because we are silent, too, which quic-go does after 30 seconds.
 const ASK_AFTER: Duration = Duration::from_secs(15);
 
 /// What each end does that the other does not.
@@ -46,14 +46,14 @@ pub(super) enum End {
     },
     /// It must not end before its answers have arrived.
     Server {
-        /// Streams that are written to their end, which the client has not yet acknowledged.
+        /// Streams written to their end that the client has not yet acknowledged.
         unacknowledged: BTreeSet<StreamId>,
     },
 }
 
-/// One QUIC connection. What its datagrams bring is taken by [`QuicSession::receive`] (a client's reads its own socket, a
-/// server's is given them with [`QuicSession::handle`]); what an engine has for its streams by [`QuicSession::send`], and
-/// datagrams leave with [`QuicSession::flush`], which must follow every other call.
+/// One QUIC connection. [`QuicSession::receive`] takes what its datagrams bring (a client's session reads its own socket, a
+/// server's gets them by [`QuicSession::handle`]); [`QuicSession::send`] takes what an engine has for its streams; datagrams
+/// leave with [`QuicSession::flush`], which must follow every other call.
 pub struct QuicSession {
     endpoint: Arc<QuicEndpoint>,
     handle: ConnectionHandle,
@@ -64,11 +64,11 @@ pub struct QuicSession {
     pub(super) greeted: bool,
     /// Streams that may have something to read.
     pub(super) readable: BTreeSet<StreamId>,
-    /// The stream with which the last turn ended, if others were still to come.
+    /// The stream with which the last turn ended, if others were still waiting.
     pub(super) turn_after: Option<StreamId>,
     /// What the connection is to be closed with, once what was written has arrived.
     pub(super) closing: Option<(ErrorCode, Bytes)>,
-    /// Whether we have closed it, and not the peer.
+    /// Whether we closed it, rather than the peer.
     has_closed: bool,
     /// Why it ended, and whether the engine knows.
     pub(super) lost: Option<ConnectionError>,
@@ -78,7 +78,7 @@ pub struct QuicSession {
     waiting: Option<Transmit>,
     /// When [`QuicSession::handle_timeout`] is due.
     timeout: Time,
-    /// Client: when something was last heard, and when the server is to be asked whether it is still there.
+    /// Client: when something was last received, and when to check that the server is alive.
     received_at: Time,
     ask_at: Time,
 }
@@ -133,7 +133,7 @@ impl QuicSession {
         }
     }
 
-    /// By which number its endpoint tells it from others.
+    /// The number by which its endpoint distinguishes it from others.
     pub const fn number(&self) -> usize {
         self.handle.0
     }
@@ -148,14 +148,14 @@ impl QuicSession {
         self.endpoint.local_address()
     }
 
-    /// Client: requests that may be begun at a time, as far as the server grants them.
+    /// Client: requests in flight at a time, as far as the server grants them.
     pub fn expect_streams(&mut self, at_a_time: u32) {
         if let End::Client { ahead, .. } = &mut self.end {
             *ahead = at_a_time.clamp(1, MOST_AHEAD);
         }
     }
 
-    /// From now on the connection's window has `bytes` at most. What the peer has been granted it may still send.
+    /// From now on the connection's window is `bytes` at most. What was granted before may still arrive.
     pub fn limit_window(&mut self, bytes: u32) {
         self.proto.set_receive_window(bytes.into());
     }
@@ -170,12 +170,12 @@ impl QuicSession {
         self.closing.is_some()
     }
 
-    /// How often the peer has acknowledged anything. Whoever does not receive what is sent has nothing to acknowledge.
+    /// How often the peer has acknowledged anything. A peer that receives nothing acknowledges nothing.
     pub fn acknowledgements(&self) -> u64 {
         self.proto.stats().frame_rx.acks
     }
 
-    /// Whether nothing is left to be said or heard.
+    /// Whether nothing is left to be sent or received.
     pub fn is_drained(&self) -> bool {
         self.proto.is_drained()
     }
@@ -211,12 +211,12 @@ impl QuicSession {
         is_due
     }
 
-    /// Server: something of a datagram, as [`QuicEndpoint::receive`] told.
+    /// Server: an event of a datagram, as [`QuicEndpoint::receive`] returned it.
     pub fn handle(&mut self, event: ConnectionEvent) {
         self.proto.handle_event(event);
     }
 
-    /// Goes on with the handshake; whether it is over. Takes nothing of what streams bring.
+    /// Drives the handshake; whether it is complete. Takes no stream data.
     pub fn handshake(&mut self, now: Time) -> Result<bool, TransportError> {
         loop {
             let read = self.read_datagrams(now);
@@ -226,7 +226,7 @@ impl QuicSession {
                     Event::ConnectionLost { reason } => {
                         self.is_reported = true;
                         self.lost = Some(reason.clone());
-                        // What is wrong the peer is told, too.
+                        // The peer is notified of the error, too.
                         self.flush(now)?;
                         return Err(self.explain(reason));
                     }
@@ -247,15 +247,15 @@ impl QuicSession {
         }
     }
 
-    /// Client: reads the socket; how many bytes there were.
+    /// Client: reads the socket; returns how many bytes there were.
     pub(super) fn read_datagrams(&mut self, now: Time) -> io::Result<usize> {
         if matches!(self.end, End::Server { .. }) {
             return Ok(0);
         }
         let (proto, has_closed) = (&mut self.proto, self.has_closed);
         let read = self.endpoint.receive(now, &mut |arrival| {
-            // Behind its CONNECTION_CLOSE nothing matters that a server sends: a stateless reset in the same batch, because it
-            // has forgotten us by then, would take the place of its reason.
+            // After a server's CONNECTION_CLOSE nothing else counts: a stateless reset in the same batch, sent because the server
+            // has already dropped the connection, would replace its reason.
             if let Arrival::Known(_, event) = arrival
                 && (has_closed || !proto.is_closed())
             {
@@ -268,11 +268,11 @@ impl QuicSession {
         read
     }
 
-    /// Client: whether the server owes us anything, in which case it is asked now and then whether it is still there: a
-    /// request may take longer than either side listens to silence. Connections without a request may end by it.
+    /// Client: whether the server owes us anything; if so, PINGs check from time to time that it is alive: a request may take
+    /// longer than either side's idle timeout. Connections without a request may end by it.
     pub(super) fn expect_answers(&mut self, any: bool) {
         let asks = any && matches!(self.end, End::Client { .. });
-        // What was asked already is not asked again for what was heard before.
+        // Data received before a check that is already due does not cause another one.
         self.ask_at = match (asks, self.ask_at.happened()) {
             (false, _) => Time::NEVER,
             (true, false) => self.received_at + ASK_AFTER,
@@ -302,7 +302,7 @@ impl QuicSession {
                 match self.endpoint.send(transmit, &self.outgoing) {
                     Ok(Sent::Gone) => {}
                     Ok(Sent::WouldBlock) => return Ok(false),
-                    // What keeps a server from reaching one client says nothing of the others on its socket.
+                    // An error in reaching one client does not concern the others on a server's socket.
                     Err(_) if matches!(self.end, End::Server { .. }) => {}
                     Err(error) => {
                         self.waiting = None;
@@ -347,7 +347,7 @@ impl QuicSession {
 }
 
 impl Drop for QuicSession {
-    /// The endpoint forgets it: at its own word, which may not have been passed on yet, or at ours.
+    /// The endpoint drops it: at its own event, which may not have been passed on yet, or at ours.
     fn drop(&mut self) {
         while let Some(event) = self.proto.poll_endpoint_events() {
             let _ = self.endpoint.hear(self.handle, event);

@@ -7,8 +7,8 @@ use h2lab_wire::{Config, Role};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{IdleTimeout, TransportConfig, VarInt};
 
-/// What may be in flight before the first acknowledgement, in bytes: what RFC 9002 §7.2 allows, and the ten segments of
-/// Linux's TCP. The same for every congestion control, since `quinn-proto` would let BBR begin with 240,000.
+/// Initial congestion window in bytes: what RFC 9002 §7.2 allows, and the ten segments of Linux's TCP. The same for every
+/// congestion control, since `quinn-proto` would let BBR begin with 240,000.
 const INITIAL_WINDOW: u64 = 14_720;
 
 /// The most requests that a peer may have open. `quinn-proto` keeps an entry for every stream that it has granted.
@@ -17,8 +17,7 @@ const MOST_STREAMS: u32 = 10_000;
 /// How long a peer may be silent: longer than the 75 seconds after which an idle connection ends in an orderly way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Streams that go one way that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and as many again that nobody
-/// knows (§6.2.3).
+/// Unidirectional streams that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and five of unknown types (§6.2.3).
 const UNI_STREAMS: u32 = 8;
 
 /// Congestion control of a QUIC connection, by the names that Linux has for TCP's.
@@ -36,7 +35,7 @@ pub enum Congestion {
 impl Congestion {
     const ALL: [Self; 3] = [Self::Reno, Self::Cubic, Self::Bbr];
 
-    /// The one with this name.
+    /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
@@ -71,16 +70,16 @@ impl Congestion {
     }
 }
 
-/// What a connection announces whose engine has these settings: the windows of HTTP/2 have their counterparts in QUIC, and
-/// so have the limit of streams and the question whether the peer is still there.
+/// The transport parameters of a connection whose engine has these settings: HTTP/2's windows, its limit of streams and its check
+/// that the peer is alive have their counterparts in QUIC.
 ///
-/// The size of the path is searched for, from 1,200 bytes on, which every path carries (RFC 9000 §14): with datagrams of that
-/// size QUIC would need a fifth more packets than TCP for the same bytes, and under random loss of packets so many more
-/// losses. On a path for 1,500 bytes it comes to 1,452, where TCP has 1,448.
+/// Path MTU discovery begins at 1,200 bytes, which every path carries (RFC 9000 §14): with datagrams of that size QUIC would need
+/// a fifth more packets than TCP for the same bytes, and under random loss have so many more losses. On a path with an MTU of
+/// 1,500 it arrives at 1,452, where TCP has 1,448.
 ///
-/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] has it. TCP needs no such
-/// thing, since the host of a process that has gone says so at the next segment; a server that was started anew cannot even
-/// reset a connection of QUIC, whose key it does not have.
+/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] says. TCP does not need this,
+/// since the host of a process that has gone resets the connection at the next segment; a restarted server cannot reset a QUIC
+/// connection, whose key it does not have.
 pub(super) fn transport(engine: &Config, congestion: Congestion) -> TransportConfig {
     let streams = match engine.role {
         Role::Client => 0, // a server begins none (RFC 9114 §6.1)
@@ -101,7 +100,7 @@ pub(super) fn transport(engine: &Config, congestion: Congestion) -> TransportCon
     transport
 }
 
-/// Nobody hears that it has an end if it is longer than QUIC can say.
+/// A timeout longer than QUIC can encode is not announced.
 fn idle_timeout(after: Duration) -> Option<IdleTimeout> {
     let millis = u64::try_from(after.as_millis()).ok()?;
     VarInt::from_u64(millis).ok().map(IdleTimeout::from)

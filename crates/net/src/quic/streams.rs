@@ -1,4 +1,4 @@
-//! The streams of a connection: what they bring goes to an engine of HTTP/3, and what that has for them is written.
+//! The streams of a connection: an HTTP/3 engine gets what they bring, and what it has for them is written.
 
 use std::ops::Bound;
 
@@ -16,16 +16,16 @@ use quinn_proto::{
 use super::session::{End, QuicSession};
 use crate::crossing::{Crossing, Received, Sent, TransportError};
 
-/// Bytes of one stream that are handed over before it is the others' turn.
+/// Bytes of one stream that are handed over before the next stream's turn.
 const PIECE: usize = 64 * 1024;
-/// Bytes of all streams that are handed over before the engine's events are looked at.
+/// Bytes of all streams that are handed over before the engine's events are taken.
 const TURN: usize = 256 * 1024;
-/// Ahead of the most urgent request: what is said on the control stream is about them.
+/// Ahead of the most urgent request: the control stream is about the requests.
 const CONTROL_PRIORITY: i32 = Priority::DEFAULT_URGENCY as i32 + 1;
 
 impl QuicSession {
-    /// Takes datagrams and hands what they bring to `engine`, up to [`TURN`] bytes; `see` is shown all of it. Look at the
-    /// engine's events after each call.
+    /// Takes datagrams and hands what they bring to `engine`, up to [`TURN`] bytes; `see` is shown all of it. Take the engine's
+    /// events after each call.
     pub fn receive(
         &mut self,
         engine: &mut Engine,
@@ -40,7 +40,7 @@ impl QuicSession {
         let stirred = self.take_events(engine, now, see);
         let handed = self.hand_over(engine, now, see);
         self.grant(engine);
-        // Whoever sends datagrams with nothing in them for the engine has his turn, too.
+        // A peer whose datagrams hold nothing for the engine uses up a turn, too.
         let taken = read.as_ref().map_or(0, |read| *read).max(handed);
         if stirred || handed > 0 {
             return Ok(Received::Bytes(taken));
@@ -54,7 +54,7 @@ impl QuicSession {
         Ok(if taken > 0 { Received::Bytes(taken) } else { Received::WouldBlock })
     }
 
-    /// All that came before was handed over: the connection has ended.
+    /// Everything that came before was handed over: the connection has ended.
     fn report_end(
         &mut self,
         engine: &mut Engine,
@@ -70,20 +70,20 @@ impl QuicSession {
                 engine.handle_close(now, None);
                 Ok(Received::Eof)
             }
-            // The transport itself has nothing against us: so some servers end what is idle.
+            // No error of the transport: some servers end idle connections so.
             ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::NO_ERROR => {
                 engine.handle_close(now, None);
                 Ok(Received::Eof)
             }
             reason => {
-                // What is wrong the peer is told, if it will listen; our own error matters more than one in doing so.
+                // The peer is notified of the error, if it still reads; our own error matters more than a failure of that.
                 let _ = self.flush(now);
                 Err(self.explain(reason))
             }
         }
     }
 
-    /// Takes what the connection has to tell; whether that was anything.
+    /// Takes the connection's events; whether there were any.
     fn take_events(&mut self, engine: &mut Engine, now: Time, see: &mut impl FnMut(Crossing<'_>)) -> bool {
         let mut any = false;
         while let Some(event) = self.proto.poll() {
@@ -128,16 +128,16 @@ impl QuicSession {
         }
     }
 
-    /// Server: all of a stream has arrived, or nobody waits for it any more.
+    /// Server: all of a stream was acknowledged, or the client no longer wants it.
     fn acknowledged(&mut self, id: StreamId) {
         if let End::Server { unacknowledged } = &mut self.end {
             unacknowledged.remove(&id);
         }
     }
 
-    /// Hands over what streams bring, as far as it is wanted, up to [`TURN`] bytes; returns how many it was, and 1 for an end
-    /// alone. What is not wanted stays where it is, so that the peer gets no credit for more. It begins behind the stream with
-    /// which the turn before ended, so that all have theirs.
+    /// Hands over stream data, as far as it is wanted, up to [`TURN`] bytes; returns how many bytes, and 1 for a FIN without
+    /// data. What is not wanted stays unread, so that the peer gets no credit for more. It begins after the stream with which the
+    /// turn before ended, so that every stream gets its turn.
     fn hand_over(&mut self, engine: &mut Engine, now: Time, see: &mut impl FnMut(Crossing<'_>)) -> usize {
         let start = self.turn_after.take();
         let (mut total, mut after, mut is_round) = (0, start, start.is_none());
@@ -168,13 +168,13 @@ impl QuicSession {
         total
     }
 
-    /// Whether something was left alone that is wanted by now: nothing that arrives will tell of it.
+    /// Whether data was left unread that is wanted by now: no further event will report it.
     pub fn has_unread(&self, engine: &Engine) -> bool {
         self.readable.iter().any(|id| engine.wants_stream(number(*id)))
     }
 
-    /// Client: opens streams ahead of the requests that will be on them, which is how QUIC says what the server grants. One
-    /// that is not used costs nothing on the way.
+    /// Client: opens streams ahead of the requests that will use them, since only opening shows what the server grants. An unused
+    /// stream sends nothing.
     fn grant(&mut self, engine: &mut Engine) {
         let End::Client { opened, ahead, .. } = &mut self.end else { return };
         while !engine.is_draining()
@@ -191,7 +191,7 @@ impl QuicSession {
         StreamId::new(self.proto.side(), Dir::Uni, 0)
     }
 
-    /// Does what the engine asks for, then writes what it has for one stream. [`QuicSession::flush`] sends it.
+    /// Carries out the engine's actions, then writes what it has for one stream. [`QuicSession::flush`] sends it.
     pub fn send(&mut self, engine: &mut Engine, now: Time, see: &mut impl FnMut(Crossing<'_>)) -> Sent {
         self.grant(engine);
         self.expect_answers(engine.open_streams() > 0);
@@ -222,7 +222,7 @@ impl QuicSession {
         Sent::Bytes { stream: Some(request), bytes: taken }
     }
 
-    /// Opens our control stream; `false` if the peer does not let us yet.
+    /// Opens our control stream; `false` if the peer does not grant it yet.
     fn greet(&mut self) -> bool {
         if !self.greeted
             && let Some(id) = self.proto.streams().open(Dir::Uni)
@@ -235,7 +235,7 @@ impl QuicSession {
     }
 
     fn act(&mut self, now: Time, action: Action, see: &mut impl FnMut(Crossing<'_>)) {
-        // A stream that is over already needs none of it: that is all that the calls below could say.
+        // A stream that is already closed needs none of this, and the calls below fail for no other reason.
         match action {
             Action::Reset { stream, code } => {
                 let id = quic_id(stream);
@@ -255,7 +255,7 @@ impl QuicSession {
             Action::Close { code, reason } => {
                 let reason = Bytes::from(reason.into_bytes());
                 if code == ErrorCode::H3_NO_ERROR {
-                    // What the engine still has to say, a GOAWAY above all, comes before it.
+                    // What the engine still has to send, a GOAWAY above all, goes before the close.
                     self.closing = Some((code, reason));
                 } else {
                     self.close(now, code, reason);
@@ -264,8 +264,8 @@ impl QuicSession {
         }
     }
 
-    /// Closes the connection, if it is to be closed and all that was said has arrived: what has not would be lost, since
-    /// nothing is sent behind a `CONNECTION_CLOSE`, nor again. A client has its answers, so that all of its requests have.
+    /// Closes the connection, if it is to be closed and everything sent has arrived: the rest would be lost, since nothing is
+    /// sent or resent after a `CONNECTION_CLOSE`. A client has its answers, so all of its requests have arrived.
     fn close_if_arrived(&mut self, engine: &Engine, now: Time) {
         if self.closing.is_none() || engine.unsent() > 0 {
             return;
@@ -279,27 +279,27 @@ impl QuicSession {
         }
     }
 
-    /// Whether all bytes have arrived that were written. Only once nothing more is to be written: `quinn-proto` tells of
-    /// streams that have ended, which our control stream never does, but takes no byte beyond its window, and so nothing at
-    /// all with a window of one byte until the last one before is acknowledged.
+    /// Whether all bytes written have arrived. Only once nothing more is to be written: `quinn-proto` reports streams that have
+    /// ended, which our control stream never does, but takes no byte beyond its window, and so nothing at all with a window of
+    /// one byte until the last one before is acknowledged.
     ///
-    /// It takes none either while the peer grants no more, to the connection or to our control stream, and does not tell the
-    /// one from the other. That counts as not arrived: the end waits for the peer's credit then, or for the patience of
-    /// whoever waits for it, rather than that a GOAWAY is lost, which nothing would send again.
+    /// It takes none either while the peer grants no more, to the connection or to our control stream, and does not distinguish
+    /// the two. That counts as not arrived: the end waits for the peer's credit then, or for its caller's timeout, rather than
+    /// lose a GOAWAY, which nothing would send again.
     fn is_all_acknowledged(&mut self) -> bool {
         self.proto.set_send_window(1);
         let control = self.control();
         !matches!(self.proto.send_stream(control).write(&[]), Err(WriteError::Blocked))
     }
 
-    /// Whether all of what we said on the stream of a request has arrived, as far as QUIC knows.
+    /// Whether everything sent on the stream of a request was acknowledged, as far as QUIC knows.
     pub fn has_arrived(&mut self, request: RequestId) -> bool {
         // It forgets a stream when its end has been acknowledged.
         self.proto.send_stream(quic_id(QuicStreamId::of_request(request))).priority().is_err()
     }
 }
 
-/// Reads [`PIECE`] bytes of a stream at most; returns how many, 1 for an end alone, and whether there may be more.
+/// Reads at most [`PIECE`] bytes of a stream; returns how many, 1 for a FIN without data, and whether there may be more.
 fn read(
     proto: &mut Connection,
     id: StreamId,
@@ -313,10 +313,10 @@ fn read(
         engine.handle_stream(now, stream, bytes, fin);
     };
     let mut incoming = proto.recv_stream(id);
-    // It was read to its end, or stopped, and told of once more.
+    // It was read to its end, or stopped, and reported once more.
     let Ok(mut chunks) = incoming.read(true) else { return (0, false) };
     let mut total = 0;
-    // The last one waits for the next, so that the end of the stream is reported with what is before it.
+    // Each chunk waits for the next, so that the FIN is reported with the last data.
     let mut last = Bytes::new();
     let end = loop {
         if total >= PIECE {
@@ -333,7 +333,7 @@ fn read(
             other => break Some(other),
         }
     };
-    // What is owed to the peer for it leaves with the next flush, which always follows.
+    // Any frames that this makes necessary leave with the next flush, which always follows.
     let _ = chunks.finalize();
     let fin = matches!(end, Some(Ok(None)));
     if fin || !last.is_empty() {
@@ -348,11 +348,11 @@ fn read(
     (total + usize::from(fin), end.is_none())
 }
 
-/// Writes until all is taken or no more is. Returns how much that was, and whether nobody reads the stream any more: then the
-/// engine, which hears of that, is to be done with the rest, although it went nowhere.
+/// Writes until all is taken or QUIC takes no more. Returns how much that was, and whether the peer has stopped reading the
+/// stream: then the rest counts as taken, although it was not sent; the engine gets an event of that.
 fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> (usize, bool) {
     let mut taken = 0;
-    // Only a refusal has QUIC say when it takes more.
+    // QUIC reports room again only after it has refused a write.
     while taken < data.len() {
         match proto.send_stream(id).write(&data[taken..]) {
             Ok(n) => taken += n,
@@ -363,12 +363,12 @@ fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> (usize, bool) {
     (taken, false)
 }
 
-/// What `quinn-proto` makes of a priority: higher ones go first, and streams of which nothing was said have 0.
+/// An engine's priority as `quinn-proto`'s: higher ones go first, and streams without a priority have 0.
 fn rank(priority: Priority) -> i32 {
     i32::from(Priority::DEFAULT_URGENCY) - i32::from(priority.urgency)
 }
 
-/// A stream as the engine numbers it, which is as QUIC does.
+/// A stream ID as the engine has it, which is QUIC's.
 fn number(id: StreamId) -> QuicStreamId {
     QuicStreamId(u64::from(id))
 }

@@ -15,10 +15,10 @@ use crate::clock::Clock;
 use crate::tls::{ClientTls, ServerTls, TlsOptions};
 use crate::transport::{Crossing, Received, Sent, Transport, TransportError};
 
-/// Far more than anything here takes.
+/// Far more than any test here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a role heard, as far as it matters here.
+/// What a role received, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RoleEvent {
     Request(StreamId),
@@ -70,7 +70,7 @@ impl End {
         self.transport.quic_mut().expect("it is QUIC")
     }
 
-    /// Bytes of bodies that were heard, and whether one has ended.
+    /// Bytes of bodies that were received, and whether one has ended.
     fn body(&self) -> (usize, bool) {
         let pieces = self.events.iter().filter_map(|events| match events {
             RoleEvent::Data(bytes, end) => Some((*bytes, *end)),
@@ -93,7 +93,7 @@ impl Pair {
         Self::of(Config::new(Role::Client), server, false)
     }
 
-    /// The same; the client may have to show first that it receives what is sent to its address.
+    /// The same; with `asks_for_proof` the client must first prove its address.
     fn of(config: Config, server: Config, mut asks_for_proof: bool) -> Self {
         let clock = Clock::start();
         let tls = ServerTls::self_signed(&["localhost"], &[]).unwrap();
@@ -131,7 +131,7 @@ impl Pair {
         Self { clock, endpoint, client, server }
     }
 
-    /// Lets both go on until `is_enough`.
+    /// Runs both ends until `is_enough`.
     #[track_caller]
     fn until(&mut self, is_enough: impl Fn(&End, &End) -> bool) {
         let until = Instant::now() + DEADLINE;
@@ -147,7 +147,7 @@ impl Pair {
         self.server.go_on(self.clock).unwrap();
     }
 
-    /// Gives the server's end what has come for it, of which it takes nothing yet.
+    /// Gives the server's end its datagrams, which the engine does not take yet.
     fn deliver(&mut self) {
         let quic = self.server.quic();
         let mut take = |arrival| {
@@ -208,7 +208,7 @@ fn what_nobody_reads_any_more_is_not_told_as_sent_and_the_engine_is_rid_of_it() 
             pair.client.engine.reset(now, stream, ErrorCode::H3_REQUEST_CANCELLED);
             pair.client.go_on(pair.clock).unwrap();
         }
-        // QUIC has what has come, and the engine has not heard of it.
+        // QUIC has the data; the engine has not taken it yet.
         pair.deliver();
         let (server, mut seen, mut recorded) = (&mut pair.server, 0, 0);
         server.engine.send_response(now, stream, &OK);
@@ -342,7 +342,7 @@ fn a_server_that_owes_an_answer_is_asked_whether_it_is_there() {
 fn a_connection_that_is_over_is_forgotten_even_if_its_last_word_was_not_passed_on() {
     let mut pair = Pair::new(Config::new(Role::Server));
     assert_eq!(pair.endpoint.connections(), 1);
-    // A time in which nothing was heard; no flush follows.
+    // Time passes without traffic; no flush follows.
     pair.server.transport.handle_timeout(pair.clock.now() + Duration::from_secs(200));
     assert!(pair.server.quic().is_drained());
     let Pair { server, endpoint, .. } = pair;
@@ -358,7 +358,7 @@ fn a_reset_that_comes_behind_the_close_does_not_take_its_reasons_place() {
     let now = clock.now();
     server.quic().close(now, ErrorCode::H3_EXCESSIVE_LOAD, Bytes::from_static(b"enough"));
     server.transport.flush(now).unwrap();
-    // It forgets the connection, as it does when it has waited; and the client speaks before it listens.
+    // The server drops the connection, as at the end of its draining period; and the client sends before it receives.
     server.transport.handle_timeout(now + Duration::from_secs(200));
     drop(server);
     client.engine.send_data(now, stream, &[1; 1_000], true);
@@ -367,7 +367,7 @@ fn a_reset_that_comes_behind_the_close_does_not_take_its_reasons_place() {
     endpoint.receive(now, &mut |_| ()).unwrap();
     let until = Instant::now() + DEADLINE;
     while client.quic().lost.is_none() {
-        // That it is lost may be an error, too.
+        // A lost connection may be an error, too.
         let _ = client.hear(clock);
         assert!(Instant::now() < until, "{:?}", client.events);
     }
@@ -383,7 +383,7 @@ fn what_the_role_does_not_want_stays_in_quic_and_holds_the_peer_up() {
     let mut pair = Pair::new(Config { flow, ..Config::new(Role::Server) });
     let (stream, now) = (pair.post(), pair.clock.now());
     assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
-    // The role holds one window, and QUIC another.
+    // The role holds one window of data, and QUIC another.
     pair.until(|client, server| {
         server.body().0 >= WINDOW as usize && client.engine.unsent() <= BODY - 2 * WINDOW as usize + 100
     });

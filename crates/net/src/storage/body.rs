@@ -10,26 +10,27 @@ use h2lab_wire::Config;
 /// A block of filler: wherever in [`ROUND`] a piece begins, [`PIECE`] bytes from there on are in it.
 static BLOCK: [u8; PIECE + ROUND] = letters();
 
-/// The same for the longest pieces, made when the first is asked for: 16 MiB that most never need.
+/// The same for the longest pieces, made when first needed: 16 MiB that most runs never need.
 static LONG_BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
 
-/// Bytes of filler that are handed to an engine at once if nothing is said: they fill several frames and several TLS records.
+/// Bytes of filler that are handed to an engine at once by default: they fill several frames and several TLS records.
 const PIECE: usize = 64 * 1024;
 
 /// The most that can be handed to an engine at once, in bytes: the longest frame that HTTP/2 has (RFC 9113 §4.2).
 pub const LONGEST_CHUNK: u32 = (1 << 24) - 1;
 
-/// After so many bytes filler repeats. It shares no divisor with a power of two but 2, so that a part of a file that ends up
-/// in a wrong place is seen by any checksum.
+/// After so many bytes filler repeats. It shares no divisor with a power of two but 2, so that any checksum detects a part of a
+/// file in the wrong place.
 const PERIOD: usize = 26;
 
-/// Pieces begin at any place of so many bytes, about a page, and not always near the same one. The kernel copies each into pages of its
-/// own, and copying may be many times slower where source and destination lie badly within their pages: on AMD's Zen 4 where the
-/// destination is 1 to 31 bytes further on in its own. In HTTP/1.1 pieces of 64 KiB would stay as they are to each other for a whole
-/// connection, which cost a fifth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
+/// The start of pieces varies over so many bytes, about a page, instead of staying near one place. The kernel copies each into
+/// pages of its own, and copying may be many times slower where the offsets of source and destination within their pages are
+/// unfavourable: on AMD's Zen 4 where the destination is 1 to 31 bytes further on in its page. In HTTP/1.1 pieces of 64 KiB would
+/// keep their relative offsets for a whole connection, which cost a fifth of the rate on loopback
+/// (`results/2026-11-22-2-cpus/bulk.md`).
 const ROUND: usize = 157 * PERIOD;
 
-/// Bytes that are read of a file at once if nothing is said. Twice that of filler: reading costs a system call.
+/// Bytes that are read of a file at once by default. Twice that of filler: reading costs a system call.
 const FILE_BLOCK: usize = 128 * 1024;
 
 #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler: it is on no stack")]
@@ -43,7 +44,7 @@ const fn letters() -> [u8; PIECE + ROUND] {
     block
 }
 
-/// The filler from an offset on, as long as one piece is. What stands at an offset depends on nothing else.
+/// The filler from an offset on, as long as one piece is. The byte at an offset depends on the offset only.
 pub fn filler_from(at: u64) -> &'static [u8] {
     filler_of(at, PIECE)
 }
@@ -65,12 +66,12 @@ fn long_block() -> Vec<u8> {
 pub struct Chunk(Option<u32>);
 
 impl Chunk {
-    /// So many, from 1 to [`LONGEST_CHUNK`]; `None` is what suits most: 64 KiB of filler, 128 KiB of a file.
+    /// So many, from 1 to [`LONGEST_CHUNK`]; `None` is the default: 64 KiB of filler, 128 KiB of a file.
     pub fn of(bytes: Option<u32>) -> Self {
         Self(bytes.map(|bytes| bytes.clamp(1, LONGEST_CHUNK)))
     }
 
-    /// As `given`; else as long as the longest `frame` that somebody asked for, where that is longer than what suits most.
+    /// As `given`; else as long as the longest `frame` that was asked for, where that is longer than the default.
     pub fn of_frame(given: Option<u32>, frame: Option<u32>) -> Self {
         Self::of(given.or(frame.filter(|frame| *frame as usize > FILE_BLOCK)))
     }
@@ -95,9 +96,9 @@ impl Chunk {
         }
     }
 
-    /// Gives an engine room for two pieces, each with the head of its frame, so that none is broken up: a stream goes on when
-    /// half of the room is free. What the engine may leave unsent before it stops reading grows with it, else no credit of
-    /// the peer would be heard of while the room is full.
+    /// Gives an engine room for two pieces, each with its frame header, so that none is split: a stream continues when half of
+    /// the room is free. What the engine may leave unsent before it stops reading grows with it; else the peer's credit would not
+    /// be read while the room is full.
     pub fn make_room(self, engine: &mut Config) {
         const HEAD: usize = 16;
         let Some(bytes) = self.0 else { return };
@@ -123,11 +124,11 @@ pub enum Body {
     },
     /// These bytes, from an offset.
     Bytes(Vec<u8>, usize),
-    /// A stretch of a file.
+    /// A range of a file.
     File(FileBody),
 }
 
-/// What is left of a stretch of a file.
+/// What is left of a range of a file.
 #[derive(Debug)]
 pub struct FileBody {
     file: Arc<File>,
@@ -204,7 +205,7 @@ impl Body {
         }
     }
 
-    /// The next piece, of at most `limit` bytes, if it is one that lies where it lies for ever: filler.
+    /// The next piece, of at most `limit` bytes, if it is `'static`: filler.
     pub fn lasting_piece(&self, limit: u64) -> Option<&'static [u8]> {
         let Self::Filler { at, left, chunk } = self else { return None };
         Some(filler_of(*at, (*left).min(limit).min(chunk.filler() as u64) as usize))

@@ -1,5 +1,5 @@
-//! A file and what lies beside it while it is being written, all in one folder that is held open: whatever becomes of the
-//! path that led there, nothing is read or written elsewhere.
+//! A file and its temporary neighbours while it is being written, all in one folder that is held open: even if the path to it
+//! changes, nothing is read or written elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ const JOURNAL: &str = ".part.journal";
 /// What is appended to that while it is being written itself.
 const NEW: &str = ".part.journal.new";
 
-/// Who may read and write what is created, before the umask: as `File::create` has it.
+/// The mode of new files, before the umask: that of `File::create`.
 const MODE: Mode = Mode::from_raw_mode(0o666);
 
 /// The names of one file, of its part and of the part's journal.
@@ -60,7 +60,7 @@ impl Names {
         }
     }
 
-    /// What there is of this name; `None` if there is nothing. Links are not followed.
+    /// The type of what has this name; `None` if there is nothing. Links are not followed.
     pub fn kind(&self) -> io::Result<Option<FileType>> {
         Ok(self.stat()?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
     }
@@ -72,7 +72,7 @@ impl Names {
     }
 
     fn open(&self, ending: &str, flags: OFlags) -> io::Result<File> {
-        // Nobody may have us write through a link that he put there.
+        // Nobody may redirect our writes with a link.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.folder, self.ending(ending), flags, MODE)?.into())
     }
@@ -82,7 +82,7 @@ impl Names {
         self.open(PART, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Whether `file` is what has the part's name.
+    /// Whether the part's name refers to `file`.
     pub(super) fn is_part(&self, file: &File) -> io::Result<bool> {
         let ours = fstat(file)?;
         match statat(&self.folder, self.ending(PART), AtFlags::SYMLINK_NOFOLLOW) {
@@ -92,7 +92,7 @@ impl Names {
         }
     }
 
-    /// What the part's journal says, and how long the part is; `None` without a journal. A FIFO would make us wait.
+    /// What the part's journal says, and how long the part is; `None` without a journal. Opening a FIFO would block.
     pub(super) fn journal(&self) -> io::Result<Option<(String, u64)>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let mut text = String::new();
@@ -126,7 +126,7 @@ impl Names {
         self.remove(JOURNAL)
     }
 
-    /// Removes what may not be there.
+    /// Removes a file that may be missing.
     fn remove(&self, ending: &str) -> io::Result<()> {
         match unlinkat(&self.folder, self.ending(ending), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -134,7 +134,7 @@ impl Names {
         }
     }
 
-    /// Brings the folder to the disk: a name is there only when it is.
+    /// Syncs the folder: a new name survives a power failure only then.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(fsync(&self.folder)?)
     }

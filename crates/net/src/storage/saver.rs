@@ -11,13 +11,13 @@ use h2lab_transfer::Journal;
 
 use super::names::Names;
 
-/// Saves the state of one file. What a journal tells of is on the disk before the journal is: so it stays true when the machine
-/// loses its power, and what is lost is what came since.
+/// Saves the state of one file. What a journal covers is on the disk before the journal is: so the journal stays true after a
+/// power failure, and only what came since is lost.
 #[derive(Debug)]
 pub struct Saver {
     file: Arc<File>,
     names: Arc<Names>,
-    /// Whether the thread is at work.
+    /// Whether the thread is saving.
     busy: Arc<AtomicBool>,
     worker: Option<(Sender<Journal>, JoinHandle<()>)>,
 }
@@ -33,7 +33,7 @@ impl Saver {
         self.busy.load(Ordering::Acquire)
     }
 
-    /// From now on it is as if a slow disk held it up.
+    /// From now on saving behaves as on a slow disk.
     #[cfg(any(test, feature = "testing"))]
     pub fn seem_busy(&self) {
         self.busy.store(true, Ordering::Release);
@@ -51,7 +51,7 @@ impl Saver {
             let busy = Arc::clone(&self.busy);
             let thread = thread::spawn(move || {
                 for journal in journals {
-                    // Should it fail, the last one stands, which is true as well; the transfer itself will meet the cause.
+                    // If it fails, the last journal remains, which is still valid; the transfer itself will meet the cause.
                     let _ = file.sync_data().and_then(|()| names.write_journal(&journal));
                     busy.store(false, Ordering::Release);
                 }
@@ -70,11 +70,11 @@ impl Saver {
         self.names.write_journal(journal)
     }
 
-    /// Ends what is under way: no journal is written after this.
+    /// Waits for what is under way: no journal is written after this.
     pub fn stop(&mut self) {
         if let Some((sender, thread)) = self.worker.take() {
             drop(sender);
-            // It holds no lock and can only have ended by itself.
+            // It holds no lock and ends by itself.
             let _ = thread.join();
             self.busy.store(false, Ordering::Release);
         }

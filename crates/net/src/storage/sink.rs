@@ -1,8 +1,8 @@
-//! Where what arrives goes: nowhere, or into a file that is complete when it has its name.
+//! Where received bytes go: nowhere, or into a file that gets its name once it is complete.
 //!
-//! A file is written as `NAME.part`, for which all room is taken before the first byte (fallocate(2)): a disk that is too small
-//! says so then, and not after an hour. Beside it lies a [`Journal`] of what it holds. When all is there it is brought to the
-//! disk and takes its name in one step (rename(2)); whoever finds `NAME` finds all of it.
+//! A file is written as `NAME.part`, for which all room is reserved before the first byte (fallocate(2)): a disk that is too
+//! small fails then, and not after an hour. Beside it lies a [`Journal`] of what it holds. When the file is complete it is synced
+//! and renamed in one step (rename(2)); so `NAME` is always complete.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -40,19 +40,19 @@ pub enum SinkError {
         /// The file.
         path: PathBuf,
     },
-    /// What is there is a device, a pipe or a link, whose place the file would take.
+    /// An existing device, pipe or link has the name.
     #[error("{}: there is something of this name that is no file; give another name, or --discard to keep nothing", .path.display())]
     NotAFile {
         /// What is there.
         path: PathBuf,
     },
-    /// Somebody else writes it.
+    /// Another process writes it.
     #[error("{}: another process is writing it", part_of(.path).display())]
     Busy {
         /// The file.
         path: PathBuf,
     },
-    /// Its journal says something that cannot be.
+    /// Its journal is inconsistent.
     #[error("{}: {why}; remove it and {}, or give --no-resume, to begin anew", journal_of(.path).display(), part_of(.path).display())]
     Journal {
         /// The file.
@@ -70,12 +70,12 @@ pub enum SinkError {
     },
 }
 
-/// `NAME.part`, for people.
+/// `NAME.part`, for messages.
 fn part_of(path: &Path) -> PathBuf {
     with_ending(path, ".part")
 }
 
-/// `NAME.part.journal`, for people.
+/// `NAME.part.journal`, for messages.
 fn journal_of(path: &Path) -> PathBuf {
     with_ending(path, ".part.journal")
 }
@@ -98,7 +98,7 @@ pub enum Sink {
 /// A file that is being written.
 #[derive(Debug)]
 pub struct FileSink {
-    /// What people call it.
+    /// Its path for messages.
     path: PathBuf,
     names: Arc<Names>,
     file: Arc<File>,
@@ -108,21 +108,20 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Takes `path` up where `resume` finds a part and its journal, else begins anew. Nothing else is changed before bytes
-    /// arrive.
+    /// Resumes `path` if `resume` finds a part and its journal, else starts anew. Nothing else is changed before bytes arrive.
     pub fn open(path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
         let names = Names::of(path).map_err(|source| SinkError::Io { path: path.to_owned(), source })?;
         Self::open_in(names, path, resume)
     }
 
-    /// The same for a file whose folder is open, and that people call `path`.
+    /// The same for a file whose folder is open; messages call it `path`.
     pub fn open_in(names: Names, path: &Path, resume: bool) -> Result<(Self, Option<Journal>), SinkError> {
         Self::check_in(&names, path)?;
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
         let file = Self::locked(&names, path)?;
         let journal = if resume { Self::journal_in(&names, path)? } else { None };
         if journal.is_none() {
-            // What the part holds nobody knows.
+            // Without a journal the part's content is unknown.
             file.set_len(0).map_err(failed)?;
             names.remove_journal().map_err(failed)?;
         }
@@ -131,9 +130,9 @@ impl FileSink {
         Ok((Self { path: path.to_owned(), names, file, saver, total: None }, journal))
     }
 
-    /// Whether the name is free, or that of a file, whose place may be taken.
+    /// Whether the name is free, or that of a regular file, which may be replaced.
     pub fn check(path: &Path) -> Result<(), SinkError> {
-        // What is wrong with the folder is told by whoever writes there.
+        // What is wrong with the folder is reported by the code that writes there.
         Names::of(path).map_or(Ok(()), |names| Self::check_in(&names, path))
     }
 
@@ -146,8 +145,8 @@ impl FileSink {
         }
     }
 
-    /// The part, which nobody else writes. While we waited for nobody, whoever wrote it may have given it its name, or removed
-    /// it: then what we opened is the part no more.
+    /// The part, locked against other writers. Before we had the lock, its last writer may have renamed or removed it: then what
+    /// we opened is not the part any more.
     fn locked(names: &Names, path: &Path) -> Result<File, SinkError> {
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
         loop {
@@ -162,7 +161,7 @@ impl FileSink {
         }
     }
 
-    /// What there is of a file that people call `path`, without taking it up.
+    /// The journal of a file that messages call `path`, without resuming it.
     pub fn journal_in(names: &Names, path: &Path) -> Result<Option<Journal>, SinkError> {
         let found = names.journal().map_err(|source| SinkError::Io { path: journal_of(path), source })?;
         let Some((text, length)) = found else { return Ok(None) };
@@ -224,7 +223,7 @@ impl FileSink {
         finish().map_err(|source| SinkError::Io { path: self.path.clone(), source })
     }
 
-    /// The transfer ends before its time: brings to the disk what `journal` tells of.
+    /// The transfer ends early: brings to the disk what `journal` covers.
     fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
         self.saver.stop();
         if journal.extents.is_empty() {
@@ -244,7 +243,7 @@ impl Sink {
         }
     }
 
-    /// Stores `data`, whose place is `at`.
+    /// Stores `data` at offset `at`.
     #[inline]
     pub fn write_at(&mut self, at: u64, data: &[u8]) -> Result<(), SinkError> {
         match self {
@@ -266,7 +265,7 @@ impl Sink {
         }
     }
 
-    /// Whether there is nothing yet of the file's name; `true` where nothing is kept.
+    /// Whether there is no file of the name yet; `true` where nothing is kept.
     pub fn is_new(&self) -> Result<bool, SinkError> {
         match self {
             Self::Discard => Ok(true),
@@ -276,7 +275,7 @@ impl Sink {
         }
     }
 
-    /// What the system knows of what was written; `None` where nothing is kept.
+    /// The metadata of what was written; `None` where nothing is kept.
     pub fn metadata(&self) -> Option<Metadata> {
         match self {
             Self::Discard => None,
@@ -284,9 +283,8 @@ impl Sink {
         }
     }
 
-    /// Has what arrived so far survive the end of this process, by and by: `journal` is asked for if nothing is under way. One
-    /// of nothing is not written.
-    /// `false` if one was, so that it should be asked again.
+    /// Makes what has arrived survive the end of this process, in the background: `journal` is called if no save is under way. An
+    /// empty journal is not written. `false` if one was, so that it should be called again.
     pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) -> bool {
         match self {
             Self::Discard => true,
@@ -294,7 +292,7 @@ impl Sink {
         }
     }
 
-    /// From now on it is as if a slow disk held up what saves it.
+    /// From now on saving behaves as on a slow disk.
     #[cfg(any(test, feature = "testing"))]
     pub fn seem_saving(&self) {
         if let Self::File(file) = self {
@@ -302,12 +300,12 @@ impl Sink {
         }
     }
 
-    /// Whether what arrived is being brought to the disk, so that dropping this would have to wait.
+    /// Whether a save is under way, so that dropping this would have to wait.
     pub fn is_saving(&self) -> bool {
         matches!(self, Self::File(file) if file.saver.is_busy())
     }
 
-    /// All is there.
+    /// The file is complete.
     pub fn finish(&mut self, total: u64) -> Result<(), SinkError> {
         match self {
             Self::Discard => Ok(()),
@@ -315,7 +313,7 @@ impl Sink {
         }
     }
 
-    /// It ends before its time: what `journal` tells of can be gone on with.
+    /// The transfer ends early: what `journal` covers can be resumed.
     pub fn keep(&mut self, journal: &Journal) -> Result<(), SinkError> {
         match self {
             Self::Discard => Ok(()),
@@ -323,17 +321,17 @@ impl Sink {
         }
     }
 
-    /// What was stored is of no use, and goes.
+    /// Discards what was stored.
     pub fn throw_away(&mut self) {
         if let Self::File(file) = self {
             file.saver.stop();
-            // What is left behind is overwritten by whoever begins anew.
+            // Leftovers are overwritten by the next attempt.
             let _ = file.names.remove_journal().and_then(|()| file.names.remove_part());
         }
     }
 }
 
-/// Whether two files cannot be written at a time: one is the other, or lies beside it while that is being written.
+/// Whether two files cannot be written at the same time: they are the same, or one is a temporary neighbour of the other.
 pub fn collide(a: &Path, b: &Path) -> bool {
     let is_beside = |one: &Path, other: &Path| {
         [part_of(one), journal_of(one), with_ending(&journal_of(one), ".new")]
@@ -483,7 +481,7 @@ mod tests {
         let path = folder.path().join("f");
         let (mut sink, journal) = begun(&path);
         sink.save(|| Some(journal.clone()));
-        // As if the process had ended: what was being saved is.
+        // As if the process had ended: a save under way completes.
         drop(sink);
         assert_eq!(FileSink::open(&path, true).unwrap().1, Some(journal));
     }

@@ -1,4 +1,4 @@
-//! The client's side: what it trusts, who it says that it is, and what it offers.
+//! The client's side: what it trusts, its identity, and what it offers.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use rustls::{DigitallySignedStruct, KeyLogFile, SignatureScheme};
 use super::files::{Identity, roots};
 use super::{TlsError, TlsSession};
 
-/// What a client trusts, shows and keeps.
+/// What a client trusts, presents and caches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Accept any certificate (`-k`). Signatures are still checked, so that the handshake costs the same.
     pub insecure: bool,
     /// PEM certificates to trust instead of the system's roots (`--cacert`).
     pub ca_pem: Option<Vec<u8>>,
-    /// Who we are to a server that asks (`--cert`, `--key`).
+    /// Our identity for a server that asks (`--cert`, `--key`).
     pub identity: Option<Identity>,
     /// Make a full handshake for every connection (`--no-tls-resumption`), where otherwise later ones resume the session
     /// of earlier ones, as browsers and service clients do.
@@ -63,7 +63,7 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config), name, alpn, has_certificate: options.identity.is_some() })
     }
 
-    /// A new connection's session; its `ClientHello` is ready in [`TlsSession::transmit`].
+    /// A new connection's session; its `ClientHello` is ready to [`TlsSession::send`].
     pub fn session(&self) -> Result<TlsSession, TlsError> {
         let connection = rustls::ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
         Ok(TlsSession::client(connection, self.alpn, self.has_certificate))
@@ -87,7 +87,7 @@ impl ClientTls {
         self.alpn
     }
 
-    /// Whether we have a certificate to show.
+    /// Whether we have a certificate to present.
     pub const fn has_certificate(&self) -> bool {
         self.has_certificate
     }

@@ -1,4 +1,4 @@
-//! What comes in PEM files: authorities to trust, and certificates with their keys.
+//! PEM files: authorities to trust, and certificates with their keys.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TlsError;
 
-/// Who one side is: a certificate and its key, as the text of PEM files.
+/// The identity of one side: a certificate and its key, as the text of PEM files.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The certificate, and those between it and its authority, in this order.
@@ -21,7 +21,7 @@ pub struct Identity {
 }
 
 impl fmt::Debug for Identity {
-    /// Without the key: what is printed may be kept.
+    /// Without the key: debug output may be kept.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("certificates_pem", &self.certificates_pem).finish_non_exhaustive()
     }
@@ -73,7 +73,7 @@ pub(super) fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
         return authorities(pem);
     }
     let mut store = RootCertStore::empty();
-    // Single bad files of a system are no reason to stop; having none at all is.
+    // A few bad files of a system are no reason to stop; having none at all is.
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if store.is_empty() { Err(TlsError::NoRoots) } else { Ok(store) }
 }

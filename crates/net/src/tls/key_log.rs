@@ -1,6 +1,6 @@
-//! Lines of a key log: the secrets of a connection, with which whoever has its packets can read them.
+//! Lines of a key log: the secrets that decrypt a connection's packets.
 
-/// Whether a line, with its end, is of a key log (RFC 9850 §2): a label, and twice hexadecimal digits.
+/// Whether a line, with its line end, belongs to a key log (RFC 9850 §2): a label, and two hexadecimal strings.
 pub fn is_secret(line: &[u8]) -> bool {
     let Some(line) = line.strip_suffix(b"\n") else { return false };
     let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();

@@ -3,8 +3,8 @@
 //! rustls with aws-lc-rs does the work; this module decides what is verified, what is offered by ALPN (RFC 7301), what is
 //! resumed, and turns errors into types that say what a user can do about them.
 //!
-//! Both sides write the secrets of their connections to the file that the environment variable `SSLKEYLOGFILE` names, if
-//! it is set, so that Wireshark can read a capture. The command line says so when it is.
+//! Both sides write the secrets of their connections to the file that the environment variable `SSLKEYLOGFILE` names, if it is
+//! set, so that Wireshark can read a capture. The command line prints a notice then.
 
 mod client;
 mod files;
@@ -41,20 +41,20 @@ pub enum TlsError {
         "the server's certificate is not accepted: {0} (--cacert FILE trusts its authority, -k skips the check)"
     )]
     Certificate(String),
-    /// A certificate file is of no use.
+    /// A certificate file cannot be used.
     #[error("the certificate cannot be used: {0}")]
     Identity(String),
-    /// A key file is of no use.
+    /// A key file cannot be used.
     #[error("the private key cannot be used: {0}")]
     Key(String),
-    /// The key is another certificate's.
+    /// The key does not match the certificate.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,
-    /// The server wants to know who we are, and we have nothing to show (RFC 8446 §6.2, `certificate_required`). In TLS
-    /// 1.3 it says so after our handshake is over.
+    /// The server asks for a client certificate, and we have none (RFC 8446 §6.2, `certificate_required`). In TLS 1.3 it says so
+    /// after our handshake is over.
     #[error("the server requires a client certificate; give --cert FILE and --key FILE")]
     ClientCertificateRequired,
-    /// The server knows the authority of our certificate not, or accepts it not for another reason.
+    /// The server does not know the authority of our certificate, or rejects it for another reason.
     #[error(
         "the server does not accept our client certificate (alert {0}); give one by --cert that its authority has signed"
     )]
@@ -96,8 +96,8 @@ impl From<rustls::Error> for TlsError {
 }
 
 impl TlsError {
-    /// What an alert means to a client that asked for the protocol `wanted`, and has `shown` a certificate or has not; to a
-    /// server if it asked for none.
+    /// The error that an alert means to a client that asked for the protocol `wanted` and has `shown` a certificate or not; to a
+    /// server if `wanted` is `None`.
     pub(super) fn refused(alert: AlertDescription, wanted: Option<&str>, shown: bool) -> Self {
         match (alert, wanted) {
             (AlertDescription::NoApplicationProtocol, Some(wanted)) => {
@@ -111,7 +111,7 @@ impl TlsError {
     }
 }
 
-/// Whether an alert says what a server thinks of a client's certificate (RFC 8446 §6.2).
+/// Whether an alert is about a client's certificate (RFC 8446 §6.2).
 const fn is_about_certificates(alert: AlertDescription) -> bool {
     matches!(
         alert,

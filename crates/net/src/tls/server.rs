@@ -1,4 +1,4 @@
-//! The server's side: its certificate, and what it asks of clients.
+//! The server's side: its certificate, and what it requires of clients.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use rustls::{KeyLogFile, ServerConfig};
 use super::files::{Identity, authorities};
 use super::{TlsError, TlsSession};
 
-/// What a server shows and asks for.
+/// What a server presents and requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerTlsOptions {
-    /// Its certificate; `None` makes one at start, signed by itself.
+    /// Its certificate; `None` makes a self-signed one at start.
     pub identity: Option<Identity>,
     /// Refuse clients that have no certificate signed by one of these authorities, PEM.
     pub client_ca_pem: Option<Vec<u8>>,
@@ -63,8 +63,8 @@ impl ServerTls {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         } else {
-            // Tickets that hold the session themselves: rustls's default keeps 256 sessions in memory, so that the 257th
-            // client of a run would be the first not to resume.
+            // Stateless tickets: rustls's default keeps 256 sessions in memory, so that the 257th client of a run would be the
+            // first not to resume.
             config.ticketer = aws_lc_rs::Ticketer::new()?;
         }
         Ok(Self { config: Arc::new(config), certificate_pem: identity.certificates_pem })
@@ -89,7 +89,7 @@ impl ServerTls {
     }
 }
 
-/// A new key and a certificate of it for `names`, signed by itself.
+/// A new key and a self-signed certificate for `names`.
 fn made_at_start(names: &[&str]) -> Result<Identity, TlsError> {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let made =

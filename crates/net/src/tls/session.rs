@@ -12,11 +12,11 @@ use crate::tcp::Read;
 pub struct TlsFacts {
     /// `TLSv1.3`, as OpenSSL writes it.
     pub version: String,
-    /// The cipher suite by its name in the registry of IANA; `None` in QUIC, which does not tell.
+    /// The cipher suite by its name in the registry of IANA; `None` in QUIC, which does not report it.
     pub cipher: Option<String>,
     /// The protocol that ALPN chose, if any.
     pub alpn: Option<String>,
-    /// Whether an earlier session was resumed; `None` in QUIC, which does not tell.
+    /// Whether an earlier session was resumed; `None` in QUIC, which does not report it.
     pub resumed: Option<bool>,
 }
 
@@ -30,14 +30,14 @@ pub struct TlsSession {
     /// The protocol that we asked for (client side).
     wanted: Option<&'static str>,
     received_any: bool,
-    /// We have a certificate to show (client side).
+    /// We have a certificate to present (client side).
     shown: bool,
 }
 
 impl TlsSession {
-    /// Plaintext that one [`TlsSession::write`] takes at most, so that a slow socket does not make us hold a copy of everything that
-    /// the engine has: what it hands over at once in bulk, frame headers included, so that these leave no record of nine bytes
-    /// for a write of its own.
+    /// Plaintext that one [`TlsSession::write`] takes at most, so that a slow socket does not make us hold a copy of everything
+    /// that the engine has. It fits what an engine hands over at once in bulk, frame headers included, so that no record of nine
+    /// bytes is left for another write.
     const WRITE_LIMIT: usize = 256 * 1024 + 16 * 1024;
 
     pub(super) fn client(
@@ -77,7 +77,7 @@ impl TlsSession {
     /// The peer closed the transport.
     pub fn receive_eof(&mut self) -> Result<(), TlsError> {
         let mut nothing: &[u8] = &[];
-        // What rustls makes of an end without close_notify is told by `read`, where we forgive it.
+        // `read` reports what rustls makes of an end without close_notify, and there we forgive it.
         let _ = self.connection.read_tls(&mut nothing);
         if self.is_handshaking() {
             return Err(TlsError::Other("the connection was closed during the handshake".to_owned()));
@@ -85,7 +85,7 @@ impl TlsSession {
         Ok(())
     }
 
-    /// What an error means to a user: the first bytes being no TLS, and ALPN, need our own words.
+    /// The user's view of an error: first bytes that are not TLS, and ALPN, need our own words.
     fn explain(&self, error: rustls::Error, first: bool) -> TlsError {
         match error {
             rustls::Error::AlertReceived(alert) => TlsError::refused(alert, self.wanted, self.shown),
@@ -133,7 +133,7 @@ impl TlsSession {
         Ok(taken)
     }
 
-    /// Says that we are finished (`close_notify`).
+    /// Sends `close_notify`.
     pub fn close(&mut self) {
         self.connection.send_close_notify();
     }
@@ -143,8 +143,8 @@ impl TlsSession {
         self.connection.wants_write()
     }
 
-    /// Gives `to` ciphertext, in one call of its [`write_vectored`](io::Write::write_vectored), out of the buffers in which it
-    /// was encrypted. How much it took; the rest is kept.
+    /// Writes ciphertext to `to`, in one call of its [`write_vectored`](io::Write::write_vectored), straight from the session's
+    /// buffers. Returns how much it took; the rest is kept.
     pub fn send(&mut self, to: &mut dyn io::Write) -> io::Result<usize> {
         self.connection.write_tls(to)
     }
@@ -164,7 +164,7 @@ impl TlsSession {
         let version = self.connection.protocol_version()?;
         let cipher = self.connection.negotiated_cipher_suite()?.suite();
         Some(TlsFacts {
-            // rustls has names of Rust for both.
+            // rustls uses Rust names for both.
             version: format!("{version:?}").replace('_', "."),
             cipher: Some(format!("{cipher:?}").replace("TLS13_", "TLS_")),
             alpn: self.alpn().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),

@@ -188,7 +188,7 @@ fn a_server_that_asks_who_we_are_takes_its_authoritys_certificates_only() {
             let answer = ciphertext(&mut server);
             client.receive(&answer).unwrap();
         }
-        // Only now does the server learn what we have, and we what it thinks of it.
+        // Only now does the server see our certificate, and we its reaction.
         let finished = ciphertext(&mut client);
         let refused = server.receive(&finished).is_err();
         let reported = client.receive(&ciphertext(&mut server));

@@ -99,7 +99,7 @@ fn the_last_bar_is_as_long_as_the_rate_of_its_time() {
     for tick in 0..10 {
         record.meter.add(h2lab_base::units::Time::from_millis(20 + 20 * tick), 100_000);
     }
-    // 40 Mbit/s all along; the last interval has no length but that of its last byte.
+    // 40 Mbit/s throughout; the last interval ends with its last byte.
     record.meter.add(h2lab_base::units::Time::from_millis(240), 200_000);
     let text = rendered(&record);
     let bars: Vec<&str> = text.lines().filter(|line| line.starts_with("  from ")).collect();

@@ -48,7 +48,7 @@ pub fn document(report: &Report<'_>) -> Document {
     }
 }
 
-/// Each cell; those of bulk work with what moved.
+/// Each cell; those of bulk work with their transfers.
 fn cells(report: &Report<'_>) -> Vec<CellDocument> {
     let mut cells: Vec<CellDocument> =
         report.analysis.cells.iter().map(|summary| cell(report, summary)).collect();

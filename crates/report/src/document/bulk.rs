@@ -271,7 +271,7 @@ pub struct BulkCellDocument {
     pub retransmits: Option<u64>,
 }
 
-/// What moved in a cell; `None` if nothing did.
+/// The transfer of a cell; `None` if nothing moved.
 pub(super) fn cell(one: &BulkCell<'_>) -> Option<BulkCellDocument> {
     let pooled = one.pooled.as_ref()?;
     let meter = |meter: &ByteMeter| IntervalsDocument {
@@ -355,7 +355,7 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
     }
 }
 
-/// Seconds to six decimals: a hundredth of what a GB costs is told.
+/// Seconds to six decimals: what a GB costs is rendered to a hundredth.
 pub(super) fn to_micros(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }

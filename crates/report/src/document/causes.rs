@@ -11,7 +11,7 @@ use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::millis_f64;
 use h2lab_wire::trace::Direction;
 
-/// Latency breakdowns that the document has of a cell: the slowest. The run folder has all.
+/// Latency breakdowns of a cell in the document: the slowest. The run folder has all.
 const MAX_BREAKDOWNS: usize = 20;
 
 /// What the requests of a cell waited for that took longer than the 95th percentile of their repetition.
@@ -102,7 +102,7 @@ pub struct DropDocument {
     pub index: u64,
 }
 
-/// What the slow requests of a cell waited for, if that was asked.
+/// What the slow requests of a cell waited for, if that was analysed.
 pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<CausesDocument> {
     let tail = Tail::of(report, summary.cell.index)?;
     let split = &tail.split;

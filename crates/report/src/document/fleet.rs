@@ -334,7 +334,7 @@ mod tests {
     use h2lab_base::units::Time;
     use h2lab_model::fleet::testing::record;
 
-    /// Intervals are many numbers that say little to a reader of the snapshot.
+    /// Without the intervals, whose many numbers would clutter the snapshot.
     fn rendered() -> FleetDocument {
         let mut document = fleet_document(&record());
         document.intervals.bytes.truncate(3);

@@ -1,4 +1,4 @@
-//! The JSON document of `load --json`: the one cell's fields at the top, and what run they are of.
+//! The JSON document of `load --json`: the one cell's fields at the top, and the run's.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

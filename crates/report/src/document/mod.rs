@@ -1,7 +1,7 @@
 //! The JSON document of `run --json` and `compare --json`: a contract that scripts rely on.
 //!
-//! Latencies are in microseconds, rates per second, sizes in bytes. What could not be seen is `null`, never 0. An
-//! unstable cell has its latencies here (text prints none); its `state` says what they are worth.
+//! Latencies are in microseconds, rates per second, sizes in bytes. Unknown values are `null`, never 0. An unstable cell has its
+//! latencies here (text prints none); its `state` qualifies them.
 
 mod build;
 mod bulk;

@@ -48,12 +48,12 @@ pub struct TimelineDocument {
     pub each: Vec<Waterfall>,
 }
 
-/// What was asked, of whom, and how.
+/// What was requested, from which server, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineAsked {
     /// The URL as given, or a path.
     pub url: String,
-    /// The protocol that was spoken.
+    /// The protocol in use.
     pub protocol: Protocol,
     /// The method.
     pub method: String,
@@ -63,7 +63,7 @@ pub struct TimelineAsked {
     pub interrupted: bool,
 }
 
-/// The document of these runs, and of the legs of each behind them, if there are any.
+/// The document of these runs, and of the legs behind each, if there are any.
 pub fn timeline_document(
     asked: TimelineAsked,
     each: Vec<Waterfall>,
@@ -91,7 +91,7 @@ pub fn timeline_document(
 }
 
 impl TimelineDocument {
-    /// What the streams and the connection say, together.
+    /// The events of the streams and the connection, together.
     pub fn summary(&self) -> Summary {
         Summary {
             connect: self.connect.clone(),

@@ -58,7 +58,7 @@ impl Scale {
         }
     }
 
-    /// Where `value` stands: 0 at the beginning, 1 at the end; values outside stand at the ends.
+    /// The position of `value`: 0 at the beginning, 1 at the end; values outside are clamped.
     pub fn position(self, value: f64) -> f64 {
         let position = match self {
             Self::Linear { from, to } => (value - from) / (to - from),
@@ -86,7 +86,7 @@ impl Scale {
         }
     }
 
-    /// Whether it is logarithmic, which an axis' title says.
+    /// Whether it is logarithmic, which the axis' title states.
     pub const fn is_log(self) -> bool {
         matches!(self, Self::Log { .. })
     }
@@ -97,7 +97,7 @@ const ENDS: [f64; 7] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0];
 /// Steps of a linear scale, times a power of ten.
 const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
-/// Round multiples of powers of ten, the more of them the fewer decades there are.
+/// Round multiples of powers of ten, more of them for fewer decades.
 fn log_ticks(from: f64, to: f64) -> Vec<Tick> {
     let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
     let (factors, labelled): (&[f64], &[f64]) = match to / from {
@@ -147,12 +147,12 @@ pub(super) struct PlotArea {
 }
 
 impl PlotArea {
-    /// Where `value` lies from the left edge of the picture.
+    /// The distance of `value` from the left edge of the picture.
     pub fn at_x(&self, value: f64) -> f64 {
         self.left + self.x.position(value) * self.width
     }
 
-    /// Where `value` lies from the top edge of the picture.
+    /// The distance of `value` from the top edge of the picture.
     pub fn at_y(&self, value: f64) -> f64 {
         self.top + (1.0 - self.y.position(value)) * self.height
     }
@@ -180,7 +180,7 @@ impl PlotArea {
         svg.text("title", (middle, self.bottom() + below + 31.0), Anchor::Middle, title);
     }
 
-    /// Grid, ticks and title of the vertical axis; the title stands above it.
+    /// Grid, ticks and title of the vertical axis; the title is above it.
     pub fn draw_y(&self, svg: &mut Svg, title: &str) {
         for tick in self.y.ticks() {
             let y = self.at_y(tick.value);

@@ -1,4 +1,4 @@
-//! One bar per cell: its tail, grouped by condition. A cell without a figure says so on a hatched bar.
+//! One bar per cell: its tail, grouped by condition. A cell without a figure has a hatched bar with its state.
 
 use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg};
@@ -8,7 +8,7 @@ use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_base::units::millis_f64;
 
 const WIDTH: f64 = 960.0;
-/// The room for labels, at the least; long ones get what [`room`] says.
+/// The least width for labels; longer ones get that of [`room`].
 const LEFT: f64 = 130.0;
 const RIGHT: f64 = 150.0;
 const ROW: f64 = 26.0;
@@ -95,7 +95,7 @@ fn no_figure(summary: &CellSummary) -> (&'static str, String) {
     }
 }
 
-/// A label that fits beside its bar; a long URL keeps its end, which tells it from the others.
+/// A label that fits beside its bar; a long URL keeps its end, which distinguishes it from the others.
 pub(super) fn short(label: &str) -> String {
     const FITS: usize = 36;
     let length = label.chars().count();

@@ -9,14 +9,14 @@ use h2lab_base::units::millis_f64;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
-/// The width of the legend, at the least.
+/// The least width of the legend.
 const LEGEND: f64 = 150.0;
 /// Points per curve.
 const POINTS: u32 = 120;
-/// A curve ends where fewer than this many requests lie above: beyond, it would draw single requests.
+/// A curve ends where fewer than this many requests are above: beyond, it would draw single requests.
 const ABOVE: f64 = 6.0;
 
-/// How many colours and dashes there are; further curves begin again.
+/// The number of colours and dashes; further curves reuse them.
 pub(super) const STYLES: usize = 7;
 
 /// The curves of one group.

@@ -1,8 +1,8 @@
-//! The latency breakdown of each slow request: marks over the scatter that open it, the latency breakdown itself, and the table
-//! of causes.
+//! The latency breakdown of each slow request: marks over the scatter that open it, the breakdown itself, and the table of
+//! causes.
 //!
-//! A mark is a button: it can be clicked, and reached by keyboard (Tab to the first, arrows to the others). What it opens is
-//! made by `breakdown.js` from data beside the picture; without scripts the slowest requests can be read as text.
+//! A mark is a button: it can be clicked, and reached by keyboard (Tab to the first, arrows to the others). `breakdown.js`
+//! renders the breakdown from data beside the picture; without scripts the slowest requests are there as text.
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment};
@@ -20,9 +20,9 @@ use h2lab_model::record::CellRecord;
 
 /// Latency breakdowns of a whole page: about a kilobyte each.
 const ON_PAGE: usize = 2_000;
-/// Latency breakdowns of one cell, if there are few cells; more marks would hide each other.
+/// Latency breakdowns of one cell, if there are few cells; more marks would overlap.
 const OF_CELL: usize = 150;
-/// The least that a cell has.
+/// The least number of a cell.
 const LEAST: usize = 10;
 /// Latency breakdowns that are written out for readers without scripts.
 const AS_TEXT: usize = 3;
@@ -41,7 +41,7 @@ impl Point<'_> {
         millis_f64(self.breakdown.completed_at.since(self.breakdown.scheduled_at))
     }
 
-    /// A line that says what it is.
+    /// A line that describes it.
     fn title(&self) -> String {
         let breakdown = self.breakdown;
         let main = breakdown
@@ -119,17 +119,17 @@ pub(super) const fn class(kind: Kind) -> &'static str {
 /// A latency breakdown as the script reads it.
 #[derive(Serialize)]
 struct BreakdownData {
-    /// What it is, in a line.
+    /// A line that describes it.
     title: String,
-    /// When, and where it went.
+    /// When it was due, and its connection.
     place: String,
-    /// The class of what most of its time was spent on.
+    /// The class of the cause that took most of its time.
     main: &'static str,
-    /// Each interval: milliseconds since the request was due, its length in milliseconds, class, words.
+    /// Each interval: milliseconds since the request was due, its length in milliseconds, class, text.
     parts: Vec<(f64, f64, &'static str, String)>,
 }
 
-/// What stands beneath a cell's scatter.
+/// What is shown beneath a cell's scatter.
 #[derive(Serialize)]
 struct Beneath {
     data: String,
@@ -152,7 +152,7 @@ pub(super) fn beneath(report: &Report<'_>, summary: &CellSummary, points: &[Poin
     slowest.sort_by(|a, b| b.response_ms().total_cmp(&a.response_ms()));
     let text = |point: &&Point<'_>| format!("{}\n{}\n{}", point.title(), place(point), point.breakdown);
     let page = Beneath {
-        // What could end the element never does: no name in a latency breakdown has it, and escaped it is still JSON.
+        // Nothing in a breakdown can end the script element; escaped, `<` is still JSON.
         data: data.replace('<', "\\u003c"),
         legend: Kind::ALL
             .into_iter()
@@ -181,7 +181,7 @@ fn breakdown_data(point: &Point<'_>) -> BreakdownData {
     }
 }
 
-/// When a request was due, and where it went.
+/// When a request was due, and its connection.
 fn place(point: &Point<'_>) -> String {
     let due = format!("due at {} s (repetition {})", format::number(point.at_s), point.repetition + 1);
     match point.breakdown.place {
@@ -205,7 +205,7 @@ struct Causes {
     rows: Vec<(Vec<String>, String)>,
 }
 
-/// Where the time of the group's slow requests went; empty if that was not asked.
+/// Where the time of the group's slow requests went; empty if that was not analysed.
 pub(super) fn table(report: &Report<'_>, group: &[&CellSummary]) -> String {
     let Some(table) = causes::table(report, group) else { return String::new() };
     let page = Causes {

@@ -31,13 +31,13 @@ use super::{Report, condition, format, load_text, notes, sentences, text};
 use h2lab_analysis::stats::{CellSummary, Conclusion, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 
-/// What the template shows.
+/// The data of the template.
 #[derive(Serialize)]
 struct Page {
     title: String,
     /// Of several runs: each but the first against the first.
     comparisons: Vec<Comparison>,
-    /// Of several runs: what all of them have in one picture.
+    /// Of several runs: pictures with all of them.
     overlays: Vec<overlay::Overlay>,
     runs: Vec<Run>,
     style: &'static str,
@@ -58,22 +58,22 @@ struct Comparison {
 struct Run {
     /// Its name and its claim, where there are several runs.
     heading: Option<(String, String)>,
-    /// What the scenario was to show.
+    /// The scenario's claim.
     claim: Option<String>,
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
     /// The study's part, if the scenario asks for one.
     study: Option<String>,
-    /// What there is to tell of bulk work, in place of latencies.
+    /// What is shown of bulk work, in place of latencies.
     bulk: Option<String>,
     /// Whether there was an emulated link.
     is_emulated: bool,
     groups: Vec<Group>,
-    /// Statuses, errors, connections, frames, as the summary of a load has them: where there is one cell to tell of.
+    /// Statuses, errors, connections, frames, as the summary of a load has them: where there is only one cell.
     counted: Option<String>,
     columns: Vec<(String, String)>,
-    /// Which hop each rule speaks of.
+    /// For each rule, the hop that it is about.
     hops: Vec<String>,
     findings: Vec<FindingBox>,
     warnings: Vec<String>,
@@ -94,7 +94,7 @@ struct Group {
     sizes: Option<String>,
     curves: String,
     cells: Vec<CellBox>,
-    /// What slow requests waited for, if that was asked.
+    /// What slow requests waited for, if that was analysed.
     causes: String,
 }
 
@@ -103,9 +103,9 @@ struct CellBox {
     label: String,
     state: String,
     reason: Option<String>,
-    /// What became of its connections, and how requests failed.
+    /// How its connections ended, and how requests failed.
     notes: Vec<String>,
-    /// What is known of single requests, where they were not all kept.
+    /// How requests were recorded, where not all were kept.
     recorded: Option<&'static str>,
     row: Vec<String>,
     scatter: String,
@@ -124,8 +124,8 @@ struct FindingBox {
     rule: String,
 }
 
-/// The report as a self-contained HTML page, several runs one after the other. It loads nothing, so that it opens from
-/// disk and passes any policy.
+/// The report as a self-contained HTML page, several runs one after the other. It loads nothing, so it opens from disk and under
+/// any content security policy.
 pub fn html(reports: &[Report<'_>]) -> String {
     let several = reports.len() != 1;
     let page = Page {
@@ -187,7 +187,7 @@ fn is_emulated(report: &Report<'_>) -> bool {
     report.run.repetitions.iter().any(|repetition| repetition.link.is_some())
 }
 
-/// The counts of a run that has one cell: those of several would be read best in JSON.
+/// The counts of a run that has one cell: those of several are better read in JSON.
 fn counted(report: &Report<'_>) -> Option<String> {
     match report.analysis.cells.as_slice() {
         [summary] if summary.repetitions > 0 => {
@@ -197,7 +197,7 @@ fn counted(report: &Report<'_>) -> Option<String> {
     }
 }
 
-/// The claim in a line: the most telling verdict, else what was measured.
+/// The claim in a line: the strongest verdict, else what was measured.
 fn title(report: &Report<'_>) -> String {
     if report.analysis.cells.iter().any(|summary| summary.cell.work.bulk) {
         return "How fast bulk data came, and what held it back".to_owned();
@@ -218,7 +218,7 @@ fn title(report: &Report<'_>) -> String {
 }
 
 fn verdict_line(report: &Report<'_>, verdict: &h2lab_analysis::stats::CellVerdict) -> VerdictLine {
-    // The sign says the same as the colour, for readers without colour.
+    // The sign repeats the colour's meaning, for readers without colour.
     let (class, sign) = match verdict.conclusion {
         Conclusion::Faster | Conclusion::BaselineUnstable { .. } => ("better", "▲"),
         Conclusion::Slower | Conclusion::Unstable { .. } => ("worse", "▼"),
@@ -272,7 +272,7 @@ fn finding_box(report: &Report<'_>, finding: &h2lab_analysis::diagnose::Finding)
     }
 }
 
-/// How it was measured: what was asked and what was read back.
+/// How it was measured: settings as asked and as read back.
 fn facts(report: &Report<'_>) -> Vec<(String, String)> {
     let run = report.run;
     let mut facts = vec![
@@ -308,13 +308,13 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
     named.chain(generators(report)).collect()
 }
 
-/// The link's mechanism, and why it is not the one of choice.
+/// The link's mechanism, and why it is not the preferred one.
 fn moved_by(link: &LinkSummary) -> String {
     let reason = link.fallback_reason.as_ref().map(|reason| format!(" instead of veth+af_packet: {reason}"));
     link.mechanism.clone() + &reason.unwrap_or_default()
 }
 
-/// How good the instrument was in each condition: a figure is worth what its generator and link are.
+/// How good the generator and the link were in each condition: the figures depend on them.
 fn generators(report: &Report<'_>) -> Vec<(String, String)> {
     let describe = |group: &Vec<&CellSummary>| {
         let worst = |pick: &dyn Fn(&CellSummary) -> f64| group.iter().map(|s| pick(s)).fold(0.0, f64::max);

@@ -1,6 +1,6 @@
 //! Several runs in one picture: percentiles, tails over time, throughput over time.
 //!
-//! A run has the same colour and the same dashes in all three; either alone tells it from the others.
+//! A run has the same colour and the same dashes in all three; either distinguishes it from the others by itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use h2lab_base::units::millis_f64;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 250.0;
-/// Pieces of the measured time in which a figure is drawn.
+/// Intervals of the measured time with one figure each.
 const PIECES: usize = 60;
-/// No piece is shorter: a percentile of a few requests is noise.
+/// No interval is shorter: a percentile of a few requests is noise.
 const SHORTEST: Duration = Duration::from_millis(200);
 
 /// The pictures of cells that correspond.
@@ -76,7 +76,7 @@ fn percentiles(series: &[Series<'_>], heading: &str) -> String {
     curves::draw_named(&cells, &names, heading)
 }
 
-/// The 99th percentile of each piece of time.
+/// The 99th percentile of each interval.
 fn tails(series: &[Series<'_>]) -> String {
     let points = |summary: &CellSummary| {
         over_time(summary, |repetition, n| {
@@ -100,7 +100,7 @@ fn tail_ms(mut nanos: Vec<u64>) -> Option<f64> {
     nanos.get(rank.checked_sub(1)?).map(|ns| millis_f64(Duration::from_nanos(*ns)))
 }
 
-/// Successes per second in each piece of time.
+/// Successes per second in each interval.
 fn rates(series: &[Series<'_>]) -> String {
     let points = |summary: &CellSummary| {
         over_time(summary, |repetition, n| {
@@ -112,7 +112,7 @@ fn rates(series: &[Series<'_>]) -> String {
     picture(series, &lines, "successes per second", false)
 }
 
-/// (seconds, figure) in the middle of each piece, repetitions side by side.
+/// (seconds, figure) in the middle of each interval, repetitions side by side.
 fn over_time(
     summary: &CellSummary,
     figures: impl Fn(&h2lab_analysis::stats::RepetitionSeries, usize) -> Vec<Option<f64>>,

@@ -15,18 +15,18 @@ const LEFT: f64 = 58.0;
 const TOP: f64 = 28.0;
 /// The height of each strip of drops.
 const STRIP: f64 = 12.0;
-/// Between the plot and the strips: half a line of the lowest tick's label.
+/// The space between the plot and the strips: half a line of the lowest tick's label.
 const GAP: f64 = 9.0;
 
-/// Okabe and Ito's blue, vermilion, orange and purple, which colour-blind readers tell apart. Nothing rests on colour
-/// alone: failures are counted in the table, and each direction's drops have a strip of their own.
+/// Okabe and Ito's blue, vermilion, orange and purple, which colour-blind readers can distinguish. Nothing depends on colour
+/// only: failures are counted in the table, and each direction's drops have a strip of their own.
 const COLOURS: [Colour; 4] = [[0, 114, 178], [213, 94, 0], [230, 120, 0], [170, 90, 140]];
 const SUCCEEDED: usize = 0;
 const OTHER: usize = 1;
 const LOST_UP: usize = 2;
 const LOST_DOWN: usize = 3;
 
-/// The range of response times that all cells of a group are drawn in, so that they compare by eye.
+/// The range of response times for all cells of a group, so that they compare by eye.
 pub(super) fn scale(group: &[&CellSummary]) -> Scale {
     let latencies = || group.iter().map(|summary| &summary.response).filter(|response| !response.is_empty());
     let smallest = latencies().map(|l| millis_f64(l.quantile(0.0))).fold(f64::INFINITY, f64::min);

@@ -1,8 +1,8 @@
-//! A picture as SVG text. Colours, widths and fonts are the page's style sheet; here are only shapes and classes.
+//! A picture as SVG text. Colours, widths and fonts are in the page's style sheet; here are only shapes and classes.
 
 use std::fmt::Write;
 
-/// Which end of a text stands at its point.
+/// Which end of a text is at its point.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -15,9 +15,9 @@ pub(super) enum Anchor {
 pub(super) struct Mark<'a> {
     pub class: &'a str,
     pub at: (f64, f64),
-    /// Its number among the marks of the picture; the first is the one that Tab leads to.
+    /// Its number among the marks of the picture; Tab focuses the first.
     pub index: usize,
-    /// What it stands for.
+    /// Its description.
     pub label: &'a str,
 }
 
@@ -44,14 +44,14 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 impl Svg {
-    /// An empty picture of this size, in units of one CSS pixel, that says in `label` what it shows.
+    /// An empty picture of this size, in CSS pixels, with `label` as its description.
     pub fn new(width: f64, height: f64, label: &str) -> Self {
         let label = escape(label);
         let text = format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n");
         Self { text }
     }
 
-    /// The same for a picture with buttons in it: those of a mere picture nobody would be told of.
+    /// The same for a picture with buttons in it: with the role `img`, screen readers would not announce them.
     pub fn with_buttons(width: f64, height: f64, label: &str) -> Self {
         let picture = Self::new(width, height, label);
         Self { text: picture.text.replacen("role=\"img\"", "role=\"group\"", 1) }
@@ -101,7 +101,7 @@ impl Svg {
         let _ = writeln!(
             self.text,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" tabindex=\"{tab}\" role=\"button\" \
-             data-latency breakdown=\"{index}\" data-note=\"{label}\" aria-label=\"{label}\"/>"
+             data-breakdown=\"{index}\" data-note=\"{label}\" aria-label=\"{label}\"/>"
         );
     }
 
@@ -132,7 +132,7 @@ impl Svg {
         );
     }
 
-    /// Begins a group that is switched on and off as one.
+    /// Begins a group that is shown or hidden as one.
     pub fn begin(&mut self, class: &str) {
         let _ = writeln!(self.text, "<g class=\"{class}\">");
     }

@@ -1,4 +1,4 @@
-//! Waterfalls as pictures: by themselves, and in a page.
+//! Waterfalls as pictures: stand-alone, and in a page.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ const NAME: usize = 31;
 pub(super) const STYLE: &str = concat!(include_str!("style.css"), include_str!("timeline.css"));
 pub(super) const SCRIPT: &str = include_str!("script.js");
 
-/// What the template shows.
+/// The data of the template.
 #[derive(Serialize)]
 pub(super) struct Page {
     pub title: String,
@@ -48,7 +48,7 @@ pub(super) struct HopRow {
     evidence: String,
 }
 
-/// A picture, and what stands around it.
+/// A picture, and the text around it.
 #[derive(Default, Serialize)]
 pub(super) struct Part {
     pub heading: String,
@@ -56,7 +56,7 @@ pub(super) struct Part {
     pub columns: Vec<(&'static str, &'static str)>,
     pub rows: Vec<Vec<String>>,
     pub picture: String,
-    /// Further pictures, each with what it shows.
+    /// Further pictures, each with its description.
     pub more: Vec<(String, String)>,
 }
 
@@ -91,7 +91,7 @@ pub fn timeline_page(document: &TimelineDocument) -> String {
     .render()
 }
 
-/// A timeline as a picture by itself. Its colours are written out: not every viewer knows variables of style sheets.
+/// A timeline as a stand-alone picture. Its colours are literal: not every viewer supports CSS variables.
 pub fn timeline_svg(document: &TimelineDocument) -> String {
     let picture = picture(&sections(document), most(document));
     let namespace = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
@@ -110,14 +110,14 @@ pub fn timeline_svg(document: &TimelineDocument) -> String {
     )
 }
 
-/// `css` with the values that `rules` give to variables in place of these.
+/// `css` with its variables replaced by the values in `rules`.
 fn written_out(rules: &str, css: &str) -> String {
     let variables = rules.split(['{', ';', '\n']).filter_map(|part| part.trim().split_once(": "));
     let named = variables.filter(|(name, _)| name.starts_with("--"));
     named.fold(css.to_owned(), |css, (name, value)| css.replace(&format!("var({name})"), value))
 }
 
-/// What stands under the title.
+/// The lines under the title.
 fn notes(document: &TimelineDocument) -> Vec<String> {
     let mut notes = vec![format!("{}.", heading(document))];
     if !document.legs.is_empty() {
@@ -160,7 +160,7 @@ fn hops(document: &TimelineDocument) -> Vec<HopRow> {
     rulings.map(row).collect()
 }
 
-/// A line for each time, with how far it lies apart.
+/// A line for each time, with its spread.
 fn facts(summary: &Summary) -> Vec<Vec<String>> {
     let line = |of: &str, event: Event| {
         let spread = event.spread;
@@ -208,7 +208,7 @@ fn most(document: &TimelineDocument) -> f64 {
     sections(document).iter().map(|section| latest(&section.summary)).fold(0.0, f64::max)
 }
 
-/// The last thing that happened.
+/// The time of the last event.
 pub(super) fn latest(summary: &Summary) -> f64 {
     let streams = summary.streams.iter().flat_map(stream_events);
     connect_events(summary).into_iter().chain(streams).fold(0.0, |most, event| most.max(event.ms))
@@ -263,7 +263,7 @@ fn connect_lane(svg: &mut Svg, frame: &PlotArea, y: f64, events: &[Event]) {
     svg.text("mark", (frame.at_x(from) + 6.0, y + 24.0), Anchor::Start, &names.join(", "));
 }
 
-/// One stream: when it waited, when it received, and what came in between.
+/// One stream: when it waited, when it received, and the events in between.
 fn stream_lane(svg: &mut Svg, frame: &PlotArea, y: f64, one: &TimelineStream) {
     let events = stream_events(one);
     let pushed = if one.stream.pushed { " pushed" } else { "" };
@@ -294,7 +294,7 @@ fn stream_lane(svg: &mut Svg, frame: &PlotArea, y: f64, one: &TimelineStream) {
     svg.text("mark", (end.max(frame.at_x(last.ms)) + 7.0, y + 24.0), Anchor::Start, &text);
 }
 
-/// A dot for what is no beginning and no end of a bar, with its name above it where there is room.
+/// A dot for an event that neither begins nor ends a bar, with its name above it where there is room.
 fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &Event, taken: &mut BTreeSet<i64>) {
     let class = match event.kind {
         EventKind::Interim => "dot interim",
@@ -306,12 +306,12 @@ fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &Event, taken: &mut BTr
     };
     let x = frame.at_x(event.ms);
     if let Some(spread) = event.spread {
-        // Below the bars, where no text stands.
+        // Below the bars, where there is no text.
         svg.line("whisker", (frame.at_x(spread.min), y + 31.0), (frame.at_x(spread.max), y + 31.0));
     }
     svg.dot(class, (x, y + 20.0), &rendered(event));
     let named = matches!(event.kind, EventKind::Interim | EventKind::Promise | EventKind::Reset);
-    // Names of things that are closer than this would stand on each other.
+    // Names of closer events would overlap.
     let place = (x / 70.0) as i64;
     if named && taken.insert(place) {
         let short = event.name.split(" (").next().unwrap_or_default();

@@ -43,9 +43,9 @@ pub fn study_page(document: &StudyTable) -> String {
     .render()
 }
 
-/// What the other study found, as a picture like ours.
+/// The other study's results, as a picture like ours.
 fn original(document: &StudyTable, original: &Original) -> Part {
-    // In the words of the same server's rows.
+    // With the labels of the same server's rows.
     let words = |row: &OriginalRow| {
         let same =
             |ours: &&Row| ours.case.server == original.server && ours.case.announcement == row.announcement;
@@ -111,7 +111,7 @@ struct Lane {
     main: Option<f64>,
 }
 
-/// One lane for each row: how long the response took, and what came before it.
+/// One lane for each row: how long the response took, and the events before it.
 fn lanes_picture(lanes: &[Lane]) -> String {
     let all = lanes.iter().flat_map(|lane| [lane.promise, lane.hints, lane.pushed, lane.main]).flatten();
     let most = all.fold(1e-3, f64::max);
@@ -216,7 +216,7 @@ mod tests {
             "a promised response did not come whole in 1 of 1 runs",
             "82.0, cut",
         ] {
-            // Lines break where they are full.
+            // Undoes the line breaks.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(page.contains(rendered) && text.contains(rendered), "{rendered}: {text}");
         }

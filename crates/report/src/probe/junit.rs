@@ -1,10 +1,10 @@
-//! `JUnit`'s XML, as CI systems read it: a test case for each check, in a suite for each group.
+//! `JUnit` XML for CI systems: a test case for each check, in a suite for each group.
 
 use std::fmt::Write;
 
 use h2lab_model::probe::{Check, Group, ProbeReport, Verdict};
 
-/// The report as a document of `JUnit`. What could not be decided, or is not there, counts as skipped.
+/// The report as a `JUnit` document. Undecided and unsupported checks count as skipped.
 pub fn junit(report: &ProbeReport) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let (all, failed) = (report.checks.len(), report.count(Verdict::Fail));
@@ -59,7 +59,7 @@ const fn is_skipped(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Unsupported | Verdict::Undecided)
 }
 
-/// Evidence and fixes, a line each.
+/// Evidence and fixes, one per line.
 pub(super) fn details(check: &Check) -> String {
     let mut out = String::new();
     for evidence in &check.evidence {
@@ -74,7 +74,7 @@ pub(super) fn details(check: &Check) -> String {
     out
 }
 
-/// Text as XML 1.0 may hold it: markup escaped, characters that it cannot have replaced.
+/// Text for XML 1.0: markup escaped, forbidden characters replaced.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

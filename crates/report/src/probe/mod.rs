@@ -1,4 +1,4 @@
-//! What a probe found, for people, for scripts, for code scanning (SARIF) and for CI (`JUnit`).
+//! A probe's results for people, for scripts, for code scanning (SARIF) and for CI (`JUnit`).
 
 mod junit;
 mod sarif;

@@ -1,4 +1,4 @@
-//! SARIF 2.1.0 (OASIS), as code scanning reads it: a rule for each check that was made, a result for each verdict.
+//! SARIF 2.1.0 (OASIS) for code scanning: a rule for each check that was made, a result for each verdict.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use h2lab_model::probe::{Check, CheckMeta, ProbeReport, Severity, Verdict, expla
 /// The version's schema.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// The report as a log of SARIF. Results that did not fail are there too, with their kind, so that what was checked shows.
+/// The report as a SARIF log. Results that did not fail are included, with their kind, to show what was checked.
 pub fn sarif(report: &ProbeReport) -> Value {
     let mut rules: Vec<&CheckMeta> = Vec::new();
     for meta in report.checks.iter().filter_map(|check| explain(&check.id)) {
@@ -55,7 +55,7 @@ fn result(check: &Check, rule: Option<usize>, target: &str) -> Value {
     let mut result = json!({
         "ruleId": check.id,
         "kind": kind,
-        // A level other than `none` is for what failed (§3.27.10).
+        // Only failures have a level other than `none` (§3.27.10).
         "level": if failed { level(check.severity) } else { "none" },
         "message": { "text": format!("{case}{}{details}", check.summary) },
         "locations": [{
@@ -78,7 +78,7 @@ const fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// GitHub's scale for what is about security, 0 to 10.
+/// GitHub's score of security findings, 0 to 10.
 const fn score(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "0.0",

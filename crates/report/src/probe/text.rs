@@ -20,7 +20,7 @@ const WIDTH: usize = 150;
 /// Where the summary of a check begins.
 const INDENT: usize = 14;
 
-/// Lines of `text` that are `width` wide at most, those after the first one by `hang` farther in.
+/// Lines of `text`, at most `width` wide, all but the first indented by `hang`.
 fn paragraph(text: &str, width: usize, hang: usize) -> Vec<String> {
     let lines = wrap(text, width.saturating_sub(hang));
     let indent = " ".repeat(hang);
@@ -31,7 +31,7 @@ fn paragraph(text: &str, width: usize, hang: usize) -> Vec<String> {
         .collect()
 }
 
-/// The report. Evidence is shown of what failed, and with `verbose` of everything.
+/// The report. Evidence is shown for failures, and with `verbose` for everything.
 pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> String {
     let mut out = report.target.clone();
     if let Some(software) = &report.software {
@@ -59,8 +59,8 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
     out
 }
 
-/// Reports one check. What `repeats` another case of the same check that failed has the same fixes, and evidence of the same
-/// kind: one is enough for people.
+/// Reports one check. If it `repeats` another failed case of the same check, it has the same fixes and similar evidence, which
+/// are shown once.
 fn render(
     out: &mut String,
     check: &Check,
@@ -107,7 +107,7 @@ fn render(
     }
 }
 
-/// The fixes to show, and the products of the others: those of the software that was seen, if there are any.
+/// The fixes to show, and the products of the others: those of the detected software, if there are any.
 fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
     let is_its = |fix: &&Fix| software.is_some_and(|software| is_product(software, &fix.product));
     let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);

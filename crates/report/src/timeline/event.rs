@@ -1,44 +1,44 @@
-//! What happened in an exchange, for a line of text or a mark of a picture.
+//! Events of an exchange, for a line of text or a mark of a picture.
 
 use std::fmt::Write as _;
 
 use h2lab_model::timeline::{Initiator, Spread, StatusRuns, Summary, TimelineStream};
 
-/// Something that happened, for a line of text or a mark of a picture.
+/// An event, for a line of text or a mark of a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// What.
+    /// Its name.
     pub name: String,
-    /// When, in milliseconds since the client began to connect.
+    /// Its time, in milliseconds since the client began to connect.
     pub ms: f64,
-    /// How far that lies apart, with several runs.
+    /// The spread of its time over several runs.
     pub spread: Option<Spread>,
-    /// What kind of thing it is.
+    /// Its kind.
     pub kind: EventKind,
 }
 
-/// What kind of thing happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// The connection came a step further.
+    /// A step of connecting.
     Connect,
-    /// The request went out.
+    /// The request was sent.
     Request,
-    /// A promise came.
+    /// A promise arrived.
     Promise,
-    /// An interim response came.
+    /// An interim response arrived.
     Interim,
-    /// The response's head came.
+    /// The response's head arrived.
     Headers,
     /// A piece of its body, or its trailers.
     Data,
     /// It was complete.
     End,
-    /// It was given up.
+    /// It was reset.
     Reset,
 }
 
-/// How a connection came to be.
+/// The events of connecting.
 pub fn connect_events(summary: &Summary) -> Vec<Event> {
     let connect = &summary.connect;
     let steps = [
@@ -53,7 +53,7 @@ pub fn connect_events(summary: &Summary) -> Vec<Event> {
     steps.into_iter().filter_map(event).collect()
 }
 
-/// What happened on a stream, in the order of time.
+/// The events of a stream, in the order of time.
 pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> Vec<Event> {
     let mut events = Vec::new();
     let mut add = |key: &str, name: String, ms: Option<f64>, kind| {
@@ -89,7 +89,7 @@ pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> 
     events
 }
 
-/// `stream 1  /early?ms=80`, and what of it no single time tells.
+/// `stream 1  /early?ms=80`, and what belongs to the stream rather than to a single time.
 pub fn stream_title(one: &TimelineStream) -> String {
     let stream = &one.stream;
     let mut title = format!("stream {}  {}", stream.id, stream.path);
@@ -112,7 +112,7 @@ pub fn stream_title(one: &TimelineStream) -> String {
     title
 }
 
-/// What is said of streams that are not shown.
+/// The note on streams that are not shown.
 pub fn left_off(summary: &Summary) -> Option<String> {
     (summary.left_off > 0).then(|| {
         format!("{} more streams are not shown: only the first 1,000 of a run are kept", summary.left_off)

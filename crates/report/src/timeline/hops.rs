@@ -8,7 +8,7 @@ use crate::style::{Paint, TextStyle, paragraph};
 use crate::table::{lay_out, name, number};
 use h2lab_model::timeline::hops::{Hop, HopVerdict, Leg, Ruling};
 
-/// Tells all of it.
+/// Renders all of it.
 pub(super) fn render(out: &mut String, document: &TimelineDocument, style: TextStyle, unicode: bool) {
     overview(out, document, style);
     for hop in &document.hops {
@@ -23,7 +23,7 @@ pub(super) fn render(out: &mut String, document: &TimelineDocument, style: TextS
     }
 }
 
-/// The chain from the client to the origin: when each server was seen to say what.
+/// The chain from the client to the origin: when each server was seen to send what.
 fn overview(out: &mut String, document: &TimelineDocument, style: TextStyle) {
     let columns = [
         name("server"),
@@ -65,7 +65,7 @@ fn row(document: &TimelineDocument, place: usize, leg: &Leg) -> Vec<String> {
     ]
 }
 
-/// What a server did, with what that rests on.
+/// What a server did, with the evidence.
 fn rulings(out: &mut String, hop: &Hop, style: TextStyle) {
     for (what, ruling) in [("1xx", &hop.early_hints), ("push", &hop.push), ("trailers", &hop.trailers)] {
         if ruling.evidence.is_empty() || ruling.verdict == HopVerdict::Refused {

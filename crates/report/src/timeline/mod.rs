@@ -1,4 +1,4 @@
-//! Waterfalls as text: a line for each thing that happened, with a track that shows when.
+//! Waterfalls as text: a line for each event, with a track that shows its time.
 
 mod event;
 mod hops;

@@ -20,7 +20,7 @@ pub(crate) const STUDY_COLUMNS: [Column; 10] = [
     name("the original: promise / 103 / response, lead"),
 ];
 
-/// How a page was announced, in the server's own words.
+/// How a page was announced, as the server's setting.
 pub(crate) fn announcement(row: &Row) -> String {
     match row.case.announcement {
         Announcement::BackendLink => "Link from behind".to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn label(row: &Row) -> String {
     format!("{}, {}{behind}{hints}", row.case.source, announcement(row))
 }
 
-/// What went wrong in a row, a sentence each.
+/// The errors of a row, a sentence each.
 pub(crate) fn flaws(document: &StudyTable, row: &Row) -> Vec<String> {
     let mut flaws = Vec::new();
     if row.answered < row.runs {
@@ -82,7 +82,7 @@ pub(crate) fn flaws(document: &StudyTable, row: &Row) -> Vec<String> {
     flaws
 }
 
-/// What the other study found of the same.
+/// The other study's result for the same row.
 fn original(document: &StudyTable, row: &Row) -> String {
     let Some(original) = document.original.as_ref().filter(|one| one.server == row.case.server) else {
         return String::new();

@@ -5,7 +5,7 @@ use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
 use crate::style::{Paint, TextStyle, paragraph};
 
-/// What the figures are.
+/// The heading of the figures.
 pub fn heading(document: &TimelineDocument) -> String {
     let times = if document.runs == 1 {
         "one run".to_owned()

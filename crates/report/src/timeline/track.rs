@@ -1,4 +1,4 @@
-//! One waterfall as text: a line for each event, with a track that shows when.
+//! One waterfall as text: a line for each event, with a track that shows its time.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::event::{Event, EventKind, connect_events, left_off, stream_events, st
 use crate::style::{Paint, TextStyle};
 use h2lab_model::timeline::Summary;
 
-/// Columns of the names, and of the times behind them.
+/// Columns of the names, and of the times after them.
 const NAME: usize = 20;
 const TIME: usize = 10;
 const SPREAD: usize = 16;
@@ -27,7 +27,7 @@ pub(super) fn waterfall(out: &mut String, summary: &Summary, track: &Track) {
     }
 }
 
-/// Where times stand on a line.
+/// The time axis of a line.
 pub(super) struct Track {
     style: TextStyle,
     unicode: bool,
@@ -37,7 +37,7 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// One that shows all of these.
+    /// One that fits all of these.
     pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>, style: TextStyle, unicode: bool) -> Self {
         let (mut most, mut has_spread) = (0.0_f64, false);
         for summary in summaries {
@@ -73,7 +73,7 @@ impl Track {
         }
     }
 
-    /// The way from what happened before to this.
+    /// The track from the event before to this one.
     fn mark(&self, before: f64, event: &Event) -> String {
         let place = |ms: f64| ((ms / self.most) * (self.width - 1) as f64).round() as usize;
         let (from, to) = (place(before.min(event.ms)), place(event.ms));

@@ -1,19 +1,19 @@
-//! How often in a row dials and connections came to nothing, slot by slot: when the next is due, and when none is any more.
+//! How often in a row dials and connections failed, slot by slot: when the next is due, and when to give up.
 
 use std::time::Duration;
 
 /// After so many in a row a slot has no hope.
 const MOST: u32 = 6;
 
-/// The pause after the second of them; each is followed by one twice as long. The first is followed by none: a connection that
-/// breaks is replaced at once.
+/// The pause after the second of them; each further one is twice as long. The first has none: a connection that breaks is
+/// replaced at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause is `PAUSE * 2^LONGEST`, 6.4 s.
 const LONGEST: u32 = 6;
 
-/// The count of each slot. Connections that break together are one misfortune, and not as many as there were: each counts for
-/// its own slot, and for its pause.
+/// The count of each slot. Connections that break together are one failure, not several: each counts for its own slot, and for
+/// its pause.
 #[derive(Debug)]
 pub struct Attempts {
     in_a_row: Vec<u32>,
@@ -25,8 +25,8 @@ impl Attempts {
         Self { in_a_row: vec![0; slots] }
     }
 
-    /// The dial or connection of a slot has ended; `was_of_use`: something of a file came over it. Says after which pause to
-    /// dial again.
+    /// The dial or connection of a slot has ended; `was_of_use`: something of a file came over it. Returns the pause before the
+    /// next dial.
     pub fn ended(&mut self, slot: usize, was_of_use: bool) -> Duration {
         let count = &mut self.in_a_row[slot];
         if was_of_use {

@@ -15,10 +15,10 @@ use super::work::{Doomed, Outbox, Work};
 use crate::client::{Change, ConnectError, Slots, Target};
 use h2lab_net::clock::Clock;
 
-/// How often it is looked whether somebody wants an end, and progress is told.
+/// How often `stop` is checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often what arrived is made to survive our end, if there is time for it.
+/// How often received bytes are made to survive our end, if there is time for it.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// How the connections of a run are made and used.
@@ -32,7 +32,7 @@ pub struct Traffic<'a> {
     pub window_limit: u32,
     /// After so long without a byte a server has gone.
     pub patience: Duration,
-    /// When to begin nothing new and cut what is under way.
+    /// When to begin nothing new and cut what is in flight.
     pub until: Option<Duration>,
     /// Set to end early.
     pub stop: Option<&'a AtomicBool>,
@@ -53,14 +53,14 @@ pub struct Progress<'a> {
 pub struct Driver<'a> {
     traffic: Traffic<'a>,
     clock: Clock,
-    /// Each with the time before which nobody is to be dialled there.
+    /// Each with the time before which it must not be dialled.
     slots: Slots<Time>,
     work: Work,
     outbox: Outbox<'a>,
     meter: ByteMeter,
     has_begun: bool,
     attempts: Attempts,
-    /// Whether a connection has shown that it is of use.
+    /// Whether a connection has worked.
     proven: bool,
     interrupted: bool,
 }
@@ -89,7 +89,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Does all of the work. Fails if the server was of no use from the beginning on: then nothing was asked of it.
+    /// Does all of the work. Fails if no connection to the server worked from the beginning: then nothing was requested.
     pub fn run(mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Done, RunError> {
         let done = self.work_off(progress);
         if let Err(error) = &done {
@@ -138,7 +138,7 @@ impl<'a> Driver<'a> {
     /// Sleeps until something happens, or `until`, and acts on it.
     fn wait(&mut self, until: Time) -> io::Result<()> {
         self.slots.wait(until, None)?;
-        // All that was there to be read by now is heard before anybody is called silent, however long a disk holds us up.
+        // Everything readable by now is processed before a server counts as silent, however long a disk delayed us.
         self.work.hear(self.clock.now());
         while let Some(completion) = self.slots.next_completion() {
             let (slot, change) = self.slots.act_on(completion, &self.outbox, &mut self.work);
@@ -166,7 +166,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Lets nobody wait for more than comes.
+    /// Lets no session wait for more bytes than will come.
     fn look(&mut self, now: Time) {
         for (_, session, _) in self.slots.sessions() {
             if !session.has_unread() {
@@ -186,7 +186,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives up a server that is of no use or has gone.
+    /// Gives up a server whose connections do not work or that has gone.
     fn look_after_the_server(&mut self, now: Time) -> Result<(), RunError> {
         let is_alone = (0..self.slots.count()).all(|slot| self.slots.is_vacant(slot));
         let is_hopeless = is_alone && (!self.proven || self.attempts.are_hopeless());
@@ -200,7 +200,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Asks again, on another connection, what was asked of one that stays silent; gives up a server of which all do.
+    /// Repeats, on another connection, the requests of one that stays silent; gives up a server whose connections are all silent.
     fn judge_silence(&mut self, now: Time) {
         for (slot, session, _) in self.slots.sessions() {
             self.work.taken(slot as usize, session.index(), || session.bytes_taken());
@@ -212,7 +212,7 @@ impl<'a> Driver<'a> {
         self.cancel_doomed(now);
     }
 
-    /// Looks whether somebody wants an end before all is done.
+    /// Checks whether the run is to end early.
     fn end_early(&mut self, now: Time) {
         if self.traffic.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) && !self.interrupted {
             self.interrupted = true;
@@ -225,7 +225,7 @@ impl<'a> Driver<'a> {
         self.cancel_doomed(now);
     }
 
-    /// Ends all that is under way. What of it lies in our engines and sockets has not gone.
+    /// Ends everything in flight. Bytes still in our engines and sockets count as not sent.
     fn cut(&mut self, why: impl FnMut() -> FetchError) {
         for (_, session, _) in self.slots.sessions() {
             self.work.take_back(session.index(), session.left_behind());
@@ -233,13 +233,13 @@ impl<'a> Driver<'a> {
         self.work.give_up(why);
     }
 
-    /// Ends the requests that nobody waits for any more.
+    /// Ends the requests that are no longer needed.
     fn cancel_doomed(&mut self, now: Time) {
         while let Some(Doomed { slot, stream, is_silent }) = self.work.next_doomed() {
             let slot = slot as u32;
             if let Some((session, _)) = self.slots.session(slot) {
                 if is_silent {
-                    // Nothing more is asked there.
+                    // It gets no more requests.
                     session.leave(now, "it stayed silent", &self.outbox, &mut self.work);
                 }
                 session.cancel(now, stream, Outcome::Cancelled, &self.outbox, &mut self.work);
@@ -248,7 +248,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Dials what is missing, as long as there is something to ask.
+    /// Dials the missing connections, as long as there is something to request.
     fn dial(&mut self, now: Time) {
         for slot in 0..self.slots.count() {
             if self.slots.is_vacant(slot) && *self.slots.note(slot) <= now && self.work.waits() {
@@ -272,7 +272,7 @@ impl<'a> Driver<'a> {
         (0..self.slots.count()).for_each(|slot| self.flush(slot));
     }
 
-    /// The connection with the fewest requests under way, of those that take more.
+    /// The connection with the fewest requests in flight, of those that take more.
     fn least_busy(&mut self) -> Option<u32> {
         let open = self.slots.sessions().filter(|(_, session, _)| session.available() > 0);
         open.map(|(slot, session, _)| (session.open_streams(), slot)).min().map(|(_, slot)| slot)
@@ -306,7 +306,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Takes a session away that has ended, else sets its timer.
+    /// Removes a session that has ended, else sets its timer.
     fn settle(&mut self, slot: u32) {
         if let Some(record) = self.slots.settle(slot, &self.outbox, &mut self.work) {
             let was_of_use = self.work.last_received(slot as usize) >= record.ready_at;
@@ -314,7 +314,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The connection in a slot has ended: says when the next may be dialled.
+    /// The connection in a slot has ended: sets when the next may be dialled.
     fn emptied(&mut self, slot: u32, was_of_use: bool) {
         let not_before = self.clock.now() + self.attempts.ended(slot as usize, was_of_use);
         *self.slots.note(slot) = not_before;
@@ -333,7 +333,7 @@ pub struct Done {
     pub records: Vec<ConnectionRecord>,
     /// System calls that read from sockets and wrote to them; those of QUIC are not counted.
     pub calls: (u64, u64),
-    /// Whether somebody wanted an early end.
+    /// Whether the run was ended early.
     pub interrupted: bool,
 }
 
@@ -343,7 +343,7 @@ pub enum RunError {
     /// No connection was of use.
     #[error("{0}")]
     Unreachable(ConnectError),
-    /// The kernel refused us something that has nothing to do with the server.
+    /// A system call failed for a reason other than the server.
     #[error("cannot work: {0}")]
     Io(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! One file on its way: what is asked for, what an answer means, when it is complete.
+//! One file in transfer: what is requested, what an answer means, when it is complete.
 
 mod answer;
 mod ask;
@@ -20,15 +20,15 @@ pub use error::FetchError;
 
 use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
 
-/// The first part of a file whose length nobody knows yet, if it is to be fetched in parts: large enough to be worth a request
-/// and small enough to leave something for the others.
+/// The first part of a file of unknown length, if it is to be fetched in parts: large enough to be worth a request and small
+/// enough to leave something for the other requests.
 const FIRST_PART: u64 = 16 << 20;
 
-/// Parts that each worker gets of a file if nothing is said: the last ones even out that some workers are slower, and each costs
-/// HTTP/1.1 a round trip of silence.
+/// The default number of parts per worker: the last ones even out that some workers are slower, and each costs HTTP/1.1 an idle
+/// round trip.
 const PARTS_PER_WORKER: u64 = 4;
 
-/// How often each worker may ask again before any of them brings a byte.
+/// How often each worker may retry before any of them brings a byte.
 const MAX_FRUITLESS: u32 = 5;
 
 const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
@@ -38,22 +38,22 @@ const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
 pub struct Manner {
     /// Which way it goes.
     pub direction: TransferDirection,
-    /// Requests that may be under way at a time, over all connections.
+    /// Requests that may be in flight at a time, over all connections.
     pub workers: u32,
     /// Bytes of a part; `None` leaves it to the file's length and the workers.
     pub part: Option<u64>,
     /// With what it is summed.
     pub checksum: Algorithm,
-    /// Whether a part of an earlier run is gone on with.
+    /// Whether a part of an earlier run is resumed.
     pub resume: bool,
     /// How much of what is sent an engine gets at once.
     pub chunk: Chunk,
-    /// Whether checksums may come behind the bytes: in HTTP/1.1 they would take the place of the length.
+    /// Whether checksums may follow the bytes: in HTTP/1.1 they would replace the length.
     pub trailers: bool,
 }
 
 impl Manner {
-    /// Fetches each file by itself in one request: none is taken apart, gone on with or summed.
+    /// Fetches each file in one request: without parts, resumption or checksums.
     pub fn by_itself() -> Self {
         Self {
             direction: TransferDirection::Get,
@@ -81,13 +81,13 @@ pub enum Place {
 /// How far it has come.
 #[derive(Debug)]
 enum Stage {
-    /// Nothing is asked.
+    /// Nothing was requested.
     Unasked,
-    /// One request is under way, whose answer says what there is, here or there.
+    /// One request is in flight, whose answer says what there is, here or there.
     Probing,
     /// Its parts are being dealt.
     Dealing,
-    /// All is where it belongs, and the server is to say its checksum, or hears ours.
+    /// Every byte has arrived, and the server is to declare its checksum, or to check ours.
     Comparing {
         /// Whether it was asked.
         asked: bool,
@@ -109,24 +109,24 @@ pub struct Fetch {
     sink: Sink,
     /// The length of the whole.
     total: Option<u64>,
-    /// What tells this state of it from others, and what of it is here: what an earlier run left, or will be left.
+    /// What distinguishes this state of it from others, and which bytes are here: what an earlier run left, or this one will.
     journal: Option<Journal>,
     /// What is here, of asks that are over.
     extents: Extents,
-    /// What the first answer said of the version, weak as it may be: without a strong validator that is all that tells
-    /// answers of different versions from each other within a run.
+    /// The first answer's version, possibly weak: without a strong validator only that distinguishes answers of different
+    /// versions within a run.
     version: Option<Version>,
-    /// The server says nothing of versions, so that ranges could be of different ones: it comes in one answer.
+    /// The server declares no version, so ranges could be of different ones: the file comes in one answer.
     needs_the_whole: bool,
     parts: Option<Parts>,
-    /// The size of its parts; `None` if it was not taken apart.
+    /// The size of its parts; `None` if it has no parts.
     part_bytes: Option<u64>,
     sums: Sums,
     /// The sum of the bytes from the first on, as long as they come in order.
     in_order: Digest,
     /// What the server says.
     expected: Option<Checksum>,
-    /// Why the server's checksum is not known although it was asked for, if there is more to say than that.
+    /// Why the server's checksum is unknown although it was asked for, if there is more to say.
     doubt: Option<String>,
     /// What we say.
     found: Option<Checksum>,
@@ -134,12 +134,12 @@ pub struct Fetch {
     held_before: u64,
     /// Requests that carried it, in the order in which they ended.
     log: Vec<PartRecord>,
-    /// What arrived is kept, and can be gone on with.
+    /// What arrived is kept, and can be resumed.
     is_resumable: bool,
-    /// What is told of it is told elsewhere.
+    /// It has been reported elsewhere.
     is_put_away: bool,
     under_way: u32,
-    /// Nothing is asked before this.
+    /// No request is sent before this.
     not_before: Time,
     /// Asks in a row without a byte.
     fruitless: u32,
@@ -158,18 +158,18 @@ pub struct FileFigures {
     pub reads: u64,
     /// Pieces that were written to a file.
     pub writes: u64,
-    /// How long its disk was waited for while it came, or went.
+    /// The time that its disk took while it was transferred.
     pub disk_wait: Duration,
-    /// When the first was sent; [`Time::NEVER`] if none was.
+    /// When the first request was sent; [`Time::NEVER`] if none was.
     pub began: Time,
     /// When the first byte of it came.
     pub first_byte: Time,
-    /// When it was over: if it is kept, with its last byte on the disk.
+    /// When it was over: if it is kept, with its last byte synced.
     pub ended: Time,
 }
 
 impl Fetch {
-    /// The file at `url`, whose path and query are `path`, on its way to `place`.
+    /// The file at `url`, whose path and query are `path`, to be moved to `place`.
     pub fn new(url: String, path: String, place: Place, manner: Manner) -> Self {
         let never = Time::NEVER;
         Self {
@@ -211,7 +211,7 @@ impl Fetch {
         }
     }
 
-    /// How it ended; `None` while it is under way.
+    /// How it ended; `None` while it is in transfer.
     pub const fn outcome(&self) -> Option<&Result<(), FetchError>> {
         match &self.stage {
             Stage::Over(outcome) => Some(outcome),
@@ -219,7 +219,7 @@ impl Fetch {
         }
     }
 
-    /// It is complete, and all that is told of it was taken.
+    /// It is complete, and everything reported of it was taken.
     pub const fn put_away(&mut self) {
         self.is_put_away = true;
     }
@@ -234,7 +234,7 @@ impl Fetch {
         self.total
     }
 
-    /// Bytes of a part, as it was in force; `None` if it was not taken apart.
+    /// The part size in force; `None` if it has no parts.
     pub const fn part_bytes(&self) -> Option<u64> {
         self.part_bytes
     }
@@ -249,7 +249,7 @@ impl Fetch {
         &self.place
     }
 
-    /// What the server says its checksum is, and what we say.
+    /// The server's checksum, and ours.
     pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
         (self.expected.as_ref(), self.found.as_ref())
     }
@@ -270,7 +270,7 @@ impl Fetch {
         TransferRecord {
             url: self.url.clone(),
             file: match &self.place {
-                // What arrived wrong was thrown away; what was sent is still there.
+                // A corrupt download was discarded; the source of an upload is still there.
                 Place::File(path) if !is_gone => Some(path.display().to_string()),
                 _ => None,
             },
@@ -287,7 +287,7 @@ impl Fetch {
         }
     }
 
-    /// Why nobody knows whether the bytes are right, if there is more to say than that the server told no checksum.
+    /// Why it is unknown whether the bytes are right, if there is more to say than that the server declared no checksum.
     pub fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
@@ -309,7 +309,7 @@ impl Fetch {
         self.is_resumable
     }
 
-    /// What to ask next; `None` if there is nothing to ask now. `index` is its place in the run.
+    /// The next request; `None` if there is none now. `index` is the file's place in the run.
     pub fn next_ask(&mut self, index: usize) -> Option<Ask> {
         let ask = match self.stage {
             Stage::Unasked => {
@@ -346,7 +346,7 @@ impl Fetch {
         now < self.not_before
     }
 
-    /// Whether [`Fetch::next_ask`] has something to ask now.
+    /// Whether [`Fetch::next_ask`] has a request now.
     pub fn waits(&self) -> bool {
         match &self.stage {
             Stage::Unasked | Stage::Comparing { asked: false } => true,
@@ -374,7 +374,7 @@ impl Fetch {
         }
     }
 
-    /// Opens what it is stored in, and takes up what is there.
+    /// Opens its sink, and resumes what is there.
     fn open_sink(&mut self) -> Result<(), SinkError> {
         let Place::File(path) = &self.place else { return Ok(()) };
         if self.sink.is_kept() {
@@ -390,7 +390,7 @@ impl Fetch {
             self.total = Some(journal.total);
             self.extents = journal.extents.clone();
             self.held_before = self.extents.held();
-            // The last run may have summed with something else.
+            // The last run may have used another algorithm.
             let is_asked = |declared: &Checksum| declared.algorithm() == self.manner.checksum;
             self.expected = journal.checksum.clone().filter(is_asked);
             self.journal = Some(journal);
@@ -398,12 +398,12 @@ impl Fetch {
         Ok(())
     }
 
-    /// The request whose answer says what there is.
+    /// The first request, whose answer says what there is.
     fn first_ask(&mut self, index: usize) -> Ask {
         if let Some(total) = self.total {
             self.deal(total, &Extents::new());
             let range = self.parts.as_mut().and_then(Iterator::next);
-            // Of a file that is complete already nothing but its last byte is left to ask for, to see whether it is the same.
+            // Of a file that is already complete only its last byte is requested, to see whether it is the same.
             let range = range.unwrap_or(total.saturating_sub(1)..total);
             return self.ask(index, range.start, Some(range.end));
         }
@@ -412,7 +412,7 @@ impl Fetch {
         self.ask(index, 0, until)
     }
 
-    /// Makes parts of what is missing, but for what is under way.
+    /// Divides what is missing into parts, except for what is in flight.
     fn deal(&mut self, total: u64, under_way: &Extents) {
         let mut taken = self.extents.clone();
         for range in under_way.iter() {
@@ -439,7 +439,7 @@ impl Fetch {
         let mut fields = vec![
             ("user-agent", USER_AGENT.to_owned()),
             ("accept", "*/*".to_owned()),
-            // Ranges and checksums are of the bytes as they are stored.
+            // Ranges and checksums refer to the stored bytes.
             ("accept-encoding", "identity".to_owned()),
         ];
         if let Some(want) = self.manner.checksum.want() {
@@ -493,7 +493,7 @@ impl Fetch {
         self.figures.writes += u64::from(self.sink.is_kept());
     }
 
-    /// A request is over, with all of its answer or not; `why` it was not.
+    /// A request is over, with its whole answer or not; `why` it was not.
     pub fn ended(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
         self.under_way -= 1;
         if self.manner.direction == TransferDirection::Put {
@@ -523,7 +523,7 @@ impl Fetch {
         if is_short && self.is_fruitless() {
             self.fail(FetchError::Vanished(words.to_owned()));
         } else if is_short && is_lost {
-            // Nobody knows whether the rest would be of the same state of the file, or even what is missing.
+            // It is unknown whether the rest would be of the same state of the file, or even what is missing.
             let words =
                 format!("{words}, and the server gives nothing (ETag) by which it could be gone on with");
             self.fail(FetchError::Vanished(words));
@@ -549,12 +549,12 @@ impl Fetch {
         self.compare(now);
     }
 
-    /// Whether all workers together have asked often enough without a byte.
+    /// Whether all workers together have retried often enough without a byte.
     const fn is_fruitless(&self) -> bool {
         self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.workers)
     }
 
-    /// What is left of an ask is to be asked for again.
+    /// The rest of a request is to be requested again.
     fn ask_again(&mut self, ask: &Ask) {
         if matches!(self.stage, Stage::Probing) {
             self.stage = Stage::Unasked;
@@ -580,7 +580,7 @@ impl Fetch {
             return;
         }
         let began = Instant::now();
-        // Before the server hears that it has all: after that it has a file, and of two states of ours.
+        // Before the server learns that it has everything: after that it has a file, possibly of two states of ours.
         match self.check_source().and_then(|()| self.sum(total)) {
             Ok(found) => self.found = found,
             Err(error) => return self.fail(error),
@@ -592,7 +592,7 @@ impl Fetch {
         }
     }
 
-    /// The checksum of what is here; `None` if nothing is summed, or it cannot be: what was thrown away came out of order.
+    /// The checksum of what is here; `None` if nothing is summed, or it cannot be: discarded bytes came out of order.
     fn sum(&mut self, total: u64) -> Result<Option<Checksum>, FetchError> {
         let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
         let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
@@ -604,7 +604,7 @@ impl Fetch {
         };
         match found {
             Some(checksum) => Ok(Some(checksum)),
-            // What an earlier run has left was summed by nobody.
+            // The bytes of an earlier run were not summed.
             None => {
                 let is_file = self.sink.is_kept() || self.upload.source().is_file();
                 self.figures.reads += if is_file { total.div_ceil(READ) } else { 0 };
@@ -616,7 +616,7 @@ impl Fetch {
         }
     }
 
-    /// All is here, and the server has said what its checksum is, or will not.
+    /// Everything is here, and the server has declared its checksum, or will not.
     fn compare(&mut self, now: Time) {
         let began = Instant::now();
         let total = self.total.unwrap_or(0);
@@ -633,12 +633,12 @@ impl Fetch {
                 self.sink = Sink::Discard;
             }
         }
-        // Bringing it to the disk may have taken long.
+        // The sync may have taken long.
         self.figures.ended = now + began.elapsed();
     }
 
-    /// Nothing more is asked for. A file that is complete and only waits for the server's checksum is here all the same; that it
-    /// is complete there the server has to say.
+    /// No more requests are sent. A file that is complete and only waits for the server's checksum is here all the same; whether
+    /// it is complete there only the server can say.
     pub fn give_up(&mut self, why: FetchError, now: Time) {
         if matches!((&self.stage, self.manner.direction), (Stage::Comparing { .. }, TransferDirection::Get)) {
             self.note_doubt(&why.to_string());
@@ -648,14 +648,14 @@ impl Fetch {
         }
     }
 
-    /// It ends here. What has arrived is kept by [`Fetch::keep`] once nothing of it is under way.
+    /// It ends here. What has arrived is kept by [`Fetch::keep`] once no request of it is in flight.
     pub fn fail(&mut self, error: FetchError) {
         if self.outcome().is_none() {
             self.stage = Stage::Over(Err(error));
         }
     }
 
-    /// What a journal would say if `under_way` were over.
+    /// The journal as if `under_way` were over.
     fn journal<'a>(&self, under_way: impl Iterator<Item = &'a Ask>) -> Option<Journal> {
         let mut journal = self.journal.clone()?;
         journal.extents = self.extents.clone();
@@ -666,7 +666,7 @@ impl Fetch {
         Some(journal)
     }
 
-    /// Has what arrived survive the end of this process, by and by.
+    /// Makes what arrived survive the end of this process, in the background.
     pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a Ask>) {
         if let Stage::Dealing = self.stage {
             let journal = self.journal(under_way).filter(|journal| !journal.extents.is_empty());
@@ -674,7 +674,7 @@ impl Fetch {
         }
     }
 
-    /// Nothing of it is under way any more: if it did not arrive, what did can be gone on with, where that is possible.
+    /// No request of it is in flight any more: what arrived of an incomplete file can be resumed, where that is possible.
     pub fn keep(&mut self) {
         if !matches!(self.stage, Stage::Over(Err(ref error)) if !matches!(error, FetchError::Mismatch { .. }))
         {

@@ -1,6 +1,6 @@
-//! TCP without HTTP: the yardstick of bulk transfers. One end writes the same bytes to whoever connects, as fast as the kernel
-//! takes them; the other throws them away. Both do what the HTTP ends do, on the same event loop in one thread, and nothing
-//! besides. (A program such as iperf3 would be a yardstick with clocks, threads and a congestion control of its own.)
+//! TCP without HTTP: the yardstick of bulk transfers. One end writes the same bytes to each client that connects, as fast as the
+//! kernel takes them; the other discards them. Both do what the HTTP ends do, on the same event loop in one thread, and nothing
+//! else. (A program such as iperf3 would be a yardstick with its own clocks, threads and congestion control.)
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,18 +22,19 @@ use h2lab_net::tcp_info::TcpInfo;
 /// Bytes that are handed to the kernel at once, or taken from it.
 const PIECE: usize = 256 << 10;
 
-/// System calls for one connection before it is the others' turn.
+/// System calls for one connection before the others' turn.
 const TURN: usize = 16;
 
-/// How often the time and `stop` are looked at.
+/// How often the time and `stop` are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The pieces of a turn begin so many bytes apart, lest all lie badly in their pages ([`h2lab_net::storage::body`]).
+/// The pieces of a turn begin so many bytes apart, so that not all are badly aligned in their pages
+/// ([`h2lab_net::storage::body`]).
 const APART: usize = 257;
 
 static FILLER: [u8; PIECE + TURN * APART] = [b'.'; PIECE + TURN * APART];
 
-/// Listens on `address` and writes to whoever connects, until `stop` is set. `ready` is told where it listens.
+/// Listens on `address` and writes to each client that connects, until `stop` is set. `ready` is called with its address.
 pub fn serve(
     address: SocketAddr,
     congestion: Option<&str>,
@@ -49,7 +50,7 @@ pub fn serve(
     ready(at);
     // By token; the listener's place stays empty.
     let mut streams: Vec<Option<Stream>> = vec![None];
-    // Those whose sockets took all of a turn.
+    // Those whose sockets took a whole turn.
     let mut unsated: Vec<usize> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let again = std::mem::take(&mut unsated);
@@ -84,7 +85,7 @@ pub fn serve(
             match write(stream) {
                 Ok(true) => unsated.push(place),
                 Ok(false) => {}
-                // Its client has what it wanted.
+                // Its client has closed: it has what it wanted.
                 Err(_) => {
                     reactor.forget(Token(place as u32));
                     streams[place] = None;
@@ -100,7 +101,7 @@ fn write(stream: &Stream) -> io::Result<bool> {
     for piece in 0..TURN {
         match stream.write(&FILLER[piece * APART..][..PIECE])? {
             Written::Bytes(PIECE) => {}
-            // What was cut short is told of when there is room again.
+            // A partial write is reported by the completion when there is room again.
             Written::Bytes(_) | Written::WouldBlock => return Ok(false),
         }
     }
@@ -141,7 +142,7 @@ pub struct RawGot {
 #[derive(Debug)]
 struct Reading {
     record: ConnectionRecord,
-    /// Until it is up it is the reactor's; when the server has ended it there is none any more.
+    /// Owned by the reactor until it is connected; `None` again after the server has closed.
     stream: Option<Stream>,
     /// The bound of the socket's receive buffer, as long as it has one.
     buffer: Option<ReceiveBuffer>,
@@ -157,8 +158,8 @@ impl Reading {
     }
 }
 
-/// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `notify` hears now
-/// and then how long it goes on.
+/// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `notify` is called
+/// from time to time with the time left.
 pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<RawGot> {
     let clock = job.clock;
     let mut reactor = Reactor::new(clock)?;
@@ -251,7 +252,7 @@ fn read(reading: &mut Reading, space: &mut [u8], clock: Clock) -> io::Result<(u6
     Ok((bytes, longest, false))
 }
 
-/// What is described in the end, while the sockets are still open.
+/// The final statistics, while the sockets are still open.
 fn finish(readings: Vec<Reading>, meter: ByteMeter, largest: u64, cpu: Duration, now: Time) -> RawGot {
     let mut got = RawGot {
         parts: Vec::new(),

@@ -1,4 +1,4 @@
-//! What a run leaves: its [`BulkRecord`].
+//! The record of a run: its [`BulkRecord`].
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::fetch::Fetch;
 use super::run::{CpuTime, Job};
 use h2lab_net::tcp::largest_buffers;
 
-/// The record of what was done by a `job` whose engines were told `config`.
+/// The record of what was done by a `job` whose engines were configured with `config`.
 pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
     let (over, overflow) = done.work.complete();
     let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away());
@@ -38,7 +38,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             duration: job.duration,
             engine: job.settings,
             max_frame_size: largest_frame(job.manner.direction, config, done).filter(|_| is_h2),
-            // What a server returns credit for is not ours to say.
+            // When a server returns credit is unknown to us.
             update_bytes: (is_h2 && is_get).then_some(credit_after(config)),
             congestion: job.congestion.clone(),
             ..Asked::default()
@@ -75,14 +75,14 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
     }
 }
 
-/// Bytes of a stream window after which an engine that was told `config` returns credit.
+/// Bytes of a stream window after which an engine configured with `config` returns credit.
 pub fn credit_after(config: &Config) -> u32 {
     let window = config.flow.stream_window;
     let share = u64::from(window) * u64::from(config.flow.update_threshold_percent) / 100;
     config.flow.update_bytes.map_or(share as u32, |bytes| bytes.min(window))
 }
 
-/// The largest frame that the end lets in which receives: of several servers' connections the least. `None` if none told it.
+/// The largest frame that the receiving end accepts: of several servers' connections the least. `None` if none declared it.
 fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> Option<u32> {
     /// `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2).
     const MAX_FRAME_SIZE: u16 = 5;
@@ -96,7 +96,7 @@ fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> 
     }
 }
 
-/// What a connection carried, and when, whichever way.
+/// What a connection carried, and when, in either direction.
 fn carried(
     record: &ConnectionRecord,
     transfers: &[TransferRecord],
@@ -137,7 +137,7 @@ fn carried(
     (figures, cpu.of(wall))
 }
 
-/// A connection that carried data to us. The server's end is out of sight.
+/// A connection that carried data to us. The server's end is not observable.
 fn received(
     (figures, cpu): (ConnectionFigures, Duration),
     record: &ConnectionRecord,
@@ -154,14 +154,14 @@ fn received(
     ConnectionFigures { receiver, ..figures }
 }
 
-/// A connection that carried data from us. The server's end is out of sight.
+/// A connection that carried data from us. The server's end is not observable.
 fn sent(
     (figures, cpu): (ConnectionFigures, Duration),
     record: &ConnectionRecord,
     multiplexed: bool,
 ) -> ConnectionFigures {
     let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
-    // HTTP/3's windows are QUIC's, of which the engine knows nothing.
+    // HTTP/3's windows are QUIC's, which the engine does not know.
     let has_windows = multiplexed && tcp.is_some();
     let name = tcp.map(|end| &end.congestion_control).or(quic.map(|end| &end.congestion_control));
     let sender = SenderFigures {
@@ -177,7 +177,7 @@ fn sent(
     ConnectionFigures { we_send: true, sender, ..figures }
 }
 
-/// The same with the time that disks took, which one thread waits for, and with it every connection: of each that it carried data
+/// The same with the time that disks took, which one thread waits for, and with it every connection: each that carried data gets
 /// its share.
 fn with_disk(mut figures: ConnectionFigures, done: &Done) -> ConnectionFigures {
     let share = figures.wall.as_secs_f64() / done.meter.elapsed().as_secs_f64().max(1e-9);
@@ -190,7 +190,7 @@ fn with_disk(mut figures: ConnectionFigures, done: &Done) -> ConnectionFigures {
     figures
 }
 
-/// The most that were under way at a time.
+/// The most that were in flight at a time.
 fn streams_at_a_time<'a>(parts: impl Iterator<Item = &'a PartRecord>) -> u32 {
     let mut steps: Vec<(Time, i32)> =
         parts.flat_map(|part| [(part.sent_at, 1), (part.ended_at, -1)]).collect();

@@ -45,9 +45,9 @@ pub struct Job<'a> {
     pub streams: u32,
     /// Which way files go, and how each does.
     pub manner: Manner,
-    /// Move the files over and over for so long.
+    /// Repeat the files for so long.
     pub duration: Option<Duration>,
-    /// Of those, how many that are complete are told each by itself; further ones are a sum.
+    /// Of those, how many that are complete are listed one by one; further ones are a sum.
     pub listed: usize,
     /// After so long without a byte the server has gone.
     pub patience: Duration,
@@ -57,7 +57,7 @@ pub struct Job<'a> {
     pub clock: Clock,
 }
 
-/// [`Job::listed`] where nothing needs more.
+/// The default of [`Job::listed`].
 pub const LISTED: usize = 10_000;
 
 /// What came of it.
@@ -86,14 +86,14 @@ impl From<std::io::Error> for JobError {
     }
 }
 
-/// Does the job. That a file did not arrive is told of the file; an error means that the server was of no use from the beginning, so
-/// that another address or protocol may be tried.
+/// Does the job. That a file did not arrive is reported with the file; an error means that no connection to the server worked
+/// from the beginning, so that another address or protocol may be tried.
 pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Moved, JobError> {
     let clock = job.clock;
     let congestion = job.congestion.clone();
     let mut target = Target::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
     target.engine = config(job, target.engine.tls);
-    // Frames are what is asked about; HTTP/1.1 has none.
+    // Frames are recorded; HTTP/1.1 has none.
     target.tap = job.protocol.is_multiplexed();
     target.gathers = true;
     target.upgrade_of = job.upgrade.then(|| job.authority.to_owned());
@@ -137,7 +137,7 @@ pub(super) struct CpuTime {
 }
 
 impl CpuTime {
-    /// What the thread took of a part of the run, as far as it was as busy then as it was over all.
+    /// The thread's CPU time in a part of the run, assuming an even load.
     pub fn of(self, part: Duration) -> Duration {
         let share = self.thread.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
         part.mul_f64(share.min(1.0))

@@ -1,4 +1,4 @@
-//! Where the bytes of an upload come from: filler, or a file that must stay as it is while it is sent.
+//! Where the bytes of an upload come from: filler, or a file that must not change while it is sent.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -26,7 +26,7 @@ pub struct SourceError {
 /// Where the bytes of one upload come from.
 #[derive(Debug)]
 pub enum Source {
-    /// Nothing is sent, or it is not known yet what.
+    /// Nothing is sent, or the source is not known yet.
     None,
     /// So many bytes of filler.
     Memory(u64),
@@ -42,7 +42,7 @@ pub struct FileSource {
     state: State,
 }
 
-/// What tells one state of a file from others.
+/// What distinguishes one state of a file from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     inode: u64,
@@ -63,7 +63,7 @@ impl State {
 }
 
 impl Source {
-    /// What is at `place`. Only a file is opened.
+    /// Opens the source at `place`. Only a file is opened.
     pub fn open(place: &Place) -> Result<Self, SourceError> {
         match place {
             Place::Discard => Ok(Self::None),
@@ -81,10 +81,10 @@ impl Source {
         }
     }
 
-    /// What its server is to call the upload: the same for the same state of the same file, so that another run goes on
-    /// with it; and with `is_new`, as with filler, another each time.
+    /// The server's tag of the upload: the same for the same state of the same file, so that another run can resume it; with
+    /// `is_new`, as with filler, a new one each time.
     pub fn tag(&self, is_new: bool, number: usize) -> String {
-        // No two processes of a machine have both in common.
+        // No two processes of a machine share both.
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let unique = || format!("{:x}-{:x}-{number:x}", now(), std::process::id());
         match self {
@@ -129,13 +129,13 @@ impl Source {
         matches!(self, Self::File(_))
     }
 
-    /// Whether it is still as it was when it was opened.
+    /// Whether it has not changed since it was opened.
     pub fn is_unchanged(&self) -> bool {
         let Self::File(FileSource { file, state, .. }) = self else { return true };
         state.is_of(file)
     }
 
-    /// An error of the system that reading it met.
+    /// The error of a failed read.
     pub fn failed(&self, source: io::Error) -> SourceError {
         match self {
             Self::File(file) => file.failed(source),
@@ -152,7 +152,7 @@ impl FileSource {
         if !metadata.is_file() {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")));
         }
-        // Read-ahead is all that keeps a disk busy while a block is being sent; without it we are slower, no more.
+        // Only read-ahead keeps a disk busy while a block is being sent; without it we are slower, no more.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         Ok(Self { path: path.to_owned(), file: Arc::new(file), state: State::of(&metadata) })
     }
@@ -162,7 +162,7 @@ impl FileSource {
     }
 }
 
-/// The body of one request on its way into an engine.
+/// The body of one request, for an engine.
 #[derive(Debug)]
 pub struct Sending {
     body: Body,
@@ -174,16 +174,16 @@ pub struct Sending {
     summed: u64,
     /// Whether the sum goes out behind the body.
     has_trailer: bool,
-    /// The file that it is of, which must be as it was when the last piece goes out.
+    /// The file behind it, which must be unchanged when the last piece is sent.
     watched: Option<(Arc<File>, State)>,
     /// Why the next piece could not be had.
     error: Option<io::Error>,
-    /// What reading took beyond what a copy takes, since [`Sending::take_wait`].
+    /// The time that reading took beyond a copy, since [`Sending::take_wait`].
     waited: Duration,
 }
 
 impl Sending {
-    /// Of `body`, which ends at `until` of the whole. With `has_trailer` its sum goes out behind it.
+    /// Of `body`, which ends at `until` of the whole. With `has_trailer` its sum follows it.
     pub fn new(body: Body, until: u64, algorithm: Algorithm, has_trailer: bool) -> Self {
         let summed = until - body.length();
         Self {
@@ -198,7 +198,7 @@ impl Sending {
         }
     }
 
-    /// The same, and its last piece is shown only if its file is then as it was when `source` was opened.
+    /// The same, but its last piece is sent only if its file has not changed since `source` was opened.
     #[must_use]
     pub fn watching(self, source: &Source) -> Self {
         let watched = match source {
@@ -218,8 +218,8 @@ impl Sending {
         self.has_trailer
     }
 
-    /// Shows the next piece when `left` bytes remain, and whether it is the last. An empty one before the end says that
-    /// nothing can be had: [`Sending::take_error`] has the reason.
+    /// Passes the next piece to `show` when `left` bytes remain, and whether it is the last. An empty one before the end means
+    /// that reading failed: [`Sending::take_error`] has the reason.
     pub fn show<T>(&mut self, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
         let taken = self.body.length().saturating_sub(left);
         self.body.advance(taken as usize);
@@ -233,7 +233,7 @@ impl Sending {
                     // Without its end the server keeps it as unfinished.
                     return show(&[], false);
                 }
-                // What an engine did not take is shown again, and summed once.
+                // What an engine did not take is passed again, and summed once.
                 let known = (self.summed - at) as usize;
                 self.sum.update(piece.get(known..).unwrap_or_default());
                 self.summed = self.summed.max(at + piece.len() as u64);
@@ -260,7 +260,7 @@ impl Sending {
         }
     }
 
-    /// How long a disk was waited for since this was last asked.
+    /// The time waited for a disk since the last call.
     pub const fn take_wait(&mut self) -> Duration {
         std::mem::replace(&mut self.waited, Duration::ZERO)
     }

@@ -1,4 +1,4 @@
-//! All files of a run, and the requests that are under way for them.
+//! All files of a run, and their requests in flight.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,7 +27,7 @@ pub struct Wanted {
     pub place: Place,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct UnderWay {
     ask: Ask,
@@ -37,24 +37,24 @@ struct UnderWay {
     connection: u32,
     sent_at: Time,
     first_byte_at: Time,
-    /// When something last moved for it; when it was made, before.
+    /// When it last made progress; initially when it was made.
     received_at: Time,
-    /// Bytes of what it sends that count only when its answer is there: the last one, so that time ends with that.
+    /// Bytes that it sends but that count only once its answer arrives: the last one, so that the time ends with that.
     unconfirmed: u64,
 }
 
-/// A request that nobody waits for any more.
+/// A request that is no longer needed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Doomed {
     /// The slot of its connection.
     pub slot: usize,
     /// Its stream there.
     pub stream: StreamId,
-    /// Whether that is so since nothing moved for it.
+    /// Whether that is so because it made no progress.
     pub is_silent: bool,
 }
 
-/// What is left of files that are complete and have gone.
+/// What is kept of files that are complete and were removed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moved {
     held: u64,
@@ -80,33 +80,33 @@ pub struct Work {
     fetches: Vec<Fetch>,
     /// Those that are not over, in their order.
     open: VecDeque<usize>,
-    /// What is fetched over and over, and how often it was begun.
+    /// What is fetched repeatedly, and how often it was begun.
     again: Option<(Vec<Wanted>, usize)>,
     manner: Manner,
     requests: Vec<Option<UnderWay>>,
     free: Vec<u32>,
-    /// Requests that nobody waits for any more: their files are over, or they are asked again.
+    /// Requests that are no longer needed: their files are over, or they were repeated.
     doomed: Vec<u32>,
     /// When all that now comes came, or earlier.
     now: Time,
     /// When something last came or went, by slot.
     last_received: Vec<Time>,
-    /// The index of the last connection, how much its server had taken when that was last looked at, and whether there was more
-    /// to take; by slot.
+    /// By slot: the index of the last connection, how much its server had taken at the last check, and whether there was more to
+    /// take.
     taken: Vec<Option<(u32, u64, bool)>>,
-    /// When something last came or went for any file, or when last nothing was asked for.
+    /// When any file last made progress, or when there was last no request.
     awaited_since: Time,
-    /// Bytes that came since they were last asked for.
+    /// Bytes that came since the last [`Work::take_fresh`].
     fresh: u64,
-    /// Bytes that were told to have gone and will go again, or never left us, since they were last asked for.
+    /// Bytes that were reported as sent and will be sent again, or never left us, since they were last taken.
     taken_back: u64,
-    /// Those that are complete of what is moved over and over.
+    /// The complete ones of what is moved repeatedly.
     over: Vec<TransferRecord>,
     /// Further ones, beyond [`Work::listed`].
     overflow: Overflow,
-    /// How many of those that are complete are kept each by itself.
+    /// How many of the complete ones are kept one by one.
     listed: usize,
-    /// Files are moved over and over, or were.
+    /// Files are, or were, moved repeatedly.
     is_again: bool,
     /// Places of `fetches` that are free.
     vacant: Vec<usize>,
@@ -122,8 +122,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// All of `wanted` once; or over and over until [`Work::give_up`], if `again` says how many of those that are complete are
-    /// kept each by itself. Of further ones there is a sum, so that a long run fills no memory.
+    /// All of `wanted` once; or repeatedly until [`Work::give_up`], if `again` says how many of the complete ones are kept one by
+    /// one. The others are summed, so that a long run does not fill the memory.
     pub fn new(wanted: Vec<Wanted>, manner: Manner, again: Option<usize>) -> Self {
         let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, manner);
         let listed = again.unwrap_or(usize::MAX);
@@ -158,13 +158,13 @@ impl Work {
         }
     }
 
-    /// The files, in the order in which they were begun. Of those that are moved over and over none that is complete is among
-    /// them: see [`Work::complete`].
+    /// The files, in the order in which they were begun. Of those that are moved repeatedly the complete ones are not among them:
+    /// see [`Work::complete`].
     pub fn fetches(&self) -> &[Fetch] {
         &self.fetches
     }
 
-    /// Those that are complete of what is moved over and over, and all further ones of these.
+    /// The complete ones of what is moved repeatedly, and the sum of the others.
     pub fn complete(&self) -> (&[TransferRecord], &Overflow) {
         (&self.over, &self.overflow)
     }
@@ -182,7 +182,7 @@ impl Work {
         self.at_a_time.get(&connection).map_or(0, |(_, most)| *most)
     }
 
-    /// How long disks were waited for; `None` if there was none.
+    /// The time waited for disks; `None` if there was none.
     pub fn disk_wait(&self) -> Option<Duration> {
         let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place(), Place::File(_)));
         let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
@@ -209,12 +209,12 @@ impl Work {
         IoFigures { file_reads, file_writes, largest_buffer: self.largest as u64, ..IoFigures::default() }
     }
 
-    /// Bytes that are here, and that there will be as far as is known.
+    /// Bytes received, and the total as far as it is known.
     pub fn amount(&self) -> (u64, u64) {
         let here = |fetch: &Fetch| fetch.held_before() + fetch.figures.arrived;
         let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
         let amounts = open.map(|fetch| (here(fetch), fetch.total().unwrap_or(0).max(here(fetch))));
-        // What servers announce adds up to anything.
+        // Lengths announced by servers may add up to anything.
         let gone = self.moved.held.saturating_add(self.moved.bytes);
         amounts.fold((gone, gone), |(a, b), (c, d)| (a.saturating_add(c), b.saturating_add(d)))
     }
@@ -224,7 +224,7 @@ impl Work {
         self.again.is_none() && self.open.is_empty() && !self.is_busy()
     }
 
-    /// Whether a request is under way.
+    /// Whether a request is in flight.
     fn is_busy(&self) -> bool {
         self.requests.len() > self.free.len()
     }
@@ -235,17 +235,17 @@ impl Work {
         self.again.is_some() || self.open.iter().any(|&index| is_due(&self.fetches[index]))
     }
 
-    /// What comes from now on came at `now`, or later.
+    /// What is reported from now on came at `now`, or later.
     pub const fn hear(&mut self, now: Time) {
         self.now = now;
     }
 
-    /// When something of a file last came or went over a connection in this slot; [`Time::ZERO`] if nothing ever did.
+    /// When a connection in this slot last moved bytes of a file; [`Time::ZERO`] if never.
     pub fn last_received(&self, slot: usize) -> Time {
         self.last_received.get(slot).copied().unwrap_or(Time::ZERO)
     }
 
-    /// Something came for a request, or the engine took more of what it sends: that has room only for what the socket will not take.
+    /// Something came for a request, or the engine took more of its body: it has room only for what the socket does not take.
     fn note_received(&mut self, number: u32) {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         request.received_at = request.received_at.max(self.now);
@@ -253,7 +253,7 @@ impl Work {
         self.note_moved(slot);
     }
 
-    /// Something came or went over the connection in a slot.
+    /// Bytes moved over the connection in a slot.
     fn note_moved(&mut self, slot: Option<usize>) {
         self.awaited_since = self.awaited_since.max(self.now);
         let Some(slot) = slot else { return };
@@ -263,9 +263,9 @@ impl Work {
         self.last_received[slot] = self.now;
     }
 
-    /// How much the server has taken of what we sent over this connection, and whether there is more: if it goes on, an upload
-    /// moves, although all of it may have gone into our socket long ago. What finds nothing before it there, such as the answer to
-    /// a PING, is no upload.
+    /// How much the server has taken of what we sent over this connection, and whether there is more: while this grows, an upload
+    /// makes progress, although all of it may have been in our socket for long. What is sent with nothing before it there, such
+    /// as the answer to a PING, is no upload.
     pub fn taken(&mut self, slot: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
         if self.manner.direction == TransferDirection::Get {
             return; // what we ask for is too little to be taken slowly
@@ -280,7 +280,7 @@ impl Work {
         }
     }
 
-    /// What is said of a server that stays silent.
+    /// The error text for a silent server.
     pub const fn silence(&self) -> &'static str {
         match self.manner.direction {
             TransferDirection::Get => "no byte came",
@@ -288,9 +288,9 @@ impl Work {
         }
     }
 
-    /// Ends the requests for which nothing came for longer than `patience`, if the server is well otherwise: what they ask for
-    /// is asked again. While something comes over its connection no request is called silent, since many a server sends one
-    /// stream after the other; only who waits for a checksum waits for nothing else. Says how long nothing came at all, if that
+    /// Ends the requests that received nothing for longer than `patience`, if the server still responds otherwise: they are
+    /// repeated. While anything comes over its connection no request counts as silent, since many servers send one stream after
+    /// the other; only a request that waits for a checksum waits for nothing else. Returns how long nothing came at all, if that
     /// is too long: the server has gone.
     pub fn doom_silent(&mut self, patience: Duration) -> Option<Duration> {
         if !self.is_busy() {
@@ -315,19 +315,20 @@ impl Work {
                 gone = Some(silence);
             }
         }
-        // Who was asked again has all of the patience once more; and who is refused over and over is never silent himself.
+        // A repeated request has the full timeout again; and one that is refused again and again is never silent.
         let in_all = self.now.since(self.awaited_since);
         gone.or((in_all > patience * 2).then_some(in_all))
     }
 
-    /// Bytes that came since this was last called; and those that were told before, and did not go or will go again.
+    /// Takes the counts of bytes that came since the last call, and of those that were reported before but were not sent or will
+    /// be sent again.
     pub fn take_fresh(&mut self) -> (u64, u64) {
         let (fresh, back) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.taken_back));
         let both = fresh.min(back);
         (fresh - both, back - both)
     }
 
-    /// So many bytes have not left us of what was begun on this connection: they are not counted as sent.
+    /// So many bytes of this connection's requests have not left us: they are not counted as sent.
     pub fn take_back(&mut self, connection: u32, mut bytes: u64) {
         let is_there = |request: &&mut UnderWay| request.at.is_some() && request.connection == connection;
         for UnderWay { ask, .. } in self.requests.iter_mut().flatten().filter(is_there) {
@@ -340,7 +341,7 @@ impl Work {
         }
     }
 
-    /// The next request to make, under a number that is free; `None` if there is none to make now.
+    /// The next request to make, under a free number; `None` if there is none now.
     pub fn next(&mut self, now: Time) -> Option<u32> {
         let ask = self.next_ask()?;
         let figures = &mut self.fetches[ask.fetch].figures;
@@ -397,7 +398,7 @@ impl Work {
         self.fetches[index].next_ask(index)
     }
 
-    /// A request that [`Work::next`] gave was begun there, on the connection with this index.
+    /// A request from [`Work::next`] was begun there, on the connection with this index.
     pub fn begun(&mut self, number: u32, slot: usize, connection: u32, stream: StreamId) {
         if let Some(Some(request)) = self.requests.get_mut(number as usize) {
             (request.at, request.connection) = (Some((slot, stream)), connection);
@@ -409,12 +410,12 @@ impl Work {
         }
     }
 
-    /// A request that [`Work::next`] gave could not be begun: it is as if it had not been given.
+    /// A request from [`Work::next`] could not be begun: it is put back.
     pub fn not_begun(&mut self, number: u32, now: Time) {
         self.over(number, now, None, true);
     }
 
-    /// The next request that nobody waits for any more.
+    /// The next request that is no longer needed.
     pub fn next_doomed(&mut self) -> Option<Doomed> {
         while let Some(number) = self.doomed.pop() {
             if let Some(Some(UnderWay { at: Some((slot, stream)), ask, .. })) =
@@ -427,7 +428,7 @@ impl Work {
         None
     }
 
-    /// Begins nothing any more that was not begun, and ends what is under way because of that.
+    /// Begins nothing new, and ends what is in flight for the given reason.
     pub fn give_up(&mut self, mut why: impl FnMut() -> FetchError) {
         self.again = None;
         for index in self.open.clone() {
@@ -436,7 +437,7 @@ impl Work {
         }
     }
 
-    /// Has what arrived survive the end of this process, by and by.
+    /// Makes what arrived survive the end of this process, in the background.
     pub fn save(&mut self) {
         for &index in &self.open {
             let asks = self.requests.iter().flatten().map(|request| &request.ask);
@@ -444,13 +445,13 @@ impl Work {
         }
     }
 
-    /// No request is under way any more: what is unfinished is left so that it can be gone on with.
+    /// No request is in flight any more: unfinished files are left so that they can be resumed.
     pub fn keep(&mut self) {
         self.fetches.iter_mut().for_each(Fetch::keep);
         self.open.clear();
     }
 
-    /// Requests under way of a file.
+    /// Requests in flight of a file.
     fn of_file(&self, index: usize) -> impl Iterator<Item = u32> + '_ {
         let is_its = move |request: &&Option<UnderWay>| {
             request.as_ref().is_some_and(|request| request.ask.fetch == index)
@@ -491,11 +492,11 @@ impl Work {
         self.close(index);
     }
 
-    /// Takes a file that is over off the list, and its requests off their connections.
+    /// Removes a file that is over from the list, and its requests from their connections.
     fn close(&mut self, index: usize) {
         match self.fetches[index].outcome() {
             None => return,
-            // What could not be had once would fail over and over, as fast as the server says so.
+            // What failed once would fail again and again, as fast as the server answers.
             Some(Err(_)) => self.again = None,
             Some(Ok(())) => {}
         }
@@ -514,7 +515,7 @@ impl Work {
 }
 
 impl Work {
-    /// Of what is moved over and over one that is complete leaves no more than its record; if there are many, not even that.
+    /// Of what is moved repeatedly a complete one leaves only its record; if there are many, not even that.
     fn put_away(&mut self, index: usize) {
         let fetch = &self.fetches[index];
         if !self.is_again || !matches!(fetch.outcome(), Some(Ok(()))) || fetch.doubt().is_some() {
@@ -613,7 +614,7 @@ impl Exchange for Work {
             FrameKind::DATA => {
                 self.carried.insert(event.connection);
             }
-            // With what a connection begins is its window made larger, and nothing returned.
+            // The first one of a connection enlarges its window, and returns no credit.
             FrameKind::WINDOW_UPDATE
                 if event.stream == StreamId::CONNECTION && !self.carried.contains(&event.connection) =>
             {
@@ -637,7 +638,7 @@ const fn words(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The heads of requests, made of what their files ask for, and what those send.
+/// The heads of requests for files, and their bodies.
 #[derive(Debug)]
 pub struct Outbox<'a> {
     authority: &'a str,
@@ -664,7 +665,7 @@ impl<'a> Outbox<'a> {
         Self { authority: host.unwrap_or(authority), fields, head: Head::default(), bodies: Vec::new() }
     }
 
-    /// The next request to be begun is this one of `work`.
+    /// Sets the request to begin next, this one of `work`.
     pub fn prepare(&mut self, work: &Work, number: u32) {
         let Some(Some(UnderWay { ask, .. })) = work.requests.get(number as usize) else { return };
         let fetch = &work.fetches[ask.fetch];

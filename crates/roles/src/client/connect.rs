@@ -18,7 +18,7 @@ use h2lab_net::tcp::{ConnectOptions, Endpoint, Stream};
 use h2lab_net::tls::{ClientTls, TlsError, TlsOptions};
 use h2lab_net::transport::{Transport, TransportError};
 
-/// Why there is no usable connection. The text is for people and says what to try where that is known.
+/// Why there is no usable connection. The text says what to try where that is known.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Nothing listens there.
@@ -47,16 +47,16 @@ pub enum ConnectError {
     WrongProtocol {
         /// What we speak.
         expected: &'static str,
-        /// What its bytes look like, and so what to try.
+        /// What its bytes resemble, and so what to try.
         hint: &'static str,
     },
-    /// It accepts connections and stays silent.
+    /// It accepts connections and sends nothing.
     #[error(
         "the server accepts the connection but does not answer within {}",
         format_duration(*.0)
     )]
     NoAnswer(Duration),
-    /// What it answers is not legal in the protocol that we asked for.
+    /// Its answer is not legal in the protocol that we asked for.
     #[error("the server's answer breaks the protocol: {0}")]
     Protocol(String),
     /// Nothing listens on the UDP port.
@@ -65,19 +65,19 @@ pub enum ConnectError {
          the TCP port of the same number say nothing of it)"
     )]
     NoUdp,
-    /// Nothing came back over UDP.
+    /// Nothing was received over UDP.
     #[error(
         "no answer over UDP within {}: the server does not speak HTTP/3, or something on the way drops UDP",
         format_duration(*.0)
     )]
     QuicTimeout(Duration),
-    /// The kernel will not have it: no route, no free port, too many open files …
+    /// The kernel refuses it: no route, no free port, too many open files …
     #[error("cannot connect: {0}")]
     Io(io::Error),
 }
 
 impl ConnectError {
-    /// How a request is recorded that found no connection because of this.
+    /// The outcome of a request that found no connection because of this.
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Tls(_) | Self::TlsTimeout(_) => Outcome::Tls,
@@ -133,30 +133,30 @@ pub struct Target {
     pub protocol: Protocol,
     /// What our engines announce.
     pub engine: Config,
-    /// Congestion control to ask for; `None` leaves the system's, and in QUIC, which the system knows nothing of, CUBIC.
+    /// Congestion control to ask for; `None` leaves the system's, and in QUIC, which is not the system's, CUBIC.
     pub congestion: Option<String>,
-    /// `h2c` by upgrade: the authority to ask it of. `None` begins with HTTP/2 at once.
+    /// `h2c` by upgrade: the authority of the upgrade request. `None` begins with HTTP/2 at once.
     pub upgrade_of: Option<String>,
     /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
     /// a link that loses packets its answer may have been lost.
     pub blames_silence: bool,
-    /// Whether bytes matter and not when each of them came: sessions are then told of many at a time, keep little of what comes
-    /// from near by in their sockets, and [`super::session::Session::look`] is called at least ten times a second.
+    /// Whether bytes matter and not when each of them came: completions are then reported for many bytes at a time, sockets with
+    /// a short round trip buffer little, and [`super::session::Session::look`] is called at least ten times a second.
     pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
     pub patience: Duration,
-    /// Bytes that are read of one connection before it is the others' turn, and that of timers: a server that never stops
-    /// sending must not be all that a run ever hears.
+    /// Bytes that are read of one connection before the others' turn, and that of timers: a server that never stops sending must
+    /// not starve the rest of a run.
     pub turn: usize,
-    /// Whether sessions tell each frame that crosses the socket.
+    /// Whether sessions report each frame that crosses the socket.
     pub tap: bool,
-    /// Who looks at every step and byte, if anybody does.
+    /// The observer of every step and byte, if there is one.
     pub watch: Option<Arc<dyn Watch>>,
     tls: Option<ClientTls>,
 }
 
 impl Target {
-    /// A server at `address` that is called `server_name` in TLS. Fails only when TLS cannot be set up.
+    /// A server at `address` whose name in TLS is `server_name`. Fails only when TLS cannot be set up.
     pub fn new(
         address: Endpoint,
         protocol: Protocol,
@@ -181,7 +181,7 @@ impl Target {
         })
     }
 
-    /// Shows something to who watches.
+    /// Shows something to the observer.
     pub fn show(&self, at: Time, event: WatchEvent<'_>) {
         if let Some(watch) = &self.watch {
             watch.see(at, event);
@@ -189,7 +189,7 @@ impl Target {
     }
 }
 
-/// A connection on its way: TCP, then TLS; or QUIC, which is both at once.
+/// A connection being established: TCP, then TLS; or QUIC, which is both at once.
 #[derive(Debug)]
 pub struct Dial {
     /// Boxed: it is passed on from step to step.
@@ -210,12 +210,12 @@ pub struct Established {
     pub record: Box<ConnectionRecord>,
 }
 
-/// How far a [`Dial`] has come.
+/// The state of a [`Dial`].
 #[derive(Debug)]
 pub enum Step {
     /// It waits for the next completion, or its deadline.
     Pending(Dial),
-    /// It has arrived.
+    /// It is established.
     Established(Established),
     /// It has failed.
     Failed(Box<ConnectionRecord>, ConnectError),
@@ -260,7 +260,7 @@ impl Dial {
         self.transport.as_ref().map_or(Time::NEVER, Transport::timeout).min(self.deadline)
     }
 
-    /// TCP has ended connecting.
+    /// The TCP connect has completed.
     pub fn connected(mut self, result: io::Result<Stream>, target: &Target, now: Time) -> Step {
         let transport = result.map_err(ConnectError::from).and_then(|stream| {
             self.record.connected_at = now;
@@ -284,7 +284,7 @@ impl Dial {
         }
     }
 
-    /// The socket has news: goes on with the handshake.
+    /// The socket has events: continues the handshake.
     pub fn proceed(mut self, now: Time) -> Step {
         let Some(mut transport) = self.transport.take() else { return Step::Pending(self) };
         match transport.handshake(now) {
@@ -309,7 +309,7 @@ impl Dial {
         }
     }
 
-    /// Its deadline has passed: it has taken too long, or what was lost of its handshake is due again.
+    /// Its deadline has passed: it has timed out, or lost handshake data must be retransmitted.
     pub fn expire(mut self, now: Time) -> Step {
         if now < self.deadline {
             if let Some(transport) = &mut self.transport {
@@ -326,7 +326,7 @@ impl Dial {
         self.fail(now, error)
     }
 
-    /// The cell has ended before it arrived.
+    /// The cell has ended before it was established.
     pub fn abandon(self, now: Time) -> ConnectionRecord {
         let mut record = *self.record;
         record.closed_at = now;
@@ -341,7 +341,7 @@ impl Dial {
     }
 }
 
-/// Sends the first datagrams of a QUIC connection, and has the reactor say what comes back.
+/// Sends the first datagrams of a QUIC connection, and registers its socket with the reactor.
 fn dial_quic(
     reactor: &mut Reactor,
     token: Token,
@@ -365,7 +365,7 @@ fn dial_quic(
     Ok(quic)
 }
 
-/// The record of a connection that is dialled now, of which nothing else is known yet.
+/// The record of a connection that is dialled now, otherwise still empty.
 pub fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
     ConnectionRecord {
         index,

@@ -1,4 +1,4 @@
-//! What a session remembers of its connection and of the requests on it, and what events make of that.
+//! The statistics of a connection and of its requests, and how events change them.
 
 use std::io;
 use std::time::Duration;
@@ -24,9 +24,9 @@ const MOST_TEXT: usize = 1_024;
 pub enum End {
     /// The server ended it in an orderly way.
     Orderly,
-    /// The engine says why.
+    /// The engine failed with this error.
     Engine(Error),
-    /// The transport broke.
+    /// The transport failed.
     Transport(TransportError),
     /// We ended it.
     Local(&'static str),
@@ -51,7 +51,7 @@ impl End {
         }
     }
 
-    /// How requests are recorded that it cut off, over HTTP/3 (`by_stream`) with its codes.
+    /// The outcome of the requests that it cut off, over HTTP/3 (`by_stream`) with its codes.
     const fn outcome(&self, by_stream: bool) -> (Outcome, u32) {
         match self {
             Self::Orderly => (Outcome::GoAway, 0),
@@ -63,13 +63,13 @@ impl End {
             }
             Self::Engine(Error::BadHttp1(_) | Error::WrongProtocol { .. })
             | Self::Transport(TransportError::QuicVersion) => (Outcome::Protocol, 0),
-            // Above all a server that refuses our certificate, or that we have none: TLS 1.3 says so after our handshake.
+            // Above all a server that refuses our certificate, or requires one: TLS 1.3 reports that after our handshake.
             Self::Transport(TransportError::Tls(_)) => (Outcome::Tls, 0),
             Self::Engine(_) | Self::Transport(_) | Self::Local(_) => (Outcome::Closed, 0),
         }
     }
 
-    /// What it means for a connection that has not shown yet that it is of use, and whose server had `patience` to speak.
+    /// What it means for a connection that has not carried a response yet, and whose server had `patience` to answer.
     pub fn into_connect_error(self, patience: Duration) -> ConnectError {
         match self {
             Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
@@ -87,7 +87,7 @@ impl End {
     }
 }
 
-/// What a session remembers, apart from the engine so that it can be written while an event borrows that.
+/// The statistics of a session, apart from the engine so that they can be written while an event borrows that.
 #[derive(Debug)]
 pub(super) struct ConnectionStatistics {
     pub record: ConnectionRecord,
@@ -109,7 +109,7 @@ pub(super) struct ConnectionStatistics {
 }
 
 impl Carried {
-    /// The transport, which had no room until `full_until`, has its head.
+    /// The transport, which had no room until `full_until`, has taken its head.
     fn head_is_out(&mut self, now: Time, full_until: Time, exchange: &mut impl Exchange) {
         if std::mem::replace(&mut self.is_sent, true) {
             return;
@@ -119,7 +119,7 @@ impl Carried {
         exchange.sent(self.request, now, waited);
     }
 
-    /// It is over on this connection. If its body waited for a window until now, that is told too.
+    /// It is over on this connection. If its body waited for a window until now, that is reported too.
     pub fn end(self, now: Time, fate: Fate, exchange: &mut impl Exchange) {
         if self.blocked_since.happened() {
             exchange.waited_for_window(self.request, now.since(self.blocked_since));
@@ -164,7 +164,7 @@ impl ConnectionStatistics {
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
                 let debug = kept(debug);
-                // The last one decides how requests end that it cut off: it takes the place of the one before.
+                // The last one decides how the requests end that it cut off: it replaces the one before.
                 self.record.goaways.truncate(MOST_GOAWAYS - 1);
                 self.record.goaways.push(GoAwayRecord {
                     at: now,
@@ -209,7 +209,7 @@ impl ConnectionStatistics {
         }
     }
 
-    /// A stream ended before its time.
+    /// A stream was reset.
     fn reset(
         &mut self,
         stream: StreamId,
@@ -221,13 +221,13 @@ impl ConnectionStatistics {
         if initiator == Initiator::Engine {
             count_one(&mut self.record.http.resets_sent, code.0);
         }
-        // Also after a GOAWAY the engine tells a reset of each stream that it left unprocessed: those have gone by now.
+        // Also after a GOAWAY the engine reports a reset of each stream that it left unprocessed: those have gone by now.
         let Some(carried) = self.streams.take(stream) else { return };
         if initiator == Initiator::Remote {
             count_one(&mut self.record.resets_received, code.0);
         }
         let fate = match initiator {
-            // After the head of a response it is a lie: the request was processed (RFC 9113 §8.7).
+            // After the head of a response this code is false: the request was processed (RFC 9113 §8.7).
             _ if code.is_refusal() && !carried.answered => Fate::Unprocessed,
             Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
@@ -235,7 +235,7 @@ impl ConnectionStatistics {
         carried.end(now, fate, exchange);
     }
 
-    /// The transport took `n` more bytes at `now`, of this stream if they have their own: tells the requests whose heads are
+    /// The transport took `n` more bytes at `now`, of this stream if they have their own: notifies the requests whose heads are
     /// out.
     pub fn transmitted(
         &mut self,
@@ -263,7 +263,7 @@ impl ConnectionStatistics {
         if self.end.is_some() {
             return;
         }
-        // A server that said GOAWAY and then closed has ended these requests by that, whatever the socket says.
+        // A server that sent GOAWAY and then closed has ended these requests by that, whatever the socket's error.
         let (outcome, code) = match self.record.goaways.last() {
             Some(goaway) => (Outcome::GoAway, goaway.code),
             None => end.outcome(self.by_stream),
@@ -291,7 +291,7 @@ impl ConnectionStatistics {
     }
 }
 
-/// What a record keeps of a text that the server chose.
+/// The part of a server's text that a record keeps.
 fn kept(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What our client announces and how patient it is, where the user says nothing.
+//! What our client announces, and its timeouts, by default.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The client side of HTTP: from an address to requests on the wire, one path for all protocols.
 //!
-//! [`connect`] dials, [`session`] carries requests over one connection, [`slots`] drives many of them, [`pool`] decides which connection a request
-//! takes and when another is dialled, [`request`] is what is sent each time. Who wants requests made (the load generator,
-//! later bulk transfer and sidecar) implements [`session::Exchange`] and hears how each of them goes.
+//! [`connect`] dials, [`session`] carries requests over one connection, [`slots`] drives many of them, [`pool`] decides which
+//! connection a request takes and when another is dialled, [`request`] is what is sent each time. A role that makes requests (the
+//! load generator, bulk transfer) implements [`session::Exchange`] and is notified of each one's progress.
 
 pub mod connect;
 mod connection_statistics;

@@ -1,4 +1,4 @@
-//! What a session shows of what crosses its connection.
+//! What a session reports of the data that crosses its connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::session::{Exchange, Fate};
 use super::watch::{Watch, WatchEvent};
 use h2lab_net::transport::Crossing;
 
-/// Who looks at what crosses, beside the statistics: the [`Tap`], and a [`Watch`] if there is one.
+/// The observers of what crosses, beside the statistics: the [`Tap`], and a [`Watch`] if there is one.
 #[derive(Debug)]
 pub(super) struct Observer {
     /// The connection's number in the cell.
     connection: u32,
-    /// Tells each frame; `None` where nobody wants them, see [`Target::tap`].
+    /// Reports each frame; `None` where they are not wanted, see [`Target::tap`].
     tap: Option<Tap>,
-    /// Who looks at every byte, if anybody does.
+    /// The observer of every byte, if there is one.
     watch: Option<Arc<dyn Watch>>,
 }
 
 impl Observer {
-    /// For the connection with this number, whose bytes are to be read like this.
+    /// For the connection with this number, whose bytes are parsed in this dialect.
     pub fn new(target: &Target, dialect: Dialect, connection: u32) -> Self {
         let tap = target.tap.then(|| Tap::new(dialect, connection));
         Self { connection, tap, watch: target.watch.clone() }
@@ -54,7 +54,7 @@ impl Observer {
     }
 }
 
-/// Hears of nothing: when all requests have been told, only words about the connection cross.
+/// Ignores everything: when all requests have been reported, only connection-level frames cross.
 #[derive(Debug)]
 pub(super) struct Deaf;
 

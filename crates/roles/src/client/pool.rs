@@ -14,7 +14,7 @@ use h2lab_model::workload::{Arrival, DialPolicy};
 pub struct Pool {
     /// Connections to keep: opened before measuring, replaced when they end.
     warm: u32,
-    /// Up to how many there may be while requests wait.
+    /// The most connections while requests wait.
     max: u32,
     /// How many requests a connection carries at a time.
     share: u32,
@@ -38,10 +38,10 @@ impl Pool {
     /// The longest pause between failed dials.
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-    /// Connections at a time of a stampede that nothing else bounds: an open loop behind a server that does not answer.
+    /// Connections at a time of a stampede that has no other bound: an open loop behind a server that does not answer.
     const MOST_STAMPEDING: u32 = 512;
 
-    /// The pool of `cell`, as its policy has it. A warm pool beyond `pool_size` would be closed unused: it is not opened. In
+    /// The pool of `cell`, by its policy. The part of a warm pool beyond `pool_size` would be closed unused: it is not opened. In
     /// a stampede every caller may dial, also where one connection could serve all.
     pub fn of(cell: &Cell) -> Self {
         let keep_idle = cell.policy.pool_size.unwrap_or(u32::MAX);
@@ -73,21 +73,22 @@ impl Pool {
         }
     }
 
-    /// The usable connection with the fewest open streams; of several the one that has rested longest, so that the work
+    /// The usable connection with the fewest open streams; of several the one that has been idle for longest, so that the work
     /// spreads evenly. `None` if all are full or none is up.
     pub fn pick(&self) -> Option<u32> {
         self.usable.first()
     }
 
-    /// The connection of [`Pool::pick`], and how many requests in a row would pick it, if it can take so many: until another
-    /// one has fewer open streams, or as few and has rested longer. Whoever begins so many need [`Pool::update`] once.
+    /// The connection of [`Pool::pick`], and how many requests in a row would pick it, if it can take so many: until another one
+    /// has fewer open streams, or as few and has been idle for longer. A caller that begins so many needs [`Pool::update`] only
+    /// once.
     pub fn pick_for_many(&self) -> Option<(u32, u32)> {
         self.pick().map(|connection| (connection, self.usable.lead()))
     }
 
-    /// How many dials to begin now, with `waiting` requests that found no connection: what is missing of the warm pool,
-    /// and, as far as the pool may grow, as many as will carry those that wait; in a stampede, one for each of them. Dials
-    /// under way count, so that nobody dials twice. 0 during a pause after a failure.
+    /// How many dials to begin now, with `waiting` requests that found no connection: what is missing of the warm pool, and, as
+    /// far as the pool may grow, as many as will carry those that wait; in a stampede, one for each of them. Pending dials count,
+    /// so that none is made twice. 0 during a pause after a failure.
     pub fn dials_wanted(&self, now: Time, waiting: usize) -> u32 {
         if now < self.not_before {
             return 0;
@@ -102,11 +103,11 @@ impl Pool {
         };
         let demanded = for_them.saturating_sub(self.dialling).min(self.max.saturating_sub(planned));
         let wanted = missing.max(demanded);
-        // After a failure one dial finds out whether the server is back; the others wait for its answer.
+        // After a failure one dial probes whether the server is back; the others wait for its result.
         if self.failures > 0 { wanted.min(1_u32.saturating_sub(self.dialling)) } else { wanted }
     }
 
-    /// When [`Pool::dials_wanted`] may change its mind by the mere passing of time.
+    /// When the result of [`Pool::dials_wanted`] may change merely because time passes.
     pub fn pause_until(&self) -> Time {
         if self.failures > 0 && self.dialling == 0 { self.not_before } else { Time::NEVER }
     }
@@ -126,7 +127,7 @@ impl Pool {
         self.dialling
     }
 
-    /// Whether the warm pool stands and nothing is under way.
+    /// Whether the warm pool is complete and no dial is pending.
     pub const fn is_warm(&self) -> bool {
         self.live >= self.warm && self.dialling == 0
     }
@@ -142,14 +143,14 @@ impl Pool {
         self.live += 1;
     }
 
-    /// Whether a connection that has just been established came too late: others could have shared one that is there by
-    /// now, and nobody waits for it. Clients that stampede throw it away.
+    /// Whether a connection that has just been established came too late: the others could have shared an existing one by now,
+    /// and no request waits for it. Clients that stampede close it.
     pub fn comes_too_late(&self, waiting: usize) -> bool {
         let shared = self.dial == DialPolicy::Stampede && self.share > 1;
         shared && self.live >= self.warm && (waiting == 0 || self.pick().is_some())
     }
 
-    /// A dial has succeeded, and its connection is thrown away.
+    /// A dial has succeeded, and its connection is closed unused.
     pub const fn dial_wasted(&mut self) {
         self.dialling -= 1;
     }
@@ -165,13 +166,13 @@ impl Pool {
         self.pause(now);
     }
 
-    /// A request was served: the server is well.
+    /// A request was served: the server works.
     pub const fn served(&mut self) {
         self.failures = 0;
     }
 
-    /// A connection failed, or was established and ended without being of use (a proxy without its backend accepts and
-    /// closes): the next dial waits, the longer the more have failed, so that a dead server is not hammered.
+    /// A connection failed, or was established and ended unused (a proxy without its backend accepts and closes): the next dial
+    /// waits, longer after each failure, so that a dead server is not hammered.
     pub fn pause(&mut self, now: Time) {
         let doublings = self.failures.min(16);
         self.failures += 1;
@@ -221,7 +222,7 @@ impl LeastLoaded {
         self.lists.get(self.lowest).map(|&(first, _)| first).filter(|&first| first != NONE)
     }
 
-    /// How many requests the first connection may take before it is no longer the first.
+    /// How many requests the first connection may take before another one is first.
     fn lead(&self) -> u32 {
         if self.lists.get(self.lowest).is_none_or(|(first, last)| first != last) {
             return 1;

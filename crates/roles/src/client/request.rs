@@ -1,4 +1,4 @@
-//! The requests that a cell sends, made ready once: one, the kinds of a mix, or templates that are filled each time.
+//! The requests that a cell sends, prepared once: one, the kinds of a mix, or templates that are filled each time.
 
 use std::borrow::Cow;
 use std::cell::{Ref, RefCell};
@@ -10,11 +10,11 @@ use h2lab_wire::connection::Request;
 /// Body bytes that are handed to an engine at once.
 const BLOCK: usize = 64 * 1024;
 
-/// One kind of request as text: what the work says, replaced and extended by what the entry of its mix says.
+/// One kind of request as text: that of the work, with what the entry of its mix replaces and adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
     method: String,
-    /// The Host field, if there is one; it takes the authority's place in either protocol, as curl has it.
+    /// The Host field, if there is one; it replaces the authority in either protocol, as in curl.
     host: Option<String>,
     path: String,
     /// Lower-case names, without Host.
@@ -59,39 +59,38 @@ impl Kind {
     }
 }
 
-/// Field lines as the engines take them.
+/// Field lines in the form of the engines.
 fn lower_case(fields: &[(String, String)]) -> Vec<(String, String)> {
     fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect()
 }
 
-/// What a session sends: heads and bodies of requests, each known by a number that no other has. It must keep its number when
-/// it is sent again.
+/// What a session sends: heads and bodies of requests, each known by a number that no other has. A retry must keep the number.
 pub trait Outgoing {
     /// Which kind the request with this number is: an index into the mix, 0 without one.
     fn kind(&self, number: u64) -> u16;
     /// Whether requests of one kind are all alike, so that what was encoded for one serves the next.
     fn is_constant(&self, kind: u16) -> bool;
-    /// Whether a request may be sent again when nobody knows whether it was processed.
+    /// Whether a request may be sent again when it is unknown whether it was processed.
     fn is_idempotent(&self, number: u64) -> bool;
-    /// Shows the head of a request as an engine takes it.
+    /// Passes the head of a request to `show`.
     fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T;
-    /// Shows the next piece of the body of a request, of which `left` bytes remain, and whether it is the last. An empty piece
-    /// says that nothing can be had any more.
+    /// Passes the next piece of the body of a request to `show`, of which `left` bytes remain, and whether it is the last. An
+    /// empty piece means that no more can be read.
     fn with_piece<T>(&self, number: u64, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T;
     /// Whether trailers follow the body of a request, which has at least one byte then.
     fn has_trailers(&self, _number: u64) -> bool {
         false
     }
-    /// Shows the trailers of a request whose body was shown to its end.
+    /// Passes the trailers of a request to `show` after its whole body.
     fn with_trailers<T>(&self, _number: u64, show: impl FnOnce(&[Field<'_>]) -> T) -> T {
         show(&[])
     }
 }
 
-/// The requests of a cell, made ready. Sending one allocates nothing, unless it is a template.
+/// The requests of a cell, prepared. Sending one allocates nothing, unless it is a template.
 ///
-/// Each request has a number that no other of the cell has, also not in another thread; it says of which kind the request
-/// is and what its placeholders become. So it must keep its number when it is sent again.
+/// Each request has a number that no other of the cell has, also not in another thread; it says of which kind the request is and
+/// what its placeholders become. A retry must keep the number.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     kinds: Vec<Ready<'a>>,
@@ -100,7 +99,7 @@ pub struct Prepared<'a> {
     filled: RefCell<Filled>,
 }
 
-/// A kind made ready.
+/// A prepared kind.
 #[derive(Debug)]
 struct Ready<'a> {
     method: &'a str,
@@ -111,7 +110,7 @@ struct Ready<'a> {
     /// The body, or a block of filler that is sent as often as it takes.
     body: Cow<'a, [u8]>,
     idempotent: bool,
-    /// Its method has a body by its nature: an empty one is announced too (RFC 9110 §8.6).
+    /// Its method normally has a body: an empty one is announced too (RFC 9110 §8.6).
     announces: bool,
     template: Option<Templates>,
 }
@@ -145,7 +144,7 @@ impl Filled {
         self.has_body.then(|| self.part(self.ends.len() - 1))
     }
 
-    /// Fills `templates` for the request with this number, unless that is what was done last.
+    /// Fills `templates` for the request with this number, unless it was the last one filled.
     fn fill(&mut self, templates: &Templates, number: u64) {
         if self.number.replace(number) == Some(number) {
             return;
@@ -161,8 +160,8 @@ impl Filled {
 }
 
 impl<'a> Prepared<'a> {
-    /// The requests of `kinds`, which [`Kind::all`] made of `work`, to `authority`. `seed` decides which kind each is and
-    /// what becomes of placeholders. Fails if one of those is none.
+    /// The requests of `kinds`, which [`Kind::all`] made of `work`, to `authority`. `seed` decides the kind of each and the
+    /// values of placeholders. Fails if a placeholder is unknown.
     pub fn new(work: &Work, kinds: &'a [Kind], authority: &'a str, seed: u64) -> Result<Self, TemplateError> {
         let ready = |(index, kind)| {
             let template = work.template.then(|| Templates::parse(kind, index, seed)).transpose()?;
@@ -179,7 +178,7 @@ impl<'a> Prepared<'a> {
         &self.kinds[usize::from(self.kind(number))]
     }
 
-    /// What all requests are sent to, unless a Host field says otherwise.
+    /// The authority of all requests, unless a Host field replaces it.
     pub fn authority(&self) -> &'a str {
         self.kinds[0].authority
     }
@@ -254,7 +253,7 @@ impl<'a> Ready<'a> {
         }
     }
 
-    /// As an engine takes it.
+    /// The head for an engine.
     fn head<'h>(&self, path: &'h str, fields: &'h [Field<'h>], body_bytes: u64) -> Request<'h>
     where
         'a: 'h,
@@ -314,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Lets `check` see the requests of `work`.
+    /// Passes the requests of `work` to `check`.
     fn prepare<T>(work: &Work, check: impl FnOnce(&Prepared<'_>) -> T) -> T {
         let kinds = Kind::all(work);
         check(&Prepared::new(work, &kinds, "localhost:80", 1).unwrap())

@@ -23,15 +23,15 @@ use h2lab_net::receive_buffer::ReceiveBuffer;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::{Crossing, Received, Sent, Transport, TransportError};
 
-/// What a session tells of the requests that it carries. They are named by numbers that the role gave to
-/// [`Session::begin`]; each that was begun is told [`Exchange::ended`] exactly once.
+/// What a session reports of the requests that it carries. They are named by numbers that the role gave to [`Session::begin`];
+/// for each that was begun [`Exchange::ended`] is called exactly once.
 pub trait Exchange {
-    /// Its head has been handed to the socket, for whose room it had waited this long.
+    /// Its head has been handed to the socket, after it had waited for room this long.
     fn sent(&mut self, request: u32, at: Time, waited: Duration);
     /// The head of its final response was read.
     fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>);
-    /// Bytes of its response's body were read; they lie in the engine's own buffer. Who takes long over them holds the server
-    /// back: nothing is read meanwhile, and credit for them goes out afterwards.
+    /// Bytes of its response's body were read; they lie in the engine's own buffer. A slow callee slows the server down: nothing
+    /// is read meanwhile, and credit for them is returned afterwards.
     fn body(&mut self, request: u32, data: &[u8]);
     /// An interim response was read.
     fn interim(&mut self, _request: u32, _at: Time, _head: &ResponseHead<'_>) {}
@@ -41,13 +41,13 @@ pub trait Exchange {
     fn trailers(&mut self, _request: u32, _fields: Fields<'_>) {}
     /// The engine took so many bytes of its body.
     fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
-    /// There is no next piece of its body, although it has not ended. It stays as it is until it is cancelled, or
-    /// [`Session::push_body`] is called.
+    /// The next piece of its body is not available yet. The request pauses until it is cancelled, or [`Session::push_body`] is
+    /// called.
     fn body_ran_dry(&mut self, _request: u32) {}
     /// Its body had to wait for a flow-control window.
     fn waited_for_window(&mut self, _request: u32, _time: Duration) {}
-    /// The connection with this index ends; so many bytes of bodies that it was told of with [`Exchange::body_sent`] have not
-    /// left us.
+    /// The connection with this index ends; so many bytes of bodies that were reported with [`Exchange::body_sent`] have not left
+    /// us.
     fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
     /// It is over on this connection.
     fn ended(&mut self, request: u32, at: Time, fate: Fate);
@@ -60,18 +60,18 @@ pub trait Exchange {
 pub enum Fate {
     /// Its response is complete.
     Complete,
-    /// The server has not processed it for certain: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or
-    /// never handed to the socket. It may be sent again (RFC 9113 §8.7).
+    /// The server has certainly not processed it: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or never
+    /// handed to the socket. It may be sent again (RFC 9113 §8.7).
     Unprocessed,
-    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed nobody
-    /// knows; but it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
+    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed is unknown; but
+    /// it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
     Unanswered {
-        /// How to record it if it is not sent again.
+        /// Its outcome if it is not sent again.
         outcome: Outcome,
     },
     /// It failed.
     Failed {
-        /// As what.
+        /// Its outcome.
         outcome: Outcome,
         /// The HTTP/2 error code, or 0.
         code: u32,
@@ -83,26 +83,26 @@ const PUSH_PROMISE: usize = 5;
 
 /// One connection and the requests on it.
 ///
-/// After any call look at [`Session::end`]: once it is set, every request has been told and only
-/// [`Session::into_record`] is left to do.
+/// After any call check [`Session::end`]: once it is set, every request has been reported and only [`Session::into_record`] is
+/// left to do.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "what socket and engine are ready for is independent")]
 pub struct Session {
     transport: Transport,
     engine: Connection,
-    /// What the engine was told.
+    /// The engine's configuration.
     config: Config,
     observer: Observer,
     statistics: ConnectionStatistics,
-    /// Streams at a time that we allow ourselves.
+    /// Our own limit of concurrent streams.
     limit: u32,
     /// The socket is full: only a completion makes writing worthwhile again.
     blocked: bool,
     /// Since when it is.
     blocked_since: Time,
-    /// Bodies wait that may go on when something was written or has come.
+    /// Bodies wait that may continue when something was written or has come.
     is_short: bool,
-    /// The socket may have more to read: it was the others' turn, or too much of ours waits for the server to read it.
+    /// The socket may have more to read: it was the others' turn, or too much of our output waits for the server to read it.
     unread: bool,
     /// The server has finished sending; what it sent may not have been read yet.
     hangup: bool,
@@ -116,12 +116,12 @@ pub struct Session {
     turn: usize,
     /// The bound of the socket's receive buffer, as long as it has one.
     buffer: Option<ReceiveBuffer>,
-    /// Why it takes no further requests by our own choice, if it does not; it ends when those that it has are over.
+    /// Why we give it no further requests, if we do not; it ends when those that it has are over.
     leaving: Option<&'static str>,
 }
 
 impl Session {
-    /// No request was sent yet, or the last one was a template: the next head is not the one before it.
+    /// No request was sent yet, or the last one was a template: the next head cannot reuse the one before it.
     const NO_KIND: u16 = u16::MAX;
 
     /// Puts an engine on an established connection that carries up to `limit` requests at a time and whose windows may
@@ -176,13 +176,12 @@ impl Session {
         }
     }
 
-    /// From now on windows may have so many bytes. [`Session::flush`] tells the server what that lets it send.
+    /// From now on windows have at most so many bytes. [`Session::flush`] grants the server what that lets it send.
     pub fn limit_windows(&mut self, bytes: u32) {
         self.transport.limit_windows(&mut self.engine, &self.config, bytes);
     }
 
-    /// How many requests may be begun now: none while a server does not read those that it was sent, since theirs would
-    /// only pile up.
+    /// How many requests may be begun now: none while the server does not read, since more would only queue up.
     pub fn available(&self) -> u32 {
         if self.statistics.end.is_some() || self.leaving.is_some() || !self.engine.wants_input() {
             return 0;
@@ -190,7 +189,7 @@ impl Session {
         self.engine.available_streams().min(self.limit.saturating_sub(self.statistics.streams.open()))
     }
 
-    /// Requests under way.
+    /// Requests in flight.
     pub const fn open_streams(&self) -> u32 {
         self.statistics.streams.open()
     }
@@ -210,8 +209,8 @@ impl Session {
         self.statistics.record.index
     }
 
-    /// Whether the server ended it within `time` before it had completed a single response: it was of no use. What we
-    /// ended ourselves proves nothing about the server's willingness.
+    /// Whether the server ended it within `time` before it had completed a single response. If we ended it, the server is not to
+    /// blame.
     pub const fn was_useless(&self, time: Duration) -> bool {
         let record = &self.statistics.record;
         let short = record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos();
@@ -223,13 +222,13 @@ impl Session {
         self.statistics.responses
     }
 
-    /// Whether [`Session::receive`] must be called again although the socket has no news: it stopped before it had all.
+    /// Whether [`Session::receive`] must be called again without a new event of the socket: it stopped early.
     pub fn has_unread(&self) -> bool {
         self.unread && self.statistics.end.is_none() && self.may_read()
     }
 
-    /// All that was there has been read: how much is to come before [`Session::receive`] must be called. Where
-    /// [`Target::gathers`] is set it may have been too much to wait for; of what has come by then a completion tells.
+    /// Everything that was there has been read: sets how much must come before [`Session::receive`] is called. With
+    /// [`Target::gathers`] that may have been too much to wait for; what has come by then is reported by a completion.
     pub fn look(&mut self, now: Time) {
         self.transport.rest(&self.engine, self.gathers, now);
         let bytes = self.statistics.record.bytes_received;
@@ -237,7 +236,7 @@ impl Session {
         self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
     }
 
-    /// Whether what comes next is welcome. What was sent before the server finished is, in any case: there is no more.
+    /// Whether to read now. After the server has finished, always: there is no more to come.
     fn may_read(&self) -> bool {
         self.hangup || self.transport.may_receive(&self.engine)
     }
@@ -247,18 +246,19 @@ impl Session {
         self.statistics.record.requests
     }
 
-    /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` of
-    /// QUIC, which keeps no more than it may send.
+    /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` for
+    /// QUIC, which queues no more than it may send.
     pub fn bytes_taken(&self) -> Option<(u64, bool)> {
         let info = TcpInfo::of(self.transport.tcp()?).ok()?;
         Some((info.bytes_acked, info.unacked > 0 || info.unsent_bytes > 0))
     }
 
-    /// Bytes of requests that lie here, in the engine or the socket, and that the server's kernel has not taken.
+    /// Bytes of requests in the engine or the socket, not yet taken by the server's kernel.
     pub fn left_behind(&self) -> u64 {
         let queued = self.engine.unsent() as u64;
         let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { return queued };
-        // A socket whose connection has broken keeps nothing. What TLS adds makes up for less than is still in a live one.
+        // A broken connection's socket keeps nothing. TLS's overhead, which `bytes_acked` includes, hides less than a live
+        // socket's unsent bytes.
         let unknown = self.statistics.record.bytes_sent.saturating_sub(info.bytes_acked);
         queued + unknown.max(u64::from(info.unsent_bytes))
     }
@@ -278,7 +278,7 @@ impl Session {
         self.engine.unsent()
     }
 
-    /// Why it has ended; `None` while it lives.
+    /// Why it has ended; `None` while it is alive.
     pub const fn end(&self) -> Option<&End> {
         self.statistics.end.as_ref()
     }
@@ -289,7 +289,8 @@ impl Session {
     }
 
     /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available, also
-    /// when the server does not read what the ones before it came to, as in [`Session::available`]. [`Session::flush`] sends it. All requests of a session are of the same prepared ones.
+    /// when the server does not read, as in [`Session::available`]. [`Session::flush`] sends it. All requests of a session are of
+    /// the same prepared ones.
     pub fn begin(
         &mut self,
         now: Time,
@@ -339,8 +340,8 @@ impl Session {
         Some(stream)
     }
 
-    /// Where the end of what was just queued for a stream lies: in the bytes of the connection, or, where each stream has its
-    /// own, in those of the stream. `so_far` is where it lay there, `before` how much waited before it.
+    /// The position after what was just queued for a stream: in the bytes of the connection, or, where each stream has its own,
+    /// in those of the stream. `so_far` is the position before, `before` how much waited ahead of it.
     fn place(&self, so_far: u64, before: usize) -> u64 {
         let unsent = self.engine.unsent();
         if self.statistics.by_stream {
@@ -350,7 +351,7 @@ impl Session {
         }
     }
 
-    /// Hands the engine as much of a stream's body as it takes: once more by its role where there was no next piece.
+    /// Hands the engine as much of a stream's body as it takes. Its role calls it again after there was no next piece.
     pub fn push_body(
         &mut self,
         now: Time,
@@ -388,7 +389,7 @@ impl Session {
             }
             if !whole {
                 self.is_short = true;
-                // With the socket or our own buffer full it waits for that, and the window is not to blame.
+                // With the socket or our own buffer full it waits for that, not for the window.
                 let is_full = self.blocked || self.engine.is_output_full();
                 blocked_since = if is_full { Time::NEVER } else { now };
                 break;
@@ -399,8 +400,8 @@ impl Session {
         }
     }
 
-    /// Reads what the socket has, up to [`Target::turn`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion said
-    /// that the peer has gone.
+    /// Reads what the socket has, up to [`Target::turn`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion
+    /// reported a hangup.
     pub fn receive(
         &mut self,
         clock: Clock,
@@ -451,7 +452,7 @@ impl Session {
         }
     }
 
-    /// The connection is over, whatever the engine would have said.
+    /// The connection is over, whatever the engine had left to report.
     fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
         if self.statistics.end.is_none() && self.statistics.streams.open() > 0 {
             exchange.left_behind(self.index(), self.left_behind());
@@ -462,7 +463,7 @@ impl Session {
     /// A deadline of the engine has passed.
     pub fn expire(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         self.engine.handle_timeout(now);
-        // What it finds out is heard as what arrives is.
+        // What it finds is processed as received data is.
         self.unread |= self.transport.handle_timeout(now);
         self.take_events(now, prepared, exchange);
     }
@@ -491,7 +492,7 @@ impl Session {
         true
     }
 
-    /// Whether the server has the whole request, and has not begun to answer it, for which it alone is to blame.
+    /// Whether the server has the whole request, and has not begun to answer it, which is the server's fault only.
     fn is_unanswered(&mut self, now: Time, stream: StreamId, carried: &Carried) -> bool {
         let reached =
             if self.statistics.by_stream { carried.sent } else { self.statistics.record.bytes_sent };
@@ -503,17 +504,17 @@ impl Session {
         if let Some(quic) = self.transport.quic_mut() {
             return quic.has_arrived(stream);
         }
-        // A Unix socket has no TCP that acknowledges, but no network either that could lose what was written.
+        // A Unix socket has no TCP that acknowledges, but no network either that could lose data.
         let info = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
         info.is_none_or(|info| info.has_acknowledged(age))
     }
 
-    /// The code by which a request is given up, as it goes over the wire.
+    /// The error code on the wire of a request that is given up.
     const fn cancel_code(&self) -> ErrorCode {
         if self.statistics.by_stream { ErrorCode::CANCEL.in_http3() } else { ErrorCode::CANCEL }
     }
 
-    /// Ends a stream that nobody waits for any more.
+    /// Ends a stream that is no longer needed.
     fn discard(&mut self, now: Time, stream: StreamId, why: &'static str) {
         if self.statistics.multiplexed {
             let code = self.cancel_code().0;
@@ -524,7 +525,7 @@ impl Session {
         self.engine.reset(now, stream, ErrorCode::CANCEL);
     }
 
-    /// Takes what the engine has to tell.
+    /// Takes the engine's events.
     fn take_events(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         loop {
             while let Some(event) = self.engine.poll_event(now) {
@@ -532,7 +533,8 @@ impl Session {
             }
             if !self.statistics.writable.is_empty() {
                 self.push_bodies(now, prepared, exchange);
-                // The engine lets a few go on at a time: behind them others may wait, now and when these have been written.
+                // The engine lets a few streams continue at a time: behind them others may wait, now and when these have been
+                // written.
                 self.is_short = true;
                 continue;
             }
@@ -543,7 +545,7 @@ impl Session {
             return;
         }
         if self.engine.is_draining() {
-            // The server has said that it is finished and so are we: do not wait for it to close.
+            // Both sides are finished: do not wait for the server to close.
             self.statistics.finish(now, End::Orderly, exchange);
         } else if let Some(why) = self.leaving {
             self.engine.goaway(now, ErrorCode::NO_ERROR, why.as_bytes());
@@ -551,8 +553,8 @@ impl Session {
         }
     }
 
-    /// Takes no further requests and ends when those under way are over: at once if there are none. No request is lost by
-    /// it. `why` is what the record and our GOAWAY say.
+    /// Takes no further requests and ends when those in flight are over: at once if there are none. No request is lost by it.
+    /// `why` is the reason in the record and our GOAWAY.
     pub fn leave(
         &mut self,
         now: Time,
@@ -564,7 +566,7 @@ impl Session {
         self.take_events(now, prepared, exchange);
     }
 
-    /// Goes on with the bodies that may, in the order in which the engine lets them.
+    /// Continues the bodies that may, in the engine's order.
     fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
         let mut writable = std::mem::take(&mut self.statistics.writable);
         for stream in writable.drain(..) {
@@ -573,7 +575,7 @@ impl Session {
         self.statistics.writable = writable;
     }
 
-    /// Writes what the engine wants to send. Returns whether more came of it: requests or the session may have ended.
+    /// Writes what the engine wants to send. Returns whether anything else changed: requests or the session may have ended.
     pub fn flush(&mut self, clock: Clock, prepared: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
         let mut news = false;
         if self.blocked {
@@ -581,7 +583,7 @@ impl Session {
         }
         let written = loop {
             match self.write(clock, exchange) {
-                // What was written made room for more of the bodies that wait for it.
+                // The write made room for more of the waiting bodies.
                 Ok(false) if std::mem::take(&mut self.is_short) => {
                     self.blocked = false;
                     news = true;
@@ -595,15 +597,16 @@ impl Session {
         };
         match written {
             Ok(blocked) => {
-                // What waits although the socket has room waits for QUIC's windows, which is no other matter to who waits.
+                // Data that waits although the socket has room waits for QUIC's windows, which makes no difference to the
+                // request.
                 self.note_blocked(blocked || self.engine.unsent() > 0, clock);
                 if !self.engine.wants_input() {
-                    // Nothing will be read until the server has read some. It may have gone too far already.
+                    // Nothing will be read until the server has read some. It may have exceeded a bound already.
                     self.take_events(clock.now(), prepared, exchange);
                 }
             }
             Err(error) => {
-                // What the server said before it went, a response or a GOAWAY, is worth more than our failed write.
+                // What the server sent before it closed, a response or a GOAWAY, matters more than our failed write.
                 self.receive(clock, true, prepared, exchange);
                 self.finish(clock.now(), End::Transport(error), exchange);
                 news = true;
@@ -629,7 +632,7 @@ impl Session {
         loop {
             match self.send(now, exchange)? {
                 Sent::Bytes { .. } if self.engine.unsent() > 0 => now = clock.now(),
-                // QUIC may have more to say for itself.
+                // QUIC may have more to send on its own.
                 Sent::Bytes { .. } if self.transport.quic().is_some() => {}
                 Sent::Bytes { .. } | Sent::Nothing => return Ok(!self.transport.flush(now)?),
                 Sent::WouldBlock => return Ok(true),
@@ -637,7 +640,7 @@ impl Session {
         }
     }
 
-    /// Hands some of what the engine has to say to the transport, and records it.
+    /// Hands some of the engine's output to the transport, and records it.
     fn send(&mut self, now: Time, exchange: &mut impl Exchange) -> Result<Sent, TransportError> {
         let observer = &mut self.observer;
         let sent = self.transport.send(&mut self.engine, now, &mut |crossing| {
@@ -654,7 +657,7 @@ impl Session {
         self.transport.tcp().map(h2lab_net::tcp::Stream::calls)
     }
 
-    /// What TCP says now, as a point of the time series.
+    /// A sample of `TCP_INFO`, as a point of the time series.
     pub fn tcp_tick(&self, now: Time) -> Option<TcpTick> {
         TcpInfo::of(self.transport.tcp()?).ok().map(|info| info.tick(now, self.index()))
     }
@@ -664,7 +667,7 @@ impl Session {
         let record = &mut self.statistics.record;
         record.counters = *self.engine.counters();
         (record.http.settings_local, record.http.settings_remote) = self.engine.settings_in_effect();
-        // The engine refuses pushes by itself and says nothing of them.
+        // The engine refuses pushes by itself without an event.
         let promised = u32::try_from(record.counters.frames_received[PUSH_PROMISE]).unwrap_or(u32::MAX);
         record.http.pushes_refused = promised.saturating_sub(record.http.pushes_accepted);
         if let Some(tcp) = self.transport.tcp()
@@ -676,7 +679,7 @@ impl Session {
         record
     }
 
-    /// The cell is cut: all requests under way are reported as unfinished, and the connection stays open.
+    /// The cell is cut: all requests in flight are reported as unfinished, and the connection stays open.
     pub fn cut(&mut self, now: Time, exchange: &mut impl Exchange) {
         let fate = Fate::Failed { outcome: Outcome::Unfinished, code: 0 };
         while let Some(carried) = self.statistics.streams.take_above(StreamId::CONNECTION) {
@@ -684,7 +687,7 @@ impl Session {
         }
     }
 
-    /// Says goodbye as far as the socket takes it without waiting. Dropping the session closes the connection.
+    /// Sends the closing frames as far as the socket takes them without waiting. Dropping the session closes the connection.
     pub fn say_goodbye(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
         // A peer that does not take it will see the close.
@@ -696,7 +699,7 @@ impl Session {
     pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
         self.record();
         if let Some(End::Local(_)) = self.statistics.end {
-            // What we end we end in order: with TLS that is a word of its own, and the peer is to read why.
+            // We close in order: with TLS that is `close_notify`, and the peer must be able to read our reason.
             let _ = self.transport.shutdown(self.statistics.record.closed_at);
             if let Some(tcp) = self.transport.tcp() {
                 tcp.discard();

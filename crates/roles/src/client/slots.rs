@@ -1,7 +1,7 @@
-//! The connections of a role on one reactor, each in its slot: dialled, moved on by completions, taken away when they end.
+//! The connections of a role on one reactor, each in its slot: dialled, driven by completions, removed when they end.
 //!
-//! When another one is dialled and what it carries is the role's business. What an event of the reactor came to is reported as a
-//! [`Change`], on which the role acts: statically dispatched, since every response goes this way.
+//! The role decides when to dial and what a connection carries. The result of an event of the reactor is reported as a
+//! [`Change`], on which the role acts: statically dispatched, since every response takes this path.
 
 use std::io;
 
@@ -20,7 +20,7 @@ use h2lab_net::reactor::{Completion, Reactor, Token};
 #[derive(Debug, Default)]
 struct ConnectionSlot<T> {
     state: State,
-    /// What the role keeps there.
+    /// The role's own data of the slot.
     note: T,
 }
 
@@ -32,18 +32,18 @@ enum State {
     Open(Box<Session>),
 }
 
-/// What has become of the connection in a slot.
+/// What has changed for the connection in a slot.
 #[derive(Debug)]
 pub enum Change {
     /// Nothing that concerns its role.
     Nothing,
     /// It can carry requests: the role calls [`Slots::open`] or [`Slots::reject`].
     Established(Box<Established>),
-    /// It did not come to be, and the slot is empty.
+    /// It was not established, and the slot is empty.
     Failed,
-    /// Its session went on.
+    /// Its session made progress.
     Progress,
-    /// Its session went on and has ended: [`Slots::settle`] must follow.
+    /// Its session made progress and has ended: [`Slots::settle`] must follow.
     Ended,
 }
 
@@ -64,7 +64,7 @@ pub struct Slots<T> {
     clock: Clock,
     reactor: Reactor,
     all: Vec<ConnectionSlot<T>>,
-    /// Slots whose socket has more to read than was taken in their turn.
+    /// Slots whose socket has more to read than their turn allowed.
     unread: Vec<u32>,
     /// Those of them whose next turn is in this pass.
     resuming: Vec<u32>,
@@ -104,18 +104,18 @@ impl<T: Default> Slots<T> {
         self.all.len() as u32
     }
 
-    /// Whether nobody is dialled or connected there.
+    /// Whether the slot has neither a connection nor a dial.
     pub fn is_vacant(&self, slot: u32) -> bool {
         matches!(self.all[slot as usize].state, State::Empty)
     }
 
-    /// What the role keeps there.
+    /// The role's own data of the slot.
     #[inline]
     pub fn note(&mut self, slot: u32) -> &mut T {
         &mut self.all[slot as usize].note
     }
 
-    /// The session there, if it is up, and what the role keeps beside it.
+    /// The session there, if it is up, and the role's own data.
     #[inline]
     pub fn session(&mut self, slot: u32) -> Option<(&mut Session, &mut T)> {
         match &mut self.all[slot as usize] {
@@ -137,8 +137,8 @@ impl<T: Default> Slots<T> {
         self.slot_of.get(connection as usize).copied()
     }
 
-    /// Sleeps until a completion, a deadline or `until`, to which `precise_wakeup` keeps as [`Reactor::wait_precisely`] has it;
-    /// not at all if a socket has more to read. Returns the time of waking.
+    /// Sleeps until a completion, a deadline or `until`, which is met precisely with `precise_wakeup`, see
+    /// [`Reactor::wait_precisely`]; not at all if a socket has more to read. Returns the time of waking.
     pub fn wait(&mut self, until: Time, precise_wakeup: Option<&mut PreciseWakeup>) -> io::Result<Time> {
         self.resuming.append(&mut self.unread);
         match precise_wakeup {
@@ -148,8 +148,8 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// The next completion of the last [`Slots::wait`]. The socket's news come first, and then each connection once that has
-    /// more to read: there is an end to it, however fast a server sends.
+    /// The next completion of the last [`Slots::wait`]. The sockets' events come first, and then once each connection that has
+    /// more to read: this ends, however fast a server sends.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
         let resume =
@@ -157,12 +157,12 @@ impl<T: Default> Slots<T> {
         self.reactor.next_completion().or_else(|| self.resuming.pop().map(resume))
     }
 
-    /// Nothing else happens in this slot before `at`, when [`Slots::wait`] ends.
+    /// Sets the slot's timer: [`Slots::wait`] ends at `at`.
     pub fn set_timer(&mut self, slot: u32, at: Time) {
         self.reactor.set_timer(Token(slot), at);
     }
 
-    /// Acts on one completion: in which slot it was, and what came of it.
+    /// Acts on one completion; returns its slot, and the change.
     #[inline]
     pub fn act_on(
         &mut self,
@@ -206,7 +206,7 @@ impl<T: Default> Slots<T> {
         self.place(slot, step)
     }
 
-    /// Lets the dial in a slot go on.
+    /// Continues the dial in a slot.
     fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &Target, Time) -> Step) -> Change {
         let State::Dialling(dial) = std::mem::take(&mut self.all[slot as usize].state) else {
             return Change::Nothing;
@@ -215,7 +215,7 @@ impl<T: Default> Slots<T> {
         self.place(slot, step)
     }
 
-    /// Puts the outcome of a step into its slot.
+    /// Puts the result of a step into its slot.
     fn place(&mut self, slot: u32, step: Step) -> Change {
         match step {
             Step::Pending(dial) => {
@@ -249,7 +249,7 @@ impl<T: Default> Slots<T> {
         self.all[slot as usize].state = State::Open(session);
     }
 
-    /// Throws away a connection that nobody needs any more, before a byte of HTTP.
+    /// Closes a connection that is no longer needed, before a byte of HTTP.
     pub fn reject(&mut self, slot: u32, established: Established, why: &str) {
         let Established { mut transport, record } = established;
         let closed_at = record.ready_at;
@@ -258,12 +258,12 @@ impl<T: Default> Slots<T> {
         self.vacate(slot, ConnectionRecord { closed_at, closed, ..*record }, None);
     }
 
-    /// Writes what a session has to send. Returns whether more came of it, so that [`Slots::settle`] must follow.
+    /// Writes what a session has to send. Returns whether anything else changed, so that [`Slots::settle`] must follow.
     #[inline]
     pub fn flush(&mut self, slot: u32, outgoing: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
         let State::Open(session) = &mut self.all[slot as usize].state else { return false };
         let news = session.flush(self.clock, outgoing, exchange);
-        // Here, since what was written may be what reading had to wait for.
+        // Here, since reading may have had to wait for the write.
         if session.has_unread() && !self.unread.contains(&slot) {
             self.unread.push(slot);
         }
@@ -271,7 +271,7 @@ impl<T: Default> Slots<T> {
         news
     }
 
-    /// Takes a session away that has ended, and returns its record; else sets its timer.
+    /// Removes a session that has ended, and returns its record; else sets its timer.
     pub fn settle(
         &mut self,
         slot: u32,
@@ -284,7 +284,7 @@ impl<T: Default> Slots<T> {
             self.reactor.set_timer(Token(slot), session.deadline());
             return None;
         }
-        // The engine may have a last word, such as the GOAWAY that says what the peer did wrong.
+        // The engine may have a last frame to send, such as the GOAWAY with the peer's error.
         session.flush(self.clock, outgoing, exchange);
         add_calls(&mut self.calls, session);
         let State::Open(session) = std::mem::take(state) else { return None };
@@ -303,7 +303,7 @@ impl<T: Default> Slots<T> {
         self.all[slot as usize].state = State::Empty;
     }
 
-    /// System calls by which sessions that were taken away read from sockets and wrote to them; those of QUIC are not counted.
+    /// System calls by which removed sessions read from sockets and wrote to them; those of QUIC are not counted.
     pub const fn calls(&self) -> (u64, u64) {
         self.calls
     }

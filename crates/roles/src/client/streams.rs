@@ -18,13 +18,13 @@ pub(super) struct Carried {
     pub blocked_since: Time,
     /// The head of its final response has arrived.
     pub answered: bool,
-    /// It may be sent again when nobody knows whether it was processed (asked in HTTP/1.1 only).
+    /// It may be sent again when it is unknown whether it was processed (used in HTTP/1.1 only).
     pub idempotent: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection, or of its stream if it has its own.
     pub head_end: u64,
-    /// Where what the engine has of it ends there.
+    /// The position there after what the engine has of it.
     pub end: u64,
     /// How many bytes of its stream the transport has, if it has its own.
     pub sent: u64,
@@ -47,7 +47,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// How many requests are under way.
+    /// How many requests are in flight.
     pub const fn open(&self) -> u32 {
         self.open
     }
@@ -78,7 +78,7 @@ impl Streams {
         is_sent.then_some(next)
     }
 
-    /// What `stream` carries, if it is one of ours and under way.
+    /// The request on `stream`, if it is one of ours and in flight.
     pub fn get_mut(&mut self, stream: StreamId) -> Option<&mut Carried> {
         let index = Self::number(stream)?.checked_sub(self.first)?;
         self.queue.get_mut(index as usize)?.as_mut()
@@ -96,8 +96,8 @@ impl Streams {
         Some(carried)
     }
 
-    /// Takes the newest request whose stream is above `last`. Newest first, so that a caller who puts each back at the
-    /// front of its queue keeps their order.
+    /// Takes the newest request whose stream is above `last`. Newest first, so that a caller that puts each back at the front of
+    /// its queue keeps their order.
     pub fn take_above(&mut self, last: StreamId) -> Option<Carried> {
         while let Some(back) = self.queue.back() {
             let stream = StreamId::of_request(self.first + self.queue.len() as u32 - 1);
@@ -175,7 +175,7 @@ mod tests {
         streams.take(StreamId(1));
         streams.take(StreamId(3));
         assert_eq!((sent(&mut streams, 39), sent(&mut streams, 39)), (Some(2), None));
-        // Its end is not waited for by those that come after it.
+        // Later requests do not wait for its end.
         streams.take_above(StreamId(5));
         begin(&mut streams, 4);
         assert_eq!((sent(&mut streams, 50), sent(&mut streams, 50)), (Some(4), None));

@@ -19,7 +19,7 @@ pub enum UrlError {
     /// Not `http://` or `https://`.
     #[error("a URL begins with http:// or https://")]
     Scheme,
-    /// Nothing stands between `//` and the path.
+    /// There is nothing between `//` and the path.
     #[error("there is no host")]
     NoHost,
     /// The host has characters that no host has.
@@ -28,7 +28,7 @@ pub enum UrlError {
     /// The port is not a number from 1 to 65535.
     #[error("`{0}` is not a port (1 to 65535)")]
     Port(String),
-    /// A name or password stands before the host.
+    /// There is a name or password before the host.
     #[error("credentials in a URL end up in logs; send them with -H 'Authorization: …'")]
     Credentials,
     /// Spaces, control characters or others that must be percent-encoded.

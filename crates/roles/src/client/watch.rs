@@ -1,4 +1,4 @@
-//! Who wants to look at connections closely: every step of theirs and every byte in clear, as `h2lab trace` does.
+//! Observers of connections: every step of theirs and every byte in clear, for `h2lab trace`.
 
 use std::fmt::Debug;
 
@@ -11,18 +11,18 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
 use h2lab_net::transport::Crossing;
 
-/// Looks at all connections to a [`Target`](super::Target). It is called in the middle of things and must be quick.
+/// Observes all connections to a [`Target`](super::Target). It is called on the hot path and must be quick.
 pub trait Watch: Debug + Send + Sync {
     /// This happened at `at`.
     fn see(&self, at: Time, event: WatchEvent<'_>);
 
-    /// Whether there is nothing more that it waits for when all requests have ended: connections are not kept for it then.
+    /// Whether it needs nothing more once all requests have ended: connections are not kept open for it then.
     fn has_seen_all(&self) -> bool {
         false
     }
 }
 
-/// Reads what crosses with `reader`, which tells each frame that it completes.
+/// Reads what crosses with `reader`, which reports each complete frame.
 pub fn read(
     reader: &mut Reader,
     at: Time,
@@ -40,7 +40,7 @@ pub fn read(
     }
 }
 
-/// What there is to see; `connection` is its index in the cell.
+/// An event to observe; `connection` is its index in the cell.
 #[derive(Debug)]
 pub enum WatchEvent<'a> {
     /// A connection is dialled.
@@ -62,7 +62,7 @@ pub enum WatchEvent<'a> {
         /// What was negotiated, if there is TLS.
         tls: Option<TlsFacts>,
     },
-    /// Bytes crossed the socket, in clear, or a stream of QUIC was given up.
+    /// Bytes crossed the socket, in clear, or a QUIC stream was reset.
     Crossing {
         /// On which connection.
         connection: u32,
@@ -71,7 +71,7 @@ pub enum WatchEvent<'a> {
         /// What.
         crossing: Crossing<'a>,
     },
-    /// It has ended, or never came to be.
+    /// It has ended, or was not established.
     Closed {
         /// All that is known of it.
         record: &'a ConnectionRecord,

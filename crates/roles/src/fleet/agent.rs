@@ -1,4 +1,4 @@
-//! An agent: does what it is told, and says what came of it.
+//! An agent: does what its driver orders, and reports the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use super::serve;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::machine::machine;
 
-/// How often an agent says how far it is.
+/// How often an agent reports its progress.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// An agent in another process that was told nothing for so long is alone: the way to its driver may have broken without a word.
-/// A driver says something every few seconds.
+/// An agent in another process that receives nothing for so long gives up: the path to its driver may have broken without a word.
+/// A driver sends something every few seconds.
 pub const DESERTED: Duration = Duration::from_secs(60);
 
-/// A pair under way.
+/// A pair in transfer.
 #[derive(Debug)]
 struct UnderWay {
     pair: u32,
@@ -29,9 +29,9 @@ struct UnderWay {
     is_over: bool,
 }
 
-/// Works for whoever sends to `events` until an [`Event::End`]; `own` is another sender to the same. All that the agent started
-/// ends with it, within a moment. `say` is told what it has to say, and whether that could be said: an agent that nobody hears
-/// ends, too, and so does one that was told nothing for `patience`.
+/// Works for the sender to `events` until an [`Event::End`]; `own` is another sender to the same. Everything that the agent
+/// started ends with it, within a moment. `say` is called with what it has to report, and returns whether that could be sent: an
+/// agent without a reader ends, too, and so does one that received nothing for `patience`.
 pub fn work(
     events: &Receiver<Event>,
     own: Sender<Event>,
@@ -87,7 +87,7 @@ struct Agent {
     clock: Clock,
     own: Sender<Event>,
     summarize: Summarize,
-    /// Ends all that was begun.
+    /// Ends everything that was begun.
     stop: Arc<AtomicBool>,
     /// What was planned and not begun.
     fetchers: Vec<Fetcher>,
@@ -96,7 +96,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// What there is to answer.
+    /// Handles an event; returns the answer, if there is one.
     fn handle(&mut self, event: Event) -> Option<FromAgent> {
         match event {
             Event::Message(ToAgent::Ping { number }) => {
@@ -130,7 +130,7 @@ impl Agent {
         started.err().map(|why| FromAgent::Refused { why })
     }
 
-    /// Prepares what is to be fetched: names are resolved before the start, so that nobody's resolver delays it.
+    /// Prepares what is to be fetched: names are resolved before the start, so that no resolver delays it.
     fn plan(&mut self, tasks: Vec<FetchTask>) -> FromAgent {
         match tasks.into_iter().map(Fetcher::new).collect() {
             Ok(fetchers) => {
@@ -160,7 +160,7 @@ impl Agent {
         None
     }
 
-    /// How far it is, as long as something is under way.
+    /// Its progress, as long as a transfer runs.
     fn progress(&self, now: Time) -> Option<FromAgent> {
         let open = self.under_way.iter().filter(|under_way| !under_way.is_over);
         let bytes: Vec<(u32, u64)> =

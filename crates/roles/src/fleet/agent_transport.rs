@@ -1,7 +1,7 @@
 //! What brings messages to an agent and back: a channel to a thread, or the pipes of a child process.
 //!
-//! Sending never waits: an agent that reads no more must not hold up the others. What is received goes to one channel, with the
-//! time at which it was here.
+//! Sending never waits: an agent that stops reading must not delay the others. What is received goes to one channel, with the
+//! time of its arrival.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,7 +31,7 @@ use h2lab_net::process::die_with_us;
 pub enum TransportKind {
     /// It is a thread of this process.
     Thread(Summarize),
-    /// It is the child of this command, which is an agent by its standard streams ([`stdio`]) or leads to one.
+    /// It is the child of this command, which is an agent on its standard streams ([`stdio`]) or connects to one.
     Command(Command),
 }
 
@@ -41,7 +41,7 @@ impl TransportKind {
         let path = if name.contains('/') { name.into() } else { Path::new("/run/netns").join(name) };
         let namespace = File::open(&path)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        // Survives that its file is replaced or removed.
+        // Valid even if its file is replaced or removed.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("h2lab").args(["agent", "--stdio"]);
         let move_in = move || {
@@ -69,25 +69,25 @@ pub(super) enum IncomingEvent {
 /// What has come: when, from which agent, and what.
 pub(super) type Received = (Time, usize, IncomingEvent);
 
-/// Where what comes is put.
+/// Where received messages are put.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
     /// The agent's place.
     pub agent: usize,
-    /// By what it is stamped.
+    /// The clock of the arrival times.
     pub clock: Clock,
-    /// The box of all agents.
+    /// The inbox of all agents.
     pub all: Sender<Received>,
 }
 
 impl Inbox {
-    /// Whether anybody still looks into it.
+    /// Whether the inbox still has a reader.
     fn put(&self, incoming: IncomingEvent) -> bool {
         self.all.send((self.clock.now(), self.agent, incoming)).is_ok()
     }
 }
 
-/// The way to one agent. Dropping it ends the agent and all that it started.
+/// The path to one agent. Dropping it ends the agent and everything that it started.
 #[derive(Debug)]
 pub(super) enum AgentTransport {
     Thread { events: Sender<Event>, thread: Option<JoinHandle<()>> },
@@ -95,7 +95,7 @@ pub(super) enum AgentTransport {
 }
 
 impl AgentTransport {
-    /// Wakes an agent.
+    /// Starts an agent.
     pub fn open(transport_kind: TransportKind, inbox: Inbox) -> io::Result<Self> {
         match transport_kind {
             TransportKind::Command(command) => Ok(Self::Child(Box::new(Piped::start(command, inbox)?))),
@@ -103,7 +103,7 @@ impl AgentTransport {
                 let (sender, events) = channel();
                 let own = sender.clone();
                 let work = move || {
-                    // Its driver is this process, and the channel tells its end.
+                    // Its driver is this process, and the channel reports its end.
                     let patience = Duration::MAX;
                     agent::work(&events, own, patience, summarize, &mut |message| {
                         inbox.put(IncomingEvent::Message(message))
@@ -116,7 +116,7 @@ impl AgentTransport {
         }
     }
 
-    /// Sends a message, or has it sent; the error says that nobody can be there any more.
+    /// Sends a message, or queues it; an error means that the agent is gone.
     pub fn send(&self, message: ToAgent) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         match self {
@@ -134,33 +134,33 @@ impl Drop for AgentTransport {
         if let Self::Thread { events, thread } = self {
             let _ = events.send(Event::End(None));
             if let Some(thread) = thread.take() {
-                // A panic of the agent has been told by its end.
+                // A panic of the agent has been reported as its end.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// How long a child may take to end when its input has.
+/// How long a child may take to end after its input.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the reason of an end may take that was seen already.
+/// How long to wait for the reason of an end that was seen already.
 const EXIT_REASON_WAIT: Duration = Duration::from_millis(200);
 
-/// How often is looked whether it has.
+/// How often to check whether it has.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// A child process and its pipes.
 #[derive(Debug)]
 pub(super) struct Piped {
     child: Arc<Mutex<Child>>,
-    /// To the thread that writes; its end is the end of the child's input.
+    /// To the thread that writes; closing it closes the child's input.
     lines: Option<Sender<String>>,
 }
 
 impl Piped {
     fn start(mut command: Command, inbox: Inbox) -> io::Result<Self> {
-        // A group of its own: a Ctrl-C at the terminal is ours, and what ssh starts ends with it.
+        // A process group of its own: a Ctrl-C at the terminal is ours, and what ssh starts ends with it.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         die_with_us(&mut command);
         let mut child = command.spawn()?;
@@ -168,7 +168,7 @@ impl Piped {
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (lines, to_write) = channel::<String>();
         let child = Arc::new(Mutex::new(child));
-        // From here on whatever fails ends the child.
+        // From here on any error ends the child.
         let piped = Self { child: Arc::clone(&child), lines: Some(lines) };
         let (mut input, output) = (input.ok_or_else(missing)?, output.ok_or_else(missing)?);
         let errors = errors.ok_or_else(missing)?;
@@ -193,14 +193,14 @@ fn wait(child: &Mutex<Child>, patience: Duration) -> Option<ExitStatus> {
         let ended = child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
         match ended {
             Ok(Some(status)) => return Some(status),
-            // std has no wait with a bound; a pidfd would be one more descriptor for what takes some milliseconds, once.
+            // std has no wait with a timeout; a pidfd would be one more descriptor for what takes some milliseconds, once.
             Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
             Ok(None) | Err(_) => return None,
         }
     }
 }
 
-/// Why an agent ended, told by the thread that saw the end of its output, so that nobody else waits for it.
+/// Why an agent ended, reported by the thread that saw the end of its output, so that no other thread waits for it.
 struct ExitReason {
     child: Arc<Mutex<Child>>,
     /// The last line of its standard error.
@@ -214,7 +214,7 @@ impl ExitReason {
             Some(status) => format!("its agent ended ({status})"),
             None => "its agent closed its output".to_owned(),
         };
-        // The last words are read to their end if there is one: a grandchild may hold the pipe open.
+        // Standard error is read to its end if there is one: a grandchild may hold the pipe open.
         let until = Instant::now() + EXIT_REASON_WAIT;
         while !self.words.is_finished() && Instant::now() < until {
             thread::sleep(GLANCE);
@@ -236,13 +236,13 @@ impl Drop for Piped {
     }
 }
 
-/// Writes lines until there are no more, or nobody reads them.
+/// Writes lines until there are no more, or the reader is gone.
 fn write_all(input: &mut ChildStdin, mut lines: impl Iterator<Item = String>) {
-    // An error shows by the end of the output, too.
+    // An error also shows as the end of the output.
     let _ = lines.try_for_each(|line| input.write_all(line.as_bytes()));
 }
 
-/// Hands on what an agent says.
+/// Passes on an agent's messages.
 fn receive(output: ChildStdout, inbox: &Inbox, exit_reason: &ExitReason) {
     let mut output = BufReader::new(output);
     let closed = loop {
@@ -259,7 +259,7 @@ fn receive(output: ChildStdout, inbox: &Inbox, exit_reason: &ExitReason) {
     inbox.put(IncomingEvent::Closed(closed));
 }
 
-/// Keeps the last line of what it says besides; long ones are cut.
+/// Keeps the last line of its standard error; long ones are cut.
 fn listen(errors: ChildStderr, last: &Mutex<String>) {
     const LONGEST: u64 = 4096;
     let mut errors = BufReader::new(errors);

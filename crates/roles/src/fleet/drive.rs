@@ -11,19 +11,19 @@ use h2lab_model::fleet::{Coordinator, FleetJob, FleetRecord, ToAgent};
 use super::agent_transport::{AgentTransport, Inbox, IncomingEvent, TransportKind};
 use h2lab_net::clock::Clock;
 
-/// How often is looked whether somebody wants an end, and `watch` is shown how it goes.
+/// How often `stop` is checked, and `watch` is called with the progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often agents hear that there is somebody: one that hears nothing for long ends ([`super::agent::DESERTED`]).
+/// How often agents get a PING: one that receives nothing for long ends ([`super::agent::DESERTED`]).
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// The number of such a PING, of which the coordinator knows nothing.
+/// The number of such a PING, which the coordinator ignores.
 const ALIVE: u32 = u32::MAX;
 
 /// Why nothing could be begun.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// There are other agents than the job needs.
+    /// The number of agents is not what the job needs.
     #[error("the job needs {needed} agents, and there are {given} ways to one")]
     TransportKinds {
         /// Clients, and servers that are to be started.
@@ -33,9 +33,9 @@ pub enum DriveError {
     },
 }
 
-/// Does a job with the agents at the end of these ways: those of clients first, then those of servers that do not run already.
-/// That one cannot be woken, dies or falls silent is told of its pairs in the record. Nobody is left when it returns. `stop` is
-/// looked at ten times per second, and as often `watch` is shown how it goes.
+/// Does a job with the agents at the end of these transports: those of clients first, then those of servers that do not run
+/// already. That one cannot be started, dies or falls silent is reported with its pairs in the record. No agent is left when it
+/// returns. `stop` is checked ten times per second, and as often `watch` is called with the progress.
 pub fn drive(
     job: FleetJob,
     transport_kinds: Vec<TransportKind>,
@@ -68,7 +68,7 @@ pub fn drive(
         let now = clock.now();
         if now >= ping_at {
             ping_at = now + PING_EVERY;
-            // Whom that does not reach is told of by the end of its output, or its silence.
+            // An agent that this does not reach is reported by the end of its output, or its silence.
             transports
                 .iter()
                 .flatten()
@@ -97,7 +97,7 @@ pub fn drive(
     Ok(coordinator.into_record())
 }
 
-/// Sends what is to be sent.
+/// Sends the coordinator's pending messages.
 fn send(coordinator: &mut Coordinator, transports: &[Option<AgentTransport>], clock: Clock) {
     while let Some((agent, message)) = coordinator.poll_message() {
         let sent = match transports.get(agent) {

@@ -1,20 +1,20 @@
-//! What an agent waits for: its messages, and what its own threads have to say.
+//! What an agent waits for: its driver's messages, and events of its own threads.
 
 use h2lab_base::units::Time;
 use h2lab_model::bulk::BulkRecord;
 use h2lab_model::fleet::{PairFigures, ServerFigures, ToAgent};
 
-/// Makes the figures of a pair of its record: a matter of analysis, which no role does itself.
+/// Makes the figures of a pair from its record: a matter of analysis, which no role does itself.
 pub type Summarize = fn(&BulkRecord) -> PairFigures;
 
-/// What happens to an agent.
+/// An event of an agent.
 #[derive(Debug)]
 pub enum Event {
-    /// It is told something.
+    /// A message from the driver.
     Message(ToAgent),
-    /// Nothing will be told any more; with the reason if that is not an orderly end.
+    /// No more messages will come; with the reason if that is not an orderly end.
     End(Option<String>),
-    /// Its server has gone so far.
+    /// Its server listens, or why it does not.
     Serving(Result<std::net::SocketAddr, String>),
     /// Its server has ended; what serving took.
     Served(ServerFigures),
@@ -24,7 +24,7 @@ pub enum Event {
         pair: u32,
         /// When it was really begun.
         began: Time,
-        /// What came of it.
+        /// The result.
         figures: Result<Box<PairFigures>, String>,
     },
 }

@@ -1,4 +1,4 @@
-//! What an agent fetches of one server.
+//! An agent's fetches from one server.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::client::url::Url;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::tls::TlsOptions;
 
-/// How long a wait for the start goes without a look whether it is still wanted.
+/// How often a wait for the start checks whether it is still wanted.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// A fetch that is ready to begin.
@@ -29,7 +29,7 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Reads URLs and resolves their server; the error says what is wrong with them.
+    /// Parses URLs and resolves their server; the error says what is wrong with them.
     pub fn new(task: FetchTask) -> Result<Self, String> {
         let parse = |text: &String| text.parse::<Url>().map_err(|error| format!("{text}: {error}"));
         let urls = task.urls.iter().map(parse).collect::<Result<Vec<Url>, String>>()?;
@@ -55,8 +55,8 @@ impl Fetcher {
         self.task.pair
     }
 
-    /// Fetches from `at` on, until its time is over or `stop` is set. When it really began, and what came of it; `bytes` counts
-    /// what has come meanwhile.
+    /// Fetches from `at` on, until its time is over or `stop` is set. Returns when it really began, and the result; `bytes`
+    /// counts what has come meanwhile.
     pub fn fetch(
         &self,
         clock: Clock,
@@ -114,7 +114,7 @@ impl Fetcher {
             fields: &task.fields,
             connections: task.connections,
             streams: task.streams,
-            // Each transfer is one request: what is measured is many at a time, and not one that is taken apart.
+            // Each transfer is one request: many at a time are measured, not one in parts.
             manner: Manner::by_itself(),
             duration: Some(task.duration),
             listed: LISTED,

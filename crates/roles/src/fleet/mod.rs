@@ -1,8 +1,8 @@
 //! Bulk transfers among several machines: agents that fetch and serve, what carries their messages, and the driver.
 //!
-//! What is decided is decided by [`h2lab_model::fleet`]. Here an [`agent`] does what its messages say, a [`agent_transport`]
-//! brings them to one in this process or in another one (in a network namespace of this machine, or behind ssh), where
-//! [`stdio`] reads and writes them, and [`drive`] stands between agent transports and the coordinator.
+//! Decisions are made by [`h2lab_model::fleet`]. Here an [`agent`] does what its messages order, an [`agent_transport`] carries
+//! them to one in this process or in another one (in a network namespace of this machine, or behind ssh), where [`stdio`] reads
+//! and writes them, and [`drive`] connects agent transports and the coordinator.
 
 pub mod agent;
 pub mod agent_transport;

@@ -14,8 +14,8 @@ use crate::origin::{self, Bulk, Listening, OriginConfig, Served, Site};
 use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 
-/// Serves until `stop` is set; tells `events` where it listens, and in the end what that took; or why it does not, or no longer.
-/// `cpu` says how much CPU the calling thread has had, in nanoseconds.
+/// Serves until `stop` is set; reports to `events` where it listens, and in the end what that took; or why it does not, or no
+/// longer. `cpu` returns how much CPU the calling thread has had, in nanoseconds.
 pub(super) fn start(
     task: &ServeTask,
     events: Sender<Event>,
@@ -49,7 +49,7 @@ fn send(events: &Sender<Event>, address: Option<SocketAddr>) {
     let _ = events.send(Event::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
 }
 
-/// What serving took, as a driver is told. Of QUIC the origin counts no packet that was lost.
+/// What serving took, as reported to a driver. Of QUIC the origin counts no lost packets.
 fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigures {
     let quic = || config.h3.filter(|_| served.connections > 0).map(|congestion| congestion.name().to_owned());
     ServerFigures {
@@ -81,7 +81,7 @@ fn config(task: &ServeTask) -> Result<OriginConfig, String> {
     chunk.make_room(&mut config.engine);
     config.site = Site::Bulk(Arc::new(Bulk::memory().in_chunks(chunk)));
     config.window_budget = task.settings.window_budget.unwrap_or(config.window_budget);
-    // Whoever ends an agent wants nothing more of it.
+    // When an agent is ended its remaining requests are not needed.
     config.drain_timeout = Duration::ZERO;
     Ok(config)
 }

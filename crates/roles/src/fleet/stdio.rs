@@ -1,7 +1,7 @@
-//! An agent that is told by its standard input and tells by its standard output: `h2lab agent --stdio`.
+//! An agent with its orders on standard input and its reports on standard output: `h2lab agent --stdio`.
 //!
-//! The end of the input ends it, and with the process all that it started; so does an output that nobody reads. Behind ssh both
-//! come with the end of the connection.
+//! The end of the input ends it, and with the process everything that it started; so does a closed output. Behind ssh both come
+//! with the end of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Sender, channel};
@@ -25,7 +25,7 @@ pub fn work(summarize: Summarize) -> io::Result<()> {
     Ok(())
 }
 
-/// Hands on what comes.
+/// Passes on the messages.
 fn listen(events: &Sender<Event>) {
     let mut input = BufReader::new(io::stdin());
     loop {
@@ -47,7 +47,7 @@ pub enum ReadError {
     /// The pipe broke.
     #[error("the messages cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// What came is no message for us.
+    /// A message that is not for an agent.
     #[error(transparent)]
     Message(#[from] MessageError),
     /// A line without end.

@@ -14,7 +14,7 @@ use crate::client::{Change, Outgoing as _, Pool, Prepared, Session, Slots, Targe
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::Completion;
 
-/// Connections whose TCP is looked at per tick. A look costs about a microsecond: this bounds it to 1 % of a core.
+/// Connections whose `TCP_INFO` is read per tick. A read costs about a microsecond: this bounds it to 1 % of a core.
 const LOOKS_PER_TICK: usize = 64;
 
 /// A connection that ends within this time without a single response counts as a failed dial.
@@ -25,7 +25,7 @@ const RECONNECT: &str = "it has carried as many requests as it may (--reconnect-
 const SURPLUS: &str = "it is idle, and enough others are (--pool-size)";
 const TOO_LATE: &str = "it was dialled in a stampede, and another was there first (--dial-policy)";
 
-/// What is noted of a connection in its slot, whose index is its name in the pool.
+/// The notes on a connection in its slot, whose index is its name in the pool.
 #[derive(Debug, Default)]
 pub(super) struct Use {
     /// It may have something to write.
@@ -34,7 +34,7 @@ pub(super) struct Use {
     retired: bool,
     /// Bytes received at the last tick.
     received: u64,
-    /// Responses that the pool has been told of.
+    /// Responses reported to the pool.
     responses: u32,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Connections<'a> {
     /// Streams at a time on each.
     streams: u32,
     policy: ClientPolicy,
-    /// Slots that had no request any more when they were last looked at, if the policy bounds how many idle ones are kept.
+    /// Slots that had no request any more at the last check, if the policy bounds how many idle ones are kept.
     idle: Vec<u32>,
     clock: Clock,
     pool: Pool,
@@ -54,14 +54,15 @@ pub(super) struct Connections<'a> {
     /// Slots that may have something to write.
     dirty: Vec<u32>,
     ticks: Vec<TcpTick>,
-    /// The slot whose TCP is looked at first at the next tick.
+    /// The slot whose `TCP_INFO` is read first at the next tick.
     look_from: u32,
     /// Connections that were established so far.
     opened: u64,
 }
 
 impl<'a> Connections<'a> {
-    /// No connections yet; `pool` says how many there will be, `budget` what their windows may have, `streams` how many requests each may carry at a time.
+    /// No connections yet; `pool` decides how many there will be, `budget` bounds their windows, `streams` how many requests each
+    /// may carry at a time.
     pub fn new(
         target: Target,
         pool: Pool,
@@ -112,7 +113,7 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Gives up to `most` waiting requests to the connection in a slot, and tells the pool what it can take after that.
+    /// Gives up to `most` waiting requests to the connection in a slot, and reports to the pool what it can take after that.
     fn assign_to(&mut self, index: u32, most: u32, now: Time, requests: &mut Requests) {
         let Some((session, _)) = self.slots.session(index) else { return self.pool.update(index, 0, 0) };
         let quota = self.policy.reconnect_every.unwrap_or(u32::MAX);
@@ -122,7 +123,7 @@ impl<'a> Connections<'a> {
             let Some(request) = requests.next_waiting() else { break };
             match session.begin(now, request, requests.number(request), self.prepared, requests) {
                 Some(stream) => requests.assigned(now, session.index(), stream),
-                // The engine knows better than its own count: do not ask again until something changes.
+                // The engine takes fewer than it announced: do not ask again until something changes.
                 None => {
                     refused = true;
                     break;
@@ -163,7 +164,7 @@ impl<'a> Connections<'a> {
         self.follow(index, change, requests);
     }
 
-    /// Dials as many connections as the pool wants, which is asked as of `now`; a dial begins when it does.
+    /// Dials as many connections as the pool wants as of `now`; each dial has its own start time.
     pub fn dial_wanted(&mut self, now: Time, requests: &mut Requests) {
         for _ in 0..self.pool.dials_wanted(now, requests.waiting()) {
             let index = self.free.pop().unwrap_or_else(|| self.slots.add());
@@ -182,7 +183,7 @@ impl<'a> Connections<'a> {
                 self.offer(index);
                 self.mark_dirty(index);
             }
-            // Before anybody looks whether the pool wants another connection.
+            // Before the pool is asked whether it wants another connection.
             Change::Ended => self.settle(index, requests),
             Change::Nothing => {}
             Change::Established(established) => {
@@ -208,7 +209,7 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Tells the pool what a session can take now.
+    /// Reports to the pool what a session can take now.
     fn offer(&mut self, index: u32) {
         let Some((session, noted)) = self.slots.session(index) else { return };
         if std::mem::replace(&mut noted.responses, session.responses()) != session.responses() {
@@ -227,7 +228,7 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Ends connections that became idle and are too many. Not before waiting requests had their choice of them.
+    /// Ends surplus idle connections, after waiting requests could use them.
     fn trim(&mut self, requests: &mut Requests) {
         while let Some(index) = self.idle.pop() {
             let Some((session, noted)) = self.slots.session(index) else { continue };
@@ -239,7 +240,7 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Tells the pool and the reactor what has become of a session; takes it away if it has ended.
+    /// Reports to the pool and the reactor what has become of a session; removes it if it has ended.
     fn settle(&mut self, index: u32, requests: &mut Requests) {
         self.offer(index);
         let Some((session, _)) = self.slots.session(index) else { return };
@@ -255,7 +256,7 @@ impl<'a> Connections<'a> {
         self.free.push(index);
     }
 
-    /// Tells all connections how large their windows may be from now on, if that has changed.
+    /// Sets how large the windows of all connections may be from now on, if that has changed.
     fn share_out(&mut self, share: Option<u32>) {
         let Some(share) = share else { return };
         for (index, session, noted) in self.slots.sessions() {
@@ -277,15 +278,15 @@ impl<'a> Connections<'a> {
         self.trim(requests);
         while let Some(index) = self.dirty.pop() {
             self.slots.note(index).dirty = false;
-            // Without news nothing ended: the pool knows all since the requests were begun.
+            // Without a change nothing ended: the pool is up to date since the requests were begun.
             if self.slots.flush(index, self.prepared, requests) {
                 self.settle(index, requests);
             }
         }
     }
 
-    /// Looks at TCP on the connections that have work, or have received since the last look: the others stand still. With
-    /// more of them than may be looked at, they take turns.
+    /// Reads `TCP_INFO` of the connections that have work, or have received since the last time: the others do not change. If
+    /// there are more than a tick allows, they take turns.
     pub fn sample_tcp(&mut self, now: Time) {
         let slots = self.slots.count();
         let mut looks = 0;

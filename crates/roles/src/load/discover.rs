@@ -27,7 +27,7 @@ impl Discovery {
     }
 }
 
-/// Why an attempt came to nothing, without the address, which its reader knows.
+/// Why an attempt failed, without the address, which its reader knows.
 fn why(error: &LoadError) -> String {
     match error {
         LoadError::Unreachable { why, .. } => why.to_string(),
@@ -60,10 +60,10 @@ impl fmt::Display for Discovery {
 
 /// Tries each protocol that the scheme allows with the work of `spec`, whose protocol is replaced.
 ///
-/// HTTP/3 is tried only if it is asked for: nothing but waiting says that a server does not have it.
+/// HTTP/3 is tried only if it is asked for: only a timeout shows that a server does not have it.
 ///
-/// Some servers answer clear text on a TLS port with a proper 400 in clear text. It must not pass for a service that
-/// speaks HTTP/1.1, so a 400 is followed by a look whether the port speaks TLS.
+/// Some servers answer clear text on a TLS port with a proper 400 in clear text. It must not pass for a service that speaks
+/// HTTP/1.1, so a 400 is followed by a check whether the port speaks TLS.
 pub fn discover(spec: &LoadSpec<'_>, tls: bool, h3: bool) -> Discovery {
     let is_candidate = |protocol: &Protocol| protocol.is_tls() == tls && (h3 || !protocol.is_quic());
     let candidates = Protocol::ALL.into_iter().filter(is_candidate);

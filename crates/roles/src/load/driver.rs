@@ -1,4 +1,4 @@
-//! The loop of the generator: completions in, requests out, by the clock.
+//! The loop of the generator: takes completions and sends requests on schedule.
 
 use std::io;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::precise_wakeup::PreciseWakeup;
 use h2lab_net::resources::{Memory, stolen_ns};
 
-/// Between looking at `TCP_INFO`, at the stop flag and, every tenth time, at the progress.
+/// The period of reading `TCP_INFO`, of checking the stop flag and, every tenth time, of progress.
 const TICK: Duration = Duration::from_millis(10);
 const TICKS_PER_PROGRESS: u64 = 10;
 
-/// Failures in a row, with no connection up, after which those who wait for one are told.
+/// Failures in a row, with no connection up, after which requests that wait for one fail.
 const FAILURES_TO_GIVE_UP: u32 = 3;
 
-/// When it is stopped, so long for answers that are on their way.
+/// How long to wait for outstanding answers after a stop.
 const STOP_DRAIN: Duration = Duration::from_millis(300);
 
 /// From the end of dialling to the first request, so that the first one is not late.
 pub(super) const LEAD: Duration = Duration::from_millis(1);
 
-/// So many wake-ups for requests have one that is later than its request.
+/// One in so many wake-ups is later than its request.
 const ONE_LATE_IN: u32 = 10;
 
-/// A thread never stays awake for longer before a request is due, so that it goes out in time: what waking takes on a virtual
+/// The longest time that a thread spins before a request is due, so that it goes out in time: what waking takes on a virtual
 /// machine. With a request every 50 µs that is most of a CPU, with one per millisecond a twentieth at most.
 const LONGEST_SPIN: Duration = Duration::from_micros(60);
 
@@ -65,7 +65,7 @@ pub(super) struct Driver<'a> {
     clock: Clock,
     connections: Connections<'a>,
     requests: Requests,
-    /// Whether any connection has shown that it is of use.
+    /// Whether any connection has worked.
     proven: bool,
     /// At most so many requests are sent.
     limit: u64,
@@ -90,7 +90,7 @@ impl<'a> Driver<'a> {
         // Behind an emulated link the routes of the namespace set TCP's, which needs no privilege per socket.
         let is_ours = cell.link.is_none() || cell.protocol.is_quic();
         let congestion = cell.congestion.clone().filter(|_| is_ours);
-        // With one patience for all requests they run out of it in the order in which they were due.
+        // With one timeout for all, requests expire in the order in which they were due.
         let cancels = cell.policy.cancel_after.filter(|after| *after < cell.work.timeout);
         let expectation = Expectation {
             requests: expected_requests(spec) / part.of as usize,
@@ -111,7 +111,7 @@ impl<'a> Driver<'a> {
         let mut target =
             Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &tls, congestion)?;
         cell.client.apply(&mut target.engine);
-        // Whoever waits for a head has given up by then, and until it ends no other response can come (RFC 9113 §4.3).
+        // By then the request has timed out, and until the head ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.patience = cell.policy.connect_timeout.unwrap_or(target.patience);
@@ -144,8 +144,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Lets somebody look at everything, from the first connection on. Nobody is punctual for them: the first request goes
-    /// as soon as it can.
+    /// Attaches an observer, from the first connection on. There is no schedule then: the first request goes as soon as it can.
     pub fn watch(&mut self, watching: &Watching) {
         self.lead = Duration::ZERO;
         self.watch = Some(Arc::clone(&watching.watch));
@@ -156,7 +155,7 @@ impl<'a> Driver<'a> {
         target.engine.peer_timeout = watching.patience;
     }
 
-    /// Has somebody told of each request that ends.
+    /// Has each request that ends reported to `listener`.
     pub fn listen(&mut self, listener: Arc<dyn Listener>) {
         self.requests.listen(listener);
     }
@@ -166,10 +165,10 @@ impl<'a> Driver<'a> {
         self.connections.slots.last_error.take()
     }
 
-    /// Opens the warm pool. A failure is fatal if no connection has been of use yet, or if it repeats.
+    /// Opens the warm pool. A failure is fatal if no connection has worked yet, or if it repeats.
     pub fn dial(&mut self) -> Result<(), LoadError> {
         loop {
-            // Asked twice, since a dial may fail at once, and after a failure that is final none is to be begun.
+            // Checked twice, since a dial may fail at once, and after a fatal failure none is to be begun.
             self.check_hope()?;
             self.connections.dial_wanted(self.clock.now(), &mut self.requests);
             self.connections.flush(&mut self.requests);
@@ -189,7 +188,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// That a connection failed is final as long as none has been of use, or if it goes on.
+    /// A failed connection is fatal as long as none has worked, or if failures continue.
     fn check_hope(&mut self) -> Result<(), LoadError> {
         self.proven =
             self.proven || self.connections.slots.sessions().any(|(_, session, _)| session.is_established());
@@ -262,7 +261,7 @@ impl<'a> Driver<'a> {
             if now >= cut || (all_sent && self.requests.outstanding() == 0) {
                 break;
             }
-            // Not before it is known that there is work for them.
+            // Only once there is work for them.
             self.connections.dial_wanted(now, &mut self.requests);
         }
         self.generator.awake_ns = precise_wakeup.map_or(0, |precise_wakeup| nanos(precise_wakeup.awake()));
@@ -271,8 +270,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Goes on hearing what the server says when all is done, until it has closed every connection or who looks has seen
-    /// all, for `patience` at most.
+    /// Keeps receiving after the last request, until the server has closed every connection or the observer has seen everything,
+    /// for `patience` at most.
     pub fn linger(&mut self, patience: Duration) -> io::Result<()> {
         let until = self.clock.now() + patience;
         let has_seen_all =
@@ -291,7 +290,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// When something must be done even if nothing completes.
+    /// When to wake even if nothing completes.
     fn next_wake(&mut self, schedule: &Schedule, owed: u32) -> Time {
         if self.requests.waiting() > 0 && self.connections.pool().pick().is_some() {
             return Time::ZERO; // a replayed request can go at once
@@ -324,7 +323,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Cancels what has timed out, and tells those who wait when there is no more hope of a connection.
+    /// Cancels what has timed out, and fails the waiting requests when there is no more hope of a connection.
     fn expire(&mut self, now: Time) {
         while let Some(expired) = self.requests.next_expired(now) {
             let Expired { request, connection, stream } = expired;
@@ -386,7 +385,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// How many requests to make room for; a closed loop's number is not known, it grows beyond this if need be.
+/// How many requests to make room for; a closed loop's number is unknown, and the table grows if necessary.
 fn expected_requests(spec: &LoadSpec<'_>) -> usize {
     const CLOSED_LOOP: usize = 1 << 16;
     const LIMIT: f64 = 16e6;

@@ -1,7 +1,8 @@
 //! The load generator: drives a schedule over a pool of connections and yields one sample per request.
 //!
-//! Each thread is a generator of its own ([`threads`]). Open loop goes by an absolute schedule: a late request is sent as soon as possible and none is skipped, so
-//! that response times, counted from the moment a request was due, hide nothing. What fails is data.
+//! Each thread is a generator of its own ([`threads`]). Open loop goes by an absolute schedule: a late request is sent as soon as
+//! possible and none is skipped, so that response times, counted from the moment a request was due, hide nothing. Failures are
+//! data.
 
 mod connections;
 pub mod discover;
@@ -36,8 +37,8 @@ use threads::Part;
 /// All that the generator needs to know.
 #[derive(Debug, Clone)]
 pub struct LoadSpec<'a> {
-    /// What to do; its link and target are not looked at, except that TCP's congestion control is asked for per socket
-    /// only where there is no link whose routes set it.
+    /// The work; its link and target are not used, except that TCP's congestion control is set per socket only where there is no
+    /// link whose routes set it.
     pub cell: Cell,
     /// Where the server is.
     pub address: Endpoint,
@@ -56,13 +57,13 @@ pub struct LoadSpec<'a> {
     /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second or 131,072
     /// together, and in all no more than eight million, and goes over to [`Level::Tail`] then.
     pub record: Option<Level>,
-    /// Whether every frame is recorded, as it is in every cell. Off it shows what recording costs.
+    /// Whether every frame is recorded, as in every cell. Off shows the cost of recording.
     pub tap: bool,
-    /// Called in each thread that it starts, before anything else, to place or hurry that thread: what the calling thread
-    /// is to the scheduler its threads need not be.
+    /// Called in each thread that it starts, before anything else, to pin that thread or set its priority: scheduling attributes
+    /// of the calling thread are not necessarily inherited.
     pub on_thread: Option<fn()>,
-    /// Whether a thread of an open loop may stay awake for the last moment before a request is due, 60 µs at most, as long as
-    /// it has a CPU that others do not need. In a lab they need them all.
+    /// Whether a thread of an open loop may spin before a request is due, for 60 µs at most, as long as it has a CPU that others
+    /// do not need. In a lab all CPUs are needed.
     pub sharp: bool,
     /// Set to end early: what has been measured until then is kept.
     pub stop: Option<&'a AtomicBool>,
@@ -71,7 +72,7 @@ pub struct LoadSpec<'a> {
 /// Why no load could be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No connection of use could be made before measuring.
+    /// No working connection could be made before measuring.
     #[error("{address}: {why}")]
     Unreachable {
         /// The server.
@@ -82,15 +83,15 @@ pub enum LoadError {
     /// TLS cannot be set up on our side.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The work has a placeholder that is none.
+    /// The work has an unknown placeholder.
     #[error("the request is no template: {0}")]
     Template(#[from] TemplateError),
-    /// The kernel refused us something that has nothing to do with the server.
+    /// A system call failed for a reason other than the server.
     #[error("the load generator cannot work: {0}")]
     Io(#[from] io::Error),
 }
 
-/// How far a cell is; given about ten times per second.
+/// The progress of a cell, reported about ten times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Since the first request was due.
@@ -111,7 +112,7 @@ pub struct Progress {
     pub connections: u32,
     /// Connections that were established so far.
     pub opened: u64,
-    /// Response times of the requests that succeeded since it was last told.
+    /// Response times of the requests that succeeded since the last report.
     pub recent: Recent,
 }
 
@@ -149,7 +150,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Says goodbye on the connections that are still open, and closes them.
+    /// Closes the connections that are still open, in order.
     pub fn close(mut self) -> LoadResult {
         let now = self.clock.now();
         for session in &mut self.open {
@@ -159,10 +160,10 @@ impl Finished {
     }
 }
 
-/// Who is told of each request as it ends, warm-up included.
+/// Is notified of each request as it ends, warm-up included.
 pub trait Listener: fmt::Debug + Send + Sync {
-    /// A request of generator `thread`, from 0 on, has ended; connections are numbered within their thread. It is on the
-    /// thread's way from one request to the next: whoever waits here makes requests late.
+    /// A request of generator `thread`, from 0 on, has ended; connections are numbered within their thread. It is called on the
+    /// generator's thread: blocking here makes requests late.
     fn ended(&self, thread: u32, sample: &Sample);
 }
 
@@ -171,7 +172,7 @@ pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<F
     threads::run(spec, None, progress)
 }
 
-/// As [`run`], with somebody who is told of each request as it ends.
+/// As [`run`], with a listener that is notified of each request as it ends.
 pub fn run_observed(
     spec: &LoadSpec<'_>,
     listener: Option<&Arc<dyn Listener>>,
@@ -180,21 +181,21 @@ pub fn run_observed(
     threads::run(spec, listener, progress)
 }
 
-/// How the work of a cell is looked at.
+/// How the work of a cell is observed.
 #[derive(Debug, Clone)]
 pub struct Watching {
-    /// Who looks.
+    /// The observer.
     pub watch: Arc<dyn Watch>,
     /// Whether servers may push.
     pub accept_push: bool,
     /// How long connections are kept when all is done, to see what the server does with them.
     pub linger: Duration,
-    /// How long the server may take to accept and, once more, to show that it speaks the protocol. A load has the client's
-    /// own [`defaults`]: with the patience of a request, a busy server would be dialled over and over.
+    /// How long the server may take to accept and, again, to show that it speaks the protocol. A load has the client's own
+    /// [`defaults`]: with a request's timeout, a busy server would be dialled again and again.
     pub patience: Duration,
 }
 
-/// As [`run`], with somebody who looks at everything, the goodbyes too.
+/// As [`run`], with an observer of everything, the closing of connections included.
 pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, LoadError> {
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
@@ -202,7 +203,7 @@ pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, Loa
     let mut driver = Driver::new(spec, &prepared, Part::WHOLE)?;
     driver.watch(watching);
     driver.dial()?;
-    // Who gives up while connections are made wants no request sent any more.
+    // If it is stopped while connections are made, no request is to be sent.
     if !driver.is_stopped() {
         driver.measure(&mut |_| ())?;
         driver.linger(watching.linger)?;
@@ -221,14 +222,14 @@ pub struct Answer {
     pub time_to_first_byte: Duration,
 }
 
-/// Makes one connection and one request of the cell's work, to learn whether the server speaks the cell's protocol. A
-/// complete response of any status is an answer; all else is [`LoadError::Unreachable`].
+/// Makes one connection and one request of the cell's work, to learn whether the server speaks the cell's protocol. A complete
+/// response of any status is an answer; anything else is [`LoadError::Unreachable`].
 pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
     ask_once(spec, Duration::ZERO)
 }
 
-/// As [`preflight`], and then keeps the connection as a pool does, until the server closes it or `linger` has passed: what
-/// a server does to an idle connection is met too.
+/// As [`preflight`], and then keeps the connection as a pool does, until the server closes it or `linger` has passed: this also
+/// shows what a server does with an idle connection.
 pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadError> {
     let mut spec = spec.clone();
     let patience = defaults::FIRST_BYTE_TIMEOUT;
@@ -241,7 +242,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     work.arrival = Arrival::Closed { concurrency: 1 };
     work.timeout = patience;
     work.phases = Phases { warmup: Duration::ZERO, measure: patience, drain: Duration::from_secs(1) };
-    // Whether a server speaks a protocol is no matter of how long our client's users wait.
+    // Whether a server speaks a protocol does not depend on the users' timeout.
     let connect_timeout = spec.cell.policy.connect_timeout;
     spec.cell.policy = ClientPolicy { connect_timeout, ..ClientPolicy::default() };
     spec.cell.dial = DialPolicy::default();

@@ -1,4 +1,4 @@
-//! What becomes of finished requests: kept one by one, or counted once they are too many.
+//! Finished requests: kept one by one, or counted once they are too many.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use h2lab_model::record::tally::Tallier;
 use h2lab_model::record::{Level, Sample, Tally};
 use h2lab_model::workload::Phases;
 
-/// The rate up to which every request is kept unless told otherwise, per second and over all threads.
+/// The rate up to which every request is kept by default, per second and over all threads.
 pub(super) const FULL_RATE: f64 = 50_000.0;
 
-/// So many requests are kept at any rate, over all threads: a short run is known exactly. More would not be for free: what is
-/// kept of a request costs a third of a microsecond afterwards, for the run folder and the report.
+/// So many requests are kept at any rate, over all threads: a short run is known exactly. More would have a cost: a kept request
+/// takes a third of a microsecond afterwards, for the run folder and the report.
 pub(super) const FULL_BURST: usize = 1 << 17;
 
 /// More are never kept, over all threads: 100 bytes each, so 800 MiB.
 pub(super) const MOST_SAMPLES: usize = 8 << 20;
 
-/// At [`Level::Tail`] one request in so many is kept whatever it took.
+/// At [`Level::Tail`] one request in so many is kept whatever its latency.
 const UNIFORM: u64 = 1_000;
 
 /// The share of requests that are not slow.
@@ -48,23 +48,23 @@ pub(super) struct Recorder {
     samples: Vec<Sample>,
     /// Below [`Level::Full`].
     tallier: Option<Tallier>,
-    /// So many samples at the beginning were recorded before the tallier was there.
+    /// So many samples at the beginning were recorded before the tallier existed.
     untallied: usize,
     tail: TailSample,
-    /// Response times of successes since the last look, below [`Level::Full`].
+    /// Response times of successes since the last [`Recorder::look`], below [`Level::Full`].
     recent: DurationMeter,
-    /// Samples before this one have been looked at.
+    /// Samples before this one have been processed.
     looked_at: usize,
     /// Slow requests that were not kept, since enough were.
     pub not_kept: u64,
-    /// When it went over to [`Level::Tail`] by itself, and how many requests it had kept by then.
+    /// When it switched to [`Level::Tail`] by itself, and how many requests it had kept by then.
     pub went_over: Option<(Duration, usize)>,
 }
 
 /// Which requests are kept besides being counted.
 #[derive(Debug)]
 struct TailSample {
-    /// Response times of all successes that have been looked at.
+    /// Response times of all processed successes.
     all: Histogram,
     /// Requests that took longer are slow: their 99th percentile so far.
     slow_ns: u64,
@@ -85,12 +85,12 @@ impl TailSample {
         tail
     }
 
-    /// Evenly distributed with the mean [`UNIFORM`], so that no rhythm of the requests is met.
+    /// Evenly distributed with the mean [`UNIFORM`], so that it does not resonate with a pattern of the requests.
     fn gap(&mut self) -> u64 {
         1 + self.random.below(2 * UNIFORM - 1)
     }
 
-    /// Takes more response times of successes into account.
+    /// Adds response times of successes.
     fn learn(&mut self, recent: &Histogram) {
         self.all.merge(recent);
         let rank = (self.all.n() as f64 * TAIL).ceil() as u64;
@@ -99,7 +99,7 @@ impl TailSample {
         }
     }
 
-    /// Whether a request is to be kept: it was slow, it has failed, or its turn has come.
+    /// Whether to keep a request: it was slow, it has failed, or it is in the uniform sample.
     fn wants(&mut self, sample: &Sample) -> bool {
         self.next -= 1;
         let has_turn = self.next == 0;
@@ -155,7 +155,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps a request that was counted, if it is one of those.
+    /// Keeps a counted request, if it is to be kept.
     fn keep(&mut self, sample: &Sample) {
         if sample.outcome.is_success() {
             self.recent.record(sample.response_ns());
@@ -169,9 +169,9 @@ impl Recorder {
         }
     }
 
-    /// Looks at what came since the last look, and goes over to counting if requests are too many to keep. Returns the
-    /// median and the 99th percentile of the response times of late, of at most a thousand requests evenly chosen where all
-    /// are kept: a look must not make a request late.
+    /// Processes what came since the last call, and switches to counting if requests are too many to keep. Returns the median and
+    /// the 99th percentile of the recent response times, from at most a thousand evenly chosen requests where all are kept: this
+    /// must not make a request late.
     pub fn look(&mut self, now: Time) -> Recent {
         const LOOKED_AT: usize = 1_000;
         if self.tallier.is_none() {
@@ -243,7 +243,7 @@ impl Recent {
         Self { n, p50: histogram.at_rank(rank(0.5)), p99: histogram.at_rank(rank(0.99)) }
     }
 
-    /// What two threads saw together, nearly: the medians weighed by their numbers, and the larger tail.
+    /// Combines two threads', approximately: the medians weighted by their numbers, and the larger tail.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let n = self.n + other.n;
@@ -317,7 +317,7 @@ mod tests {
         let least = N / 1_000 + uniform / 2;
         let most = N / 50 + N / 1_000 + uniform * 2 + FULL_BURST as u64 / 5;
         assert!((least..most).contains(&(samples.len() as u64)), "{} kept", samples.len());
-        // What was kept of each failure is all of it, and the last one is there.
+        // All failures were kept, and the last one is among them.
         let kept = samples.iter().filter(|s| s.status == 500).map(|s| s.scheduled_at.as_nanos() / 1_000);
         assert!(kept.eq((1..N).step_by(1_000)), "failures are kept, in order");
     }

@@ -34,9 +34,9 @@ struct Place {
     newer: u32,
 }
 
-/// The requests of a cell that have not ended. A request's number is its place in a table whose places are used again, so
-/// that memory is that of the requests under way and not of all. With one timeout for all, the oldest is also the first
-/// to time out: the live ones are linked in the order in which they were made, which is that of `scheduled_at`.
+/// The requests of a cell that have not ended. A request's number is its index in a table with reused entries, so that memory
+/// grows with the requests in flight and not with all. With one timeout for all, the oldest is also the first to time out: the
+/// live ones are linked in the order in which they were made, which is that of `scheduled_at`.
 #[derive(Debug)]
 pub(super) struct Requests {
     live: Vec<Place>,
@@ -63,7 +63,7 @@ pub(super) struct Requests {
     /// Frames that found no room.
     frames_lost: u64,
     frame_limit: usize,
-    /// Who is told of each request that ends, and the number of our thread.
+    /// The listener that is notified of each request that ends, and the number of our thread.
     listener: Option<(u32, Arc<dyn Listener>)>,
 }
 
@@ -130,7 +130,7 @@ impl Requests {
         }
     }
 
-    /// Has somebody told of each request that ends.
+    /// Has each request that ends reported to `listener`.
     pub fn listen(&mut self, listener: Arc<dyn Listener>) {
         self.listener = Some((self.part.0, listener));
     }
@@ -201,8 +201,8 @@ impl Requests {
         self.last_end
     }
 
-    /// Has the recorder look at the requests of late, see [`Recorder::look`]. Once not every request is kept, frames are
-    /// not either.
+    /// Has the recorder process the recent requests, see [`Recorder::look`]. Once not every request is kept, frames are not
+    /// either.
     pub fn look(&mut self, now: Time) -> Recent {
         let recent = self.recorder.look(now);
         if self.recorder.level() != Level::Full {
@@ -284,7 +284,7 @@ impl Requests {
         }
     }
 
-    /// The cell is cut at `now`: those that still wait are unfinished. Those on connections have been told already.
+    /// The cell is cut at `now`: those that still wait are unfinished. Those on connections have been reported already.
     pub fn cut(&mut self, now: Time) -> u64 {
         let backlog = self.waiting.len() as u64;
         self.fail_waiting(now, Outcome::Unfinished);

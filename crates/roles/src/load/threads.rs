@@ -94,14 +94,14 @@ impl Team {
 
     /// Has all threads end.
     fn fail(&self) {
-        // Under the lock, so that nobody looks before it and waits after it.
+        // Under the lock, so that no thread checks before it and waits after it.
         let _ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         self.failed.store(true, Ordering::Relaxed);
         self.changed.notify_all();
     }
 }
 
-/// Fails the team unless it is told that all is well: on a panic of its thread too.
+/// Fails the team unless it is disarmed first: on a panic of its thread too.
 struct FailOnPanic<'a>(Option<&'a Team>);
 
 impl Drop for FailOnPanic<'_> {
@@ -202,7 +202,7 @@ fn parts(
                         begin();
                     }
                     let spec = spec_of_part(spec, number, of);
-                    // Fails only if nobody listens any more.
+                    // Fails only if the receiver is gone.
                     let result = one(&spec, part, listener, &mut |now| {
                         let _ = sender.send((number, *now));
                     });
@@ -225,9 +225,9 @@ fn parts(
     results.into_iter().collect()
 }
 
-/// Adds up what the threads tell until all have ended.
+/// Adds up what the threads report until all have ended.
 fn report(updates: &mpsc::Receiver<(u32, Progress)>, of: u32, progress: &mut dyn FnMut(&Progress)) {
-    /// Threads tell ten times per second each; so does their sum.
+    /// Threads report ten times per second each; so does their sum.
     const EVERY: Duration = Duration::from_millis(90);
     let mut latest = vec![Progress::default(); of as usize];
     let mut next = Duration::ZERO;
@@ -383,7 +383,7 @@ fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
     sum.stolen_ns = sum.stolen_ns.max(part.stolen_ns);
     sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns.saturating_sub(part.awake_ns));
     sum.backlog_at_cut += part.backlog_at_cut;
-    // It is one process: whoever looked last saw all of it.
+    // It is one process: the last measurement covers all of it.
     sum.memory.connected = sum.memory.connected.max(part.memory.connected);
     sum.memory.peak = sum.memory.peak.max(part.memory.peak);
 }
@@ -428,7 +428,7 @@ mod tests {
         };
         // Each was kept, by one thread.
         assert_order(&[(1, 1), (2, 2), (1, 0), (3, 3)], &[(1, 0), (1, 1), (2, 2), (3, 3)]);
-        // By two, of which the second was late.
+        // By two threads, the second of which was late.
         assert_order(&[(1, 0), (2, 2), (3, 1), (4, 3)], &[(1, 0), (2, 2), (3, 1), (4, 3)]);
         // Not each was kept.
         assert_order(&[(2, 9), (2, 4), (1, 2)], &[(1, 2), (2, 4), (2, 9)]);

@@ -13,7 +13,7 @@ use super::uploads::{Complete, Destination, Uploads, open};
 use h2lab_net::storage::Sink;
 
 impl Uploads {
-    /// A request has come that brings what `offer` says.
+    /// A request with the upload that `offer` describes has come.
     pub fn begin(
         self: &Arc<Self>,
         now: Time,
@@ -32,7 +32,7 @@ impl Uploads {
         let mut inner = lock(&self.inner);
         let tag = match &offer.tag {
             Some(tag) => tag.clone(),
-            // Parts without a name are distinguished by nothing but the length of their whole.
+            // Parts without a tag are distinguished only by the complete length.
             None if !offer.is_whole() => "\"\"".to_owned(),
             None => {
                 inner.nameless += 1;
@@ -54,7 +54,7 @@ impl Uploads {
             drop(known);
             let replaced = inner.open.remove(&key);
             if is_saving && let Some(sink) = replaced.and_then(|upload| lock(&upload).sink.take()) {
-                // A sync may take seconds, for which nobody else is to wait.
+                // A sync may take seconds, which must not block other clients.
                 self.finisher.drop_later(sink);
                 return Err(Refusal::new(409, "the upload before is still being put away; try again"));
             }

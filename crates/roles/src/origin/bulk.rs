@@ -1,4 +1,4 @@
-//! `bulk serve`: what clients fetch whole or in parts, of a folder or of memory, and what they bring.
+//! `bulk serve`: downloads, whole or in parts, from a folder or from memory, and uploads.
 
 use std::io;
 use std::ops::Range;
@@ -37,11 +37,11 @@ const MOST_FILLER: u64 = 1 << 50;
 pub struct Bulk {
     store: Store,
     digests: Digests,
-    /// What is being brought; `None` if nothing is taken.
+    /// The uploads; `None` if none are accepted.
     uploads: Option<Arc<Uploads>>,
     /// How much of a body an engine gets at once.
     chunk: Chunk,
-    /// Where each request is told, if it is.
+    /// The request log, if there is one.
     log: Option<Arc<Log>>,
 }
 
@@ -53,7 +53,7 @@ struct Resource {
 }
 
 impl Bulk {
-    /// Serves `/bytes/N`, and throws away what it is brought.
+    /// Serves `/bytes/N`, and discards uploads.
     pub fn memory() -> Self {
         Self { uploads: Some(Arc::default()), ..Self::of(Store::Memory) }
     }
@@ -77,7 +77,7 @@ impl Bulk {
         Self { chunk, ..self }
     }
 
-    /// Bytes that it was brought.
+    /// Bytes of uploads received.
     pub fn taken(&self) -> u64 {
         self.uploads.as_ref().map_or(0, |uploads| uploads.taken())
     }
@@ -88,7 +88,7 @@ impl Bulk {
         Self { log: log.then(Arc::default), ..self }
     }
 
-    /// What a request is answered.
+    /// Plans the response to a request.
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         let (plan, bytes) = self.answer(now, head);
         if let Some(log) = self.log.as_ref().filter(|_| plan.receipt.is_none()) {
@@ -117,7 +117,7 @@ impl Bulk {
         }
     }
 
-    /// What is here of an upload.
+    /// Describes what is here of an upload.
     fn describe(&self, now: Time, uploads: &Uploads, head: &RequestHead<'_>, tag: &str) -> ResponsePlan {
         match self.destination(head.path) {
             Ok(destination) => {
@@ -129,7 +129,7 @@ impl Bulk {
         }
     }
 
-    /// Takes what a PUT brings.
+    /// Takes the content of a PUT.
     fn take(&self, now: Time, uploads: &Arc<Uploads>, head: &RequestHead<'_>) -> ResponsePlan {
         let receipt =
             Offer::of(head.fields).and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
@@ -149,7 +149,7 @@ impl Bulk {
         let path = path_of(target)?;
         let Store::Folder(folder) = &self.store else { return Ok(Destination::Nowhere(path.to_owned())) };
         let (names, path) = folder.names(path).map_err(|error| match error {
-            // RFC 4918 §9.7.1 has this status for a collection that is not there.
+            // RFC 4918 §9.7.1 has this status for a missing collection.
             FolderError::Missing => Refusal::new(409, "there is no such folder to put it into"),
             error => error.into(),
         })?;
@@ -181,7 +181,7 @@ impl Bulk {
         }
     }
 
-    /// The answer that carries `resource`, or what is wanted of it; and which bytes that is.
+    /// The response that carries `resource`, or the requested range; and which bytes that is.
     fn send(
         &self,
         now: Time,
@@ -190,7 +190,7 @@ impl Bulk {
     ) -> (ResponsePlan, Option<Range<u64>>) {
         let Resource { content, length, validators } = resource;
         let is_head = head.method == b"HEAD";
-        // A range is of GET alone (RFC 9110 §14.2).
+        // Range applies to GET only (RFC 9110 §14.2).
         let selection = if is_head { Selection::Whole } else { select(head.fields, length, &validators) };
         let (status, range) = match selection {
             Selection::Whole => (200, 0..length),
@@ -204,9 +204,9 @@ impl Bulk {
         let algorithm = wanted.map_or(Algorithm::None, Algorithm::wanted);
         let awaited = (algorithm != Algorithm::None).then(|| {
             let digest = self.digests.ask(&validators.etag, algorithm, &content, length);
-            // A part that waited for the sum of the whole would hold up its client's lane.
+            // A part that waited for the sum of the whole would delay its client's worker.
             let may_follow = status == 200 && !is_head && takes_trailers(head.fields);
-            // Who wants nothing but the head waits for it; a body is not held up.
+            // A HEAD request waits for it; a body is not delayed.
             Answering { digest, is_patient: is_head, may_follow }
         });
         let body = match content {
@@ -239,7 +239,7 @@ fn path_of(target: &[u8]) -> Result<&str, FolderError> {
     Ok(target.split_once('?').map_or(target, |(path, _)| path))
 }
 
-/// What an origin has to offer.
+/// What an origin serves.
 #[derive(Debug, Clone, Default)]
 pub enum Site {
     /// The paths of [`super::handler`], which do what tests and comparisons need.
@@ -250,7 +250,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// What a request is answered; `now` is when it was complete enough to be read: its head.
+    /// Plans the response to a request; `now` is when its head was complete.
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         match self {
             Self::Paths => super::handler::route(now, head),

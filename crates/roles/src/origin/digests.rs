@@ -26,9 +26,9 @@ pub enum Content {
 /// A checksum that is known, or will be.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The value of a `Repr-Digest` field; `None` if the content could not be read, or nobody wanted it any more.
+    /// The value of a `Repr-Digest` field; `None` if the content could not be read, or it was no longer wanted.
     field: OnceLock<Option<String>>,
-    /// Nobody wanted it any more: whoever asks next has it made anew.
+    /// It was no longer wanted: the next request has it made anew.
     is_abandoned: AtomicBool,
 }
 
@@ -80,18 +80,18 @@ struct Inner {
 /// Checksums that are remembered; a client may ask for any number of `/bytes/N`. Beyond, all that are made are forgotten.
 const MOST: usize = 4_096;
 
-/// Checksums that wait to be made. Whoever asks for another one is told none.
+/// Checksums that wait to be made. A request beyond that gets none.
 const QUEUE: usize = 64;
 
-/// So long a checksum is worked on that nobody waits for: between its last part and the HEAD that asks for the checksum a client
-/// has nothing under way.
+/// How long to continue a checksum that no request waits for: between its last part and the HEAD that asks for the checksum a
+/// client has nothing in flight.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Bytes that are read at once for summing.
 const BLOCK: usize = 256 * 1024;
 
 impl Digests {
-    /// The checksum of the `length` bytes of `content`, whose state `etag` names. Whoever asks first has it made.
+    /// The checksum of the `length` bytes of `content`, whose state `etag` names. The first request has it made.
     pub fn ask(&self, etag: &str, algorithm: Algorithm, content: &Content, length: u64) -> Arc<Known> {
         // What the lock guards is valid between any two statements.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,14 +115,14 @@ impl Digests {
         });
         if worker.try_send(job).is_err() {
             inner.known.remove(&key);
-            // Too many wait, or the thread has died: nobody waits for what will not come.
+            // Too many wait, or the thread has died: no request must wait for what will not come.
             let _ = known.field.set(None);
         }
         known
     }
 }
 
-/// Makes checksums until nobody can ask any more.
+/// Makes checksums until there is no requester left.
 fn work(jobs: &Receiver<Job>, grace: Duration) {
     for Job { content, length, algorithm, known } in jobs {
         let mut waiting = Waiting { known: &known, grace, alone_since: None };
@@ -133,7 +133,7 @@ fn work(jobs: &Receiver<Job>, grace: Duration) {
     }
 }
 
-/// Who waits for a checksum that is being made.
+/// The requests that wait for a checksum in the making.
 struct Waiting<'a> {
     known: &'a Arc<Known>,
     grace: Duration,
@@ -141,7 +141,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Whether nobody has waited for too long.
+    /// Whether none has waited for too long.
     fn is_over(&mut self) -> bool {
         // One is ours and one that of all that is known.
         if Arc::strong_count(self.known) > 2 {
@@ -152,7 +152,7 @@ impl Waiting<'_> {
     }
 }
 
-/// The sum of `content`; `None` if nobody waits for it any more.
+/// The sum of `content`; `None` if no request waits for it any more.
 fn sum(
     content: &Content,
     length: u64,

@@ -1,4 +1,4 @@
-//! `/early` and `/push`: a handler that plays what servers do before the response is there, and behind it.
+//! `/early` and `/push`: a handler that imitates what servers send before the response, and after it.
 //!
 //! | query | means |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `body=200` | how long the body takes, in ten pieces, after its head: a proxy whose upstream is slow |
 //! | `trailers=1` | trailer fields behind the body |
 //!
-//! Without `at` and `push` a slow CGI program is `ms` alone: it says nothing until it has everything.
+//! Without `at` and `push`, `ms` alone is a slow CGI program: it sends nothing until it has everything.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use super::plan::{Drip, Interim, MAX_BYTES, MAX_DELAY, Moment, Push, ResponsePla
 
 /// Most interim responses, resources and trailer fields that a path may ask for.
 const MOST: u64 = 16;
-/// Pieces of a body that takes its time.
+/// Pieces of a slow body.
 const PIECES: u64 = 10;
-/// Bytes of such a body, unless said: an empty one takes no time.
+/// Default bytes of such a body: an empty one takes no time.
 const SLOW_BYTES: u64 = 10 << 10;
 
 /// The path of the `n`-th resource that a response names or pushes, counted from 1.
@@ -39,7 +39,7 @@ pub fn links(count: u32) -> String {
     (1..=count).map(link).collect::<Vec<_>>().join(", ")
 }
 
-/// What is not said in the query.
+/// The defaults of the query.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unsaid {
     /// `ms`.
@@ -50,7 +50,7 @@ pub(super) struct Unsaid {
     pub push: &'static str,
     /// `bytes`.
     pub bytes: u64,
-    /// What the number of resources is called.
+    /// The name of the parameter for the number of resources.
     pub count: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub(super) const EARLY: Unsaid = Unsaid { ms: 80, at: "0", push: "no", bytes: 0,
 /// `/push`.
 pub(super) const PUSH: Unsaid = Unsaid { ms: 0, at: "none", push: "request", bytes: 1024, count: "count" };
 
-/// What the query asks for, if it makes sense. What would do nothing is described in the answer.
+/// The plan of the query, if it is valid. Parameters without effect are described in the answer.
 pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> Option<ResponsePlan> {
     let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let number = |name, or| value(name).map_or(Some(or), |text| text.parse::<u64>().ok());

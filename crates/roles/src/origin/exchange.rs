@@ -13,35 +13,35 @@ use super::handler;
 use super::plan::{Answering, Echo, Moment, ResponsePlan};
 use h2lab_net::storage::Body;
 
-/// How often it is looked whether a digest that is waited for is known, or an upload is finished.
+/// How often to check whether an awaited digest is known, or an upload is finished.
 const DIGEST_PERIOD: Duration = Duration::from_millis(5);
 
-/// How long a client may go on with a request that was answered before it was complete.
+/// How long a client may continue a request that was answered before it was complete.
 const LINGER: Duration = Duration::from_secs(5);
 /// And how many bytes of it are thrown away meanwhile.
 const MOST_DISCARDED: u64 = 4 << 20;
 
-/// One request under way.
+/// One request in progress.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "what happened to both directions is independent")]
 pub struct Exchange {
     /// Its stream.
     pub stream: StreamId,
     plan: ResponsePlan,
-    /// HEAD: the answer has no body, whatever its length says.
+    /// HEAD: the answer has no body, whatever its Content-Length.
     is_head: bool,
     stage: Stage,
-    /// The request's body, if it is to be sent back.
+    /// The request's body, if it is to be echoed.
     collected: Vec<u8>,
-    /// Of `collected`, in a tunnel: what has gone back already.
+    /// Of `collected`, in a tunnel: the bytes that were sent back.
     returned: usize,
     /// A tunnel that has been answered.
     opened: bool,
-    /// A tunnel: bytes that arrived and whose credit its client has not got back.
+    /// A tunnel: bytes that arrived and whose credit was not returned to the client yet.
     owed: u32,
     /// A tunnel: more has come than there is room for, which takes hundreds of them or windows as large as the room.
     overflown: bool,
-    /// The request's trailers, if they are to be sent back behind its body.
+    /// The request's trailers, if they are to be echoed after its body.
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// The digest that is to follow the body.
     awaited: Option<Arc<Known>>,
@@ -49,15 +49,15 @@ pub struct Exchange {
     piece_due: Time,
     /// Bytes of its present piece that may still go: the engine may take them in parts.
     piece_left: u64,
-    /// The engine did not take all: it says when to go on.
+    /// The engine did not take everything: it reports when to continue.
     is_blocked: bool,
-    /// All of the request is here.
+    /// The request is complete.
     is_received: bool,
-    /// Until when the rest of it is waited for, once it is answered.
+    /// Until when to wait for the rest of it, once it is answered.
     lingers_until: Time,
-    /// Bytes of it that came for nothing.
+    /// Bytes of it that were discarded.
     discarded: u64,
-    /// What was promised because of it and is to be answered, by its path.
+    /// Pushes that it promised and that are to be answered, by path.
     promised: Vec<(StreamId, String)>,
 }
 
@@ -72,14 +72,14 @@ enum Stage {
     Answering,
 }
 
-/// How an exchange stands.
+/// The state of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// All was handed to the engine.
     Done,
-    /// It goes on when the peer sends or takes more.
+    /// It continues when the peer sends or takes more.
     WaitsForPeer,
-    /// It goes on at this time.
+    /// It continues at this time.
     WaitsUntil(Time),
 }
 
@@ -114,7 +114,7 @@ impl Exchange {
         }
     }
 
-    /// Some of the request's body has arrived. It is kept if it is to be sent back and there is `room` for it.
+    /// Some of the request's body has arrived. It is kept if it is to be echoed and there is `room` for it.
     pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) {
         if let Some(receipt) = &mut self.plan.receipt {
             receipt.take(data);
@@ -144,8 +144,7 @@ impl Exchange {
         self.collected.extend_from_slice(data);
     }
 
-    /// The request's trailers have arrived, and so it is complete. They go back with an echo; the engine bounds how many
-    /// bytes they have.
+    /// The request's trailers have arrived, and so it is complete. They are echoed; the engine bounds how many bytes they have.
     pub fn take_trailers(&mut self, fields: Fields<'_>) {
         if let Some(receipt) = &mut self.plan.receipt {
             receipt.take_trailers(fields);
@@ -156,7 +155,7 @@ impl Exchange {
         }
     }
 
-    /// All of the request is here.
+    /// The request is complete.
     fn hear_the_end(&mut self) {
         self.is_received = true;
         if self.stage == Stage::Receiving {
@@ -181,7 +180,7 @@ impl Exchange {
         self.is_blocked = false;
     }
 
-    /// Hands the engine what may go now. `handler_delay` is added to every answer.
+    /// Hands the engine what may be sent now. `handler_delay` is added to every answer.
     pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
         if self.plan.tunnel {
             return self.relay(now, engine, handler_delay);
@@ -192,9 +191,9 @@ impl Exchange {
         }
     }
 
-    /// All is said and the request goes on. The client need not send the rest, and is told so in the end (RFC 9113 §8.1, RFC 9114
-    /// §4.1; HTTP/1.1 ends its connection by that); but some take that for a failure if they hear it before they have read
-    /// the answer, as curl 7.88 does over HTTP/2: they get a chance to stop by themselves.
+    /// The answer is complete and the request goes on. The client need not send the rest, and is notified in the end (RFC 9113
+    /// §8.1, RFC 9114 §4.1; HTTP/1.1 ends its connection by that); but some, as curl 7.88 over HTTP/2, take that for a failure if
+    /// it arrives before they have read the answer: they get a chance to stop by themselves.
     fn linger(&mut self, now: Time, engine: &mut Connection) -> Standing {
         if !self.lingers_until.happened() {
             self.lingers_until = now + LINGER;
@@ -236,7 +235,7 @@ impl Exchange {
         self.send_body(now, engine)
     }
 
-    /// What goes before the answer, as far as it is due.
+    /// Sends what precedes the answer, as far as it is due.
     fn hint(&mut self, now: Time, engine: &mut Connection) {
         self.promise(now, engine, Moment::Request);
         while let Some(interim) = self.plan.interim.front().copied().filter(|next| next.due <= now) {
@@ -250,7 +249,7 @@ impl Exchange {
         }
     }
 
-    /// Promises what the client will take, if this is the moment.
+    /// Promises what the client accepts, if this is the moment.
     fn promise(&mut self, now: Time, engine: &mut Connection, moment: Moment) {
         let Some(push) = self.plan.push.take_if(|push| push.moment == moment) else { return };
         for n in 1..=push.count {
@@ -268,7 +267,7 @@ impl Exchange {
         }
     }
 
-    /// What was promised since it was last asked, as exchanges that are to be answered as if the client had asked.
+    /// Takes the new promises, as exchanges that are to be answered as if the client had requested them.
     pub fn take_promised(&mut self, now: Time) -> Vec<Self> {
         let answered = |(stream, path): (StreamId, String)| {
             let head = RequestHead {
@@ -289,14 +288,14 @@ impl Exchange {
         self.plan.tunnel
     }
 
-    /// The exchange ends before its time: its connection gets all credit back that was kept from the client.
+    /// The exchange ends early: its connection gets all credit back that was kept from the client.
     pub fn abandon(&mut self, now: Time, engine: &mut Connection) {
         engine.release(now, self.stream, std::mem::take(&mut self.owed));
     }
 
-    /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has
-    /// got everything. The client may send as much as it has taken, and a window more: credit goes back with what moved
-    /// on, so that who does not read cannot send either.
+    /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has got
+    /// everything. The client may send as much as it has taken, and a window more: credit goes back with what moved on, so that a
+    /// client that does not read cannot send either.
     fn relay(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
         if self.overflown {
             engine.reset(now, self.stream, ErrorCode::ENHANCE_YOUR_CALM);
@@ -327,7 +326,7 @@ impl Exchange {
         self.returned += moved;
         let all = self.returned == self.collected.len();
         self.is_blocked = !all;
-        // Not at every step: what is moved costs no more than what was sent.
+        // Not at every step: moving bytes must not cost more than sending them.
         if self.returned > self.collected.len() / 2 {
             self.collected.drain(..self.returned);
             self.returned = 0;
@@ -350,7 +349,7 @@ impl Exchange {
         let follows =
             |awaited: &mut Answering| awaited.may_follow && length > 0 && awaited.digest.is_pending();
         self.awaited = self.plan.awaited.take_if(follows).map(|awaited| awaited.digest);
-        // What is known goes ahead of the body. It stays wanted until that is sent: the client may ask for it then.
+        // A known digest goes ahead of the body. It stays wanted until the body is sent: the client may ask for it then.
         if let Some(field) = self.plan.awaited.as_ref().and_then(|awaited| awaited.digest.field()) {
             self.plan.fields.push(("repr-digest", field));
         }
@@ -397,14 +396,14 @@ impl Exchange {
                     return Standing::WaitsUntil(self.piece_due);
                 }
                 self.piece_left = drip.piece;
-                // By the schedule rather than from now on: what is late does not delay what is behind it.
+                // By the schedule rather than from now on: a late piece does not delay the next ones.
                 self.piece_due += drip.every;
             }
             let limit = if self.plan.drip.is_some() { self.piece_left } else { u64::MAX };
             let left = self.plan.body.length();
             let lasting = self.plan.body.lasting_piece(limit);
             let Ok(piece) = lasting.map_or_else(|| self.plan.body.piece(limit), Ok) else {
-                // Its length was announced: only a broken stream, or connection, tells the client that this is not all.
+                // Its length was announced: only a broken stream, or connection, shows the client that this is not all.
                 engine.reset(now, self.stream, ErrorCode::INTERNAL_ERROR);
                 return Standing::Done;
             };
@@ -507,7 +506,7 @@ mod tests {
         server: Connection,
         exchange: Option<Exchange>,
         room: usize,
-        /// What has come back.
+        /// Bytes that were echoed.
         echoed: Vec<u8>,
         /// How the client saw it end.
         end: Option<&'static str>,
@@ -641,7 +640,7 @@ mod tests {
                 }
             }
         };
-        // One window is full of what came back, the other of what cannot, but for credit that is not worth returning.
+        // One window is full of what was echoed, the other of what cannot be, but for credit too small to return.
         let sent = fill(&mut tunnel);
         let held = tunnel.exchange.as_ref().unwrap().held();
         assert_eq!((tunnel.echoed.len(), held), (WINDOW, sent - WINDOW));
@@ -684,7 +683,7 @@ mod tests {
         let (standing, sent, is_closed) = advance(NOW, true);
         assert!(sent.starts_with("HTTP/1.1 403 ") && sent.ends_with("no\n"), "{sent}");
         assert_eq!((standing, is_closed), (Standing::WaitsUntil(NOW + LINGER), false));
-        // Who goes on all the same is cut off.
+        // A client that continues all the same is cut off.
         assert_eq!(advance(NOW + LINGER, true), (Standing::Done, String::new(), true));
     }
 }

@@ -1,8 +1,8 @@
 //! The exchanges of a connection, and which of them have something to do.
 //!
-//! A client may hold thousands of requests open that wait for their time, or for itself. Work is therefore in proportion to
-//! what has happened: an event puts its exchange into a queue, a time that comes takes it off an ordered set, and nothing
-//! else is looked at. There is on purpose no way to walk over all of them.
+//! A client may hold thousands of requests open that wait for their time, or for the client. Work is therefore in proportion to
+//! events: an event puts its exchange into a queue, a due time takes it off an ordered set, and no other exchange is touched.
+//! There is on purpose no way to iterate over all of them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -12,34 +12,34 @@ use h2lab_wire::{Connection, StreamId};
 
 use super::exchange::{Exchange, Standing};
 
-/// A place for an exchange. Places are used again, so that requests allocate nothing.
+/// An entry for an exchange. Entries are reused, so that requests allocate nothing.
 #[derive(Debug)]
 struct Place {
     exchange: Option<Exchange>,
-    /// It is to be advanced, and waits in a queue. It stays there if its exchange ends before that: who has the place next
-    /// is new, and to be advanced as well.
+    /// It is to be advanced, and waits in a queue. It stays there if its exchange ends before that: the next exchange in its
+    /// place is new, and to be advanced as well.
     is_ready: bool,
-    /// When it goes on by itself; [`Time::NEVER`] if it does not.
+    /// When it continues by itself; [`Time::NEVER`] if it does not.
     due: Time,
 }
 
-/// All exchanges of one connection. What is done to one costs a step in a hash table, and in an ordered set if it waits for
-/// its time; what is not done costs nothing.
+/// All exchanges of one connection. Advancing one costs a step in a hash table, and in an ordered set if it waits for its time;
+/// the others cost nothing.
 #[derive(Debug, Default)]
 pub struct Exchanges {
     places: Vec<Place>,
     free: Vec<u32>,
     /// Hashed with a secret, since clients choose their streams' numbers.
     by_stream: HashMap<StreamId, u32>,
-    /// Those that the engine lets go on, in its order: the more urgent first. They go before the others.
+    /// Those that the engine lets write, in its order: the more urgent first. They go before the others.
     writable: VecDeque<u32>,
-    /// Those to which something else has happened, in the order of that.
+    /// Those with another event, in the order of events.
     ready: VecDeque<u32>,
     /// Those that wait for their time.
     waiting: BTreeSet<(Time, u32)>,
     /// Bytes of bodies and trailers that are held for all.
     held: usize,
-    /// How often an exchange was looked at.
+    /// How often an exchange was advanced.
     #[cfg(test)]
     steps: u64,
 }
@@ -50,7 +50,7 @@ impl Exchanges {
         self.held
     }
 
-    /// When the first of those goes on that wait for their time; [`Time::NEVER`] if none does.
+    /// When the first of the waiting exchanges is due; [`Time::NEVER`] if none is.
     pub fn next_due(&self) -> Time {
         self.waiting.first().map_or(Time::NEVER, |(due, _)| *due)
     }
@@ -68,7 +68,7 @@ impl Exchanges {
         self.stir(place);
     }
 
-    /// Does something to the exchange on `stream`, if there is one, that may let it go on.
+    /// Applies `work` to the exchange on `stream`, if there is one, which may then continue.
     pub fn change(&mut self, stream: StreamId, work: impl FnOnce(&mut Exchange)) {
         let Some(&place) = self.by_stream.get(&stream) else { return };
         self.repetition(place, work);
@@ -87,7 +87,7 @@ impl Exchanges {
     pub fn remove(&mut self, stream: StreamId, work: impl FnOnce(&mut Exchange)) {
         let Some(place) = self.by_stream.remove(&stream) else { return };
         self.wait_until(place, Time::NEVER);
-        // Where it is: moving it out takes longer than all else here.
+        // In place: moving it out takes longer than everything else here.
         let exchange = &mut self.places[place as usize].exchange;
         if let Some(exchange) = exchange {
             self.held -= exchange.held();
@@ -102,7 +102,7 @@ impl Exchanges {
         *self = Self::default();
     }
 
-    /// Lets those go on that may: to which something has happened, or whose time has come.
+    /// Advances those that may continue: after an event, or when due.
     pub fn advance(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) {
         while let Some(&(due, place)) = self.waiting.first()
             && due <= now
@@ -137,7 +137,7 @@ impl Exchanges {
         }
     }
 
-    /// It goes on at this time, and at no other.
+    /// It continues at this time, and at no other.
     fn wait_until(&mut self, place: u32, due: Time) {
         let before = std::mem::replace(&mut self.places[place as usize].due, due);
         if before == due {
@@ -151,7 +151,7 @@ impl Exchanges {
         }
     }
 
-    /// Works on one, and keeps account of what it holds.
+    /// Applies `work` to one, and keeps the account of what it holds.
     fn repetition<T>(&mut self, place: u32, work: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
         let exchange = self.places[place as usize].exchange.as_mut()?;
         #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
             pair
         }
 
-        /// Asks for `path`, with a body if that is not all.
+        /// Requests `path`, with a body if `is_all` is false.
         fn ask(&mut self, path: &str, is_all: bool) -> StreamId {
             let request = Request {
                 method: if is_all { "GET" } else { "POST" },
@@ -269,7 +269,7 @@ mod tests {
             held
         }
 
-        /// How often exchanges are looked at while `work` is done.
+        /// How often exchanges are advanced during `work`.
         fn steps(&mut self, work: impl FnOnce(&mut Self)) -> u64 {
             let before = self.exchanges.steps;
             work(self);

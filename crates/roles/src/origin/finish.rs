@@ -1,5 +1,5 @@
-//! The end of an upload: its sum is compared, it is brought to the disk and gets its name. A sync may take seconds, which is
-//! why threads of their own do it, a few files at a time; memory is done with at once.
+//! The end of an upload: its sum is compared, it is synced and renamed. A sync may take seconds, which is why separate threads do
+//! it, a few files at a time; uploads to memory finish at once.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use super::folder;
 use super::refusal::Refusal;
 use h2lab_net::storage::{Sink, SinkError};
 
-/// What became of an upload.
+/// The result of an upload.
 #[derive(Debug, Clone)]
 pub enum UploadEnd {
-    /// All is there, under its name.
+    /// The file is complete, under its name.
     Stored {
         /// There was no file of this name.
         is_new: bool,
@@ -32,7 +32,7 @@ pub enum UploadEnd {
 }
 
 impl UploadEnd {
-    /// Why the sum that a later last word told is not that of what is stored, as far as that is known by the sum that was made.
+    /// Why the sum that a later final request declared is not that of what is stored, as far as the sum that was made shows it.
     pub fn contradicts(&self, declared: &Checksum) -> Option<Refusal> {
         let Self::Stored { known, .. } = self else { return None };
         let found = known.iter().find(|found| found.algorithm() == declared.algorithm())?;
@@ -40,23 +40,23 @@ impl UploadEnd {
     }
 }
 
-/// A verdict that is there, or will be.
+/// A verdict, once it is known.
 pub type Awaited = Arc<OnceLock<UploadEnd>>;
 
-/// An upload of which all bytes are here.
+/// An upload whose bytes have all arrived.
 #[derive(Debug)]
 pub struct Task {
     /// Where they are.
     pub sink: Sink,
     /// How many.
     pub total: u64,
-    /// Sums of the whole that were made as it came.
+    /// Sums of the whole that were made as it arrived.
     pub made: Vec<Checksum>,
-    /// What the client says.
+    /// The sum that the client declared.
     pub declared: Option<Checksum>,
-    /// What the client wants to know.
+    /// The sum that the client wants.
     pub wanted: Algorithm,
-    /// Whom to tell.
+    /// Where to report the result.
     pub verdict: Awaited,
 }
 
@@ -68,14 +68,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 enum Order {
     Finish(Box<Task>),
-    /// An upload is put down for a while.
+    /// An upload is closed for a while.
     Keep(Sink, Journal),
-    /// One is of no use any more.
+    /// A sink is no longer needed.
     Drop(Sink),
 }
 
-/// Threads that finish files: a disk brings several files to safety at a time as well as one, and a large one must not hold up
-/// all others.
+/// Threads that finish files: a disk syncs several files as fast as one, and a large one must not delay all others.
 const WORKERS: usize = 4;
 
 /// Finishes uploads.
@@ -84,7 +83,7 @@ pub struct Finisher {
     pool: Mutex<Option<Pool>>,
 }
 
-/// The threads, as many as there was use for, and what they are to do.
+/// The threads, as many as were needed, and their orders.
 #[derive(Debug)]
 struct Pool {
     orders: Sender<Order>,
@@ -100,7 +99,7 @@ impl Pool {
         Self { orders, queue: Arc::new(Mutex::new(queue)), open: Arc::default(), threads: Vec::new() }
     }
 
-    /// Has an order done.
+    /// Queues an order.
     fn give(&mut self, order: Order) {
         let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
         if open > self.threads.len() && self.threads.len() < WORKERS {
@@ -114,13 +113,13 @@ impl Pool {
                 }
             }));
         }
-        // We have the other end ourselves.
+        // We hold the receiver ourselves.
         let _ = self.orders.send(order);
     }
 }
 
 impl Finisher {
-    /// Finishes an upload; its verdict says when that is done.
+    /// Finishes an upload; its verdict is set when that is done.
     pub fn finish(&self, task: Task) {
         if task.sink.is_kept() {
             self.give(Order::Finish(Box::new(task)));
@@ -129,12 +128,12 @@ impl Finisher {
         }
     }
 
-    /// Brings what `journal` tells of to the disk.
+    /// Brings what `journal` covers to the disk.
     pub fn keep(&self, sink: Sink, journal: Journal) {
         self.give(Order::Keep(sink, journal));
     }
 
-    /// Drops what may have to be waited for.
+    /// Drops a sink in a thread, since dropping may block.
     pub fn drop_later(&self, sink: Sink) {
         self.give(Order::Drop(sink));
     }
@@ -145,12 +144,12 @@ impl Finisher {
 }
 
 impl Drop for Finisher {
-    /// What was begun is done.
+    /// Completes what was begun.
     fn drop(&mut self) {
         if let Some(Pool { orders, threads, .. }) = lock(&self.pool).take() {
             drop(orders);
             for thread in threads {
-                // It holds no lock while it works and can only have ended by itself.
+                // It holds no lock while it works and ends by itself.
                 let _ = thread.join();
             }
         }
@@ -161,10 +160,10 @@ fn work(order: Order) {
     match order {
         Order::Finish(mut task) => {
             let verdict = task.finish().unwrap_or_else(UploadEnd::Refused);
-            // It is set by nobody else.
+            // Nothing else sets it.
             let _ = task.verdict.set(verdict);
         }
-        // Nobody waits for it; the journal that was written last is true as well.
+        // No request waits for it; the last journal written is still valid.
         Order::Keep(mut sink, journal) => drop(sink.keep(&journal)),
         Order::Drop(sink) => drop(sink),
     }

@@ -1,7 +1,7 @@
 //! The files of one folder, and nothing else of the machine.
 //!
-//! Paths come from clients. They are resolved by the kernel, beneath the folder (openat2(2), `RESOLVE_BENEATH`): neither `..` nor
-//! a symbolic link leads out of it, however it came to be there, and whatever is renamed meanwhile.
+//! Paths come from clients. The kernel resolves them, beneath the folder (openat2(2), `RESOLVE_BENEATH`): neither `..` nor a
+//! symbolic link leads out of it, even if something is renamed meanwhile.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -31,11 +31,11 @@ pub struct Found {
     pub file: Arc<File>,
     /// Its length in bytes.
     pub length: u64,
-    /// What tells this state of it from others.
+    /// What distinguishes this state of it from others.
     pub validators: Validators,
 }
 
-/// Why a path leads to nothing.
+/// Why a path cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// It is no path: an incomplete escape, a NUL, a part that is `..`.
@@ -44,10 +44,10 @@ pub enum FolderError {
     /// There is no such file, or it is a folder, a device, or outside.
     #[error("no such file")]
     Missing,
-    /// It is longer than anything that is served.
+    /// It is longer than the longest content.
     #[error("nothing here is longer than 1 PiB")]
     TooLong,
-    /// It is there and may not be read or written.
+    /// It exists and may not be read or written.
     #[error("permission denied")]
     Denied,
     /// The system failed.
@@ -78,13 +78,13 @@ impl Folder {
     /// The file that the path of a request names.
     pub fn find(&self, path: &str) -> Result<Found, FolderError> {
         let path = decode(path)?;
-        // A FIFO would make us wait for a writer.
+        // Opening a FIFO would block for a writer.
         let file = File::from(self.open_beneath(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?);
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(FolderError::Missing);
         }
-        // Read-ahead is all that keeps a disk busy while a block is being sent; without it we are slower, no more.
+        // Only read-ahead keeps a disk busy while a block is being sent; without it we are slower, no more.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let etag = etag(metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         let modified = u64::try_from(metadata.mtime()).ok().map(http_date);
@@ -103,7 +103,7 @@ impl Folder {
         Ok((Names::within(parent, &name), path))
     }
 
-    /// Opens what `path`, relative to the folder, leads to beneath it.
+    /// Opens `path`, relative to the folder and beneath it.
     pub(super) fn open_beneath(
         &self,
         path: &Path,
@@ -115,13 +115,14 @@ impl Folder {
     }
 }
 
-/// What tells a state of a file from others: a strong entity tag, from its inode, its length and when it was last changed.
+/// What distinguishes a state of a file from others: a strong entity tag, from its inode, its length and when it was last
+/// changed.
 pub(super) fn etag(inode: u64, length: u64, seconds: i64, nanos: i64) -> String {
     let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     format!("\"{inode:x}-{length:x}-{changed:x}\"")
 }
 
-/// The same, of what the kernel says of a file.
+/// The same, from the metadata of a file.
 pub(super) fn etag_of(stat: &Stat) -> String {
     etag(
         stat.st_ino,
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a file, beside one that is not to be had.
+    /// A folder with a file, beside one that must not be reachable.
     fn folder() -> (tempfile::TempDir, Folder) {
         let place = tempfile::tempdir().unwrap();
         let inside = place.path().join("inside");

@@ -12,7 +12,7 @@ use h2lab_net::storage::Body;
 /// The body of `/`.
 const INDEX_BYTES: u64 = 1024;
 
-/// What the request asks for. `now` is when it was complete enough to be read: its head.
+/// The response to a request. `now` is when its head was complete.
 pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
     let Ok(target) = std::str::from_utf8(head.path) else {
         return ResponsePlan::text(now, 400, "the path is not UTF-8\n");
@@ -51,8 +51,8 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
     planned.unwrap_or_else(|| ResponsePlan::text(now, 400, "the path's argument is not a number in range\n"))
 }
 
-/// A tunnel to ourselves, of whatever protocol is asked for, on the paths that send back what they get. Without a protocol
-/// CONNECT means a proxy (RFC 9110 §9.3.6), which this server is not.
+/// A tunnel to ourselves, for any protocol, on the echo paths. Without a protocol CONNECT means a proxy (RFC 9110 §9.3.6), which
+/// this server is not.
 fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> ResponsePlan {
     match first {
         _ if head.protocol.is_empty() => ResponsePlan::text(now, 501, "this server is no proxy\n"),
@@ -69,12 +69,12 @@ fn not_found(now: Time) -> ResponsePlan {
     ResponsePlan::text(now, 404, format!("no such path; there are {known}\n"))
 }
 
-/// What is answered to a request whose body is too large to be sent back.
+/// The response to a request whose body is too large to be echoed.
 pub fn too_large(now: Time) -> ResponsePlan {
     ResponsePlan::text(now, 413, "this server holds no more than 16 MiB for a connection\n")
 }
 
-/// What is answered when a connection asks for more at a time than is held for it.
+/// The response when a connection asks for more at a time than is held for it.
 pub fn too_much(now: Time) -> ResponsePlan {
     ResponsePlan::at_once(now, 503, "text/plain; charset=utf-8", Body::filler(0))
 }
@@ -107,8 +107,8 @@ fn drip(now: Time, query: &str) -> Option<ResponsePlan> {
     })
 }
 
-/// Once per `every` milliseconds the whole server seems to stand still for `ms`: what is asked then is answered at the
-/// end of the pause, on all connections alike. It has the shape of a stall by packet loss, without a lost packet.
+/// Once per `every` milliseconds the whole server seems to pause for `ms`: requests of that time are answered at the end of the
+/// pause, on all connections alike. It has the shape of a stall by packet loss, without a lost packet.
 ///
 /// Pauses begin `at` milliseconds after the server's start and at every multiple of `every` from there: with a long `every`
 /// there is one.

@@ -12,7 +12,7 @@ use h2lab_net::tcp::{Listener, Stream};
 use h2lab_net::tls::ServerTls;
 use h2lab_net::transport::Transport;
 
-/// Free TCP ports whose UDP ports turn out to be taken, until that is an error.
+/// Attempts to find a free TCP port whose UDP port is free, too.
 const ATTEMPTS: u32 = 16;
 
 /// All of them. Their tokens are the lowest ones: their places in here.
@@ -25,7 +25,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Listens wherever `config` says: first in clear, then for each address with TLS, over UDP before TCP.
+    /// Listens on the addresses of `config`: first in clear, then for each address with TLS, over UDP before TCP.
     pub fn open(config: &OriginConfig, reactor: &mut Reactor) -> Result<Self, OriginError> {
         let names = ["localhost", "server", "127.0.0.1", "::1"];
         let tls = match config.tls_listen.as_slice() {
@@ -71,7 +71,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Listens on a port of TCP and on the UDP port of the same number. Whoever takes any port gets one whose both are free.
+    /// Listens on a port of TCP and on the UDP port of the same number. Port 0 gets one that is free in both.
     fn bind_both(
         &self,
         address: SocketAddr,
@@ -124,14 +124,14 @@ impl Listeners {
         Some(Transport::Stream(stream))
     }
 
-    /// The UDP port of the same number, if clients of `listener` are to be told that HTTP/3 is to be had there.
+    /// The UDP port of the same number, if clients of `listener` are to get an Alt-Svc for HTTP/3 there.
     pub fn alt_svc(&self, listener: Token) -> Option<u16> {
         let Listening { tls, address, .. } = self.listening[listener.0 as usize];
         let has_h3 = self.listening.iter().any(|other| other.h3 && other.address == address);
         (tls && has_h3).then(|| address.port())
     }
 
-    /// Takes no connections any more. Those over UDP go on hearing for the connections that there are.
+    /// Accepts no connections any more. UDP sockets keep receiving for the existing connections.
     pub fn close(&self, reactor: &mut Reactor) {
         for (place, endpoint) in self.endpoints.iter().enumerate() {
             match endpoint {

@@ -1,4 +1,4 @@
-//! The log of a bulk server, on stderr, which holds nobody up.
+//! The log of a bulk server, on stderr, which never blocks it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,12 +12,12 @@ const LONGEST_LINE: usize = 4096;
 /// Lines on stderr.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// Those that nobody took.
+    /// Lines that were not taken.
     lost: AtomicU64,
 }
 
 impl Log {
-    /// Writes a line. Whether anybody reads it is no matter of the clients: what is not taken at once is lost, and counted.
+    /// Writes a line. A slow reader must not affect clients: what is not taken at once is lost, and counted.
     pub fn write_out(&self, line: &str) {
         let lost = self.lost.load(Ordering::Relaxed);
         let before = if lost > 0 { format!("({lost} lines were not read)\n") } else { String::new() };
@@ -29,7 +29,7 @@ impl Log {
     }
 }
 
-/// Writes a line if that does not block; says whether it was written. Of a line that is too long the end is left out.
+/// Writes a line if that does not block; returns whether it was written. A line that is too long is cut.
 fn write_if_taken(to: impl AsFd, line: &str) -> bool {
     let mut ready = [PollFd::new(&to, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

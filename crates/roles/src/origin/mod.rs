@@ -1,8 +1,8 @@
 //! The built-in server: h1 and h2c (by prior knowledge, and by upgrade if wanted) on one port in clear, h1s and h2 on one
 //! TLS port, h3 on the UDP port of the same number if wanted, httpbin's paths.
 //!
-//! One thread, the same engines as the generator. It answers at once and costs little, so that what is measured is the
-//! protocol; [`handler`] says what each path does.
+//! One thread, the same engines as the generator. It answers at once and costs little, so that the protocol is what is measured;
+//! [`handler`] has the paths.
 
 mod begin;
 mod bulk;
@@ -51,18 +51,18 @@ use session::Session;
 /// How the origin behaves.
 #[derive(Debug, Clone)]
 pub struct OriginConfig {
-    /// What it has to offer.
+    /// What it serves.
     pub site: Site,
     /// Where it listens in clear; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// Where it listens with TLS.
     pub tls_listen: Vec<SocketAddr>,
-    /// Whether it speaks HTTP/3, over UDP on the ports on which it listens with TLS, and with which congestion control. Clients
-    /// over TLS are told (RFC 7838).
+    /// Whether it speaks HTTP/3, over UDP on the ports on which it listens with TLS, and with which congestion control. It is
+    /// announced to clients over TLS (RFC 7838).
     pub h3: Option<Congestion>,
     /// Congestion control of TCP; `None` leaves the system's.
     pub congestion: Option<String>,
-    /// What it shows and asks for in TLS; by default a certificate that is made at start and signed by itself.
+    /// What it presents and requires in TLS; by default a self-signed certificate made at start.
     pub tls: ServerTlsOptions,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
     pub engine: Config,
@@ -74,26 +74,25 @@ pub struct OriginConfig {
     pub held: usize,
     /// Time added to every answer.
     pub handler_delay: Duration,
-    /// How long requests under way may take once it is stopped.
+    /// How long requests in progress may take once it is stopped.
     pub drain_timeout: Duration,
-    /// Told when a connection ends because its client went beyond a bound, and how many bytes were held for it.
+    /// Called when a connection ends because its client exceeded a bound, with the bytes that were held for it.
     pub on_exceeded: Option<fn(&Exceeded, usize)>,
 }
 
-/// How long requests under way may take when the server is stopped, if nobody says otherwise.
+/// The default of how long requests in progress may take when the server is stopped.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Streams that a client may have open on a connection. An open one costs 600 bytes before it is answered, whoever asks: a
-/// thousand are less than the buffers of their connection, while the 100,000 that were the default let a client hold 60 MB
-/// for nothing. nginx takes 128, nghttpd 100, Envoy 1,024; fewer than a thousand would limit load generators, which is what
-/// this server is for. The lab asks for more, since one connection must stay one there, however many requests a stall
-/// piles up.
+/// Streams that a client may have open on a connection. An open one costs 600 bytes before it is answered: a thousand are less
+/// than the buffers of their connection, while the 100,000 that were the default let a client hold 60 MB for nothing. nginx takes
+/// 128, nghttpd 100, Envoy 1,024; fewer than a thousand would limit load generators, which is what this server is for. The lab
+/// asks for more, since one connection must stay one there, however many requests a stall piles up.
 pub const MAX_CONCURRENT_STREAMS: u32 = 1_000;
 
 /// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
 pub const UPGRADE_BODY: u32 = 64 * 1024;
 
-/// Bytes of bodies that are held for one connection, if nobody says otherwise.
+/// Bytes of bodies that are held for one connection, by default.
 const MAX_HELD: usize = 16 << 20;
 
 /// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
@@ -102,7 +101,7 @@ pub enum GoAway {
     /// One GOAWAY, at once, with the last request's stream: what the client has sent meanwhile is lost. nginx's way.
     #[default]
     Abrupt,
-    /// First a GOAWAY that takes whatever is on its way, and the last stream one round trip later (RFC 9113 §6.8).
+    /// First a GOAWAY that still admits requests in flight, and the last stream one round trip later (RFC 9113 §6.8).
     Graceful,
 }
 
@@ -115,7 +114,7 @@ impl OriginConfig {
         // held back by the window before TCP is, and the wrong cause is measured.
         engine.flow.stream_window = 65_536;
         engine.flow.connection_window = i32::MAX as u32;
-        // A tunnel to itself does no harm to who does not ask for one.
+        // A tunnel to itself does not affect other clients.
         engine.connect_protocol = true;
         // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
         engine.limits.resets.burst = 1_000;
@@ -156,18 +155,18 @@ impl fmt::Display for Listening {
     }
 }
 
-/// What the origin has done, told when it ends: a count of requests that does not depend on what their client believes.
+/// What the origin has done, reported when it ends: a count of requests independent of the client's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Served {
     /// Requests whose heads arrived.
     pub requests: u64,
     /// Connections that were accepted.
     pub connections: u64,
-    /// Of these, those that ended, or stand, without a single request.
+    /// Of these, the connections without a single request.
     pub useless: u64,
     /// Bytes of HTTP that were sent: bodies, heads and frames, before they were encrypted.
     pub sent: u64,
-    /// Segments that the kernel sent again, of all TCP connections; `None` if there were none of which it tells.
+    /// Segments that the kernel sent again, of all TCP connections; `None` if it reports none.
     pub retransmits: Option<u64>,
     /// Congestion control of the first TCP connection; of the others it is the same.
     pub congestion: Option<String>,
@@ -226,8 +225,8 @@ pub enum OriginError {
     Io(#[from] io::Error),
 }
 
-/// Serves until `stop` is set, which is looked at ten times per second, and what was asked until then; says what that was.
-/// `ready` is told every socket once it listens.
+/// Serves until `stop` is set, which is checked ten times per second, and what was requested until then; returns what that was.
+/// `ready` is called with every socket once it listens.
 pub fn run(
     config: &OriginConfig,
     stop: &AtomicBool,
@@ -250,9 +249,9 @@ struct Server<'a> {
     free: Vec<usize>,
     /// Sessions over QUIC: by listener and the number that it has there.
     quic: BTreeMap<(usize, usize), usize>,
-    /// Those whose handshake is under way.
+    /// Those whose handshake is in progress.
     handshaking: BTreeSet<usize>,
-    /// Those that wait for room in their listener's socket, which tells of it only once.
+    /// Those that wait for room in their listener's socket, which reports it only once.
     blocked: BTreeSet<usize>,
     /// Listeners over UDP that may have more: it was the others' turn.
     unread: Vec<usize>,
@@ -264,12 +263,12 @@ struct Server<'a> {
     spare: Option<File>,
 }
 
-/// How often `stop` is looked at.
+/// How often `stop` is checked.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
 
-/// Handshakes over QUIC that are under way beyond which a client must first show that it receives what is sent to its address:
-/// until then anybody can have us keep a connection for ten seconds by one datagram with a false one. Linux does the same by
-/// its SYN cookies when as many handshakes of TCP are under way. Always to ask was rejected: it costs a round trip.
+/// Pending QUIC handshakes above which a client must first prove that it receives what is sent to its address: until then one
+/// datagram with a spoofed address makes us keep a connection for ten seconds. Linux does the same by SYN cookies for TCP
+/// handshakes. Always requiring the proof was rejected: it costs a round trip.
 const MOST_UNPROVEN: usize = 1_000;
 
 /// System calls that read from one UDP socket before it is the others' turn.
@@ -296,9 +295,9 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Serves until `stop` is set, and then until all that was asked before is answered, within
-    /// [`OriginConfig::drain_timeout`]. No connection is taken any more, HTTP/2 and HTTP/3 are told by the two steps of a
-    /// GOAWAY, HTTP/1.1 by `Connection: close`.
+    /// Serves until `stop` is set, and then until all that was asked before is answered, within [`OriginConfig::drain_timeout`].
+    /// No connection is accepted any more; HTTP/2 and HTTP/3 are notified by the two steps of a GOAWAY, HTTP/1.1 by `Connection:
+    /// close`.
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
         while !stop.load(Ordering::Relaxed) {
             self.turn(self.clock.now() + STOP_PERIOD)?;
@@ -391,7 +390,7 @@ impl<'a> Server<'a> {
         self.with_session(self.token(slot), |_, _, _| {});
     }
 
-    /// Takes what has come on a UDP socket, and lets those whose it is go on.
+    /// Receives from a UDP socket, and advances the connections concerned.
     fn receive(&mut self, listener: usize) {
         let Some(endpoint) = self.listeners.endpoint(listener) else { return };
         for _ in 0..READS_PER_TURN {
@@ -458,7 +457,7 @@ impl<'a> Server<'a> {
         Token((self.listeners.count() + slot) as u32)
     }
 
-    /// Tells all connections how large their windows may be from now on, if that has changed.
+    /// Sets how large the windows of all connections may be from now on, if that has changed.
     fn share_out(&mut self, share: Option<u32>) {
         let Some(share) = share else { return };
         let now = self.clock.now();

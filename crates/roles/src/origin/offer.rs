@@ -8,10 +8,10 @@ use h2lab_wire::Fields;
 
 use super::refusal::Refusal;
 
-/// What a PUT brings, of which upload.
+/// The content of a PUT, and the upload that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// The upload, as its client calls it; without a name it cannot be gone on with, unless it comes in parts.
+    /// The client's tag of the upload; without one it cannot be resumed, unless it comes in parts.
     pub tag: Option<String>,
     /// Which bytes of the whole; the end is not known of a body without a length.
     pub from: u64,
@@ -19,15 +19,15 @@ pub struct Offer {
     pub until: Option<u64>,
     /// The length of the whole, if it is known.
     pub total: Option<u64>,
-    /// Whether the file is complete when all of it is here; else another request says so.
+    /// Whether the file is complete when all of it is here; else another request declares it.
     pub completes: bool,
-    /// With what the client wants the whole to be summed, and told.
+    /// The algorithm with which the client wants the sum of the whole.
     pub wanted: Algorithm,
-    /// The sums that the client tells.
+    /// The sums that the client declares.
     pub declared: DeclaredSums,
 }
 
-/// The sums that a client tells, in a head or in trailers (RFC 9530).
+/// The sums that a client declares, in a head or in trailers (RFC 9530).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeclaredSums {
     /// Of the whole.
@@ -40,7 +40,7 @@ pub struct DeclaredSums {
 const BY_STRENGTH: [Algorithm; 3] = [Algorithm::Sha512, Algorithm::Sha256, Algorithm::Crc32c];
 
 impl DeclaredSums {
-    /// What `fields` tell. A digest that cannot be read is no digest, and a wrong one must not pass for none.
+    /// What `fields` declare. A digest that cannot be read is no digest, and a wrong one must not pass for none.
     pub fn of(fields: Fields<'_>) -> Result<Self, Refusal> {
         let sum = |name: &str| -> Result<Option<Checksum>, Refusal> {
             let Some(field) = fields.get(name) else { return Ok(None) };
@@ -58,7 +58,7 @@ impl DeclaredSums {
         Ok(Self { whole: sum("repr-digest")?, content: sum("content-digest")? })
     }
 
-    /// The same, and what was told before where this tells nothing.
+    /// The same, and what was declared before where this declares nothing.
     pub fn or(self, before: Self) -> Self {
         Self { whole: self.whole.or(before.whole), content: self.content.or(before.content) }
     }
@@ -101,7 +101,7 @@ impl Offer {
         self.completes && self.until == Some(self.from) && self.total == Some(self.from)
     }
 
-    /// The algorithm with which what comes is summed as it comes; `None` if nobody asks for a sum.
+    /// The algorithm with which the content is summed as it arrives; `None` if no sum was requested.
     pub fn algorithm(&self) -> Algorithm {
         let declared =
             self.declared.content.as_ref().or(self.declared.whole.as_ref()).map(Checksum::algorithm);

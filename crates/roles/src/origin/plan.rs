@@ -10,14 +10,14 @@ use super::digests::Known;
 use super::receipt::Receipt;
 use h2lab_net::storage::Body;
 
-/// Longest delay that a path may ask for: nobody's connection is held for ever.
+/// Longest delay that a path may ask for: no connection is held for ever.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(300);
 /// Most bytes that a path may ask for.
 pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// What to answer, and when.
 #[derive(Debug)]
 pub struct ResponsePlan {
-    /// The UDP port on which HTTP/3 is to be had, if clients are to be told (RFC 7838).
+    /// The UDP port of HTTP/3, if it is to be announced to clients (RFC 7838).
     pub alt_svc: Option<u16>,
     /// 200 to 599.
     pub status: u16,
@@ -65,7 +65,7 @@ pub struct Answering {
 pub enum Echo {
     /// The same bytes.
     Same,
-    /// JSON that tells the whole request; holds what is known of its head.
+    /// JSON that describes the whole request; holds what is known of its head.
     Described(serde_json::Value),
 }
 
@@ -158,7 +158,7 @@ pub struct Interim {
 /// When resources are promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// As soon as the request is there.
+    /// As soon as the request has arrived.
     Request,
     /// With the first interim response.
     Interim,

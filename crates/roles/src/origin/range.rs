@@ -15,7 +15,7 @@ pub enum Selection {
     Unsatisfiable,
 }
 
-/// What tells one state of a representation from another.
+/// What distinguishes one state of a representation from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validators {
     /// A strong entity tag, with its quotes.
@@ -48,7 +48,7 @@ pub fn select(fields: Fields<'_>, length: u64, validators: &Validators) -> Selec
     }
 }
 
-/// `bytes=A-B`, `bytes=A-`, `bytes=-N` of `length` bytes; empty if nothing of it is there, `None` if it is no single range.
+/// `bytes=A-B`, `bytes=A-`, `bytes=-N` of `length` bytes; empty if it is unsatisfiable, `None` if it is not a single range.
 fn parse(text: &str, length: u64) -> Option<Range<u64>> {
     let (unit, spec) = text.split_once('=')?;
     let (first, last) = spec.trim().split_once('-')?;

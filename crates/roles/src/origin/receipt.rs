@@ -17,8 +17,8 @@ use super::uploads::{Key, Upload, Uploads};
 /// How often what arrived is made to survive our end.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// Pieces of one upload that may lie apart: a client knows of no more than these
-/// ([`MOST_RANGES`](h2lab_transfer::upload::MOST_RANGES)) when it goes on, and each costs memory.
+/// Disjoint pieces of one upload, at most: a client knows of no more than these
+/// ([`MOST_RANGES`](h2lab_transfer::upload::MOST_RANGES)) when it resumes, and each costs memory.
 const MOST_PIECES: usize = 10 * upload::MOST_RANGES;
 
 /// What becomes of the bytes of one request.
@@ -30,7 +30,7 @@ pub struct Receipt {
     offer: Offer,
     /// The next byte.
     at: u64,
-    /// One past the last byte that a journal tells of.
+    /// One past the last byte that a journal covers.
     saved: u64,
     began: Time,
     /// The CRC-32C of what came, from which that of the whole is made.
@@ -49,7 +49,7 @@ pub struct Receipt {
 pub(super) enum End {
     /// It brought what it was to, and others bring the rest.
     Part,
-    /// It was the last, or the file is being finished. With the sum of the whole that was told after that had begun.
+    /// It was the last, or the file is being finished. With the sum of the whole that was declared after that had begun.
     Whole(Awaited, Option<Checksum>),
     /// It was not taken.
     Refused(Refusal),
@@ -84,7 +84,7 @@ impl Receipt {
         }
     }
 
-    /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way. It may tell
+    /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way. It may declare
     /// another sum than the one before.
     pub(super) fn settled(mut self, verdict: Awaited) -> Self {
         let declared = self.offer.declared.whole.take();
@@ -137,7 +137,7 @@ impl Receipt {
         Ok(())
     }
 
-    /// Has what arrived survive our end, by and by, and says when to be asked again.
+    /// Makes what arrived survive our end, in the background; returns when to call it again.
     pub fn save(&mut self, now: Time) -> Time {
         let mut upload = lock(&self.upload);
         if !upload.is_resumable || self.at == self.saved {
@@ -210,7 +210,7 @@ impl Receipt {
         Ok(End::Whole(verdict, None))
     }
 
-    /// Compares the sum of this request's content with what was told; a wrong part is as if it had not come.
+    /// Compares the sum of this request's content with what was declared; a wrong part is as if it had not come.
     fn compare_content(&mut self) -> Result<(), Refusal> {
         let Some(declared) = self.offer.declared.content.take() else { return Ok(()) };
         let made = [&self.crc, &self.other].into_iter().flatten().filter_map(Digest::checksum);
@@ -240,7 +240,7 @@ impl Receipt {
         }
     }
 
-    /// Whether it was refused: the rest of the request is of no use.
+    /// Whether it was refused: the rest of the request is discarded.
     pub const fn is_refused(&self) -> bool {
         matches!(self.end, Some(End::Refused(_)))
     }
@@ -248,7 +248,7 @@ impl Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        // What came before a break is good, and is gone on with.
+        // What came before a break is valid, and can be resumed.
         self.record_bytes();
         self.uploads.rest(&self.key, &self.upload);
         if let Some((log, path)) = &self.log {

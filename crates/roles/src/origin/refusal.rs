@@ -11,17 +11,17 @@ pub struct Refusal {
     /// 400 to 599.
     pub status: u16,
     pub(super) words: String,
-    /// The sum of what arrived, if it is not the one that was told.
+    /// The sum of what arrived, if it is not the one that was declared.
     pub(super) found: Option<Checksum>,
 }
 
 impl Refusal {
-    /// With this status, and words without a line end.
+    /// With this status, and a text without a line end.
     pub fn new(status: u16, words: impl Into<String>) -> Self {
         Self { status, words: words.into(), found: None }
     }
 
-    /// What arrived, whose sum is `found`, is not what was told.
+    /// What arrived, whose sum is `found`, is not what was declared.
     pub fn mismatch(what: &str, declared: &Checksum, found: Checksum) -> Self {
         let words = format!(
             "the checksum of {what} is wrong: {declared} was told, and what arrived has {}",

@@ -14,8 +14,8 @@ use h2lab_net::quic::QuicSession;
 use h2lab_net::tcp::{Read, Stream};
 use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 
-/// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes tell it from any HTTP/1.1
-/// request that anybody sends; the engine checks the rest.
+/// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes distinguish it from any real HTTP/1.1
+/// request; the engine checks the rest.
 const PREFACE_START: &[u8] = b"PRI ";
 /// How long what a client still sends is read after our last word.
 const LINGER: Duration = Duration::from_secs(5);
@@ -54,19 +54,19 @@ pub struct Session {
     sent: u64,
     /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
     patience_until: Time,
-    /// QUIC: how often the client had acknowledged something when its last word was last seen to go on.
+    /// QUIC: the client's count of acknowledgements when the final data was last seen to make progress.
     acknowledgements: u64,
-    /// The next moment at which something goes on by itself.
+    /// When something next continues by itself.
     next_due: Time,
     /// How large windows may be, in bytes.
     window_limit: u32,
-    /// The UDP port on which HTTP/3 is to be had, if its client is to be told.
+    /// The UDP port of HTTP/3, if it is to be announced to the client.
     alt_svc: Option<u16>,
     /// The socket did not take all.
     blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
     unread: bool,
-    /// The client has finished sending; what it sent may not have been read yet. The socket tells of it only once.
+    /// The client has finished sending; what it sent may not have been read yet. The socket reports it only once.
     hangup: bool,
     /// All that it sent was read, to the end.
     eof: bool,
@@ -78,7 +78,7 @@ pub struct Session {
 impl Session {
     /// A connection that was just accepted, whose windows may have so many bytes.
     ///
-    /// `alt_svc` is the port on which HTTP/3 is to be had, if its client is to be told of it.
+    /// `alt_svc` is the port of HTTP/3, if it is to be announced to the client.
     pub fn new(
         transport: Transport,
         config: &OriginConfig,
@@ -149,7 +149,7 @@ impl Session {
                 let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
                 engine.min(self.patience_until).min(self.next_due).min(self.transport.timeout())
             }
-            // Whoever goes on sending is read on when the others have had their turn.
+            // A client that keeps sending is read on after the others' turn.
             Phase::Lingering(_) if self.unread => Time::ZERO,
             Phase::Lingering(until) => until.min(self.transport.timeout()),
             Phase::Over => Time::NEVER,
@@ -172,7 +172,7 @@ impl Session {
     /// A deadline has passed.
     pub fn tick(&mut self, clock: Clock, config: &OriginConfig) {
         let now = clock.now();
-        // What it finds out is heard as what arrives is.
+        // What it finds is processed as received data is.
         self.unread |= self.transport.handle_timeout(now);
         match self.phase {
             Phase::Serving => {}
@@ -190,7 +190,7 @@ impl Session {
         }
         if now >= self.patience_until {
             if self.quic().is_some() {
-                // TCP's close tells the client by itself.
+                // TCP's close itself notifies the client.
                 let _ = self.transport.shutdown(now);
             }
             return self.phase = Phase::Over;
@@ -215,8 +215,8 @@ impl Session {
         self.go_on(now, config)
     }
 
-    /// The last word over QUIC may be megabytes, on a path for which they are many: whoever goes on acknowledging them is
-    /// waited for. TCP's kernel does so by itself.
+    /// The final data over QUIC may be megabytes, on a slow path: a client that keeps acknowledging them is waited for. With TCP
+    /// the kernel does so.
     fn note_progress(&mut self, now: Time) {
         let Some(quic) = self.transport.quic().filter(|quic| self.closed && quic.is_closing()) else {
             return;
@@ -239,7 +239,7 @@ impl Session {
         }
     }
 
-    /// Takes no further requests, and ends when those under way are answered.
+    /// Takes no further requests, and ends when those in progress are answered.
     pub fn drain(&mut self, now: Time, config: &OriginConfig) {
         match &mut self.engine {
             Some(engine) => engine.goaway(now, ErrorCode::NO_ERROR, b"the server is being stopped"),
@@ -302,7 +302,7 @@ impl Session {
         Ok(())
     }
 
-    /// Nothing more is there.
+    /// Nothing more is to be read.
     fn rest(&mut self, now: Time) {
         if let Some(engine) = &self.engine {
             self.transport.rest(engine, false, now);
@@ -363,7 +363,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Takes what the engine has to tell; whether there was anything.
+    /// Takes the engine's events; whether there were any.
     fn take_events(&mut self, now: Time, config: &OriginConfig) -> bool {
         let Some(engine) = &mut self.engine else { return false };
         let (mut stirred, mut continues) = (false, Vec::new());
@@ -409,7 +409,7 @@ impl Session {
                         _ => None,
                     });
                 }
-                // Exchanges go on after every batch of events; nothing else concerns a server.
+                // Exchanges are advanced after every batch of events; nothing else concerns a server.
                 _ => {}
             }
         }
@@ -427,8 +427,8 @@ impl Session {
         stirred
     }
 
-    /// Goes on with the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then:
-    /// the socket tells of it only once.
+    /// Goes on with the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then: the
+    /// socket reports it only once.
     fn go_on(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
         self.advance(now, config)?;
         let transport = &self.transport;
@@ -455,7 +455,7 @@ impl Session {
             turn += self.sent - before;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
-            // With the end that was just heard of QUIC has still to be told to close, which it does when all has arrived.
+            // After the end that just arrived QUIC has still to be closed, which it does when everything has arrived.
             let is_silent = self.engine.as_mut().is_none_or(|engine| !engine.has_output(now));
             if !self.blocked && is_silent && self.has_received_enough() {
                 return self.linger(now);
@@ -489,7 +489,7 @@ impl Session {
                     self.phase = Phase::Over;
                 }
             }
-            // It answers by itself whoever has not heard that it is over.
+            // It answers a client that has not noticed the end.
             Transport::Quic(quic) => {
                 self.blocked = !quic.flush(now)?;
                 if quic.is_drained() {
@@ -515,15 +515,15 @@ fn discard(stream: &mut ByteStream) -> Result<Option<Read>, TransportError> {
 }
 
 impl OriginConfig {
-    /// What the engine of a connection is told. A graceful end is not the engine's to begin: it ends as nginx does.
+    /// The engine configuration of a connection. A graceful end is not the engine's to begin: it ends as nginx does.
     fn engine_of(&self, tls: bool) -> Config {
         let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
         Config { tls, max_requests, ..self.engine }
     }
 }
 
-/// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds to `sent` what was taken, whatever
-/// happened then.
+/// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds what was taken to `sent`, even on an
+/// error.
 fn flush(
     transport: &mut Transport,
     engine: &mut Connection,

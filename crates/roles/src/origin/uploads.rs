@@ -1,4 +1,4 @@
-//! The uploads of a server: which are under way, what is here of each, and how a file gets its name.
+//! The uploads of a server: which are in progress, what is here of each, and how a file gets its name.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use super::offer::Offer;
 use super::refusal::Refusal;
 use h2lab_net::storage::{FileSink, Names, Sink};
 
-/// Uploads without a request that are kept open, so that the next part is not another begin. Beyond, the first are put down:
-/// their journals are written, and they are taken up again when somebody asks.
+/// Uploads without a request that are kept open, so that the next part need not reopen them. Beyond, the oldest are closed: their
+/// journals are written, and they are resumed when a client asks.
 const MOST_IDLE: usize = 64;
 
 /// Where an upload goes.
@@ -47,20 +47,20 @@ pub(super) struct Upload {
     pub sink: Option<Sink>,
     /// What is here, of what; its validator is the client's tag.
     pub journal: Journal,
-    /// Whether it can be gone on with: it has a name and a length.
+    /// Whether it can be resumed: it has a name and a length.
     pub is_resumable: bool,
     /// The sums of parts, as far as they were made.
     pub sums: Sums,
     /// What the client says the sum of the whole is.
     pub declared: Option<Checksum>,
-    /// Requests that are under way for it.
+    /// Requests in progress for it.
     pub receipts: u32,
     /// When its journal was last asked to be written.
     pub saved_at: Time,
 }
 
 impl Upload {
-    /// Whether an offer is for it. One that cannot be gone on with is that of the request which began it.
+    /// Whether an offer is for it. One that cannot be resumed belongs to the request which began it.
     pub fn is_of(&self, offer: &Offer, tag: &str) -> bool {
         self.sink.is_some()
             && self.is_resumable
@@ -83,7 +83,7 @@ pub(super) struct Inner {
     pub open: BTreeMap<Key, Arc<Mutex<Upload>>>,
     /// Uploads without a name so far: each is another one.
     pub nameless: u64,
-    /// Those that were completed last: their clients may not have heard of it.
+    /// Those that were completed last: their clients may not have got the answer.
     complete: VecDeque<Complete>,
 }
 
@@ -137,12 +137,12 @@ impl Uploads {
         }
         drop(inner);
         let Destination::File(names, path) = destination else { return Extents::new() };
-        // A journal that cannot be read is as good as none: the upload begins anew.
+        // An unreadable journal counts as none: the upload begins anew.
         let journal = FileSink::journal_in(names, path).ok().flatten();
         journal.filter(is_its).map(|journal| journal.extents).unwrap_or_default()
     }
 
-    /// Puts down an upload that nobody goes on with, if there are too many.
+    /// Closes an upload that no client continues, if there are too many.
     pub(super) fn put_surplus_down(&self, inner: &mut Inner) {
         let is_idle = |upload: &Mutex<Upload>| lock(upload).receipts == 0;
         let mut idle = inner.open.iter().filter(|(_, upload)| is_idle(upload));
@@ -158,7 +158,7 @@ impl Uploads {
         }
     }
 
-    /// Nobody brings more for the upload `key` for now; what cannot be gone on with goes.
+    /// No request continues the upload `key` for now; what cannot be resumed is deleted.
     pub(super) fn rest(&self, key: &Key, upload: &Arc<Mutex<Upload>>) {
         let mut inner = lock(&self.inner);
         let mut resting = lock(upload);
@@ -194,7 +194,7 @@ impl Uploads {
 }
 
 impl Drop for Uploads {
-    /// What is unfinished is brought to the disk, so that another process goes on with it.
+    /// Unfinished uploads are synced, so that another process can resume them.
     fn drop(&mut self) {
         let open = std::mem::take(&mut lock(&self.inner).open);
         for upload in open.into_values() {
@@ -203,7 +203,7 @@ impl Drop for Uploads {
             let is_resumable = upload.is_resumable;
             if let Some(mut sink) = upload.sink.take() {
                 if is_resumable {
-                    // Nobody is left to be told; the journal that was written last is true as well.
+                    // No client is left to be notified; the last journal written is still valid.
                     let _ = sink.keep(&journal);
                 } else {
                     sink.throw_away();

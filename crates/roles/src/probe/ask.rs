@@ -145,7 +145,7 @@ impl Outgoing for Asked<'_> {
     }
 }
 
-/// What a session tells of the request.
+/// What a session reports of the request.
 struct ReadOutcome {
     clock: Clock,
     asked_at: Time,
@@ -162,8 +162,8 @@ impl ReadOutcome {
         Self { clock, asked_at, answer: Answer::none(), is_sent: false, may_continue: false, fate: None }
     }
 
-    /// How the exchange ended when its session ended, or has not. `refusal` stands for a request that was not processed,
-    /// `goaway` is the code of the last GOAWAY.
+    /// How the exchange ended, or whether it has not. `refusal` stands for a request that was not processed, `goaway` is the code
+    /// of the last GOAWAY.
     fn how_it_ended(&self, end: Option<End>, refusal: ErrorCode, goaway: Option<ErrorCode>) -> Ended {
         match (self.fate, end) {
             (Some(Fate::Complete), _) => Ended::Complete,
@@ -242,7 +242,7 @@ impl Exchange for ReadOutcome {
 /// The one connection's slot, and the one request's number.
 const ONLY: u32 = 0;
 
-/// An exchange under way.
+/// An exchange in progress.
 struct Asking<'a> {
     prober: &'a mut Prober,
     slots: Slots<()>,

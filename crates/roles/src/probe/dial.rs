@@ -32,7 +32,7 @@ pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Establishe
     }
 }
 
-/// Whether anything answers on the port: whoever is not there is told of at once, and not once for each protocol.
+/// Whether anything answers on the port: if not, that is reported at once, and not once for each protocol.
 pub fn reach(prober: &mut Prober) -> Result<(), ProbeError> {
     let target = prober.target(Protocol::H1)?;
     dial(prober, &target).map(drop)

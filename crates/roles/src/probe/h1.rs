@@ -11,9 +11,9 @@ use super::{ProbeError, Prober};
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum H1Outcome {
-    /// It was answered, and the connection goes on.
+    /// It was answered, and the connection continues.
     Answered,
-    /// It was answered, and the connection ends with that: in words.
+    /// It was answered, and the connection ends with that, for this reason.
     Last(&'static str),
     /// It was not, since the connection ended.
     Closed,

@@ -1,4 +1,4 @@
-//! Probes: what a server, a proxy or a client does when it is asked what nobody asks it.
+//! Probes: what a server, a proxy or a client does with unusual input.
 //!
 //! [`Prober`] is how a host is met: where it is, and the budget that bounds everything sent to it. A [`RawConnection`] carries
 //! bytes of our choosing over TCP or TLS and keeps what crossed it as evidence. Each group of checks is a module; [`url`] has all
@@ -33,7 +33,7 @@ use h2lab_net::tls::{TlsError, TlsOptions};
 pub use raw_connection::{Put, RawConnection, ReadOutcome};
 pub use transcript::Transcript;
 
-/// Whom a probe asks.
+/// The target of a probe.
 #[derive(Debug, Clone)]
 pub struct Host {
     /// Where it is.
@@ -57,7 +57,7 @@ pub enum ProbeError {
     /// The budget does not allow it.
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
-    /// We were told to stop.
+    /// Stopped by the user.
     #[error("interrupted")]
     Interrupted,
     /// TLS cannot be set up on our side.
@@ -69,7 +69,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether nothing else can be checked either: we were told to stop, or one of us does not trust the other's certificate.
+    /// Whether nothing else can be checked either: the user stopped us, or one of us does not trust the other's certificate.
     pub const fn ends_it(&self) -> bool {
         match self {
             Self::Exhausted(_) => false,
@@ -92,20 +92,20 @@ pub const fn distrusts(error: &ConnectError) -> bool {
     )
 }
 
-/// Bytes of a response's body that are read at first: enough to tell a large one.
+/// Bytes of a response's body that are read at first: enough to recognise a large one.
 pub const MOST_READ: u64 = (8 << 20) + 1;
 
-/// How often a wait looks whether we were told to stop.
+/// How often a wait checks whether the user stopped us.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Asks a host within a budget. All that is sent to it goes through here.
 #[derive(Debug)]
 pub struct Prober {
-    /// Whom.
+    /// The target.
     pub host: Host,
     /// How long it may take over anything before that counts as silence.
     pub patience: Duration,
-    /// Bytes of a response's body that are read; who has more to send is not asked for it.
+    /// Bytes of a response's body that are read; more is not requested.
     pub most_read: u64,
     clock: Clock,
     budget: Budget,
@@ -138,7 +138,7 @@ impl Prober {
         self.now() + self.patience
     }
 
-    /// Fails once we were told to stop.
+    /// Fails once the user has stopped us.
     pub fn check_stop(&self) -> Result<(), ProbeError> {
         if self.stop.load(Ordering::Relaxed) { Err(ProbeError::Interrupted) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! A connection over which a probe says whatever it likes.
+//! A connection over which a probe sends arbitrary bytes.
 
 use h2lab_base::units::Time;
 use h2lab_model::workload::Protocol;
@@ -16,9 +16,9 @@ use h2lab_net::transport::{Transport, TransportError};
 
 /// Bytes read at once.
 const SPACE: usize = 64 * 1024;
-/// Bytes that are read before whoever reads them has a look.
+/// Bytes that are read before the reader gets its turn.
 const ENOUGH: usize = 1 << 20;
-/// Bytes that are held for whoever reads them: the longest frame that there is (RFC 9113 §4.2), and what was read with it.
+/// Bytes that are held for the reader: the longest possible frame (RFC 9113 §4.2), and what was read with it.
 const MOST_UNREAD: usize = (1 << 24) + SPACE;
 
 /// What listening came to.
@@ -50,12 +50,12 @@ pub enum Put {
 pub struct RawConnection {
     reactor: Reactor,
     stream: ByteStream,
-    /// What has been received and not taken away by whoever reads it.
+    /// What has been received and not taken by the reader.
     pub incoming: Vec<u8>,
     /// What crossed it.
     pub transcript: Transcript,
     /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
-    /// counted in the transcript and not told.
+    /// counted in the transcript, not written out.
     pub deaf: bool,
     over: Option<ReadOutcome>,
     /// When something last came, or it was dialled.
@@ -153,7 +153,7 @@ impl RawConnection {
     }
 
     /// Waits for more of what the host says, until `until`. What has come already is reported at once; once `until` is over, it
-    /// is taken and told as [`ReadOutcome::Silence`], so that a host that never stops is not listened to for ever.
+    /// is taken and reported as [`ReadOutcome::Silence`], so that a host that never stops is not read for ever.
     pub fn listen(&mut self, prober: &mut Prober, until: Time) -> Result<ReadOutcome, ProbeError> {
         prober.check_stop()?;
         let before = self.incoming.len();
@@ -203,7 +203,7 @@ impl RawConnection {
 
     /// Ends our direction: the host reads an end of stream.
     pub fn finish(&mut self) {
-        // Who has gone will not miss it.
+        // A peer that has gone does not need it.
         let _ = self.stream.shutdown();
     }
 }

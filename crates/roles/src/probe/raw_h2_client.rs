@@ -1,5 +1,5 @@
-//! An HTTP/2 connection frame by frame, without an engine between the probe and the wire: it sends what it is told, legal or
-//! not, and keeps what came back.
+//! An HTTP/2 connection frame by frame, without an engine between the probe and the wire: it sends the frames it is given, legal
+//! or not, and keeps what came back.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ pub struct RawH2Client {
     is_tls: bool,
     next: u32,
     decoder: FieldBlocks,
-    /// A field block that CONTINUATION goes on with: its stream, its flags, whether it promises something, its bytes.
+    /// A field block that CONTINUATION continues: its stream, its flags, whether it promises something, its bytes.
     block: Option<(u32, u8, bool, Vec<u8>)>,
     owed: u32,
 }

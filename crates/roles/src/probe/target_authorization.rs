@@ -1,4 +1,4 @@
-//! Who may be probed without further words: this machine, and namespaces that lead nowhere else.
+//! Which targets may be probed without explicit consent: this machine, and namespaces without a route elsewhere.
 
 use std::fs;
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ impl Distance {
         }
         let table = |path| fs::read_to_string(path).unwrap_or_default();
         let (v4, v6) = (table("/proc/self/net/route"), table("/proc/self/net/ipv6_route"));
-        // Without the tables nothing is known, and whoever can be reached may be anybody.
+        // Without the tables nothing is known, and any reachable host may be somebody else's.
         if v4.is_empty() || leads_out(&v4, &v6) { Self::Elsewhere } else { Self::PrivateNamespace }
     }
 }

@@ -126,7 +126,7 @@ impl Server {
         Self { settings: settings.to_vec(), ..self }
     }
 
-    /// It leaves something unanswered, and nobody is to wait for that for long.
+    /// It leaves something unanswered, for which no test is to wait long.
     pub fn silent(self) -> Self {
         Self { is_silent: true, ..self }
     }
@@ -168,7 +168,7 @@ impl Server {
     }
 
     fn serve_h1(&self, peer: &mut Peer, first: Vec<u8>) -> Option<()> {
-        // Who says hello in TLS is shown the door.
+        // A TLS ClientHello is answered by closing.
         const HANDSHAKE: u8 = 22;
         let on_head = self.on_head.clone().filter(|_| first[0] != HANDSHAKE)?;
         let mut head = first;
@@ -247,7 +247,7 @@ pub fn reset(stream: u32, code: u32) -> Vec<u8> {
     frame(kind::RST_STREAM, 0, stream, &code.to_be_bytes())
 }
 
-/// A prober of this server, as whoever owns it.
+/// A prober of this server with all rights of its owner.
 pub fn prober(server: Server) -> Prober {
     prober_within(server, Allowance { rate: 100_000.0, ..Allowance::OWNED })
 }

@@ -27,7 +27,7 @@ impl Transcript {
         Self { began: now, reader: None, first: Vec::new(), last: VecDeque::new() }
     }
 
-    /// From now on what crosses is HTTP/2, of which the client's preface comes next.
+    /// From now on the bytes are HTTP/2, beginning with the client's preface.
     pub fn reads_frames(&mut self) {
         self.reader = Some(Box::new(Reader::new(Dialect::Http2, 0)));
     }

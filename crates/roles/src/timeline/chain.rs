@@ -31,12 +31,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// When a client has everything, so long for what a proxy does not wait for: the end of a response whose length was said.
 const TRAIL: Duration = Duration::from_millis(100);
 
-/// A server of a chain: `nginx`, or `nginx/h2c` for one that is asked in another protocol than HTTP/1.1.
+/// A server of a chain: `nginx`, or `nginx/h2c` for one that is reached over another protocol than HTTP/1.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// Its name.
     pub server: String,
-    /// What it is asked in; `None` leaves it to who asks.
+    /// The protocol to reach it; `None` leaves it to the client.
     pub protocol: Option<Protocol>,
 }
 
@@ -85,7 +85,7 @@ pub enum ChainError {
 #[derive(Debug)]
 struct Server {
     started: StartedSut,
-    /// What it is asked in.
+    /// The protocol to reach it.
     protocol: Protocol,
     /// What it is called here.
     label: String,
@@ -103,11 +103,11 @@ pub struct Chain {
 /// How a chain is wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// From the client on; behind a proxy at its end is the origin, which is asked in HTTP/1.1.
+    /// From the client on; behind a proxy at its end is the origin, over HTTP/1.1.
     pub links: &'a [Link],
-    /// What the first is asked in.
+    /// The protocol of the first one.
     pub protocol: Protocol,
-    /// Whether servers that forward 103 only when told are told.
+    /// Whether servers that forward 103 only by configuration are configured to.
     pub early_hints: bool,
     /// Whether servers have pages of their own that announce what they need.
     pub pages: Option<sut::Pages>,
@@ -116,7 +116,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Each server with what it is asked in, the origin at the end.
+    /// Each server with its protocol, the origin at the end.
     fn servers(&self) -> Result<Vec<(String, Protocol)>, ChainError> {
         let refuse = |text: String| Err(ChainError::Order(text));
         let mut servers = Vec::new();
@@ -209,7 +209,7 @@ impl Chain {
         &self.servers[0].started.version
     }
 
-    /// Where the first is asked.
+    /// The address of the first one.
     pub fn address(&self) -> Result<SocketAddr, ChainError> {
         self.servers[0].endpoint()
     }
@@ -242,7 +242,7 @@ impl Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        // A server that is asked by one that is still there would be asked in vain.
+        // Front to back: a proxy that still runs would send requests to a server that is gone.
         for server in self.servers.drain(..) {
             drop(server);
         }
@@ -250,7 +250,7 @@ impl Drop for Chain {
 }
 
 impl Server {
-    /// Where it is asked.
+    /// Its address.
     fn endpoint(&self) -> Result<SocketAddr, ChainError> {
         let Self { started, protocol, .. } = self;
         let found = started.endpoint(*protocol);

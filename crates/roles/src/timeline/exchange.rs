@@ -25,7 +25,7 @@ pub struct Asking {
     pub patience: Duration,
 }
 
-/// Makes the one request of `spec` over a new connection. `begun` is told when the client began to connect.
+/// Makes the one request of `spec` over a new connection. `begun` is notified when the client began to connect.
 pub fn exchange(
     spec: &LoadSpec<'_>,
     asking: Asking,

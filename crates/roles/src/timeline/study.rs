@@ -1,5 +1,5 @@
-//! Runs a study of waterfalls: starts each server in front of our origin in each of the ways that are asked for, and asks it
-//! for each of its pages.
+//! Runs a study of waterfalls: starts each server in front of our origin in each of the given settings, and requests each of its
+//! pages.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub type SpecOf<'a> = dyn Fn(&Chain, Protocol, &str, Clock) -> anyhow::Result<Lo
 
 /// A study that is being run.
 pub struct Runner<'a> {
-    /// What is asked for.
+    /// The study.
     pub study: &'a Study,
     /// Where the servers' files go. Servers that change their user read them: others must be able to get there.
     pub folder: &'a Path,
@@ -29,7 +29,7 @@ pub struct Runner<'a> {
     pub spec: &'a SpecOf<'a>,
     /// Set to end early.
     pub stop: &'a AtomicBool,
-    /// Told of each row before it is made: its words, rows so far.
+    /// Called before each row with the row and the number of rows so far.
     pub progress: &'a mut dyn FnMut(&Case, usize),
 }
 
@@ -43,8 +43,8 @@ pub struct Studied {
 }
 
 impl Runner<'_> {
-    /// Runs it. A server that is not there, does not start or cannot do what is asked is reported as missing. An error here is
-    /// one of the file: nothing was asked.
+    /// Runs it. A server that is not installed, does not start or does not support a setting is reported as missing. An error
+    /// here is one of the file: no request was made.
     pub fn run(mut self) -> anyhow::Result<Studied> {
         let asked = &self.study.timeline;
         let mut table = StudyTable {
@@ -128,8 +128,8 @@ impl Runner<'_> {
     }
 }
 
-/// `wanted` runs of an exchange. One before them finds everything cold, and is not counted. If that fails, it is the only one:
-/// the others would fail alike, and take their time. A failure after a success is a run like all others.
+/// `wanted` runs of an exchange. One before them warms up, and is not counted. If that fails, it is the only one: the others
+/// would fail alike, and take their time. A failure after a success is a run like all others.
 fn series<E>(
     wanted: u32,
     is_stopped: impl Fn() -> bool,
@@ -175,7 +175,7 @@ fn settings(sut: &dyn Sut, asked: &Asked) -> Vec<Setting> {
     hints.iter().flat_map(with).collect()
 }
 
-/// What a server is asked for in a setting.
+/// The requests to a server in a setting.
 fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
     let ms = asked.backend_delay.as_millis();
     let own = sut.pages().into_iter().map(|page| {
@@ -207,7 +207,7 @@ fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
     own.chain(behind).collect()
 }
 
-/// What is told of a server that could not be asked; another error ends the study.
+/// The row of a server that could not be asked; another error ends the study.
 fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Result<Missing> {
     match error.downcast_ref::<ChainError>() {
         Some(ChainError::Sut(_) | ChainError::Order(_)) => {
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use h2lab_lab::sut::SutError;
 
-    /// Whether each of so many runs failed, of exchanges of which those with these numbers fail; the first has number 0.
+    /// Whether each of so many runs failed, where the exchanges with these numbers fail; the first has number 0.
     fn failures(wanted: u32, failing: &[u32]) -> Vec<bool> {
         let n = Cell::new(0);
         let once = || {

@@ -67,8 +67,8 @@ impl Passing {
         }
     }
 
-    /// Somebody gave it up, and so do we: both are closed with RST, which happens when the threads have let go of them. Who
-    /// reads is woken without anything being sent.
+    /// One end reset it, and so do we: both are closed with RST, once the threads have dropped them. A reader is woken without
+    /// anything being sent.
     fn abort(&self) {
         self.is_aborted.store(true, Ordering::Relaxed);
         for end in [&self.client, &self.server] {
@@ -91,7 +91,7 @@ struct Seen {
 }
 
 impl Tap {
-    /// Listens on loopback for whoever asks the server at `behind`, in `protocol`, in clear.
+    /// Listens on loopback in front of the server at `behind`, in `protocol`, in clear.
     pub fn start(behind: SocketAddr, protocol: Protocol, clock: Clock) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -126,7 +126,7 @@ impl Tap {
         self.inner.seen().recorder.restart(origin);
     }
 
-    /// What was seen of the exchange, when all that was asked for is answered, or `patience` is over.
+    /// What was seen of the exchange, once everything requested is answered, or `patience` is over.
     pub fn waterfall(&self, patience: Duration) -> Waterfall {
         let waits = |seen: &mut Seen| !seen.recorder.is_over();
         let (seen, _) = self
@@ -145,12 +145,12 @@ impl Drop for Tap {
         if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
             && let Some(acceptor) = self.acceptor.take()
         {
-            // It has nothing to tell.
+            // It returns nothing.
             let _ = acceptor.join();
         }
         for passing in std::mem::take(&mut *lock(&self.inner.open)).into_values() {
             for end in [&passing.client, &passing.server] {
-                // Whoever has closed it already has done our work.
+                // Fails only if it has been closed already, which is as well.
                 let _ = end.shutdown(Shutdown::Both);
             }
         }
@@ -214,8 +214,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Carries bytes one way until there are no more. They are read by us before they go on, which takes some microseconds:
-    /// what anybody in front has seen, we have seen.
+    /// Carries bytes in one direction until there are no more. We read them before they go on, which takes some microseconds:
+    /// what any server in front has seen, we have seen.
     fn carry(&self, connection: u32, direction: Direction, passing: &Passing) {
         if self.carry_all(connection, direction, passing).is_err() {
             passing.abort();
@@ -244,7 +244,7 @@ impl Inner {
             to.write_all(&space[..n])?;
         }
         if direction == Direction::Down {
-            // Before anybody in front can learn of it.
+            // Before any server in front can notice it.
             self.seen().recorder.closed(connection);
             self.news.notify_all();
         }
@@ -252,7 +252,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets go of a connection that has ended: the last who does closes it.
+    /// Drops a connection that has ended: the last holder closes it.
     fn forget(&self, connection: u32) {
         lock(&self.open).remove(&connection);
         self.seen().readers.remove(&connection);

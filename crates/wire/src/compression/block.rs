@@ -1,4 +1,4 @@
-//! Heads as field blocks, whatever encodes them.
+//! Heads as field blocks, for any encoder.
 
 use super::ENTRY_OVERHEAD;
 use crate::Field;

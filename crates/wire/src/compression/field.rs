@@ -3,7 +3,7 @@
 use super::ENTRY_OVERHEAD;
 use crate::event::{FieldSpan, Fields};
 
-/// What the validation of a message must know of one field (RFC 9113 §8.2, §8.3).
+/// What kind of field this is, for validation of the message (RFC 9113 §8.2, §8.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     /// Nothing special.
@@ -24,11 +24,11 @@ pub(crate) enum FieldKind {
     Host,
     /// `priority` (RFC 9218 §5)
     Priority,
-    /// `:protocol` (RFC 8441 §4). Whether it may be there, only the connection knows.
+    /// `:protocol` (RFC 8441 §4). Only the connection knows whether it is allowed.
     Protocol,
     /// A pseudo-header field that does not exist.
     UnknownPseudo,
-    /// `connection` and its kin, or `te` with anything but `trailers` (§8.2.2).
+    /// `connection` and similar fields, or `te` with anything but `trailers` (§8.2.2).
     ConnectionSpecific,
     /// Empty, upper-case or impossible name (§8.2.1).
     BadName,
@@ -63,8 +63,8 @@ impl FieldKind {
     }
 }
 
-/// Whether `name` is a token (RFC 9110 §5.6.2) without upper-case letters. RFC 9113 §8.2.1 demands less; we take no
-/// name that HTTP/1.1 could not carry, since a proxy would have to pass it on there.
+/// Whether `name` is a token (RFC 9110 §5.6.2) without upper-case letters. RFC 9113 §8.2.1 demands less, but a proxy would have
+/// to pass the name on over HTTP/1.1, which can carry no other.
 fn is_lower_case_token(name: &[u8]) -> bool {
     !name.is_empty()
         && name.iter().all(|byte| {
@@ -91,9 +91,9 @@ pub(crate) struct FieldList {
     limit: usize,
     most_decoded: usize,
     too_large: bool,
-    /// The block that these fields were decoded from, if decoding it again would give them again; else empty.
+    /// The block that these fields were decoded from, if decoding it again gives the same fields; else empty.
     origin: Vec<u8>,
-    /// The state of the dynamic table that it was decoded with, and left.
+    /// The state of the dynamic table before and after decoding it.
     version: u64,
     /// The last block was the same as the one before it.
     repeated: bool,
@@ -125,12 +125,12 @@ impl FieldList {
         }
     }
 
-    /// Whether these fields stand as they did for the block before: what was found out about them holds.
+    /// Whether these are the fields of the previous block: what was found out about them still holds.
     pub(crate) const fn is_repeated(&self) -> bool {
         self.repeated
     }
 
-    /// Whether these are already the fields of `block` decoded with a table of this version.
+    /// Whether these already are the fields of `block` decoded with a table of this version.
     pub(crate) fn repeats(&mut self, block: &[u8], version: u64) -> bool {
         self.repeated = self.version == version && !block.is_empty() && self.origin == block;
         self.repeated
@@ -153,7 +153,7 @@ impl FieldList {
         self.origin.clear();
     }
 
-    /// Whether the block holds so much that decoding the rest of it is a waste: fields that refer to large entries cost a
+    /// Whether the block is so far above the limit that decoding the rest is a waste: fields that refer to large entries cost a
     /// copy for two bytes.
     pub(crate) const fn is_beyond_measure(&self) -> bool {
         self.size > self.most_decoded

@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         Self { rest: block }
     }
 
-    /// The first byte of the next representation, which tells its kind.
+    /// The first byte of the next representation, which encodes its kind.
     pub(crate) fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }

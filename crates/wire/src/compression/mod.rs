@@ -23,7 +23,7 @@ pub(crate) struct CompressionError(pub(crate) &'static str);
 pub(crate) const ENTRY_OVERHEAD: usize = 32;
 
 /// Appends a string literal, Huffman-coded if that is shorter. Its length has a prefix of `bits` bits; the bit above them
-/// tells the code, and `pattern` holds those above that.
+/// selects the code, and `pattern` holds the bits above.
 pub(crate) fn put_string(bytes: &[u8], bits: u32, pattern: u8, out: &mut Vec<u8>) {
     let coded = huffman::encoded_length(bytes);
     if coded < bytes.len() {

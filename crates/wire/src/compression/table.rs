@@ -92,7 +92,7 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// A hash that tells names apart: length, first, middle and last bytes. Names are short and known; hashing all their
+/// A hash of names: length, first, middle and last bytes. Names are short and known; hashing all their
 /// bytes would cost more than the rare comparison that it saves.
 const fn name_hash(name: &[u8]) -> u32 {
     if name.is_empty() {

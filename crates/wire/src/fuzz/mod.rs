@@ -17,14 +17,14 @@ use h2lab_base::units::Time;
 /// grows to 256 KiB.
 const MOST_HELD: usize = 4 << 20;
 
-/// What bodies are made of.
+/// The bytes of bodies.
 static BODY: [u8; 50_000] = [b'x'; 50_000];
 
 /// Bits of the first byte of the input.
 mod option {
     /// HTTP/1.1 instead of HTTP/2.
     pub(crate) const H1: u8 = 1;
-    /// The peer greets as it must before the input begins.
+    /// A valid preface precedes the input.
     pub(crate) const GREETED: u8 = 2;
     /// The role releases by hand.
     pub(super) const MANUAL: u8 = 4;
@@ -188,7 +188,7 @@ impl Driven {
         }
     }
 
-    /// The peer closes: the connection comes to its end, with nothing left to wait for.
+    /// The peer closes: the connection must end, with no deadline left.
     fn end(mut self) {
         self.connection.handle_eof(self.now);
         self.take_events();
@@ -224,12 +224,12 @@ fn step(event: &Event<'_>) -> Option<Step> {
     }
 }
 
-/// Fails unless `bytes` are whole frames, behind a preface or not.
+/// Fails unless `bytes` are whole frames, with or without a preface before them.
 fn check_frames(bytes: &[u8]) {
     let mut rest = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
     while let Some((header, after)) = rest.split_first_chunk::<HEADER_LENGTH>() {
         let header = FrameHeader::parse(header);
-        // As long as the peer allows: those of the seeds say so in SETTINGS, and mutations may say anything.
+        // As long as the peer allows: the SETTINGS in the seeds state it, and mutations may state anything.
         assert!(header.kind <= 9, "{header:?}");
         rest = after.get(header.length as usize..).expect("output ends within a frame");
     }

@@ -1,4 +1,4 @@
-//! Two engines against each other, driven by a script: whatever their roles ask for, neither ever accuses the other, and
+//! Two engines against each other, driven by a script: whatever their roles do, neither ever reports an error of the other, and
 //! what arrives is what was sent.
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl Side {
         let has = |bit: u8| options & bit != 0;
         let mut config = Config { enable_push: has(2), ..Config::new(role) };
         let limits = &mut config.limits;
-        // The script does as it likes; it is its consequences that are looked for, not its manners.
+        // The script may reset and err at any rate: its rate limits are not under test.
         (limits.resets, limits.stream_errors) = (Rate { burst: u32::MAX, per_second: 0 }, u32::MAX);
         (limits.noise, limits.small_data_frames) = (u32::MAX, u32::MAX);
         if has(4) {
@@ -72,7 +72,7 @@ impl Side {
         Self { connection, sending, received, asked: Vec::new(), closed: false }
     }
 
-    /// Takes all events, and goes on with the bodies that can go on.
+    /// Takes all events, and sends more of the bodies that can be sent.
     fn take_events(&mut self, now: Time) {
         let mut writable = Vec::new();
         while let Some(event) = self.connection.poll_event(now) {
@@ -208,7 +208,7 @@ impl Pair {
         true
     }
 
-    /// Lets both talk until neither has anything to say.
+    /// Exchanges bytes until neither has output.
     fn settle(&mut self) {
         for _ in 0..20_000 {
             while !self.server.asked.is_empty() {

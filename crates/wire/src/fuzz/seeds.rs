@@ -1,4 +1,4 @@
-//! Valid conversations: what mutations begin with.
+//! Valid conversations: the corpus for mutations.
 
 use crate::connection::{Request, Response};
 use crate::h2::frame::{PREFACE, flag, kind};

@@ -3,7 +3,7 @@
 use super::buffer::Output;
 use crate::queue::Payload;
 
-/// Bytes of one chunk's extensions that we skip. Nobody uses them; without a bound they would be free to send.
+/// Bytes of one chunk's extensions that we skip. No real peer sends them; without a bound a peer could send them without end.
 const MAX_EXTENSION: u16 = 4_096;
 
 /// What the front of the input holds.
@@ -28,7 +28,7 @@ pub(crate) enum Then {
     End,
 }
 
-/// Takes a received body apart. It never holds body bytes, only where it is in the framing.
+/// Decodes the framing of a received body. It holds its state in the framing, never body bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decoder {
     /// This many bytes are still to come.

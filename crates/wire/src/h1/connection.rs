@@ -10,11 +10,11 @@ use crate::queue::Payload;
 use crate::{Error, ErrorCode, Event, Field, Priority, Role, StreamId};
 use h2lab_base::units::Time;
 
-/// Requests after which a connection takes no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
+/// Requests after which a connection accepts no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
 const MAX_REQUESTS: u64 = 1 << 30;
 
-/// Bytes behind a complete message that are read before it is answered: requests that are pipelined. What is beyond waits
-/// in the transport, so that its flow control holds the client back.
+/// Bytes of pipelined requests that are read behind a complete message before it is answered. The rest waits in the transport,
+/// whose flow control holds the client back.
 pub(super) const READ_AHEAD: usize = 64 * 1024;
 
 /// Index of DATA and of HEADERS in [`Counters::frames_sent`].
@@ -58,13 +58,13 @@ impl Sending {
     }
 }
 
-/// Whether the connection lives.
+/// Whether the connection is open.
 #[derive(Debug)]
 pub(super) enum Life {
     Open,
-    /// Over as soon as the output is flushed: `None` in good order, else why.
+    /// Ends as soon as the output is flushed: `None` after an orderly end, else why.
     Ending(Option<Error>),
-    /// The role has been told.
+    /// The role has been notified.
     Over,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange of which nothing but the request's head is known.
+    /// An exchange of which only the request's head is known.
     pub(super) const fn new(stream: StreamId, is_head: bool, version: Version) -> Self {
         Self {
             stream,
@@ -100,10 +100,10 @@ impl Exchange {
     }
 }
 
-/// How far the step to HTTP/2 is.
+/// The state of the switch to HTTP/2.
 #[derive(Debug)]
 pub(super) enum Upgrade {
-    /// Nobody has asked for it.
+    /// Not requested.
     No,
     /// Server: the first request offers it.
     Offered {
@@ -138,7 +138,7 @@ pub struct Connection {
     pub(super) deadlines: Deadlines,
     last_request: LastRequest,
     pub(super) last_response: LastResponse,
-    /// The step to HTTP/2.
+    /// The switch to HTTP/2.
     pub(super) upgrade: Upgrade,
 }
 
@@ -176,7 +176,7 @@ impl Connection {
         decoder.left().saturating_sub(self.input.unread().len() as u64)
     }
 
-    /// See [`crate::Connection::announced`]: one message at a time, and all news come behind it.
+    /// See [`crate::Connection::announced`]: one message at a time, and all other events come after it.
     pub fn announced(&self) -> u64 {
         self.expected()
     }
@@ -248,13 +248,13 @@ impl Connection {
         self.output.unsent()
     }
 
-    /// When the patience with the peer ends, or a server owes its answer to `Upgrade: h2c`.
+    /// When a deadline for the peer passes, or that for the server's answer to `Upgrade: h2c`.
     pub fn poll_timeout(&self) -> Time {
         let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.deadlines.next() };
         patience.min(self.upgrade_deadline())
     }
 
-    /// See [`crate::Connection::wants_input`]: no, also while enough was sent ahead of the exchange under way.
+    /// See [`crate::Connection::wants_input`]: also no while enough pipelined input waits behind the current exchange.
     pub fn wants_input(&self) -> bool {
         let is_ahead =
             matches!(self.receiving, Receiving::Complete) && self.input.unread().len() > READ_AHEAD;
@@ -364,7 +364,7 @@ impl Connection {
 
     /// See [`crate::Connection::send_response`].
     pub fn send_response(&mut self, _now: Time, stream: StreamId, response: &Response<'_>) {
-        // A client that has sent all and closed its side waits for every answer.
+        // A client that has sent all and closed its side still expects every answer.
         let last = self.draining
             || (self.eof && self.input.unread().is_empty())
             || self.counters.requests >= MAX_REQUESTS
@@ -473,7 +473,7 @@ impl Connection {
     /// Nothing: TCP alone paces an HTTP/1.1 body.
     pub fn release(&mut self, _now: Time, _stream: StreamId, _n: u32) {}
 
-    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other way. A response that is complete still goes out:
+    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other means. A response that is complete still goes out:
     /// then only the rest of the request is not read.
     pub fn reset(&mut self, _now: Time, stream: StreamId, _code: ErrorCode) {
         let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.stream == stream) else {
@@ -603,7 +603,7 @@ impl Connection {
         }
     }
 
-    /// The connection is over once the output is flushed. A client has nothing left to say then.
+    /// The connection is over once the output is flushed. A client then has nothing left to send.
     pub(super) fn end(&mut self, error: Option<Error>) {
         if self.config.role == Role::Client {
             self.output.clear();
@@ -636,14 +636,14 @@ impl Connection {
         self.end(Some(error));
     }
 
-    /// The role did what it may not: what it queued since `mark` is taken back and the connection ends.
+    /// The role used the API wrongly: what it queued since `mark` is removed and the connection ends.
     fn misuse(&mut self, mark: usize, what: &'static str) {
         self.output.truncate(mark);
         self.end(Some(Error::Misuse(what)));
     }
 
-    /// Whether the role must be told that it may send again: half of the buffer is free, so that it is not told for
-    /// every segment.
+    /// Whether to report that the role may send again: half of the buffer is free, so that there is not an event for every
+    /// segment.
     pub(super) fn take_writable(&mut self) -> Option<StreamId> {
         let drained = self.output.unsent() <= self.config.send_buffer / 2;
         let exchange = self.exchange.as_mut().filter(|_| drained)?;

@@ -53,13 +53,13 @@ impl From<httparse::Error> for Refusal {
 pub(super) enum Opening {
     /// They can be HTTP/1.1.
     Http,
-    /// There are too few to tell.
+    /// Too few bytes to decide.
     Unclear,
     /// They are of another protocol.
     Foreign(Error),
 }
 
-/// Looks at the first bytes of a connection; `server` is our role. Two bytes are enough to know TLS (RFC 8446 §5.1),
+/// Classifies the first bytes of a connection; `server` is our role. Two bytes are enough to know TLS (RFC 8446 §5.1),
 /// four to know an HTTP/2 frame (RFC 9113 §4.1), sixteen to know its preface.
 pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
@@ -133,7 +133,7 @@ impl Scratch {
     }
 }
 
-/// Whether the sender of a message wants to keep the connection; the stronger word wins.
+/// Whether the sender of a message wants to keep the connection; `close` wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Persistence {
     /// It does not say: HTTP/1.1 keeps the connection, HTTP/1.0 does not.
@@ -251,8 +251,8 @@ pub(super) fn parse_trailers(bytes: &[u8], scratch: &mut Scratch) -> Result<Opti
     Ok(Some(length))
 }
 
-/// Whether a head or trailer section that was incomplete before could be complete now: an empty line stands at or after
-/// `from`. Saves parsing what arrives slowly from its beginning for every byte.
+/// Whether a head or trailer section that was incomplete before could be complete now: an empty line stands at or after `from`.
+/// Avoids parsing slowly arriving input from its beginning for every byte.
 pub(super) fn may_be_complete(bytes: &[u8], from: usize) -> bool {
     let tail = &bytes[from.saturating_sub(3).min(bytes.len())..];
     // A trailer section may consist of its empty line alone.
@@ -317,7 +317,7 @@ fn read_fields(
     Ok((framing, host))
 }
 
-/// `httparse` forgives a bare LF. Every line but the last ends right before a field's name, so two bytes per field tell.
+/// `httparse` forgives a bare LF. Every line but the last ends right before a field's name, so two bytes per field decide.
 fn check_line_ends(head: &[u8], fields: &[Header<'_>]) -> Result<(), Refusal> {
     let bare = |end: usize| end >= 1 && !head[..end].ends_with(b"\r\n");
     let lines = fields.iter().map(|field| offset_of(head, field.name.as_bytes()));
@@ -362,7 +362,7 @@ fn check_host(value: &[u8]) -> Result<(), Refusal> {
     if value.iter().all(legal) { Ok(()) } else { Err(Refusal::bad("the host holds an illegal byte")) }
 }
 
-/// A content-length: digits alone (RFC 9110 §8.6). A list of equal lengths is refused too: nobody sends it in earnest.
+/// A content-length: digits alone (RFC 9110 §8.6). A list of equal lengths is refused too: no real peer sends it.
 fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
     const BAD: Refusal = Refusal::bad("its content-length is not a number");
     if value.is_empty() {

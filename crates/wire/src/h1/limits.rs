@@ -1,4 +1,4 @@
-//! What becomes of a peer that exceeds one of its [`crate::Limits`].
+//! Reactions to a peer that exceeds one of its [`crate::Limits`].
 
 use super::connection::{Connection, Life, Receiving, Sending};
 use super::head::Refusal;
@@ -7,9 +7,9 @@ use crate::{Error, Limit};
 use h2lab_base::units::Time;
 
 impl Connection {
-    /// All that could be read has been: notes what has begun and is incomplete.
+    /// Call when all readable input was read: starts the timers of what is incomplete.
     pub(super) fn watch_input(&mut self, now: Time) {
-        // The head of one request and the trailers of another are not the same head.
+        // A request's head and another's trailers have numbers of their own.
         let number = match self.receiving {
             Receiving::Head if !self.input.is_empty() => Some(2 * self.counters.requests),
             Receiving::Trailers => Some(2 * self.counters.requests + 1),
@@ -26,14 +26,14 @@ impl Connection {
         matches!(self.life, Life::Open)
     }
 
-    /// The stream on which we wait for the peer's body, and it does not wait for us.
+    /// The stream on which the peer owes us body and does not wait for us to read.
     fn body_due(&self) -> Option<u32> {
         let exchange = self.exchange.as_ref().filter(|_| matches!(self.receiving, Receiving::Body(_)))?;
         let waits = exchange.sending == Sending::Head && !exchange.awaits_continue;
         (waits && self.is_open() && self.wants_input()).then_some(exchange.stream.0)
     }
 
-    /// Deals with what the peer has let us wait for too long.
+    /// Acts on the peer's expired deadlines.
     pub(super) fn handle_impatience(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.exchange.is_some()) {
             match overdue {
@@ -43,11 +43,11 @@ impl Connection {
                 Overdue::Body(mark) if self.body_due().is_some_and(|stream| stream <= mark) => {
                     self.give_up(Limit::SlowBody, "the body did not come in time");
                 }
-                // The period was another request's, or this one keeps to the rate.
+                // The period belonged to another request, or this one keeps to the rate.
                 Overdue::Body(_) | Overdue::BodyInTime => self.watch_input(now),
                 Overdue::Output => {
                     self.counters.limit_hit(Limit::Stall);
-                    // Nobody takes it.
+                    // The peer does not read it.
                     self.output.clear();
                     self.end(Some(Error::Exceeded(self.deadlines.exceeded(Limit::Stall))));
                 }
@@ -55,7 +55,7 @@ impl Connection {
                     self.counters.limit_hit(Limit::Idle);
                     self.end(None);
                 }
-                // No window keeps an HTTP/1.1 body; and what is over cannot be late.
+                // HTTP/1.1 has no windows, and what has completed cannot be late.
                 Overdue::Windows | Overdue::Head | Overdue::Idle => {}
             }
         }

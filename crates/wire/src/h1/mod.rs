@@ -1,14 +1,13 @@
 //! A sans-IO HTTP/1.1 engine (RFC 9112), client and server, with the vocabulary of [`super::event`].
 //!
-//! - `head`: start lines and field lines. `httparse` finds the tokens; what is legal is decided here, strictly: a peer
-//!   that a lenient parser would forgive (a bare LF, an obs-fold, two lengths) is how requests are smuggled, and in a
-//!   measurement a misread body is a wrong figure.
+//! - `head`: start lines and field lines. `httparse` finds the tokens; what is legal is decided here, strictly: leniency (a bare
+//!   LF, an obs-fold, two lengths) is how requests are smuggled, and in a measurement a misread body is a wrong figure.
 //! - `body`: content-length, chunked with trailers, and until-close; decoded and encoded.
 //! - `buffer`: the one input and the one output buffer of a connection.
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.
-//! - `receive`: what the peer's bytes do to that state.
-//! - `deadlines`: what becomes of a peer that lets us wait.
-//! - `upgrade`: the step to HTTP/2 in clear.
+//! - `receive`: applies the peer's bytes to that state.
+//! - `deadlines`: reactions to a slow peer.
+//! - `upgrade`: the switch to HTTP/2 in clear.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
 //! next pipelined request when its answer to the last is queued.

@@ -1,4 +1,4 @@
-//! What the peer's bytes do to a connection.
+//! Applies the peer's bytes to the state of a connection.
 
 use super::body::{Decoder, Then};
 use super::buffer::Span;
@@ -6,7 +6,7 @@ use super::connection::{Connection, DATA, Exchange, HEADERS, Life, Receiving};
 use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
 use crate::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, Role, StreamId};
 
-/// Bytes that may wait behind a complete message. A role that honours `wants_input` hands us no more than
+/// Bytes that may wait behind a complete message. A role that honours `wants_input` reads no more than
 /// [`READ_AHEAD`](super::connection::READ_AHEAD) and one read; for one that does not the bound is an error.
 const MAX_AHEAD: usize = 1 << 20;
 
@@ -22,9 +22,9 @@ pub(super) enum Ready {
     Closed { error: Option<Error> },
 }
 
-/// What a step of reading came to.
+/// The result of a step of reading.
 enum Progress {
-    /// Something to tell.
+    /// An event to report.
     Event(Ready),
     /// The state changed: look again.
     Again,
@@ -140,8 +140,8 @@ impl Connection {
             Ok(Some(head)) => head,
             Ok(None) => return Progress::Starved,
             Err(_) if self.counters.requests == 0 && head::names_another_protocol(self.input.unread()) => {
-                // Whoever sent it would not understand an answer; a client of HTTP/2 with a wrong preface would take it for
-                // frames (RFC 9113 §3.4).
+                // The sender would not understand an answer; a client of HTTP/2 with a wrong preface would take it for frames
+                // (RFC 9113 §3.4).
                 let hint = "its first line names a protocol that is not HTTP";
                 self.end(Some(Error::WrongProtocol { expected: "HTTP/1.1", hint }));
                 return Progress::Again;
@@ -227,7 +227,7 @@ impl Connection {
         Progress::Event(Ready::Response { stream, status, end_stream })
     }
 
-    /// More interim responses than anyone sends: over HTTP/1.1 the connection ends with the request.
+    /// Too many interim responses: over HTTP/1.1 the connection ends with the request.
     fn exceed_interims(&mut self) -> Progress {
         self.counters.limit_hit(Limit::Interims);
         let allowed = u64::from(self.config.limits.interims);
@@ -351,7 +351,7 @@ impl Connection {
             Receiving::Body(_) | Receiving::Trailers => "a message body",
             // The client half-closed: it still waits for our response.
             Receiving::Complete if server => return Progress::Starved,
-            // Between exchanges, or the server answered and did not want our request to its end.
+            // Between exchanges, or the server answered without reading our whole request.
             Receiving::Head | Receiving::Complete => {
                 self.end(None);
                 return Progress::Again;

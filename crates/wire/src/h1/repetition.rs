@@ -1,5 +1,5 @@
-//! Heads that repeat. A load generator sends the same head again and again and mostly gets the same one back: what has
-//! been written or read once is not written or read anew.
+//! Heads that repeat. A load generator sends the same head again and again and mostly gets the same one back: neither is written
+//! or parsed again.
 
 use super::body::Encoder;
 use super::head::Head;
@@ -22,7 +22,7 @@ impl LastRequest {
         (self.fields, self.encoder) = (fields, Some(encoder));
     }
 
-    /// The next request may be another.
+    /// Forgets the head: the next one may differ.
     pub(super) const fn forget(&mut self) {
         self.encoder = None;
     }
@@ -54,13 +54,13 @@ impl LastResponse {
         self.head = Some(head);
     }
 
-    /// Something else is in the scratch now.
+    /// The scratch was overwritten.
     pub(super) const fn forget(&mut self) {
         self.head = None;
     }
 
-    /// What the front of `input` says, if it is the same head, byte by byte: a head says how long it is itself, so that
-    /// nothing after it matters.
+    /// The parsed head if `input` begins with the same one, byte by byte: a head is self-delimiting, so that nothing after it
+    /// matters.
     pub(super) fn read_again(&self, input: &[u8]) -> Option<Head<u16>> {
         self.head.filter(|_| input.starts_with(&self.bytes))
     }

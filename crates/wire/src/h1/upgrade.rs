@@ -1,4 +1,4 @@
-//! The HTTP/1.1 half of the step to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both roles.
+//! The HTTP/1.1 half of the switch to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both roles.
 
 use super::connection::{Connection, Exchange, Life, Receiving, Sending, Upgrade};
 use super::head::{self, Framing, Opening, Refusal, Version, has_token};
@@ -33,8 +33,8 @@ impl Connection {
         connection
     }
 
-    /// Server: looks whether the request whose head was just read offers the step, and remembers it. An offer that is
-    /// not complete is no offer, and the request is one of HTTP/1.1.
+    /// Server: checks whether the request whose head was just read offers the switch, and remembers it. An incomplete offer is
+    /// ignored, and the request stays one of HTTP/1.1.
     pub(super) fn note_offer(&mut self, framing: Framing, version: Version) -> Result<(), Refusal> {
         let is_first = self.counters.requests == 0 && !self.config.tls;
         let Some(limit) = self.config.h2c_upgrade.filter(|_| is_first).map(u64::from) else { return Ok(()) };
@@ -52,15 +52,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Server: so many bytes of the body of an offering request have come. It is held to a bound, because until its end
-    /// nothing else can be said on the connection.
+    /// Server: so many bytes of the body of an offering request have come. They are bounded, because until its end nothing else
+    /// can be sent on the connection.
     pub(super) fn charge_offer(&mut self, bytes: u64) -> Result<(), Refusal> {
         let Upgrade::Offered { body_left, .. } = &mut self.upgrade else { return Ok(()) };
         *body_left = body_left.checked_sub(bytes).ok_or(TOO_LONG)?;
         Ok(())
     }
 
-    /// Whether anybody has asked for HTTP/2, so that [`Connection::switch_to_h2c`] is worth a call.
+    /// Whether HTTP/2 was offered or requested, so that [`Connection::switch_to_h2c`] is worth a call.
     pub(crate) const fn may_switch(&self) -> bool {
         !matches!(self.upgrade, Upgrade::No)
     }

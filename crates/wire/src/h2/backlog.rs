@@ -1,8 +1,8 @@
-//! Streams that have body to send and cannot: who goes on next, and how long the windows kept them.
+//! Streams whose body cannot be sent now: which sends next, and how long the windows stalled them.
 //!
-//! A stream that waits for its own window stands aside until that opens. All others (connection window, full output,
-//! another stream's turn) wait for their turn, in the order of `send_scheduler`; while several wait, each is given one frame's
-//! worth at a time, so that their DATA interleaves.
+//! A stream that waits for its own window is not queued until that opens. All others (connection window, full output, another
+//! stream's turn) queue in the order of `send_scheduler`; while several wait, each is given one frame's worth at a time, so that
+//! their DATA interleaves.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const BEFORE_PREFACE: usize = 16 * 1024;
 /// Adds up the time in which something was stalled.
 #[derive(Debug, Clone, Copy)]
 struct StallClock {
-    /// [`Time::NEVER`] while it stands.
+    /// [`Time::NEVER`] while stopped.
     since: Time,
 }
 
@@ -34,7 +34,7 @@ impl StallClock {
         }
     }
 
-    /// The time since the start or the last lap; goes on if `running`.
+    /// The time since the start or the last lap; keeps running if `running`.
     fn lap(&mut self, now: Time, running: bool) -> Duration {
         let lap = if self.since.happened() { now.since(self.since) } else { Duration::ZERO };
         if !running {
@@ -50,27 +50,27 @@ impl StallClock {
 #[derive(Debug)]
 pub(super) struct Backlog {
     send_scheduler: SendScheduler,
-    /// Streams that wait for their turn.
+    /// Streams in the queue.
     queued: u32,
-    /// Of these, by urgency, those that share and those that go one by one.
+    /// Of these, by urgency: those that share the bandwidth, and the non-incremental ones.
     equals: [[u32; 2]; Priority::URGENCIES],
-    /// Bytes that streams were told they may send and have not yet: room in the output that is theirs.
+    /// Bytes that streams were allowed to send and have not sent yet: output room reserved for them.
     owed: usize,
-    /// The least of the urgencies of those streams. What is less urgent than that must not take the room that is left.
+    /// The lowest urgency value of those streams. Less urgent streams must not take the remaining room.
     owed_level: u8,
     /// Streams that wait for their own window.
     stalled: u32,
     stream_clock: StallClock,
     connection_clock: StallClock,
-    /// Whoever is next waits for the connection's window.
+    /// The next stream waits for the connection's window.
     short_of_connection_window: bool,
-    /// When a body last went on by a fair piece; [`Time::ZERO`] if none has.
+    /// When a body last made fair progress; [`Time::ZERO`] if none has.
     progress: Time,
-    /// The output was full; nobody goes on until half of it was sent, so that frames stay large.
+    /// The output was full; no stream sends until half of it was sent, so that frames stay large.
     output_full: bool,
 }
 
-/// Void send places that are kept, beyond as many as there are streams that wait, before they are swept out.
+/// Void send places beyond the number of waiting streams at which they are swept out.
 const VOID_SEND_PLACES: usize = 64;
 
 impl Backlog {
@@ -101,7 +101,7 @@ impl Backlog {
         self.send_scheduler.send_places()
     }
 
-    /// A stream left the store, or our side of it ended, or it is about to wait for something else.
+    /// A stream left the store, or our side of it ended, or is about to wait for something else.
     pub(super) fn forget(&mut self, stream: &Stream) {
         let send_place = stream.send_place;
         match stream.wait {
@@ -126,8 +126,8 @@ impl Backlog {
 }
 
 impl Connection {
-    /// How much a stream may send now as far as the others are concerned. Who waits for a turn, or finds others waiting,
-    /// may send nothing before it is told to go on: otherwise the order would be that in which the role happens to ask.
+    /// How much a stream may send now in view of the others. One that waits for its turn, or finds others waiting, may send
+    /// nothing before [`Event::Writable`](crate::Event::Writable): otherwise the order would be that in which the role calls.
     pub(super) fn take_turn(&mut self, key: Key) -> usize {
         let stream = &mut self.streams[key];
         let mut most = usize::MAX;
@@ -143,14 +143,14 @@ impl Connection {
         if self.backlog.queued == 0 && self.backlog.owed == 0 { usize::MAX } else { most }
     }
 
-    /// What the peer's windows let a stream send now, without what others were told they may send.
+    /// What the peer's windows let a stream send now, without what is reserved for others.
     pub(super) fn usable_window(&self, key: Key) -> usize {
         self.streams[key].send.usable().min(self.connection_room().saturating_sub(self.backlog.owed))
     }
 
     /// How much of `wanted` bytes of body a stream may send now, with a window of `window` and `most` for its turn.
     pub(super) fn allowance(&self, key: Key, wanted: usize, window: usize, most: usize) -> usize {
-        // A stream that was told that it can go on may do so with what it then waited for.
+        // A stream that got its `Writable` may send what it then waited for.
         let shortest = self.accounts.shortest_piece(wanted).min(self.streams[key].shortest as usize);
         let room = self.output_room().saturating_sub(self.backlog.owed);
         if window < shortest || room < self.least_room(wanted) {
@@ -159,7 +159,7 @@ impl Connection {
         wanted.min(window).min(room).min(most)
     }
 
-    /// What a stream may send in one turn while its equals wait: a frame.
+    /// What a stream may send in one turn while others of its urgency wait: a frame.
     fn turn(&self) -> usize {
         (self.peer_settings.max_frame_size as usize).min(self.config.send_buffer / 2).max(1)
     }
@@ -188,7 +188,7 @@ impl Connection {
         wanted.min(FAIR_PIECE).min(self.config.send_buffer)
     }
 
-    /// The stream has `wanted` bytes to send and was allowed `accepted`: makes it wait for what held it back.
+    /// The stream has `wanted` bytes to send and was allowed `accepted`: queues it, or parks it until its window opens.
     pub(super) fn wait(&mut self, now: Time, key: Key, wanted: usize, accepted: usize) {
         let shortest = self.accounts.shortest_piece(wanted - accepted);
         // Less than that is no progress, unless the peer's windows are so small from the beginning.
@@ -217,8 +217,8 @@ impl Connection {
         }
     }
 
-    /// Since when the peer's windows have kept the stream from going on, if they do. While other bodies go on through the
-    /// window of the connection, it waits for its turn and for nothing of the peer's.
+    /// Since when the peer's windows have stalled the stream, if they do. While other bodies progress through the connection
+    /// window, it waits for its turn and not for the peer.
     pub(super) fn short_of_window_since(&self, stream: &Stream) -> Option<Time> {
         match stream.wait {
             Wait::Window => Some(stream.waiting_since),
@@ -239,7 +239,7 @@ impl Connection {
         }
     }
 
-    /// Gives the stream the last place among its equals, instead of the one that it may have.
+    /// Moves the stream behind all others of its urgency.
     fn enqueue(&mut self, key: Key) {
         let stream = &mut self.streams[key];
         self.backlog.forget(stream);
@@ -253,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// The client has changed its mind about a stream (RFC 9218 §7).
+    /// The client changed the priority of a stream (RFC 9218 §7).
     pub(super) fn reprioritise(&mut self, key: Key, wish: Priority) {
         self.streams[key].wish = Some(wish);
         if self.streams[key].wait == Wait::Turn {
@@ -275,12 +275,12 @@ impl Connection {
             self.backlog.output_full = false;
         }
         if self.output.len() == 0 {
-            // Whoever was told to go on has done so by now, or has nothing to say.
+            // Streams that were notified have sent by now, or have nothing to send.
             self.backlog.owed = 0;
         }
     }
 
-    /// The next stream that can go on; it can send at least one byte.
+    /// The next stream that can send at least one byte.
     pub(super) fn next_writable(&mut self, now: Time) -> Option<u32> {
         let id = self.find_writable(now);
         self.record_stalls(now);
@@ -312,7 +312,7 @@ impl Connection {
             let key = self.streams.find(send_place.stream)?;
             let shortest = self.streams[key].shortest as usize;
             if self.streams[key].send.usable() < shortest {
-                // Of those that go one by one it keeps its place only while it can use it.
+                // A non-incremental stream keeps its place only while it can use it.
                 self.backlog.send_scheduler.returned(send_place);
                 self.stall(now, key);
                 continue;
@@ -327,8 +327,8 @@ impl Connection {
         None
     }
 
-    /// Whoever is next cannot go on; `is_short`: it is the window of the connection that is too small for it, and not what
-    /// others may still take of that.
+    /// The next stream cannot send; `is_short`: the connection window itself is too small for it, rather than what is reserved
+    /// for others.
     fn short_of_connection_window(&mut self, now: Time, is_short: bool) {
         self.backlog.short_of_connection_window = is_short;
         if is_short {
@@ -336,7 +336,7 @@ impl Connection {
         }
     }
 
-    /// Tells a stream to go on: with a turn, or, if none of its equals wants one, with all the room that there is.
+    /// Allows a stream to send: one turn, or, if no other of its urgency waits, all the room that there is.
     fn offer(&mut self, key: Key, send_place: SendPlace) -> u32 {
         let owed = self.backlog.owed;
         self.backlog.forget(&self.streams[key]);

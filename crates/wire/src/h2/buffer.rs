@@ -3,8 +3,8 @@
 use super::frame::{FrameHeader, HEADER_LENGTH};
 use crate::queue::{Payload, SendQueue};
 
-/// The size of the input at the beginning. A connection that carries little stays small: a client that holds ten thousand of
-/// them has their buffers as its largest expense. One that carries more has a buffer of its size after a few reads.
+/// The initial size of the input. A connection that carries little stays small: for a client with ten thousand of them their
+/// buffers are the largest expense. One that carries more grows its buffer within a few reads.
 const INITIAL_SIZE: usize = 4 * 1024;
 /// Full reads double the buffer up to here: large bodies then cost few system calls.
 const GROWN_SIZE: usize = 256 * 1024;

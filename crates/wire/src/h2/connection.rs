@@ -1,4 +1,4 @@
-//! The receive path: from the input buffer to what happened.
+//! The receive path: from the input buffer to events.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use h2lab_base::units::Time;
 /// A frame in the input buffer, or a piece of one of DATA as if it were a frame: its header and where its payload lies.
 type Framed = (FrameHeader, Range<usize>);
 
-/// Of a DATA frame that is at least twice as long, in octets, the role gets what is there, in pieces none of which is shorter.
-/// To hold it until its end would take memory that the peer decides on, up to 16 MiB for each connection, and each read
-/// would move what is held: a third of all bytes, seen with frames of 64 KiB.
+/// Of a DATA frame at least twice as long, in octets, the role gets the part that is there, in pieces no shorter than this.
+/// Holding it until its end would take memory that the peer decides on, up to 16 MiB for each connection, and each read would
+/// move what is held: a third of all bytes, seen with frames of 64 KiB.
 pub(super) const PIECE: usize = 16 * 1024;
 
 impl Connection {
-    /// Handles frames until one means something to the role.
+    /// Handles frames until one produces an event.
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
@@ -41,7 +41,7 @@ impl Connection {
                 if self.has_ended() {
                     continue;
                 }
-                // The role reads no more from such a peer, so that no frame will come to judge it by.
+                // The role reads no more from such a peer, so that no later frame would trigger this check.
                 if !self.wants_input()
                     && let Err(fault) = self.check_answers()
                 {
@@ -85,8 +85,8 @@ impl Connection {
         Ok(self.next_piece(header))
     }
 
-    /// Takes of the input what there is of a frame, if that is enough. All but the last piece of it are frames that do not
-    /// end their stream.
+    /// Takes the part of a frame that is in the input, if that is enough. All pieces but the last are frames that do not end
+    /// their stream.
     fn next_piece(&mut self, frame: FrameHeader) -> Option<Framed> {
         let here = self.input.unread().len();
         if here < least_payload(frame) {
@@ -105,7 +105,7 @@ impl Connection {
         Some((piece, start..start + taken))
     }
 
-    /// Checks how the peer begins; `false` until there is enough to go on.
+    /// Checks the peer's preface; `false` until it is complete.
     fn take_beginning(&mut self) -> Result<bool, Fault> {
         let server = self.config.role == Role::Server;
         let beginning = match (server, self.handshake.is_preface_due()) {
@@ -195,7 +195,7 @@ impl Connection {
         self.measure_release(now, free);
         let taken = self.take_data(header, &body, end_stream, by_hand);
         let held = taken == Ok(true) && by_hand;
-        // Whatever became of it, its credit for the connection must not be lost.
+        // Whatever happens to the frame, its credit for the connection must not be lost.
         if held {
             self.receive_window.hold(body.len() as u32);
         }
@@ -209,7 +209,7 @@ impl Connection {
         Ok(Some(Occurrence::Data { stream: header.stream, start: body.start, end: body.end, end_stream }))
     }
 
-    /// Records DATA on its stream; `false` if it is to be ignored.
+    /// Records DATA on its stream; `false` if the caller must ignore it.
     fn take_data(
         &mut self,
         header: FrameHeader,
@@ -267,8 +267,8 @@ impl Connection {
     /// Client role: an empty DATA frame that ends a response which had ended before. nginx (seen with 1.22) sends it after
     /// HEADERS with END_STREAM that could not go at once, as behind a full socket.
     ///
-    /// A connection error is allowed for that, not asked for (RFC 9113 §5.1, "closed": MAY). It would cost every request
-    /// on the connection for a frame that says nothing new, and no other client does it.
+    /// RFC 9113 allows a connection error here and does not demand one (§5.1, "closed": MAY). It would cost every request on the
+    /// connection for a redundant frame, and no other client does it.
     fn is_repeated_end(&self, header: FrameHeader, end_stream: bool) -> bool {
         self.config.role == Role::Client
             && end_stream
@@ -276,7 +276,7 @@ impl Connection {
             && self.streams.ending(header.stream) == Ending::Complete
     }
 
-    /// Whether a frame of this kind is right for a stream that is not in the store; `Ok` means: ignore it
+    /// Whether a frame of this kind is legal for a stream that is not in the store; `Ok` means: ignore it
     /// (RFC 9113 §5.1, "idle" and "closed").
     pub(super) fn check_absent(&self, id: u32, kind: u8) -> Result<(), Fault> {
         if self.is_beyond_goaway(id) {
@@ -331,7 +331,7 @@ impl Connection {
         Some(Occurrence::Reset { stream, code, initiator })
     }
 
-    /// Answers a violation. What it costs the role is returned, or awaits the next call of [`Connection::advance`].
+    /// Answers a violation. The event for the role is returned, or follows at the next call of [`Connection::advance`].
     fn punish(&mut self, fault: Fault) -> Option<Occurrence> {
         match fault {
             Fault::Stream { stream, code, .. } if !self.is_idle(stream) => {
@@ -360,15 +360,16 @@ impl Connection {
     }
 }
 
-/// So many octets of a frame's payload must be there to go on with it: all of them, unless it is DATA. Padding is taken off a
-/// whole frame only; it has at most 255 octets, and nobody pads long frames.
+/// How many octets of a frame's payload must have arrived to process it: all of them, unless it is DATA. Padding is removed from
+/// a whole frame only; it has at most 255 octets, and nobody pads long frames.
 pub(super) fn least_payload(frame: FrameHeader) -> usize {
     let all = frame.length as usize;
     let in_pieces = frame.kind == kind::DATA && !frame.has(flag::PADDED) && all >= 2 * PIECE;
     if in_pieces { PIECE } else { all }
 }
 
-/// How much of a DATA frame the role does not hold: all of it, or the padding if it releases by hand.
+/// How much of a DATA frame the role does not hold, so that its credit is free at once: all of it, or the padding if it releases
+/// by hand.
 const fn free_at_once(header: FrameHeader, body: &Range<usize>, by_hand: bool) -> u32 {
     let held = if by_hand { body.end - body.start } else { 0 };
     header.length - held as u32

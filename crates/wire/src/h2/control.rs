@@ -1,4 +1,4 @@
-//! Frames that steer: SETTINGS, WINDOW_UPDATE, RST_STREAM, PING, GOAWAY.
+//! Control frames: SETTINGS, WINDOW_UPDATE, RST_STREAM, PING, GOAWAY.
 
 use std::ops::Range;
 
@@ -94,7 +94,7 @@ impl Connection {
         Ok(Some(Occurrence::Reset { stream: id, code, initiator: Initiator::Remote }))
     }
 
-    /// WINDOW_UPDATE, by `credit`, and RST_STREAM may cross the end of their stream; on an idle stream they are wrong.
+    /// WINDOW_UPDATE, by `credit`, and RST_STREAM may cross the end of their stream; on an idle stream they are errors.
     fn ignore_late(&mut self, id: u32, credit: u32) -> Result<Option<Occurrence>, Fault> {
         if self.is_beyond_goaway(id) {
             return Ok(None);
@@ -155,8 +155,7 @@ impl Connection {
         Ok(Some(Occurrence::GoAway { last_stream, code, debug_start }))
     }
 
-    /// The next of our streams that a GOAWAY declared unprocessed. It is over without a RST_STREAM: the peer ignores
-    /// it anyway.
+    /// The next of our streams that a GOAWAY declared unprocessed. It ends without a RST_STREAM, which the peer would ignore.
     pub(super) fn next_unprocessed(&mut self) -> Option<Occurrence> {
         let (from, last) = self.drain.unprocessed?;
         let Some((key, place)) =

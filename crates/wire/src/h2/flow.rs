@@ -35,13 +35,13 @@ impl SendWindow {
     }
 }
 
-/// What we let the peer send, and how much credit we owe it: what is missing to the window's size.
+/// What we let the peer send, and how much credit is due: the difference to the window's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceiveWindow {
-    /// What the peer may still send. Negative only between our shrinking SETTINGS and the peer's draining it.
+    /// What the peer may still send. Negative only between our shrinking SETTINGS and the peer's acknowledgement.
     available: i32,
-    /// What it could send if nothing were owed. It may become smaller than `available`: credit that was handed out cannot
-    /// be taken back, but no more of it is returned until the window has come down.
+    /// What it could send if no credit were due. It may become smaller than `available`: credit that was handed out cannot be
+    /// taken back, but no more of it is returned until the window has shrunk.
     size: u32,
     /// Delivered to a role that releases by hand, not yet released.
     held: u32,
@@ -63,14 +63,14 @@ impl ReceiveWindow {
         true
     }
 
-    /// Whether the peer may send a piece worth sending: one that waits for more room than it has need not cut its body into
-    /// crumbs.
+    /// Whether the peer has credit for a piece of useful size: one that waits for more credit need not cut its body into tiny
+    /// frames.
     pub(super) fn has_room(&self) -> bool {
         let piece = self.size.clamp(1, FAIR_PIECE as u32);
         i64::from(self.available) >= i64::from(piece)
     }
 
-    /// A quarter of what the peer may still send: so much can be waited for without keeping credit from it for long.
+    /// A quarter of what the peer may still send: a read may wait for that much without delaying credit for long.
     pub(super) const fn quarter(&self) -> u64 {
         if self.available > 0 { self.available.unsigned_abs() as u64 / 4 } else { 0 }
     }
@@ -80,7 +80,7 @@ impl ReceiveWindow {
         self.size
     }
 
-    /// From now on it is to have a size of `bytes`, at most 2^31 − 1.
+    /// Sets the size to `bytes`, at most 2^31 − 1.
     pub(super) const fn resize(&mut self, bytes: u32) {
         self.size = bytes;
     }
@@ -95,7 +95,7 @@ impl ReceiveWindow {
         self.held
     }
 
-    /// The role is done with `bytes`, or with as many as it holds: how many that is.
+    /// The role is done with `bytes`, or with as many as it holds: returns how many.
     pub(super) const fn release(&mut self, bytes: u32) -> u32 {
         let released = if bytes < self.held { bytes } else { self.held };
         self.held -= released;
@@ -109,7 +109,7 @@ impl ReceiveWindow {
         self.size = if size > 0 { size as u32 } else { 0 };
     }
 
-    /// The credit to return now: all that is free, once it reaches `threshold`.
+    /// The credit to return now: all that is due, once it reaches `threshold`.
     pub(super) const fn take_credit(&mut self, threshold: u32) -> Option<u32> {
         let free = self.size as i64 - self.held as i64 - self.available as i64;
         if free <= 0 || free < threshold as i64 {

@@ -1,7 +1,7 @@
 //! Frames (RFC 9113 §4.1, §6): the header, the typed payloads of all ten types, and how they are written.
 //!
-//! `Frame::parse` makes every check that needs nothing but the frame itself: sizes, stream 0, padding. What depends
-//! on the state of a stream or connection is the engine's.
+//! `Frame::parse` makes every check that needs only the frame itself: sizes, stream 0, padding. The engine checks what depends on
+//! the state of a stream or connection.
 
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ impl FrameHeader {
     }
 }
 
-/// A frame's payload, understood. Ranges are relative to the payload.
+/// A frame's payload, parsed. Ranges are relative to the payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
     Data { body: Range<usize>, end_stream: bool },
@@ -118,7 +118,7 @@ pub(super) enum Frame {
 }
 
 impl Frame {
-    /// Understands `payload`, which is as long as `header` says.
+    /// Parses `payload`, which is as long as `header` says.
     #[inline]
     pub(super) fn parse(header: FrameHeader, payload: &[u8]) -> Result<Self, Fault> {
         check_stream(header)?;
@@ -166,7 +166,7 @@ impl Frame {
     }
 }
 
-/// Which frames belong to the connection and which to a stream.
+/// Checks that stream 0 carries only frames of the connection, and other streams only theirs.
 fn check_stream(header: FrameHeader) -> Result<(), Fault> {
     let on_connection = header.stream == 0;
     match header.kind {
@@ -190,7 +190,7 @@ fn check_stream(header: FrameHeader) -> Result<(), Fault> {
     }
 }
 
-/// What is left of a payload without its padding.
+/// The payload without its padding.
 fn unpad(header: FrameHeader, payload: &[u8]) -> Result<Range<usize>, Fault> {
     if !header.has(flag::PADDED) {
         return Ok(0..payload.len());

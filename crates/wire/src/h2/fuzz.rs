@@ -4,7 +4,7 @@ use super::frame::{Frame, FrameHeader, HEADER_LENGTH};
 use super::hpack::{Decoder, Encoder};
 use crate::compression::{FieldEncoder, FieldList};
 
-/// Frame after frame: whatever is understood lies within its payload, and headers survive being written.
+/// Frame after frame: all parsed ranges lie within the payload, and headers survive a round trip.
 pub fn frames(mut data: &[u8]) {
     while let Some((header, rest)) = data.split_first_chunk::<HEADER_LENGTH>() {
         let header = FrameHeader::parse(header);
@@ -31,8 +31,8 @@ pub fn frames(mut data: &[u8]) {
     }
 }
 
-/// Block after block, each behind its length, through one decoder: lists keep to their limit, and what was decoded
-/// survives being encoded and decoded again.
+/// Block after block, each after its length, through one decoder: lists keep to their limit, and decoded fields survive a round
+/// trip.
 pub fn hpack(data: &[u8]) {
     const LIMIT: u32 = 4_096;
     let Some((sizes, mut data)) = data.split_first() else { return };

@@ -18,7 +18,7 @@ use crate::{ErrorCode, Exceeded, Limit};
 /// How many streams a server may have promised at a time; more are refused.
 const MAX_PROMISED: u32 = 256;
 
-/// What the frame that begins a block said.
+/// The contents of the frame that begins a block.
 #[derive(Debug, Clone, Copy)]
 struct Opening {
     stream: u32,
@@ -53,7 +53,7 @@ impl Assembly {
         self.opening.is_some()
     }
 
-    /// Whether this frame is the one that must follow.
+    /// Whether this frame is the CONTINUATION that must follow.
     pub(super) fn continues(&self, header: FrameHeader) -> bool {
         header.kind == kind::CONTINUATION
             && self.opening.is_some_and(|opening| opening.stream == header.stream)
@@ -136,8 +136,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A whole block is decoded; what it means depends on its stream. The order matters: the header tables are in step
-    /// from here on, so that every error below may be of the stream only.
+    /// A whole block is decoded; its meaning depends on its stream. The order matters: the header tables are in step from here
+    /// on, so that every error below may be of the stream only.
     fn receive_block(
         &mut self,
         opening: Opening,
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// What a block costs whose decoding was given up.
+    /// The fault for a block that could not be decoded.
     fn undecodable(&self, CompressionError(reason): CompressionError) -> Fault {
         if self.fields.is_beyond_measure() {
             let allowed = self.fields.most_decoded() as u64;
@@ -191,7 +191,7 @@ impl Connection {
         Ok(())
     }
 
-    /// HEADERS on a stream that is not in the store: a request, or something late, or wrong.
+    /// HEADERS on a stream that is not in the store: a request, a late frame, or a violation.
     fn begin_stream(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
         let id = opening.stream;
         let begins = self.config.role == Role::Server && self.is_of_peer(id) && self.is_idle(id);

@@ -1,4 +1,4 @@
-//! What an observer of a connection needs to read its header fields, without being one of its ends.
+//! Header-field decoding for an observer of a connection that is neither of its ends.
 
 use super::hpack::Decoder;
 use crate::Fields;
@@ -11,7 +11,7 @@ const TABLE_LIMIT: u32 = 1 << 20;
 /// What is kept of the fields of one block, in bytes as RFC 9113 §6.5.2 counts them.
 const FIELDS_LIMIT: u32 = 1 << 18;
 
-/// How many times that is decoded at most, so that the table stays in step with blocks of which not everything is kept.
+/// How many times that limit is decoded at most, so that the table stays in step with blocks that are only partly kept.
 const DECODED_FACTOR: u32 = 64;
 
 /// One direction's header compression (RFC 7541) as an observer follows it: it must see every block from the first one on.
@@ -44,7 +44,7 @@ impl FieldBlocks {
         Ok((self.fields.starting_at(0), !self.fields.is_too_large()))
     }
 
-    /// A block was not seen as a whole: no later one can be decoded. Returns the reason that stands from now on.
+    /// A block was not seen as a whole: no later one can be decoded. Returns the reason that all later calls will give.
     pub fn lose(&mut self, why: &'static str) -> &'static str {
         self.lost.get_or_insert(why)
     }

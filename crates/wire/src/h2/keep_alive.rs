@@ -1,7 +1,7 @@
-//! Whether a peer that says nothing is still there: PING after silence (RFC 9113 §6.7).
+//! Liveness of a silent peer: PING after silence (RFC 9113 §6.7).
 //!
-//! Only silence counts. Any byte of the peer proves that it lives, so that an acknowledgement that queues behind a large
-//! body on a slow link is waited for; measuring round trips is the business of [`super::shutdown::Pings`].
+//! Only silence counts. Any byte of the peer proves that it is alive, so that an acknowledgement queued behind a large body on a
+//! slow link does not time out; [`super::shutdown::Pings`] measures round trips.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use h2lab_base::units::Time;
 /// The payload of our probes: distinguished from all other PINGs, whose payloads count up from 0. One is under way at most.
 const PROBE: [u8; 8] = *b"\xffalive?\xff";
 
-/// What is to be done when a deadline of [`KeepAlive`] has passed.
+/// The action when a deadline of [`KeepAlive`] has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Nothing, or not yet.
     Wait,
     /// The peer has been silent for the interval.
     Ask,
-    /// It has been asked and is silent still.
+    /// It was probed and is still silent.
     GiveUp,
 }
 
 /// The silence of one peer.
 #[derive(Debug)]
 pub(super) struct KeepAlive {
-    /// `None`: nobody asks.
+    /// `None`: no probes.
     interval: Option<Duration>,
     /// When its last byte arrived, or the connection began.
     received_at: Time,
-    /// When it must be looked at the silence again; [`Time::NEVER`] while a probe is under way, or if nobody asks. Not
-    /// moved by what arrives: it comes up, is found to be early, and is set anew.
+    /// When to check the silence again; [`Time::NEVER`] while a probe is under way, or without probes. Received bytes do not move
+    /// it: when it fires early, it is set anew.
     probe_due: Time,
-    /// Until when the probe under way may remain unanswered; [`Time::NEVER`] without one.
+    /// The deadline for the answer to the probe under way; [`Time::NEVER`] without one.
     answer_due: Time,
 }
 
@@ -63,7 +63,7 @@ impl KeepAlive {
         true
     }
 
-    /// What is due at `now`, if the peer may be silent for `patience` after a probe. `wanted`: whether anybody cares.
+    /// The action due at `now`; after a probe the peer may be silent for `patience`. `wanted`: whether to probe at all.
     fn step(&mut self, now: Time, patience: Duration, wanted: bool) -> Step {
         let Some(interval) = self.interval.filter(|_| self.next().happened() && now >= self.next()) else {
             return Step::Wait;
@@ -89,7 +89,7 @@ impl KeepAlive {
 }
 
 impl Connection {
-    /// A deadline may have passed: asks a silent peer. `true` if it has been asked in vain.
+    /// A deadline may have passed: probes a silent peer. `true` if a probe went unanswered.
     pub(super) fn is_peer_dead(&mut self, now: Time) -> bool {
         let bounded = self.config.role == Role::Server && self.config.limits.idle.is_some();
         let wanted = self.streams.len() > 0 || !bounded;

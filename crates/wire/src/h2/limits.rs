@@ -1,4 +1,4 @@
-//! What becomes of a peer that exceeds one of its [`crate::Limits`].
+//! Reactions to a peer that exceeds one of its [`crate::Limits`].
 
 use super::Connection;
 use super::fault::Fault;
@@ -26,7 +26,7 @@ impl Connection {
         self.fail(Error::Exceeded(exceeded), code, exceeded.to_string().as_bytes());
     }
 
-    /// All whole frames are taken: notes whether a head, or a frame without body, has begun and is incomplete.
+    /// All whole frames are taken: starts the timer of a head, or frame without body, that is incomplete.
     pub(super) fn watch_input(&mut self, now: Time) {
         let unread = self.input.unread();
         let is_data =
@@ -47,7 +47,7 @@ impl Connection {
         self.accounts.frames()
     }
 
-    /// Deals with what the peer has let us wait for too long.
+    /// Acts on the peer's expired deadlines.
     pub(super) fn handle_impatience(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.streams.len() > 0) {
             match overdue {
@@ -80,7 +80,7 @@ impl Connection {
         self.rearm_bodies(now);
     }
 
-    /// A new period begins if bodies are due, also those that wait for us: it is looked at again when they do not.
+    /// A new period begins if bodies are due, also those that wait for us: it is checked again when they do not.
     fn rearm_bodies(&mut self, now: Time) {
         let keys = self.streams.keys();
         let due = keys.into_iter().map(|key| &self.streams[key]).filter(|stream| self.is_body_due(stream));
@@ -89,13 +89,13 @@ impl Connection {
         }
     }
 
-    /// Whether the peer's body is to come next: a stream that is answered already may be as slow as both sides like.
+    /// Whether the stream waits for the peer's body: one that is already answered may be as slow as both sides like.
     fn is_body_due(&self, stream: &super::stream::Stream) -> bool {
         let open = stream.remote != Side::Ended && stream.local == Side::Head;
         open && self.is_of_peer(stream.id)
     }
 
-    /// Whether it is not us who keeps the peer from sending: without credit it cannot, and what we do not read goes nowhere.
+    /// Whether the peer could send: it has credit, and we read its input.
     fn lets_send(&self, stream: &super::stream::Stream) -> bool {
         stream.receive.has_room() && self.receive_window.has_room() && self.wants_input()
     }
@@ -108,14 +108,14 @@ impl Connection {
             match self.short_of_window_since(stream) {
                 Some(since) if since <= overdue_since => self.evict(stream.id, Limit::Stall),
                 Some(since) => self.deadlines.window_waits(since),
-                // It waits for our output, or its turn, and may wait for a window next, without a piece to tell of.
+                // It waits for output room, or its turn, and may wait for a window next without having sent a piece.
                 None if stream.wait == Wait::Turn => self.deadlines.window_waits(now),
                 None => {}
             }
         }
     }
 
-    /// Resets a stream; the role is told by the next events.
+    /// Resets a stream; the next events report it to the role.
     fn evict(&mut self, stream: u32, limit: Limit) {
         let Some(key) = self.streams.find(stream) else { return };
         self.counters.limit_hit(limit);

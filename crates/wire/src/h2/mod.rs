@@ -1,23 +1,23 @@
 //! HTTP/2 (RFC 9113): frames, header compression, flow control, streams, for both roles.
 //!
 //! [`Connection`] is one state machine over two byte buffers. Receiving is lazy: [`Connection::poll_event`] takes the
-//! next frame out of the input buffer, checks it, and lends what it means. Sending is eager: every command encodes its
+//! next frame out of the input buffer, checks it, and lends it as an event. Sending is eager: every command encodes its
 //! frames at the end of the output buffer at once, so that the HEADERS and DATA of a request leave in one write.
 //!
 //! | file | what it decides |
 //! |---|---|
 //! | [`frame`], `settings`, `hpack/`, `preface` | bytes ↔ values |
 //! | `flow`, `stream`, `streams`, `wire/message`, `wire/content` | what is legal |
-//! | `connection`, `control`, `headers` | what a received frame does |
-//! | `send`, `push`, `backlog`, `send_scheduler`, `priority` | what we send, who waits, and who goes on first |
+//! | `connection`, `control`, `headers` | how received frames change the state |
+//! | `send`, `push`, `backlog`, `send_scheduler`, `priority` | what we send, and in which order |
 //! | `tuning` | how large the windows are that we announce |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
-//! | `keep_alive` | whether a silent peer is still there |
-//! | `guard` | what a peer may do before it is taken for an attacker |
+//! | `keep_alive` | liveness of a silent peer |
+//! | `guard` | limits on what a peer may do |
 //! | `upgrade` | how it begins after HTTP/1.1 |
-//! | [`inspect`] | what an observer of a connection needs |
+//! | [`inspect`] | decoding for an observer of a connection |
 //!
-//! A stream that the role resets is gone at once: no [`Event::Reset`] tells it what it did itself. A request that is
+//! A stream that the role resets is gone at once: there is no [`Event::Reset`] for its own reset. A request that is
 //! malformed or refused is answered with RST_STREAM and never shown to the server role.
 
 mod backlog;
@@ -85,7 +85,7 @@ pub struct Connection {
     config: Config,
     counters: Counters,
     input: Input,
-    /// What is to come of a DATA frame of which the role has a piece already.
+    /// The rest of a DATA frame of which the role got a piece already.
     rest: Option<FrameHeader>,
     output: Output,
     decoder: Decoder,
@@ -108,10 +108,10 @@ pub struct Connection {
     /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
     stream_window: u32,
     tuner: Tuner,
-    /// The role releases by hand on some stream: only then is it worth asking of each.
+    /// The role releases by hand on some stream: only then each stream is checked.
     any_by_hand: bool,
     backlog: Backlog,
-    /// Priorities of requests that are still to come.
+    /// Priorities received before their requests.
     wishes: EarlyWishes,
     /// The next stream that we may begin.
     next_local: u32,
@@ -126,9 +126,9 @@ pub struct Connection {
     end: End,
 }
 
-/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it. It goes from hand to hand for every frame,
-/// so that what is large stays where it is: heads in [`Connection::request`] and [`Connection::response`], why the connection
-/// closed in [`Connection::end`].
+/// An event without borrowed parts: [`Connection::lend`] makes an [`Event`] of it. It is moved for every frame, so large parts
+/// stay elsewhere: heads in [`Connection::request`] and [`Connection::response`], why the connection closed in
+/// [`Connection::end`].
 #[derive(Debug, Clone, Copy)]
 enum Occurrence {
     Request { stream: u32, end_stream: bool },
@@ -153,7 +153,7 @@ impl Connection {
         connection
     }
 
-    /// A connection that has said nothing yet.
+    /// A connection that has sent nothing yet.
     fn silent(config: Config, now: Time) -> Self {
         let config = clamped(config);
         let flow = config.flow;
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// Streams whose bodies [`Connection::announced`] adds up: a few long ones are enough to wait for.
+    /// The number of streams whose bodies [`Connection::announced`] adds up: a few long ones are enough to wait for.
     const LOOKED_AT: usize = 16;
 
     /// See [`super::Connection::recv_space`].

@@ -1,4 +1,4 @@
-//! The first bytes of a connection (RFC 9113 §3.4), and what they are when they are not HTTP/2.
+//! The first bytes of a connection (RFC 9113 §3.4), and what they look like if they are not HTTP/2.
 
 use super::frame::{FrameHeader, PREFACE, flag, kind};
 
@@ -7,9 +7,9 @@ use super::frame::{FrameHeader, PREFACE, flag, kind};
 pub(super) enum Beginning {
     /// What HTTP/2 demands.
     Right,
-    /// Too few to tell.
+    /// Too few to decide.
     Incomplete,
-    /// Another protocol; holds what it looks like and what to try.
+    /// Another protocol; holds what it looks like and what to try instead.
     Foreign(&'static str),
     /// HTTP/2, but not what must come first.
     Wrong,

@@ -33,7 +33,7 @@ impl Connection {
         Some(StreamId(promised))
     }
 
-    /// Whether the client takes a promise on the request `stream` now. Promised streams count against its
+    /// Whether the client accepts a promise on the request `stream` now. Promised streams count against its
     /// `SETTINGS_MAX_CONCURRENT_STREAMS` only once they are answered (§5.1.2); we answer at once, so they count here.
     fn takes_promise_on(&self, stream: u32) -> bool {
         let is_open = || {

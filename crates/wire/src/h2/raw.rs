@@ -1,9 +1,9 @@
-//! Frames and field blocks as no engine would send them, for roles that look at what the other side makes of them.
+//! Frames and field blocks as no engine would send them, for roles that test how the peer reacts.
 
 use super::frame::FrameHeader;
 use crate::compression;
 
-/// A frame with whatever is in it. Payloads above 2^24 − 1 bytes cannot be described in its header.
+/// A frame with any payload. Payloads above 2^24 − 1 bytes cannot be described in its header.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let header = FrameHeader { length: payload.len() as u32, kind, flags, stream };
     [&header.encode()[..], payload].concat()

@@ -12,7 +12,7 @@ use crate::queue::Payload;
 use crate::{Error, ErrorCode, Field, StreamId};
 use h2lab_base::units::Time;
 
-/// How the frame begins that a field block lies in.
+/// The beginning of the frame that holds a field block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lead {
     /// HEADERS or PUSH_PROMISE.
@@ -36,7 +36,7 @@ impl Lead {
 /// The HEADERS of the last request, for those that are sent over and over.
 #[derive(Debug, Default)]
 pub(super) struct CachedHeaderBlock {
-    /// The whole frame, of which the stream is to be changed; empty if it may not be repeated.
+    /// The whole frame, whose stream is replaced; empty if it may not be repeated.
     frame: Vec<u8>,
     /// The state of the encoder's table for which it holds.
     version: u64,
@@ -45,7 +45,7 @@ pub(super) struct CachedHeaderBlock {
 }
 
 impl CachedHeaderBlock {
-    /// Longer blocks are encoded anew, in bytes: what consists of indexes is short.
+    /// In bytes; longer blocks are encoded anew, since one of indexes alone is short.
     const LONGEST: usize = 256;
 
     fn stands(&self, encoder: &Encoder) -> bool {
@@ -119,8 +119,8 @@ impl Connection {
         self.counters.frames_sent[usize::from(lead.kind)] += 1;
     }
 
-    /// Splits the block that begins at `fragment`, in a frame that begins at `start`. Rare: a block above 16 KiB. There
-    /// is nothing to hide in such a size, so it goes without padding.
+    /// Splits the block that begins at `fragment`, in a frame that begins at `start`. Rare: a block above 16 KiB. Its size has
+    /// nothing to hide, so it goes without padding.
     fn put_split(&mut self, lead: Lead, start: usize, fragment: usize) {
         let out = self.output.tail();
         let block = out.split_off(fragment);
@@ -234,7 +234,7 @@ impl Connection {
         self.send_piece(now, stream, Payload::Copied(data), end_stream)
     }
 
-    /// See [`super::super::Connection::send_static`]. Frames that go one by one go in one piece each.
+    /// See [`super::super::Connection::send_static`]. With [`crate::Config::coalesce`] off each frame is one piece.
     pub fn send_static(
         &mut self,
         now: Time,
@@ -322,8 +322,8 @@ impl Connection {
         self.end_local(key);
     }
 
-    /// The stream, if it is live and our side has come just so far. A stream that is gone ended for a reason that the
-    /// role has been or will be told; a command out of order is the role's defect.
+    /// The stream, if it is live and our side is at `side`. A stream that is gone ended for a reason that the role has been or
+    /// will be given; a command out of order is the role's defect.
     fn sendable(&mut self, stream: StreamId, side: Side) -> Option<Key> {
         if !self.end.is_open() {
             return None;
@@ -340,7 +340,7 @@ impl Connection {
     fn end_local(&mut self, key: Key) {
         let stream = &mut self.streams[key];
         stream.local = Side::Ended;
-        // A role may send before it is told that it can: what it waited for no longer matters.
+        // A role may send without waiting for `Writable`: what it waited for no longer matters.
         self.backlog.forget(stream);
         stream.wait = Wait::No;
         self.remove_if_closed(key);

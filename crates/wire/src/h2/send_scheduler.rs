@@ -1,9 +1,9 @@
-//! In which order streams with body to send go on (RFC 9218 §10).
+//! The order in which streams with body to send get their turns (RFC 9218 §10).
 //!
-//! The most urgent go first. Among equals the bandwidth is shared, a turn to each in the order in which they came back,
-//! so that none of them starves. Those whose client wishes them one after another share one place in that order, which
-//! the stream with the lowest id takes until it ends. A client that wishes nothing gets equal shares: served one by
-//! one, the first large response would hold up every other.
+//! The most urgent stream goes first. Within one urgency, incremental streams share the bandwidth, one turn each in the order in
+//! which they came back, so that none starves. Non-incremental ones share one place in that order, which the stream with the
+//! lowest id takes until it ends. A client without a preference gets equal shares: served one by one, the first large response
+//! would hold up every other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,7 +17,7 @@ pub(super) struct SendPlace {
     serial: u32,
     /// The urgency.
     pub(super) level: u8,
-    /// Whether it shares with its equals; else it goes one by one with those of its kind.
+    /// Whether it shares the bandwidth: incremental, or without a priority. Non-incremental streams share one place.
     pub(super) shares: bool,
 }
 
@@ -26,10 +26,10 @@ impl SendPlace {
     pub(super) const NONE: Self = Self { stream: 0, serial: 0, level: 0, shares: true };
 }
 
-/// Who goes on next within one urgency.
+/// The order within one urgency.
 #[derive(Debug, Default)]
 struct Level {
-    /// `None` is the place of the streams that go one by one.
+    /// `None` is the place of the non-incremental streams.
     ring: VecDeque<Option<SendPlace>>,
     one_by_one: BinaryHeap<Reverse<SendPlace>>,
     /// The first of those was taken and has not come back: their place is kept for it.
@@ -100,7 +100,7 @@ pub(super) struct SendScheduler {
 }
 
 impl SendScheduler {
-    /// Gives a stream the last place among its equals.
+    /// Puts a stream behind all others of its urgency.
     pub(super) fn push(&mut self, stream: u32, wish: Option<Priority>) -> SendPlace {
         self.issued = self.issued.wrapping_add(1);
         let urgency = wish.map_or(Priority::DEFAULT_URGENCY, |wish| wish.urgency);
@@ -115,7 +115,7 @@ impl SendScheduler {
         send_place
     }
 
-    /// Takes the valid send place whose turn it is, if it is of urgency `least` or a more urgent one.
+    /// Takes the next valid send place, if it is of urgency `least` or a more urgent one.
     pub(super) fn pop(&mut self, least: u8, is_valid: &impl Fn(SendPlace) -> bool) -> Option<SendPlace> {
         let mut taken = 0;
         let levels = self.levels.iter_mut().take(usize::from(least) + 1);
@@ -130,7 +130,7 @@ impl SendScheduler {
         self.send_places += 1;
     }
 
-    /// The stream with this send place has had its turn, or will not take it: if it goes one by one, so may the next.
+    /// The stream with this send place has had its turn, or will not take it: if it is non-incremental, the next may go.
     pub(super) fn returned(&mut self, send_place: SendPlace) {
         if !send_place.shares {
             self.levels[usize::from(send_place.level)].returned();

@@ -33,9 +33,9 @@ pub(super) struct PeerSettings {
     pub(super) max_concurrent_streams: u32,
     pub(super) initial_window_size: u32,
     pub(super) max_frame_size: u32,
-    /// Only advises us. `u32::MAX` is no limit.
+    /// Advisory. `u32::MAX` is no limit.
     pub(super) max_header_list_size: u32,
-    /// A server takes extended CONNECT; what a client says of it means nothing (RFC 8441 §3).
+    /// A server accepts extended CONNECT; ignored from a client (RFC 8441 §3).
     pub(super) connect_protocol: bool,
 }
 
@@ -62,8 +62,8 @@ impl PeerSettings {
         encoder: &mut Encoder,
     ) -> Result<(), Fault> {
         let peer = if role == Role::Client { Role::Server } else { Role::Client };
-        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest
-        // size and the last one tell all. Each change is work for the encoder, and a frame has room for thousands.
+        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest and the
+        // last size suffice. Each change is work for the encoder, and a frame has room for thousands.
         let mut smallest_table = self.header_table_size;
         for entry in entries(payload) {
             self.apply(entry, peer)?;
@@ -113,7 +113,7 @@ impl PeerSettings {
         Ok(())
     }
 
-    /// What `config` makes us announce.
+    /// The settings that we announce for `config`.
     pub(super) fn of(config: &Config) -> Self {
         let mut settings = Self::default();
         for entry in entries(&announce(config)) {
@@ -123,8 +123,8 @@ impl PeerSettings {
         settings
     }
 
-    /// Identifiers and values in effect, announced or initial, where there is a value: no limit is none. `role` is whose
-    /// they are: only a client's `ENABLE_PUSH` means anything, and only a server's `ENABLE_CONNECT_PROTOCOL`.
+    /// Identifiers and values in effect, announced or initial; an unlimited setting is left out. `role` is the announcing side:
+    /// only a client's `ENABLE_PUSH` means anything, and only a server's `ENABLE_CONNECT_PROTOCOL`.
     pub(super) fn in_effect(&self, role: Role) -> Vec<(u16, u32)> {
         let limit = |setting, value| (value != u32::MAX).then_some((setting, value));
         let whose = |owner, setting, value| (role == owner).then_some((setting, u32::from(value)));

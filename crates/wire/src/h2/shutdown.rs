@@ -10,7 +10,7 @@ use crate::ending::End;
 use crate::{Error, ErrorCode, Exceeded, Limit};
 use h2lab_base::units::Time;
 
-/// What the peer must say next before anything else.
+/// What the peer must send next before anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Greeting {
     /// The 24 octets of a client.
@@ -19,7 +19,7 @@ enum Greeting {
     Complete,
 }
 
-/// What both sides must say first, and by when.
+/// What both sides must send first, and by when.
 #[derive(Debug)]
 pub(super) struct Handshake {
     greeting: Greeting,
@@ -71,14 +71,14 @@ impl Handshake {
     }
 }
 
-/// PINGs that we sent, and answers that the peer has not read.
+/// PINGs that we sent, and our answers that the peer has not read.
 #[derive(Debug)]
 pub(super) struct Pings {
     /// Payload and time of those not acknowledged, oldest first.
     waiting: VecDeque<(u64, Time)>,
     next: u64,
     deadline: Time,
-    /// Answers that the transport was not offered yet: that the peer has not read them says nothing about it.
+    /// Answers not yet offered to the transport: the peer is not to blame for not reading them.
     queued_answers: u32,
     unread_answers: u32,
     /// When this much has been transmitted, the answers counted so far have been read.
@@ -128,7 +128,7 @@ impl Pings {
         self.deadline = self.waiting.front().map_or(Time::NEVER, |ping| ping.1 + patience);
     }
 
-    /// We answered the peer.
+    /// We queued an answer.
     pub(super) const fn answered(&mut self) {
         self.queued_answers += 1;
     }
@@ -157,7 +157,7 @@ impl Pings {
 /// GOAWAY, of both sides.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
-    /// Our last word: streams of the peer above this one are ignored.
+    /// From our final GOAWAY: streams of the peer above this one are ignored.
     last_accepted: Option<u32>,
     /// The first step of a graceful end: GOAWAY with the highest id was sent, and a PING with this payload behind it.
     announced: Option<[u8; 8]>,
@@ -187,7 +187,7 @@ impl Drain {
         self.peer.is_some()
     }
 
-    /// The peer's error, if it said one.
+    /// The peer's error, if it sent one.
     fn peer_error(&self) -> Option<Error> {
         self.peer.filter(|(_, code)| *code != ErrorCode::NO_ERROR).map(|(_, code)| Error::GoAway(code))
     }
@@ -206,7 +206,7 @@ impl Connection {
         self.is_of_peer(id) && self.drain.last_accepted.is_some_and(|last| id > last)
     }
 
-    /// See [`super::super::Connection::goaway`]. A server without an error ends gracefully: it first says that it will
+    /// See [`super::super::Connection::goaway`]. A server without an error ends gracefully: it first announces the
     /// end (last stream 2^31 − 1), and one round trip later which streams it has accepted, so that no request under
     /// way is lost (RFC 9113 §6.8).
     pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) {
@@ -232,8 +232,8 @@ impl Connection {
         self.accept_no_more(ErrorCode::NO_ERROR, b"");
     }
 
-    /// The PING behind our GOAWAY may be the one that is not answered in time: behind a body on a slow path, it is late
-    /// through no fault of the peer's. The end goes on as if it had been; requests under way have deadlines of their own.
+    /// The PING behind our GOAWAY may be the one that is not answered in time: behind a body on a slow path it is late through no
+    /// fault of the peer. The end proceeds as if it had been answered; requests under way have deadlines of their own.
     fn finish_drain_unanswered(&mut self) -> bool {
         let announced = self.drain.announced.filter(|payload| self.pings.is_oldest(*payload));
         let Some(payload) = announced.filter(|_| self.end.is_open()) else { return false };
@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// All input is parsed: whether the connection has come to its end.
+    /// All input is parsed: returns whether the connection has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         if !self.end.is_open() {
             return true;

@@ -16,7 +16,7 @@ pub(super) enum Wait {
     Turn,
     /// Its own window.
     Window,
-    /// The role, which has been told that it may go on.
+    /// The role, which has been sent `Writable`.
     Role,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Stream {
     pub(super) local: Side,
     /// The peer's side.
     pub(super) remote: Side,
-    /// Of the peer's message.
+    /// Content state of the peer's message.
     pub(super) content: Content,
     /// The role releases what arrives itself.
     pub(super) by_hand: bool,
@@ -56,15 +56,15 @@ pub(super) struct Stream {
     pub(super) waiting_since: Time,
     /// Bytes of its body that went since then.
     pub(super) sent_since: u32,
-    /// The shortest piece that its body may go on with; `u32::MAX` until it has waited.
+    /// The shortest piece that may be sent next; `u32::MAX` until it has waited.
     pub(super) shortest: u32,
     /// Interim responses received.
     pub(super) interims: u32,
-    /// Its place in the order: while it waits for its turn, and, of a stream that was told to go on, the one it had.
+    /// Its place in the order while it waits for its turn; kept while the role may send.
     pub(super) send_place: SendPlace,
-    /// Bytes that it was told it may send.
+    /// Bytes that it was allowed to send.
     pub(super) offer: u32,
-    /// What the client said of its priority, if anything (RFC 9218).
+    /// The priority that the client requested, if any (RFC 9218).
     pub(super) wish: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
@@ -95,7 +95,7 @@ impl Stream {
         }
     }
 
-    /// The peer's message ended; why that is malformed, if it is.
+    /// The peer's message ended; fails with the reason if that is malformed.
     pub(super) const fn end_remote(&mut self) -> Result<(), &'static str> {
         self.remote = Side::Ended;
         self.content.end()

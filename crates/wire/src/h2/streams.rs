@@ -17,7 +17,7 @@ pub(super) enum Ending {
     ResetByUs,
     /// The peer sent RST_STREAM: it must not send more.
     ResetByPeer,
-    /// Too long ago, or never opened because a higher id came first.
+    /// Ended too long ago, or never opened because a higher id came first.
     Forgotten,
 }
 
@@ -129,12 +129,12 @@ impl Streams {
         latest_first.find(|(closed, _)| *closed == id).map_or(Ending::Forgotten, |&(_, ending)| ending)
     }
 
-    /// All live streams, in the order of their places.
+    /// All live streams, in slab order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.slab.iter().filter(|stream| stream.id != 0)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.slab.iter_mut().filter(|stream| stream.id != 0)
     }

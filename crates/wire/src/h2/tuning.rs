@@ -1,15 +1,15 @@
-//! How large our receive windows are: as configured, as the measured bandwidth-delay product asks for, or as little as
-//! memory allows (RFC 9113 §5.2.1 leaves all of it to the receiver).
+//! How large our receive windows are: as configured, as the measured bandwidth-delay product requires, or as little as memory
+//! allows (RFC 9113 §5.2.1 leaves this to the receiver).
 //!
-//! [`Tuner`] measures, in rounds of at least one round trip, what the role *released*: bytes that it was done with, not
-//! bytes that arrived. A role that reads slowly therefore looks like a slow path, which for its window it is. The rate of
-//! a round times the least round trip is the bandwidth-delay product; the window is [`HEADROOM`] times that. It grows
-//! while the round lasts, as its bytes come, so that a sender that the window holds back has three times as much one
+//! [`Tuner`] measures, in rounds of at least one round trip, what the role *released*: bytes that it consumed, not bytes that
+//! arrived. A role that reads slowly therefore looks like a slow path, which for its window it is. The rate of a round times the
+//! least round trip is the bandwidth-delay product; the window is [`HEADROOM`] times that. It grows during the round, as bytes
+//! come, so that a sender limited by the window has three times as much one round trip later.
 //! round trip later.
 //!
 //! - Round trips come from the acknowledgement of our SETTINGS and from PINGs of our own. The least one counts: under load
 //!   an acknowledgement queues behind the peer's DATA, and a window made to fit that queue would lengthen it. The price: a
-//!   path that becomes longer while a connection lasts gets no larger window. It was rejected to let the least one expire,
+//!   path that becomes longer during a connection gets no larger window. Letting the minimum expire was rejected,
 //!   because the load that the window itself makes would take its place.
 //! - PINGs go out only with released body, one at a time, one for each growth and [`MOST_PINGS`] in all: servers that
 //!   count PINGs (gRPC allows two without DATA in between) see none that their own DATA did not cause. A PING per round,
@@ -17,7 +17,7 @@
 //! - A window grows by WINDOW_UPDATE, each stream's by its own pace. Raising `SETTINGS_INITIAL_WINDOW_SIZE` instead was
 //!   rejected: it lifts the streams of slow readers too (RFC 9113 §6.9.2), and these could then take up all of the
 //!   connection's window. The price: a new stream begins with the announced window, and grows with its second round.
-//! - It never shrinks by itself: an idle sender would have to begin anew. Under [`Tuner::limit_to`] credit is withheld
+//! - It never shrinks by itself: an idle sender would have to start over. Under [`Tuner::limit_to`] credit is withheld
 //!   until windows have come down, since what was handed out cannot be taken back.
 
 use std::time::Duration;
@@ -62,18 +62,18 @@ struct Round {
 /// Says how large the windows are.
 #[derive(Debug)]
 pub(super) struct Tuner {
-    /// The window up to which may be tuned; `None`: not at all.
+    /// The largest window to tune to; `None`: no tuning.
     limit: Option<u32>,
     /// What memory allows.
     cap: u32,
-    /// What was found to be needed; to begin with the smaller one of those configured.
+    /// The window found necessary; initially the smaller of those configured.
     window: u32,
     greeted: Time,
     least_rtt: Option<Duration>,
     round: Round,
     /// Length and bytes of the round before.
     before: Option<(Duration, u64)>,
-    /// The payload under way and when it left.
+    /// The PING under way: its payload and when it was sent.
     ping: Option<(u64, Time)>,
     pings: u32,
     ping_is_due: bool,
@@ -115,8 +115,8 @@ impl Tuner {
         self.capped(if self.limit.is_some() { configured.max(self.window) } else { configured })
     }
 
-    /// After how much of a window of `size` bytes credit goes back: at least 1 byte, at most all of it (more would never
-    /// come).
+    /// After how much of a window of `size` bytes credit is returned: at least 1 byte, at most all of it (more would never
+    /// arrive).
     pub(super) fn credit_at(&self, size: u32, flow: &FlowControl) -> u32 {
         let latest = if self.limit.is_some() { LATEST_CREDIT_PERCENT } else { 100 };
         let at = |percent: u8| (u64::from(size) * u64::from(percent) / 100) as u32;
@@ -156,7 +156,7 @@ impl Tuner {
         true
     }
 
-    /// Whether windows are tuned at all: with fixed ones there is nothing to find out.
+    /// Whether windows are tuned at all: fixed ones need no measurement.
     pub(super) const fn is_tuning(&self) -> bool {
         self.limit.is_some()
     }
@@ -167,7 +167,7 @@ impl Tuner {
             return;
         }
         if !self.round.began.happened() {
-            // What comes first has no beginning to be measured from.
+            // The first release has no start to measure from.
             (self.round.began, self.round.last) = (now, now);
             self.ping_is_due = true;
             return;
@@ -182,8 +182,8 @@ impl Tuner {
         }
     }
 
-    /// The role is done with `bytes` of a stream with a window of `size`, after [`Tuner::released`] was told. The window
-    /// that the stream is to have instead, if it needs a larger one.
+    /// The role is done with `bytes` of a stream with a window of `size`; call [`Tuner::released`] first. Returns a larger window
+    /// for the stream, if it needs one.
     pub(super) fn stream_released(&self, pace: &mut Pace, bytes: u32, size: u32) -> Option<u32> {
         self.limit?;
         let number = self.round.number;
@@ -207,15 +207,15 @@ impl Tuner {
         self.round.last.since(self.round.began)
     }
 
-    /// Whether the round is long enough to tell a rate. If our SETTINGS were acknowledged late, by a server that had to
+    /// Whether the round is long enough to show a rate. If our SETTINGS were acknowledged late, by a server that had to
     /// start first, the PING that leaves with the first round is back before that is over.
     fn is_round_over(&self) -> bool {
         let elapsed = self.elapsed();
         !elapsed.is_zero() && self.least_rtt.is_some_and(|rtt| elapsed >= rtt)
     }
 
-    /// Whether the round says what rate there is at least. It does before it is over: whatever still comes, it will have had
-    /// these bytes in a round trip. To wait for its end costs a window that is too small a second round trip for each growth.
+    /// Whether the round shows a lower bound of the rate. It does before it is over: these bytes came within a round trip.
+    /// Waiting for its end costs a window that is too small a second round trip for each growth.
     const fn shows_a_rate(&self) -> bool {
         self.least_rtt.is_some()
     }
@@ -235,9 +235,9 @@ impl Tuner {
         u32::try_from(window).unwrap_or(u32::MAX)
     }
 
-    /// Grows the window if the round asks for it. From one round to the next a rate is believed to double and no more, as
-    /// in TCP's slow start: what was held up by a lost packet, or by a role that was busy, arrives all at once and faster
-    /// than the path carries, and after a round that had less.
+    /// Grows the window if the round calls for it. From one round to the next a rate is trusted to double at most, as in TCP's
+    /// slow start: data delayed by a lost packet or a busy role arrives in a burst, faster than the path carries, after a round
+    /// that had less.
     fn consider(&mut self) {
         let believed = self.before.map_or(u32::MAX, |(elapsed, bytes)| self.wanted(2 * bytes, elapsed));
         let most = self.limit.unwrap_or(0).min(self.cap);
@@ -274,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// The role is done with `bytes` of the connection; asks how long the round trip is if that is worth knowing.
+    /// The role is done with `bytes` of the connection; measures the round trip if that is needed.
     #[inline]
     pub(super) fn measure_release(&mut self, now: Time, bytes: u32) {
         if !self.tuner.is_tuning() {
@@ -313,7 +313,7 @@ impl Connection {
     fn return_stream_credit(&mut self, key: Key) {
         let flow = &self.config.flow;
         let stream = &mut self.streams[key];
-        // What the window loses when our SETTINGS are acknowledged; nothing from then on.
+        // The amount by which the window shrinks when our SETTINGS are acknowledged; zero from then on.
         let surplus = self.stream_window - flow.stream_window.min(self.stream_window);
         let size = stream.receive.size().saturating_sub(surplus);
         let had_room = stream.receive.has_room();
@@ -395,7 +395,7 @@ mod tests {
     fn what_comes_late_and_at_once_makes_no_window() {
         let (mut tuner, mut now) = begun(1 << 30);
         round(&mut tuner, &mut now, 100_000);
-        // A lost packet holds everything up for a round trip; then it all comes, and goes on.
+        // A lost packet delays everything for a round trip; then it all arrives at once.
         now += RTT;
         tuner.released(now, 100_000);
         round(&mut tuner, &mut now, 100_000);

@@ -1,4 +1,4 @@
-//! The HTTP/2 half of the step from HTTP/1.1 in clear (RFC 7540 §3.2).
+//! The HTTP/2 half of the switch from HTTP/1.1 in clear (RFC 7540 §3.2).
 
 use super::stream::Side;
 use super::{Connection, Role, settings};
@@ -17,15 +17,15 @@ pub(crate) fn are_client_settings(payload: &[u8]) -> bool {
 }
 
 impl Connection {
-    /// The connection that goes on where HTTP/1.1 ended: our preface follows what is still unsent, and the request that
-    /// asked for the step is stream 1, of which the client has said everything.
+    /// The connection that continues after HTTP/1.1: our preface follows the unsent output, and the request that asked for the
+    /// switch is stream 1, whose client side has ended.
     pub(crate) fn upgraded(handover: &Handover, now: Time) -> Self {
         let mut connection = Self::silent(handover.config, now);
         connection.counters = handover.counters;
         connection.output.tail().extend_from_slice(&handover.unsent);
         connection.greet();
-        // They count as acknowledged by the switch itself, and were checked when they were offered. No stream has a window
-        // yet that they could change.
+        // The switch itself acknowledges them, and they were checked with the offer. No stream has a window yet that they could
+        // change.
         let role = connection.config.role;
         let applied = connection.peer_settings.apply_all(&handover.settings, role, &mut connection.encoder);
         debug_assert!(applied.is_ok(), "HTTP2-Settings were checked");

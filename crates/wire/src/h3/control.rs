@@ -1,4 +1,4 @@
-//! What arrives on the peer's streams that go one way (RFC 9114 §6.2, RFC 9204 §4.2): control, QPACK, and others.
+//! Receiving on the peer's unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2): control, QPACK, and others.
 
 use std::collections::BTreeSet;
 
@@ -21,14 +21,14 @@ pub(super) mod stream_type {
     pub(in super::super) const QPACK_DECODER: u64 = 0x3;
 }
 
-/// The longest frame on the control stream that we read, in bytes; nothing known comes near it.
+/// The longest frame on the control stream that we read, in bytes; all known ones are far shorter.
 const LONGEST_FRAME: u64 = 4_096;
 /// How far ahead of the others a stream may begin to arrive: transports grant far fewer.
 const WIDEST_GAP: u64 = 100;
-/// The highest last stream that is told: what HTTP/2 has for "none in particular" (RFC 9113 §6.8).
+/// The highest last stream that is reported: what HTTP/2 has for "none in particular" (RFC 9113 §6.8).
 const ANY_STREAM: u32 = (1 << 31) - 1;
 
-/// A stream of the peer that goes one way.
+/// A unidirectional stream of the peer.
 #[derive(Debug)]
 pub(super) enum Uni {
     /// Its type is not complete.
@@ -49,7 +49,7 @@ impl Uni {
     }
 }
 
-/// Which streams that there is one of have begun.
+/// Which streams of a type that is allowed once have begun.
 #[derive(Debug, Default)]
 pub(super) struct PeerStreams {
     /// By type: control, none, encoder, decoder.
@@ -58,9 +58,9 @@ pub(super) struct PeerStreams {
     settings_begun: bool,
     /// The highest push id that the peer has allowed.
     max_push_id: Option<u64>,
-    /// The number of the first of its streams that go one way of which nothing has been heard yet, nor of a later one.
+    /// The lowest number above all unidirectional streams of the peer seen so far.
     next: u64,
-    /// Numbers below that of which nothing has been heard.
+    /// Numbers below that of streams not seen yet.
     late: BTreeSet<u64>,
 }
 
@@ -70,13 +70,13 @@ impl PeerStreams {
         self.next > 0
     }
 
-    /// What it takes of memory beside itself, in bytes.
+    /// What it takes of memory on the heap, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.late.len() * size_of::<u64>()
     }
 
-    /// Something is heard of a stream that is not under way: whether it begins with that. Otherwise it is over, or was
-    /// stopped, and what comes of it is late.
+    /// Called for a stream that is not under way: whether this is its beginning. Otherwise it has ended, or was stopped, and its
+    /// bytes are late.
     fn begins(&mut self, stream: QuicStreamId) -> Result<bool, Fault> {
         let number = stream.number();
         if number < self.next {
@@ -92,7 +92,7 @@ impl PeerStreams {
 }
 
 impl Connection {
-    /// Takes bytes of a stream that goes one way up to the first that mean something.
+    /// Takes bytes of a unidirectional stream up to the next event.
     pub(super) fn take_of_uni(&mut self, piece: &mut Piece) -> Result<Option<Occurrence>, Fault> {
         if piece.stream.initiator() == self.config.role {
             return Ok(None); // nothing can arrive there
@@ -107,7 +107,7 @@ impl Connection {
         {
             match self.identify(piece.stream, stream_type)? {
                 Some(known) => uni = known,
-                // It is not remembered: QUIC may say nothing of it any more, not even that it ends.
+                // It is not remembered: QUIC may never report it again, not even its end.
                 None => return Ok(None),
             }
         }
@@ -132,7 +132,7 @@ impl Connection {
         None
     }
 
-    /// What a stream of this type carries; `None` if nobody knows: then it is stopped.
+    /// The content of a stream of this type; `None` if the type is unknown: then the stream is stopped.
     fn identify(&mut self, stream: QuicStreamId, stream_type: u64) -> Result<Option<Uni>, Fault> {
         let uni = match (stream_type, self.config.role) {
             (stream_type::CONTROL, _) => Uni::Control(FrameReader::new()),
@@ -192,7 +192,7 @@ impl Connection {
                 Step::Begun { kind, length } => reader.treat(self.begin_control_frame(kind, length)?),
                 Step::Whole { kind, kept } => {
                     let bytes = self.arrivals.slice(start, start + taken);
-                    // Rare and short: worth no loan.
+                    // Rare and short: not worth borrowing.
                     let payload = if kept { reader.kept().to_vec() } else { bytes.to_vec() };
                     if let Some(occurrence) = self.receive_control_frame(kind, &payload)? {
                         return Ok(Some(occurrence));
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// What becomes of a frame on the control stream, by its header.
+    /// How to treat a frame on the control stream, by its header.
     fn begin_control_frame(&mut self, kind: u64, length: u64) -> Result<Treatment, Fault> {
         self.counters.frames_received[frame::slot(kind)] += 1;
         let is_first = !std::mem::replace(&mut self.peer_streams.settings_begun, true);
@@ -250,7 +250,7 @@ impl Connection {
             kind::SETTINGS => {
                 self.peer_settings = Some(Settings::parse(payload)?);
                 self.settings_due = Time::NEVER;
-                // What was sent before without a limit may be more than the peer takes: it is measured anew.
+                // The cached block may exceed the peer's new limit: it is encoded and measured anew.
                 self.cached_header_block.0.clear();
                 Ok(Some(Occurrence::Settings))
             }
@@ -267,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// GOAWAY (RFC 9114 §5.2, §7.2.6): of a server, the first stream that it does not process; of a client, a push id.
+    /// GOAWAY (RFC 9114 §5.2, §7.2.6): a server's holds the first stream that it does not process, a client's a push id.
     fn receive_goaway(&mut self, id: u64) -> Result<Occurrence, Fault> {
         if self.drain.peer.is_some_and(|before| id > before) {
             return Err(fault::id("a GOAWAY with a higher id than the one before it (RFC 9114 §5.2)"));
@@ -314,7 +314,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The end of a stream that goes one way. Those that the connection needs must not end (RFC 9114 §6.2.1, RFC 9204
+    /// The end of a unidirectional stream. Critical streams must not end (RFC 9114 §6.2.1, RFC 9204
     /// §4.2); others may, even before their type is complete (RFC 9114 §6.2).
     pub(super) fn uni_ended(&mut self, stream: QuicStreamId) -> Result<(), Fault> {
         match self.unis.remove(&stream.0) {

@@ -3,7 +3,7 @@
 use crate::ErrorCode;
 pub(super) use crate::fault::Fault;
 
-/// The whole connection pays.
+/// An error of the whole connection.
 pub(super) const fn connection(code: ErrorCode, reason: &'static str) -> Fault {
     Fault::Connection { code, reason }
 }
@@ -18,7 +18,7 @@ pub(super) const fn layout(reason: &'static str) -> Fault {
     connection(ErrorCode::H3_FRAME_ERROR, reason)
 }
 
-/// A stream or push id that cannot be (RFC 9114 §8.1).
+/// An invalid stream or push id (RFC 9114 §8.1).
 pub(super) const fn id(reason: &'static str) -> Fault {
     connection(ErrorCode::H3_ID_ERROR, reason)
 }

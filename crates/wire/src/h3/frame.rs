@@ -45,7 +45,7 @@ pub(super) fn put_header(kind: u64, length: u64, out: &mut Vec<u8>) {
     varint::encode(length, out);
 }
 
-/// What becomes of a frame's payload.
+/// How to treat a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     /// It is passed on as it comes.
@@ -61,7 +61,7 @@ pub(super) enum Treatment {
 pub(super) enum Step {
     /// The input is used up.
     Starved,
-    /// A frame has begun: [`FrameReader::treat`] says what becomes of it.
+    /// A frame has begun: [`FrameReader::treat`] sets how to treat it.
     Begun {
         /// Its type.
         kind: u64,
@@ -107,7 +107,7 @@ impl FrameReader {
         self.state == State::Header && self.header_length == 0
     }
 
-    /// What becomes of the frame that has just begun; without a word it is thrown away.
+    /// How to treat the frame that has just begun; by default it is skipped.
     pub(super) fn treat(&mut self, as_is: Treatment) {
         if let State::Payload { treatment, .. } = &mut self.state {
             *treatment = as_is;
@@ -128,7 +128,7 @@ impl FrameReader {
     pub(super) fn step(&mut self, input: &[u8]) -> (usize, Step) {
         match self.state {
             State::Header => self.read_header(input),
-            // The end of a frame that is passed on or thrown away says nothing.
+            // The end of a frame that is passed on or skipped is no event.
             State::Payload { left: 0, treatment: Treatment::Pass | Treatment::Skip, .. } => {
                 self.state = State::Header;
                 self.read_header(input)

@@ -10,11 +10,10 @@ use h2lab_base::units::Time;
 /// What a connection may hold whatever its peer does: a role below sends 20 KB for each request.
 const MOST_HELD: usize = 8 << 20;
 
-/// What bodies are made of.
+/// The bytes of bodies.
 static BODY: [u8; 20_000] = [b'x'; 20_000];
 
-/// Section after section, each behind its length: lists keep to their limit, and what was decoded survives being encoded
-/// and decoded again.
+/// Section after section, each after its length: lists keep to their limit, and decoded fields survive a round trip.
 pub fn sections(mut data: &[u8]) {
     const LIMIT: u32 = 4_096;
     let mut list = FieldList::with_most_decoded(LIMIT, 4);
@@ -37,7 +36,7 @@ pub fn sections(mut data: &[u8]) {
     }
 }
 
-/// A server (first byte even) or a client (odd), fed with steps of a script: three bytes that say what happens on which
+/// A server (first byte even) or a client (odd), fed with steps of a script: three bytes that select the action and its
 /// stream, and, if bytes arrive, those.
 pub fn streams(data: &[u8]) {
     let Some((options, mut script)) = data.split_first() else { return };
@@ -151,7 +150,7 @@ impl Driven {
         self.connection.send_data(self.now, stream, &BODY, true);
     }
 
-    /// The transport ends, and with it the connection, with nothing left to wait for.
+    /// The transport ends, and with it the connection, with no deadline left.
     fn end(mut self) {
         self.connection.handle_eof(self.now);
         self.take_events();
@@ -160,7 +159,7 @@ impl Driven {
     }
 }
 
-/// Scripts for [`streams`]: both roles hear a whole conversation, under every option that changes how it is taken.
+/// Scripts for [`streams`]: a whole conversation for both roles, under every option that changes how it is read.
 pub fn scripts() -> Vec<Vec<u8>> {
     let section = |fields: &[(&str, &str)]| {
         let mut section = Vec::new();

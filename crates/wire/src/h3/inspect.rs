@@ -1,4 +1,4 @@
-//! What an observer of a connection needs to read its streams, without being one of its ends.
+//! Stream parsing for an observer of a connection that is neither of its ends.
 
 use super::control::stream_type;
 use super::stream::QuicStreamId;
@@ -14,10 +14,10 @@ pub const CONTROL_STREAM: u64 = stream_type::CONTROL;
 /// What is kept of the fields of one section, in bytes as RFC 9114 §4.2.2 counts them.
 const FIELDS_LIMIT: u32 = 1 << 18;
 
-/// How many times that is decoded at most.
+/// How many times that limit is decoded at most.
 const DECODED_FACTOR: u32 = 4;
 
-/// Reads field sections that refer to no dynamic table: those that come to us and go from us, who have none.
+/// Reads field sections that refer to no dynamic table: those of our connections, which have none.
 #[derive(Debug)]
 pub struct FieldSections(FieldList);
 
@@ -42,7 +42,7 @@ pub fn integer(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, bytes))
 }
 
-/// The number by which all protocols know the request on a stream; `None` on one that carries none.
+/// The protocol-independent id of the request on a stream; `None` on one that carries none.
 pub fn request_on(stream: QuicStreamId) -> Option<StreamId> {
     stream.request().map(StreamId::of_request)
 }

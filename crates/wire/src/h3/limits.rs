@@ -1,4 +1,4 @@
-//! What becomes of a peer that exceeds one of its [`crate::Limits`].
+//! Reactions to a peer that exceeds one of its [`crate::Limits`].
 
 use super::Connection;
 use super::stream::QuicStreamId;
@@ -14,7 +14,7 @@ impl Connection {
         self.fail(Error::Exceeded(exceeded), ErrorCode::H3_EXCESSIVE_LOAD, exceeded.to_string());
     }
 
-    /// Deals with what the peer has let us wait for too long.
+    /// Acts on the peer's expired deadlines.
     pub(super) fn handle_impatience(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.open > 0) {
             match overdue {
@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Ends the streams of which `is_due` says so.
+    /// Ends the streams that are `is_due`.
     fn evict_where(&mut self, limit: Limit, is_due: impl Fn(&Self, u32) -> bool) {
         let all: Vec<u32> = self.streams.keys().copied().collect();
         for request in all {
@@ -66,14 +66,14 @@ impl Connection {
         }
     }
 
-    /// Whether the client's body is to come next.
+    /// Whether the client's body is due.
     fn is_body_due(&self, request: u32) -> bool {
         self.streams
             .get(&request)
             .is_some_and(|stream| stream.remote == Side::Body && stream.local == Side::Head)
     }
 
-    /// Until now we left what the client sent in QUIC: neither bodies nor heads are judged by that time.
+    /// Until now the client's input stayed unread in QUIC: that time counts against neither bodies nor heads.
     pub(super) fn excuse_unread(&mut self, now: Time) {
         self.deadlines.excuse_bodies();
         if self.wants_input() {
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// A new period begins if bodies are due, also those that wait for us: it is looked at again when they do not.
+    /// A new period begins if bodies are due, also those that wait for us: it is checked again when they do not.
     fn rearm_bodies(&mut self, now: Time) {
         if let Some(highest) = self.streams.keys().rev().copied().find(|request| self.is_body_due(*request)) {
             self.deadlines.body_waits(now, highest);

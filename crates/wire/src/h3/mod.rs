@@ -2,20 +2,20 @@
 //! here.
 //!
 //! [`Connection`] is one state machine over the bytes of many streams. It speaks the same vocabulary as the other engines,
-//! [`crate::Event`] in and out of [`crate::Connection`]; only its bytes do not come in one row, so that it has
-//! an interface of its own for them, see [`transport`].
+//! [`crate::Event`] in and out of [`crate::Connection`]; its bytes do not form a single sequence, so that it has an interface of
+//! its own for them, see [`transport`].
 //!
 //! | file | what it decides |
 //! |---|---|
 //! | [`frame`], `varint`, `settings`, `qpack/` | bytes ↔ values |
-//! | `receive`, `control`, `request` | what a received byte does, on which kind of stream |
+//! | `receive`, `control`, `request` | how received bytes change the state, by kind of stream |
 //! | `send` | what we send |
 //! | [`inspect`] | what an observer of a connection reads |
-//! | [`stream`], [`transport`] | how streams are numbered, what QUIC is told and tells |
+//! | [`stream`], [`transport`] | how streams are numbered, the interface to QUIC |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //!
-//! What it leaves to QUIC, and HTTP/2 does itself: flow control, the order of streams, PING, idle timeouts, padding. What
-//! it does not have: push (we never send `MAX_PUSH_ID`, so that a server must not), and a dynamic table.
+//! QUIC does what HTTP/2 does itself: flow control, the order of streams, PING, idle timeouts, padding. Not implemented: push (we
+//! never send `MAX_PUSH_ID`, so that a server must not), and a dynamic table.
 //!
 //! As in HTTP/2, a stream that the role resets is gone at once, and a request that is malformed or refused is never shown
 //! to the server role. Streams have the numbers of HTTP/2 towards the role: the n-th request is 2n + 1.
@@ -70,7 +70,7 @@ pub struct Connection {
     counters: Counters,
     arrivals: Arrivals,
     actions: VecDeque<Action>,
-    /// Streams that have something for the transport, in the order in which they got it.
+    /// Streams with output for the transport, in the order in which it came.
     offers: VecDeque<QuicStreamId>,
     /// Our control stream.
     control: Outgoing,
@@ -78,20 +78,20 @@ pub struct Connection {
     unsent: usize,
     /// How much of that is body.
     unsent_bodies: usize,
-    /// Streams of requests that are not over or still have something to send, by number.
+    /// Streams of requests that are not over or still have output, by number.
     streams: BTreeMap<u32, Stream>,
     /// How many of those are not over.
     open: u32,
-    /// Streams that can go on with their body.
+    /// Streams that may send more body.
     writable: VecDeque<u32>,
-    /// Streams of which the role is still to be told that they ended.
+    /// Streams whose end has yet to be reported to the role.
     ended: VecDeque<(u32, ErrorCode, Initiator)>,
-    /// The peer's streams that go one way, by number.
+    /// The peer's unidirectional streams, by number.
     unis: BTreeMap<u64, Uni>,
     peer_streams: PeerStreams,
     /// The fields of the last section, lent to the role.
     fields: FieldList,
-    /// The response that the last section was found to be.
+    /// The response decoded from the last section.
     known_response: Option<ResponseParts>,
     /// The section that is being written.
     section: Vec<u8>,
@@ -99,7 +99,7 @@ pub struct Connection {
     cached_header_block: (Vec<u8>, u64),
     /// The peer's settings; `None` until they are here.
     peer_settings: Option<Settings>,
-    /// Priorities of requests that are still to come.
+    /// Priorities received before their requests.
     wishes: EarlyWishes,
     /// Client role: how many requests the transport lets us begin in all.
     granted: u64,
@@ -115,7 +115,7 @@ pub struct Connection {
     end: End,
 }
 
-/// What happened, without borrowing: [`Connection::lend`] makes an [`Event`] of it. Streams are numbers of requests.
+/// An event without borrowed parts: [`Connection::lend`] makes an [`Event`] of it. Streams are numbers of requests.
 #[derive(Debug)]
 enum Occurrence {
     Request { request: u32, parts: RequestParts, end_stream: bool },
@@ -199,8 +199,8 @@ impl Connection {
         self.peer_settings.is_some()
     }
 
-    /// See [`super::Connection::is_output_full`]. Whether QUIC takes no more because of its windows or of congestion, we
-    /// cannot tell; it is the transport in any case.
+    /// See [`super::Connection::is_output_full`]. Whether QUIC's windows or congestion control block is not visible here; it is
+    /// the transport in either case.
     pub fn is_output_full(&self) -> bool {
         self.unsent > 0
     }
@@ -216,13 +216,13 @@ impl Connection {
         (Settings::of(&self.config).in_effect(), theirs.unwrap_or_default())
     }
 
-    /// The peer's settings, or what holds until they are here.
+    /// The peer's settings, or the initial values until they arrive.
     fn peer(&self) -> Settings {
         self.peer_settings.unwrap_or_default()
     }
 
-    /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies may
-    /// wait while nothing is wrong with the peer, and how much may is bounded where they are taken.
+    /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies may wait
+    /// without a fault of the peer; `send_data` bounds them.
     pub const fn wants_input(&self) -> bool {
         self.unsent - self.unsent_bodies <= self.config.limits.unread_output
     }

@@ -1,7 +1,7 @@
 //! A model of QUIC between two engines: streams in any order, each in pieces of any size, blocked now and then.
 //!
-//! It keeps the promises of RFC 9000 that the engine relies on and no others: the bytes of a stream come in order, those
-//! of different streams do not; what is reset may be lost.
+//! It keeps only the guarantees of RFC 9000 that the engine relies on: the bytes of a stream come in order, those of different
+//! streams do not; what is reset may be lost.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    /// Hands a piece of what is on its way to `engine`; whether there was anything. What comes first is a matter of luck.
+    /// Hands a piece of what is on its way to `engine`; whether there was anything. The order is random.
     pub(crate) fn deliver(&mut self, now: Time, role: Role, engine: &mut Connection) -> bool {
         let up = role == Role::Server;
         if let Some(at) = self.stops.iter().position(|stop| stop.0 == up)

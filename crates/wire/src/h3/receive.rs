@@ -1,4 +1,4 @@
-//! The receive path: from what arrived to what happened.
+//! The receive path: from input to events.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::content::{Content, Side};
 use crate::{Error, ErrorCode, Initiator};
 use h2lab_base::units::Time;
 
-/// How far ahead of the others a stream may begin to arrive. QUIC keeps the peer within what it was granted; this is for
-/// transports that grant without measure.
+/// How far ahead of the others a stream may begin to arrive. QUIC enforces the stream limit; this is for transports that grant
+/// without bound.
 const WIDEST_GAP: u32 = 10_000;
 
 /// Bytes of one stream that are being taken.
@@ -20,12 +20,12 @@ pub(super) struct Piece {
     pub(super) stream: QuicStreamId,
     /// Their place among the arrivals.
     pub(super) place: Range<usize>,
-    /// The stream ends behind them.
+    /// The stream ends after them.
     pub(super) fin: bool,
 }
 
 impl Connection {
-    /// Takes what arrived until something means something to the role.
+    /// Takes input up to the next event for the role.
     pub(super) fn advance(&mut self, now: Time) -> Option<Occurrence> {
         loop {
             if !self.end.is_open() {
@@ -57,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Takes bytes up to the first that mean something; the others are put back.
+    /// Takes bytes up to the next event; the rest is put back.
     fn take(&mut self, now: Time, mut piece: Piece) -> Result<Option<Occurrence>, Fault> {
         let taken = match kind_of(piece.stream)? {
             Some(request) => self.take_of_request(now, request, &mut piece),
@@ -70,7 +70,7 @@ impl Connection {
         taken
     }
 
-    /// The stream of a request has begun to arrive (server role), if it has not before. Whether it is one that we serve.
+    /// The stream of a request begins to arrive (server role), unless it has before. Returns whether we serve it.
     pub(super) fn admit(&mut self, now: Time, request: u32) -> Result<bool, Fault> {
         if self.streams.contains_key(&request) {
             return Ok(true);
@@ -107,7 +107,7 @@ impl Connection {
         let Some(request) = kind_of(stream)? else {
             return self.uni_ended(stream).map(|()| None);
         };
-        // One that we stopped reading is reset in answer (RFC 9000 §3.5), which says nothing of our response.
+        // A stream that we stopped reading is reset in reply (RFC 9000 §3.5), which does not concern our response.
         let is_finished = |stream: &Stream| stream.is_finished;
         if !self.admit(now, request)? || self.streams.get(&request).is_some_and(is_finished) {
             return Ok(None);
@@ -134,14 +134,14 @@ impl Connection {
         }
         if self.config.role == Role::Client {
             // The server has answered, or will, without the rest of the request: whatever its code, the response must not be
-            // discarded for it (RFC 9114 §4.1). That there will be none is said by RESET_STREAM.
+            // discarded for it (RFC 9114 §4.1). Only RESET_STREAM says that there will be none.
             self.end_unsent(request);
             return Ok(None);
         }
         self.given_up(now, request, code, true)
     }
 
-    /// The peer gave up on a request or its response; `stops`: by reading no more, so that it may still send.
+    /// The peer gave up on a request or its response; `stops`: it reads no more but may still send.
     fn given_up(
         &mut self,
         now: Time,
@@ -163,22 +163,22 @@ impl Connection {
         Ok(was_reported.then_some(Occurrence::Reset { request, code, initiator }))
     }
 
-    /// Whether the role knows of a request and waits for more of it: a server is told when the head is complete.
+    /// Whether the role knows of a request and waits for more of it: a server reports it when the head is complete.
     fn is_reported(&self, request: u32) -> bool {
         self.streams.get(&request).is_some_and(|stream| {
             !stream.is_over() && (self.config.role == Role::Client || stream.remote != Side::Head)
         })
     }
 
-    /// The transport says that all is over.
+    /// The transport reports that the connection has ended.
     fn receive_close(&mut self, code: Option<ErrorCode>) {
         self.drain.transport_ended = true;
-        // A code that nobody knows says as much as none (RFC 9114 §8.1).
+        // An unknown code is equivalent to none (RFC 9114 §8.1).
         self.drain.close_error =
             code.filter(|code| code.name().is_some() && *code != ErrorCode::H3_NO_ERROR).map(Error::GoAway);
     }
 
-    /// Answers a violation. What it costs the role awaits the next call of [`Connection::advance`].
+    /// Answers a violation. The events for the role follow at the next call of [`Connection::advance`].
     fn punish(&mut self, fault: Fault) {
         match fault {
             Fault::Stream { stream: request, code, .. } => {
@@ -194,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// The engine ends a request's stream, and the role will be told if it knows of it.
+    /// The engine ends a request's stream, and reports that if the role knows the request.
     pub(super) fn give_up(&mut self, request: u32, code: ErrorCode) {
         if self.is_reported(request) {
             self.ended.push_back((request, code, Initiator::Engine));
@@ -203,7 +203,7 @@ impl Connection {
         self.remove(request);
     }
 
-    /// Takes a stream out of the store, with all that waits on it.
+    /// Takes a stream out of the store, with its pending output.
     pub(super) fn remove(&mut self, request: u32) {
         if let Some(stream) = self.streams.remove(&request) {
             self.unsent -= stream.out.queue.len();
@@ -218,7 +218,7 @@ impl Connection {
     }
 }
 
-/// The number of the request on a stream, or none if it goes one way.
+/// The number of the request on a stream, or none if it is unidirectional.
 fn kind_of(stream: QuicStreamId) -> Result<Option<u32>, Fault> {
     if stream.is_unidirectional() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What arrives on the streams of requests (RFC 9114 §4.1, §7.2).
+//! Receiving on request streams (RFC 9114 §4.1, §7.2).
 
 use std::ops::Range;
 
@@ -15,11 +15,11 @@ use crate::message::{RequestParts, ResponseParts};
 use crate::{ErrorCode, Exceeded, Limit};
 use h2lab_base::units::Time;
 
-/// No section is refused by its length alone that is shorter than this, in bytes: what a frame of HTTP/2 may have, too.
+/// Shorter sections, in bytes, are never refused by their length alone: a frame of HTTP/2 may be as long.
 const SECTION_GRANTED: u32 = 16_384;
 
 impl Connection {
-    /// Takes bytes of a request's stream up to the first that mean something.
+    /// Takes bytes of a request's stream up to the next event.
     pub(super) fn take_of_request(
         &mut self,
         now: Time,
@@ -50,7 +50,7 @@ impl Connection {
         if std::mem::take(&mut piece.fin) { self.receive_fin(request) } else { Ok(None) }
     }
 
-    /// What becomes of a frame, by its header.
+    /// How to treat a frame, by its header.
     fn begin_frame(&mut self, request: u32, kind: u64, length: u64) -> Result<(), Fault> {
         self.counters.frames_received[frame::slot(kind)] += 1;
         let Some(stream) = self.streams.get_mut(&request) else { return Ok(()) };
@@ -123,7 +123,7 @@ impl Connection {
         Ok(Occurrence::Data { request, start: bytes.start, end: bytes.end, end_stream })
     }
 
-    /// Whether a stream ends behind what was just taken of it; then its end is taken, too.
+    /// Whether the stream ends after the bytes just taken; if so, takes the end too.
     fn ends_here(&self, request: u32, piece: &mut Piece) -> bool {
         let is_between = self.streams.get(&request).is_some_and(|stream| stream.reader.is_between_frames());
         let ends = piece.fin && piece.place.is_empty() && is_between;
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// What a section costs whose decoding was given up.
+    /// The fault for a section that could not be decoded.
     fn undecodable(&self, CompressionError(reason): CompressionError) -> Fault {
         if self.fields.is_beyond_measure() {
             let allowed = self.fields.most_decoded() as u64;
@@ -247,7 +247,7 @@ impl Connection {
         Ok(Occurrence::Trailers { request })
     }
 
-    /// The stream has ended, and nothing that was just taken says so.
+    /// The stream has ended without bytes.
     fn receive_fin(&mut self, request: u32) -> Result<Option<Occurrence>, Fault> {
         let Some(stream) = self.streams.get_mut(&request) else { return Ok(None) };
         if !stream.reader.is_between_frames() {

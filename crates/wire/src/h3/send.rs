@@ -13,13 +13,13 @@ use crate::content::{Content, Side};
 use crate::{Error, ErrorCode, Field, Initiator, Priority, StreamId};
 use h2lab_base::units::Time;
 
-/// What a stream may have waiting while it shares [`crate::Config::send_buffer`] with others, in bytes: what HTTP/2
+/// What a stream may queue while it shares [`crate::Config::send_buffer`] with others, in bytes: as
 /// gives to each at a time.
 const TURN: usize = 16 * 1024;
-/// Less room than that is not worth a frame. It is also what a stream may have waiting, whatever waits on others.
+/// Less room than that is not worth a frame. A stream may also queue as much whatever the others have queued.
 const LEAST_ROOM: usize = 1_024;
 
-/// What a field section says, of whichever kind it is.
+/// The contents of a field section, by kind.
 #[derive(Debug, Clone, Copy)]
 enum Head<'a> {
     Request(&'a Request<'a>, Option<&'a str>),
@@ -29,8 +29,8 @@ enum Head<'a> {
 }
 
 impl Connection {
-    /// Begins our control stream. It is the only one of ours that goes one way: without a dynamic table there is nothing
-    /// to be said on those of QPACK (RFC 9204 §4.2).
+    /// Begins our control stream, our only unidirectional one: without a dynamic table the QPACK streams would be empty (RFC 9204
+    /// §4.2).
     pub(super) fn greet(&mut self) {
         let before = self.control.queue.len();
         varint::encode(stream_type::CONTROL, self.control.queue.tail());
@@ -152,7 +152,7 @@ impl Connection {
         true
     }
 
-    /// The peer has said that it takes no section so large (RFC 9114 §4.2.2): it would only be refused.
+    /// The peer announced a smaller limit for sections (RFC 9114 §4.2.2): it would refuse this one.
     fn refuse_to_send(&mut self, number: u32) {
         let code = ErrorCode::H3_EXCESSIVE_LOAD;
         self.cached_header_block.0.clear();
@@ -181,13 +181,13 @@ impl Connection {
         }
     }
 
-    /// See [`super::super::Connection::send_data`]. Here it is room in [`crate::Config::send_buffer`] that may be
-    /// short, which streams share, each with 16 KiB of its own; windows are QUIC's. When these hold up more bodies than
+    /// See [`super::super::Connection::send_data`]. Here the limit is the room in [`crate::Config::send_buffer`], which streams
+    /// share, each with 16 KiB of its own; windows are QUIC's. When these block more bodies than
     /// [`crate::Limits::unread_output`], a stream has 1 KiB: none waits for the others, and all together are bounded.
     pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         let Some(number) = self.sendable(stream, Side::Body) else { return 0 };
         let room = self.room(number);
-        // Half of the share is what a stream waits for.
+        // A stream waits for half of its share.
         let least = data.len().min(LEAST_ROOM).min(self.share().div_ceil(2));
         let accepted = if room < least { 0 } else { room.min(data.len()) };
         let is_all = accepted == data.len();
@@ -230,7 +230,7 @@ impl Connection {
         self.share().saturating_sub(waiting)
     }
 
-    /// The transport took some of what waited on a stream, whose body may go on when half of its share is free.
+    /// The transport took some output of a stream; its body is writable when half of its share is free.
     pub(super) fn stream_drained(&mut self, number: u32) {
         let share = self.share();
         if let Some(stream) = self.streams.get(&number)
@@ -243,12 +243,12 @@ impl Connection {
         self.remove_if_done(number);
     }
 
-    /// The next stream that can go on with its body.
+    /// The next stream that may send more body.
     pub(super) fn next_writable(&mut self) -> Option<u32> {
         loop {
             let number = self.writable.pop_front()?;
             let share = self.share();
-            // The share may have become smaller; then the stream is here again when the transport has taken more.
+            // The share may have shrunk; then the stream is queued again when the transport has taken more.
             if let Some(stream) = self.streams.get_mut(&number)
                 && stream.waits
                 && stream.out.queue.len() <= share / 2
@@ -259,8 +259,8 @@ impl Connection {
         }
     }
 
-    /// The stream's number, if it is live and our side has come just so far. A stream that is gone ended for a reason that
-    /// the role has been or will be told; a command out of order is the role's defect.
+    /// The stream's number, if it is live and our side is at `side`. A stream that is gone ended for a reason that the role has
+    /// been or will be given; a command out of order is the role's defect.
     fn sendable(&mut self, stream: StreamId, side: Side) -> Option<u32> {
         let number = stream.0 >> 1;
         let local = self.streams.get(&number)?.local;
@@ -278,7 +278,7 @@ impl Connection {
         None
     }
 
-    /// Our message ends behind what waits.
+    /// Our message ends after the pending output.
     fn end_local(&mut self, number: u32) {
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.local = Side::Ended;
@@ -289,7 +289,7 @@ impl Connection {
         self.offer(QuicStreamId::of_number(number));
     }
 
-    /// The server wants no more of a request: what waits is dropped, and the response may still come.
+    /// The server wants no more of a request: pending output is dropped, and the response may still come.
     pub(super) fn end_unsent(&mut self, number: u32) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if stream.out.fin == Fin::Sent {
@@ -305,7 +305,7 @@ impl Connection {
         self.remove_if_done(number);
     }
 
-    /// Takes a stream out of the store when neither side has anything left to say, and the transport has all of ours.
+    /// Takes a stream out of the store when both sides have ended and the transport has all our output.
     pub(super) fn remove_if_done(&mut self, number: u32) {
         let is_done =
             self.streams.get(&number).is_some_and(|stream| stream.is_over() && !stream.out.is_waiting());
@@ -314,8 +314,8 @@ impl Connection {
         }
     }
 
-    /// See [`super::super::Connection::reset`]. A server whose response is complete only stops reading the request: with
-    /// `RESET_STREAM` the response might not arrive, which RST_STREAM behind it would not do to it.
+    /// See [`super::super::Connection::reset`]. A server whose response is complete only stops reading the request:
+    /// `RESET_STREAM` could discard the response, which RST_STREAM after it does not in HTTP/2.
     pub fn reset(&mut self, _now: Time, stream: StreamId, code: ErrorCode) {
         let number = stream.0 >> 1;
         let Some(stream) = self.streams.get_mut(&number).filter(|_| self.end.is_open()) else { return };
@@ -354,7 +354,7 @@ impl Connection {
         }
     }
 
-    /// See [`super::super::Connection::release`]: [`Connection::wants_stream`] asks what is still held.
+    /// See [`super::super::Connection::release`]: [`Connection::wants_stream`] checks what is still held.
     pub fn release(&mut self, _now: Time, stream: StreamId, n: u32) {
         if let Some(stream) = self.streams.get_mut(&(stream.0 >> 1)) {
             let was_full = stream.held >= self.config.flow.stream_window;

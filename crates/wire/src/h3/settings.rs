@@ -14,7 +14,7 @@ mod id {
     pub(super) const H3_DATAGRAM: u64 = 0x33;
 }
 
-/// Names of the settings that [`crate::Connection::settings_in_effect`] tells of HTTP/3.
+/// Names of the settings that [`crate::Connection::settings_in_effect`] returns for HTTP/3.
 pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     Some(match identifier as u64 {
         id::QPACK_MAX_TABLE_CAPACITY => "QPACK_MAX_TABLE_CAPACITY",
@@ -26,7 +26,7 @@ pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     })
 }
 
-/// What one side has announced, or not yet: then the values of RFC 9114.
+/// The settings that one side announced; until then the initial values of RFC 9114.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     table_capacity: u64,
@@ -53,7 +53,7 @@ impl Settings {
         }
     }
 
-    /// The payload that announces them; what has its initial value is left out.
+    /// The payload that announces them; initial values are left out.
     pub(super) fn announce(self) -> Vec<u8> {
         let mut payload = Vec::new();
         varint::encode(id::MAX_FIELD_SECTION_SIZE, &mut payload);
@@ -99,7 +99,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Identifiers and values, values above 2^32 − 1 as that; no limit is left out.
+    /// Identifiers and values, clamped to 2^32 − 1; unlimited settings are left out.
     pub(super) fn in_effect(self) -> SettingValues {
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let mut values = vec![(id::QPACK_MAX_TABLE_CAPACITY as u16, small(self.table_capacity))];

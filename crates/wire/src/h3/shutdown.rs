@@ -10,22 +10,22 @@ use crate::ending::End;
 use crate::{Error, ErrorCode, Initiator};
 use h2lab_base::units::Time;
 
-/// The id of a GOAWAY that only says that the end is near (RFC 9114 §5.2): the highest that a request can have.
+/// The id of a GOAWAY that only announces the end (RFC 9114 §5.2): the highest that a request can have.
 const NO_REQUEST_IN_PARTICULAR: u64 = varint::MAX - 3;
-/// How long requests that are on their way are waited for after that: longer than the round trips of most paths. HTTP/3
-/// has no PING that would say when one has passed.
+/// How long to wait for requests in flight after that: longer than the round trips of most paths. HTTP/3
+/// has no PING to measure one.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
-/// How far the orderly end has come.
+/// The state of the graceful end.
 #[derive(Debug)]
 pub(super) struct Drain {
     /// The first request that our GOAWAY refuses (server role), or 0: there is none to accept (client role).
     first_refused: Option<u32>,
-    /// The first step of a graceful end was made: when the second follows.
+    /// When the second step of a graceful end follows the first.
     second_step: Time,
-    /// Up to when requests are waited for that our GOAWAY accepts and of which nothing has arrived.
+    /// Until when to wait for requests that our GOAWAY accepts and that have not begun to arrive.
     late_until: Time,
-    /// What the transport is to be closed with.
+    /// The code to close the transport with.
     code: ErrorCode,
     pub(super) reason: String,
     /// The id of the peer's GOAWAY.
@@ -66,7 +66,7 @@ impl Connection {
         announced || drain.transport_ended || !self.end.is_open() || self.is_out_of_ids()
     }
 
-    /// See [`super::super::Connection::goaway`]. A server without an error ends gracefully: it first says that it will end,
+    /// See [`super::super::Connection::goaway`]. A server without an error ends gracefully: it first announces the end,
     /// and a second later which requests it has accepted (RFC 9114 §5.2). GOAWAY has no code here; `code` and `debug` go
     /// with the end of the transport, when the requests under way are over.
     pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) {
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// The last GOAWAY: requests that have begun to arrive are accepted, and those that QUIC has opened with them. These are
-    /// waited for as long as for the rest of a head, since what a packet brought that was lost comes again.
+    /// waited for as long as for the rest of a head, since lost packets are retransmitted.
     pub(super) fn accept_no_more(&mut self, now: Time) {
         self.drain.second_step = Time::NEVER;
         if self.drain.first_refused.is_some() {
@@ -107,7 +107,7 @@ impl Connection {
         if !self.late.is_empty() {
             self.drain.late_until = now + self.config.limits.head.unwrap_or(ON_THEIR_WAY);
         }
-        // Of a client it is a push id, and no push is accepted.
+        // A client's GOAWAY holds a push id, and we accept no push.
         self.put_goaway(QuicStreamId::of_number(first).0);
     }
 
@@ -136,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// All that arrived is taken: whether the connection has come to its end.
+    /// All input is taken: returns whether the connection has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         if self.drain.transport_ended {
             self.end = End::Due(self.cause_of_end());
@@ -153,7 +153,7 @@ impl Connection {
         false
     }
 
-    /// Whether requests may still come that our GOAWAY accepts.
+    /// Whether requests that our GOAWAY accepts may still arrive.
     fn awaits_late(&self) -> bool {
         let first_refused = self.drain.first_refused.unwrap_or(0);
         self.drain.late_until.happened() && self.late.range(..first_refused).next().is_some()

@@ -1,4 +1,4 @@
-//! The streams of a connection: how QUIC numbers them, and what we know of each request's.
+//! The streams of a connection: how QUIC numbers them, and the state of each request's.
 
 use super::frame::FrameReader;
 use crate::content::{Content, Side};
@@ -7,11 +7,11 @@ use crate::queue::SendQueue;
 use crate::{Role, StreamId};
 use h2lab_base::units::Time;
 
-/// A stream as QUIC numbers it (RFC 9000 §2.1): the lowest bit tells who began it, the next whether it goes one way.
+/// A stream as QUIC numbers it (RFC 9000 §2.1): the lowest bit encodes the initiator, the next whether it is unidirectional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuicStreamId(pub u64);
 
-/// How many requests a connection can have: those whose [`StreamId`] HTTP/2 would have, too.
+/// How many requests a connection can have: as many as HTTP/2 has a [`StreamId`] for.
 pub(super) const MOST_REQUESTS: u32 = 1 << 30;
 
 impl QuicStreamId {
@@ -33,12 +33,12 @@ impl QuicStreamId {
         })
     }
 
-    /// Who began it.
+    /// The side that began it.
     pub const fn initiator(self) -> Role {
         if self.0 & 1 == 0 { Role::Client } else { Role::Server }
     }
 
-    /// Whether it goes one way only, away from its initiator.
+    /// Whether it is unidirectional, away from its initiator.
     pub const fn is_unidirectional(self) -> bool {
         self.0 & 2 != 0
     }
@@ -61,29 +61,29 @@ impl std::fmt::Display for QuicStreamId {
     }
 }
 
-/// How far we have come with ending our direction of a stream.
+/// The state of the end of our direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fin {
     /// More may come.
     Open,
-    /// The end goes with the last byte that waits.
+    /// The end goes with the last pending byte.
     Due,
     /// The transport has it.
     Sent,
 }
 
-/// What waits for the transport on one stream.
+/// What is queued for the transport on one stream.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) queue: SendQueue,
     /// How much of it is body, which waits behind heads.
     pub(super) body: usize,
     pub(super) fin: Fin,
-    /// It stands among those that [`super::Connection::poll_stream`] offers.
+    /// It is among those that [`super::Connection::poll_stream`] offers.
     pub(super) is_offered: bool,
-    /// The transport did not take all; it says when it takes more.
+    /// The transport did not take all; it reports when it takes more.
     pub(super) is_blocked: bool,
-    /// Since when it takes nothing worth mentioning; [`Time::NEVER`] if it does.
+    /// Since when it has made no progress; [`Time::NEVER`] if it has.
     pub(super) blocked_since: Time,
     /// Bytes that it took since then.
     pub(super) taken_since: usize,
@@ -102,7 +102,7 @@ impl Outgoing {
         }
     }
 
-    /// The transport took `n` bytes, and the end if that was all. Whether a new time begins in which it does not take more.
+    /// The transport took `n` bytes, and the end if that was all. Returns whether a new stall begins.
     pub(super) fn sent(&mut self, now: Time, n: usize) -> bool {
         self.queue.consume(n);
         self.body = self.body.min(self.queue.len());
@@ -113,7 +113,7 @@ impl Outgoing {
         }
         self.is_blocked = true;
         self.taken_since += n;
-        // Less than that is no progress: a peer that opens its window byte by byte takes nothing worth the name.
+        // Less than that is no progress: a peer that opens its window byte by byte is stalled too.
         let begins = self.taken_since >= FAIR_PIECE || !self.blocked_since.happened();
         if begins {
             (self.blocked_since, self.taken_since) = (now, 0);
@@ -136,7 +136,7 @@ pub(super) struct Stream {
     pub(super) remote: Side,
     /// The peer's direction of the stream has ended: nothing at all follows.
     pub(super) is_finished: bool,
-    /// Of the peer's message.
+    /// Content state of the peer's message.
     pub(super) content: Content,
     pub(super) reader: FrameReader,
     pub(super) out: Outgoing,
@@ -174,7 +174,7 @@ impl Stream {
         self.remote != Side::Head
     }
 
-    /// Whether neither side has anything left to say. What we said may still wait for the transport.
+    /// Whether both sides have ended. Our output may still wait for the transport.
     pub(super) fn is_over(&self) -> bool {
         self.local == Side::Ended && self.is_finished
     }

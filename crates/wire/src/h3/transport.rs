@@ -1,17 +1,17 @@
-//! What lies between the engine and QUIC: bytes of each stream in and out, and what happens to streams.
+//! The interface between the engine and QUIC: bytes of each stream in and out, and events of streams.
 //!
 //! QUIC has its own flow control, order and priorities of streams, and the engine leaves them to it. The transport
 //!
 //! - hands over what arrives with [`Connection::handle_stream`], [`Connection::handle_stream_reset`] and
 //!   [`Connection::handle_stop_sending`], and the end with [`Connection::handle_close`]; each followed by
 //!   [`crate::Connection::poll_event`] until that returns `None`;
-//! - reads of a stream only while [`Connection::wants_stream`]: what it leaves in QUIC keeps the peer's credit;
-//! - does what [`Connection::poll_action`] asks for, then writes what [`Connection::poll_stream`] shows, and says how
-//!   much it took with [`Connection::handle_stream_sent`];
-//! - says when a stream that it could not write to is writable again with [`Connection::handle_stream_writable`], and
-//!   how many requests may be begun with [`Connection::handle_streams_granted`].
+//! - reads from a stream only while [`Connection::wants_stream`]: what it leaves in QUIC withholds the peer's credit;
+//! - does what [`Connection::poll_action`] asks for, then writes what [`Connection::poll_stream`] shows, and reports how much it
+//!   took with [`Connection::handle_stream_sent`];
+//! - reports when a stream that it could not write to is writable again with [`Connection::handle_stream_writable`], and how many
+//!   requests may be begun with [`Connection::handle_streams_granted`].
 //!
-//! Streams that the engine begins need no command: it numbers them as QUIC does, in order, so that the transport opens
+//! Streams that the engine begins need no action: it numbers them as QUIC does, in order, so that the transport opens
 //! one when it first sees its number.
 
 use std::collections::VecDeque;
@@ -29,11 +29,11 @@ pub struct Transmit<'a> {
     pub stream: QuicStreamId,
     /// The bytes, which may be none.
     pub data: &'a [u8],
-    /// The stream ends behind them.
+    /// The stream ends after them.
     pub fin: bool,
 }
 
-/// What the transport has to do beside writing.
+/// What the transport has to do apart from writing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Send `RESET_STREAM` (RFC 9000 §19.4); what was written and is not yet acknowledged need not arrive. A stream that
@@ -44,25 +44,25 @@ pub enum Action {
         /// Why.
         code: ErrorCode,
     },
-    /// Send `STOP_SENDING` (RFC 9000 §19.5); what still arrives may be thrown away.
+    /// Send `STOP_SENDING` (RFC 9000 §19.5); what still arrives may be discarded.
     Stop {
         /// The stream.
         stream: QuicStreamId,
         /// Why.
         code: ErrorCode,
     },
-    /// From now on the peer wants the stream's data so urgently (RFC 9218).
+    /// The priority of the stream's data changes (RFC 9218).
     Prioritise {
         /// The stream.
         stream: QuicStreamId,
-        /// How urgently.
+        /// Its new priority.
         priority: Priority,
     },
     /// Send `CONNECTION_CLOSE` (RFC 9000 §19.19), after what was written has arrived unless `code` is an error.
     Close {
         /// Why.
         code: ErrorCode,
-        /// The same in words, for people.
+        /// A description for people.
         reason: String,
     },
 }
@@ -70,13 +70,13 @@ pub enum Action {
 /// What the transport handed over, in order.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// Bytes of a stream, by their place in [`Arrivals`], and whether it ends behind them.
+    /// Bytes of a stream, by their place in [`Arrivals`], and whether it ends after them.
     Bytes { stream: QuicStreamId, place: Range<usize>, fin: bool },
     /// The peer gave up sending on a stream.
     Reset { stream: QuicStreamId, code: ErrorCode },
     /// The peer reads no more of a stream.
     Stopped { stream: QuicStreamId, code: ErrorCode },
-    /// The connection is over; with a code if the peer said one.
+    /// The connection is over; with a code if the peer sent one.
     Closed { code: Option<ErrorCode> },
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// All that was lent from here has been looked at when the next bytes come.
+    /// Everything lent from here is released when the next bytes come.
     fn push_bytes(&mut self, stream: QuicStreamId, bytes: &[u8], fin: bool) {
         if self.queue.is_empty() {
             self.bytes.clear();
@@ -102,7 +102,7 @@ impl Arrivals {
         self.queue.pop_front()
     }
 
-    /// What is left of an arrival comes next.
+    /// The rest of an arrival comes next.
     pub(super) fn put_back(&mut self, arrival: Arrival) {
         self.queue.push_front(arrival);
     }
@@ -139,7 +139,7 @@ impl Connection {
         self.notice(now, Arrival::Stopped { stream, code: ErrorCode::of_quic(code) });
     }
 
-    /// The connection has ended: by the peer's `CONNECTION_CLOSE` with an application's code, or without a word.
+    /// The connection has ended: by the peer's `CONNECTION_CLOSE` with an application's code, or without one.
     pub fn handle_close(&mut self, now: Time, code: Option<u64>) {
         self.notice(now, Arrival::Closed { code: code.map(ErrorCode::of_quic) });
     }
@@ -161,13 +161,13 @@ impl Connection {
         self.granted = self.granted.max(total);
     }
 
-    /// Whether more of what `stream` brings is welcome. What is not, the transport leaves in QUIC: then the peer gets no
-    /// credit for it, and that is all that [`crate::FlowControl::manual_release`] comes to here.
+    /// Whether more input on `stream` is welcome. If not, the transport leaves it in QUIC: then the peer gets no credit for it,
+    /// which is the whole effect of [`crate::FlowControl::manual_release`] here.
     pub fn wants_stream(&self, stream: QuicStreamId) -> bool {
         let Some(request) = stream.request() else { return true };
         let window = self.config.flow.stream_window;
         let has_room = |stream: &super::Stream| !stream.by_hand || stream.held < window;
-        // What comes to a client are answers: of requests that it can refrain from, not by leaving answers unread.
+        // A client receives answers: it can limit those by its requests, not by leaving answers unread.
         let listens = self.config.role == Role::Client || self.wants_input();
         listens && self.streams.get(&request).is_none_or(has_room)
     }
@@ -182,8 +182,8 @@ impl Connection {
         self.actions.pop_front()
     }
 
-    /// What is to be written next, on a stream that is not blocked; after it [`Connection::handle_stream_sent`] must be
-    /// called before this is asked again.
+    /// The next bytes to write, on a stream that is not blocked; call [`Connection::handle_stream_sent`] before this is called
+    /// again.
     pub fn poll_stream(&mut self) -> Option<Transmit<'_>> {
         let stream = loop {
             let stream = *self.offers.front()?;
@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// What waits on one of our streams.
+    /// The pending output on one of our streams.
     pub(super) fn outgoing(&mut self, stream: QuicStreamId) -> Option<&mut Outgoing> {
         if stream == QuicStreamId::control_of(self.config.role) {
             return Some(&mut self.control);
@@ -244,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// `stream` stands in front, and is not offered any more.
+    /// `stream` is first, and is not offered any more.
     fn withdraw(&mut self, stream: QuicStreamId) {
         if self.offers.front() == Some(&stream) {
             self.offers.pop_front();
@@ -261,7 +261,7 @@ impl Connection {
         self.put_abort(request, sends, receives, code);
     }
 
-    /// Tells the transport to give up directions of a request's stream.
+    /// Queues actions that abort directions of a request's stream.
     pub(super) fn put_abort(&mut self, request: u32, sends: bool, receives: bool, code: ErrorCode) {
         let stream = QuicStreamId::of_number(request);
         if sends {

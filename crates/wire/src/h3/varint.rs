@@ -1,9 +1,9 @@
-//! Variable-length integers of QUIC (RFC 9000 §16): 6, 14, 30 or 62 bits, told by the first two bits.
+//! Variable-length integers of QUIC (RFC 9000 §16): 6, 14, 30 or 62 bits, selected by the first two bits.
 
 /// The largest value.
 pub(super) const MAX: u64 = (1 << 62) - 1;
 
-/// How many bytes a value takes that begins with `first`.
+/// How many bytes a value that begins with `first` takes.
 pub(super) const fn length_by(first: u8) -> usize {
     1 << (first >> 6)
 }

@@ -1,4 +1,4 @@
-//! What a peer has used up of its [`Limits`]: the accounts of a connection that has streams.
+//! What a peer has used up of its [`Limits`]: the accounts of a connection with streams.
 
 use super::{Bucket, Exceeded, Limit, Limits};
 use crate::Config;
@@ -9,9 +9,9 @@ use h2lab_base::units::Time;
 const FAIR_FRAME: u32 = 256;
 /// The least budget for such overhead.
 const LEAST_SMALL_DATA: u32 = 100 * FAIR_FRAME;
-/// No body is cut into shorter pieces for the sake of a small window, once [`Limits::small_data_frames`] are used up.
+/// Bodies are not cut into shorter pieces for small windows once [`Limits::small_data_frames`] are used up.
 pub(crate) const FAIR_PIECE: usize = 1_024;
-/// Frames that change nothing are granted for so many streams before the first.
+/// The budget of frames without effect begins as for so many streams.
 const STREAMS_GRANTED: u64 = 10;
 
 /// The accounts of one connection.
@@ -28,11 +28,11 @@ pub(crate) struct Accounts {
     overhead_allowed: u32,
     noise: u64,
     small_data_frames_left: u32,
-    /// Bytes of bodies that we sent, less those whose credit came when their stream was over.
+    /// Bytes of bodies that we sent, less those whose credit came after their stream had ended.
     unreturned: u64,
-    /// Frames of which we have seen the beginning: tells one incomplete head from the next.
+    /// Frames of which we have seen the beginning: distinguishes incomplete heads.
     frames: u64,
-    /// Streams that were ended for being slow, of which the role is still to be told.
+    /// Streams that were reset for being slow, not yet reported to the role.
     pub(crate) evicted: Vec<u32>,
 }
 
@@ -83,7 +83,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// The peer sent a frame that changes nothing; it has begun `streams` so far.
+    /// The peer sent a frame without effect; it has begun `streams` so far.
     pub(crate) fn noise(&mut self, streams: u64) -> Result<(), Fault> {
         let allowed = u64::from(self.limits.noise) * (STREAMS_GRANTED + streams);
         self.noise += 1;
@@ -108,7 +108,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// The role released `released` of the `held` bytes of DATA that it had, and with them that share of their overhead.
+    /// The role released `released` of the `held` bytes of DATA that it held, and with them that share of their overhead.
     pub(crate) fn released(&mut self, released: u32, held: u32) {
         if released >= held {
             self.overhead = 0;
@@ -142,13 +142,13 @@ impl Accounts {
         interims > self.limits.interims
     }
 
-    /// The shortest piece that may go of a body of which `wanted` bytes are left: nothing below [`FAIR_PIECE`], unless
-    /// small DATA frames are left, or that is all.
+    /// The shortest piece that may be sent of a body of which `wanted` bytes are left: [`FAIR_PIECE`] at least, unless small DATA
+    /// frames are left, or the rest is shorter.
     pub(crate) fn shortest_piece(&self, wanted: usize) -> usize {
         if self.small_data_frames_left > 0 { 1 } else { wanted.min(FAIR_PIECE) }
     }
 
-    /// A piece of a body goes; `cut_short`: the peer's windows leave no room for more.
+    /// A piece of a body is sent; `cut_short`: the peer's windows leave no room for more.
     pub(crate) fn piece(&mut self, length: usize, cut_short: bool) {
         self.unreturned += length as u64;
         if length >= FAIR_PIECE {
@@ -159,9 +159,9 @@ impl Accounts {
         }
     }
 
-    /// The peer returns `credit` of a stream that is over. Whether that is for a body that we sent: who reads a response
-    /// from its own buffer says so piece by piece, and knows no sooner than its end that nobody listens any more. No piece
-    /// counts as less than [`FAIR_PIECE`].
+    /// The peer returns `credit` of a stream that is over. Whether that is for a body that we sent: a client that reads a
+    /// response from its own buffer returns credit piece by piece, also after the stream has ended here. Each piece counts as
+    /// [`FAIR_PIECE`] at least.
     pub(crate) fn is_of_body_sent(&mut self, credit: u32) -> bool {
         let cost = u64::from(credit).max(FAIR_PIECE as u64);
         let is_covered = credit > 0 && cost <= self.unreturned;

@@ -1,27 +1,27 @@
-//! How long we wait for a peer: the deadlines of [`Limits`], which all engines share.
+//! How long to wait for a peer: the deadlines of [`Limits`], shared by all engines.
 //!
-//! An engine says what is under way and asks what is overdue. A deadline that is pushed back often is not moved each
-//! time: it comes up, is found to be early, and is set anew.
+//! An engine notes what is under way and polls what is overdue. A deadline that is postponed often is not moved each time: when
+//! it fires early, it is set anew.
 
 use std::time::Duration;
 
 use super::{Exceeded, Limit, Limits};
 use h2lab_base::units::Time;
 
-/// What the peer has let us wait for too long.
+/// What the peer has taken too long for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overdue {
-    /// The rest of a head; of those that wait on streams of their own, the first.
+    /// The rest of a head; in HTTP/3, of the oldest incomplete one.
     Head,
-    /// Bodies, at the rate that we ask for: those that were due when the period began, that is of streams up to this one.
+    /// Bodies, below the required rate: those due when the period began, on streams up to this one.
     Body(u32),
     /// Bodies may or may not be due; if some are, they keep to the rate.
     BodyInTime,
     /// Room for our output: the transport takes nothing.
     Output,
-    /// It is time to look at streams that wait for a window.
+    /// It is time to check streams that wait for a window.
     Windows,
-    /// Anything.
+    /// Any byte.
     Idle,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Deadlines {
     /// When a byte moved last, either way; [`Time::NEVER`] before the first call that knows the time.
     active_at: Time,
     head_due: Time,
-    /// Which head, of those on the connection.
+    /// The number of that head.
     head: u64,
     body_due: Time,
     /// Streams up to this one had a body due when the period began.
     body_mark: u32,
     /// Bytes received when the period began.
     body_base: u64,
-    /// For a part of the period the peer could not send because of us.
+    /// The peer could not send for a part of the period, because of us.
     body_excused: bool,
     output_due: Time,
     windows_due: Time,
@@ -105,7 +105,7 @@ impl Deadlines {
         }
     }
 
-    /// The head that has begun to arrive and is incomplete, if any; `number` tells it from others.
+    /// The head that has begun to arrive and is incomplete, if any; `number` identifies it.
     pub(crate) fn head_under_way(&mut self, now: Time, number: Option<u64>) {
         match number {
             None => self.head_due = Time::NEVER,
@@ -116,7 +116,7 @@ impl Deadlines {
         }
     }
 
-    /// The head of a stream's message is incomplete since then, while others may come on other streams.
+    /// The head of a stream's message has been incomplete since then, while others may come on other streams.
     pub(crate) fn stream_head_waits(&mut self, since: Time) {
         self.head_due = self.head_due.min(after(since, self.limits.head));
     }
@@ -140,9 +140,9 @@ impl Deadlines {
         }
     }
 
-    /// Until now we kept the peer from sending: we left what it sent in the transport, or its credit with our role. Bodies
-    /// are not judged by a period in which that was so. What it costs to bring this about, a window or our whole output, is
-    /// more than the bytes of a period that an attacker would save by it.
+    /// Until now we kept the peer from sending: we left its input in the transport, or its credit with our role. Such a period
+    /// does not count for bodies. An attacker who causes it spends a window or our whole output, more than the bytes of a period
+    /// that it would save.
     pub(crate) const fn excuse_bodies(&mut self) {
         self.body_excused = true;
     }
@@ -152,17 +152,17 @@ impl Deadlines {
         self.windows_due = self.windows_due.min(after(since, self.limits.stall));
     }
 
-    /// Since when a stream must have waited for a window to have waited for too long; `None` if there is no bound.
+    /// Streams that wait for a window since then or earlier are overdue; `None` if there is no bound.
     pub(crate) fn windows_overdue_since(&self, now: Time) -> Option<Time> {
         self.limits.stall.map(|stall| now - stall)
     }
 
-    /// When [`Deadlines::overdue`] must be asked.
+    /// When [`Deadlines::overdue`] must be called.
     pub(crate) fn next(&self) -> Time {
         self.head_due.min(self.body_due).min(self.output_due).min(self.windows_due).min(self.idle_due)
     }
 
-    /// What is overdue, each once; ask until there is nothing. `busy`: a request is under way.
+    /// What is overdue, each once; call until `None`. `busy`: a request is under way.
     pub(crate) fn overdue(&mut self, now: Time, busy: bool) -> Option<Overdue> {
         if has_passed(self.head_due, now) {
             self.head_due = Time::NEVER;
@@ -214,7 +214,7 @@ impl Deadlines {
     }
 }
 
-/// Whether there was such a deadline, and it is behind us.
+/// Whether this deadline is set and has passed.
 fn has_passed(deadline: Time, now: Time) -> bool {
     deadline.happened() && now >= deadline
 }

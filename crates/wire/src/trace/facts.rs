@@ -1,7 +1,7 @@
-//! What rules know of a repetition: requests in flight, stalls, holes in the byte stream, ends of connections.
+//! The facts of a repetition for rules: requests in flight, stalls, holes in the byte stream, ends of connections.
 //!
-//! Facts are measured or follow from what was measured by the rules of TCP alone; none of them is a judgement. They are
-//! built from a whole record by `diagnose::facts`, which this layer may not know.
+//! Facts are measured, or follow from measurements by the rules of TCP alone; none of them is a judgement. They are built from a
+//! whole record by `diagnose::facts`, which this layer may not import.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Facts {
     pub flights: Vec<Flight>,
     /// Times without a frame although an answer was due, by connection and then by time.
     pub stalls: Vec<Stall>,
-    /// Holes that drops tore into byte streams, by connection and then by begin. Empty without a packet log.
+    /// Holes that drops left in byte streams, by connection and then by begin. Empty without a packet log.
     pub holes: Vec<Hole>,
     /// Steps of the retransmission counters, by connection and then by time.
     pub retransmissions: Vec<Retransmission>,
@@ -91,21 +91,21 @@ pub struct Hole {
     pub direction: Direction,
     /// When the link dropped the packet.
     pub dropped_at: Time,
-    /// When a client could first feel it. Downlink: when the packet would have arrived. Uplink: when the quickest answer
+    /// When it could first affect the client. Downlink: when the packet would have arrived. Uplink: when the quickest answer
     /// to it would have.
     pub begin: Time,
-    /// When the client could first feel its repair, likewise; [`Time::NEVER`] if it was never repaired.
+    /// When its retransmission could first affect the client, likewise; [`Time::NEVER`] if it was never repaired.
     pub end: Time,
 }
 
-/// An end of a connection had sent more segments again at one look at `TCP_INFO` than at the one before.
+/// An end of a connection had retransmitted more segments in one sample of `TCP_INFO` than in the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retransmission {
     /// The connection.
     pub connection: u32,
-    /// The look before.
+    /// The earlier sample.
     pub after: Time,
-    /// The look that showed it.
+    /// The sample that showed it.
     pub until: Time,
     /// How many segments more.
     pub segments: u32,
@@ -120,12 +120,12 @@ pub struct ServerEnd {
     pub connection: u32,
     /// When we learnt of it.
     pub at: Time,
-    /// Requests up to the last that the server says it took, or at most so many if it does not say.
+    /// Requests up to the last that the server declared accepted, or at most so many if it declared none.
     pub requests: u32,
-    /// Requests of which it had certainly heard when it ended the connection: as many, unless it does not say.
+    /// Requests that had certainly reached it when it ended the connection: as many, unless it declared none.
     pub least: u32,
-    /// For how long the last of them had been answered by then; zero if it had not been, or is not known. Where the server
-    /// does not say which was the last: for how long nothing new can have come to it.
+    /// For how long the last of them had been answered by then; zero if it had not been, or is not known. Where the server does
+    /// not declare the last: for how long no new one can have reached it.
     pub idle: Duration,
     /// For how long the connection had been established.
     pub age: Duration,
@@ -134,7 +134,7 @@ pub struct ServerEnd {
 }
 
 impl ServerEnd {
-    /// Whether it can have come after just so many requests.
+    /// Whether it can have come after exactly so many requests.
     pub const fn allows(&self, requests: u32) -> bool {
         self.least <= requests && requests <= self.requests
     }
@@ -168,7 +168,7 @@ pub fn stalls(connection: u32, arrivals: &[Time], flights: &[Flight], min_length
 
 impl Flight {
     /// Whether it was in flight up to `end`, given that nothing could complete since `begin`. It then ended at one of
-    /// the two or after them, so that the middle tells, although the clock is not read at the same nanosecond for a frame
+    /// the two or after them, so that the middle decides, although the clock is not read at the same nanosecond for a frame
     /// and for a request.
     pub fn is_open_between(&self, begin: Time, end: Time) -> bool {
         let begin = begin.max(self.sent_at);

@@ -1,4 +1,4 @@
-//! One frame as the Tap saw it.
+//! A frame as the Tap saw it.
 
 use std::fmt;
 
@@ -61,9 +61,9 @@ impl FrameKind {
     pub const PRIORITY_UPDATE: Self = Self(0x10);
     /// `MAX_PUSH_ID` of HTTP/3 (RFC 9114 §7.2.7), where HTTP/2 has nothing.
     pub const MAX_PUSH_ID: Self = Self(0x0d);
-    /// `CANCEL_PUSH` of HTTP/3 (RFC 9114 §7.2.3), whose number HTTP/2 has given away. The numbers from here on are ours.
+    /// `CANCEL_PUSH` of HTTP/3 (RFC 9114 §7.2.3), whose number HTTP/2 uses otherwise. The numbers from here on are ours.
     pub const CANCEL_PUSH: Self = Self(0xf3);
-    /// QUIC gave up sending on a stream (`RESET_STREAM`, RFC 9000 §19.4): with the next what RST_STREAM is to HTTP/2.
+    /// QUIC gave up sending on a stream (`RESET_STREAM`, RFC 9000 §19.4): with the next the equivalent of HTTP/2's RST_STREAM.
     pub const RESET_STREAM: Self = Self(0xf4);
     /// QUIC gave up reading a stream (`STOP_SENDING`, RFC 9000 §19.5).
     pub const STOP_SENDING: Self = Self(0xf5);
@@ -126,9 +126,9 @@ impl fmt::Display for FrameEvent {
     }
 }
 
-/// Who is told of frames by the readers of bytes, and, if it wants to know what is in them, of their payloads.
+/// A receiver of frames from the readers of bytes, and, if it wants their contents, of payloads.
 ///
-/// The [`Tap`](super::Tap) wants neither and pays for neither: what it leaves empty here compiles to nothing.
+/// The [`Tap`](super::Tap) wants neither and pays for neither: the empty default methods compile to nothing.
 pub(super) trait Sink {
     /// Whether frames are wanted only when all of their payload was seen, whichever way they go.
     const WHOLE: bool = false;
@@ -139,15 +139,15 @@ pub(super) trait Sink {
     /// HTTP/2, HTTP/3: the header of the next frame is there. Only with `WHOLE`.
     fn begin(&mut self, _frame: BareFrame) {}
 
-    /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. In HTTP/1.1 what
-    /// is in a body is told by its length alone.
+    /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. Of an HTTP/1.1 body only
+    /// the length is reported.
     fn payload(&mut self, _bytes: &[u8]) {}
 
     /// HTTP/2: bytes of an HTTP/1.1 head that comes before the frames of a connection that upgrades (RFC 7540 §3.2), and
     /// whether it ends with them.
     fn head_before(&mut self, _bytes: &[u8], _ends: bool) {}
 
-    /// HTTP/1.1: bytes that frame the body and are no part of it.
+    /// HTTP/1.1: bytes of the body's framing.
     fn framing(&mut self, _bytes: &[u8]) {}
 }
 
@@ -157,7 +157,7 @@ impl<F: FnMut(BareFrame)> Sink for F {
     }
 }
 
-/// A frame without its circumstances.
+/// A frame without time, connection and direction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BareFrame {
     pub(super) stream: StreamId,
@@ -168,7 +168,7 @@ pub(super) struct BareFrame {
 }
 
 impl BareFrame {
-    /// The frame with its circumstances.
+    /// The frame with them.
     pub(super) const fn event(self, at: Time, connection: u32, direction: Direction) -> FrameEvent {
         let Self { stream, length, value, kind, flags } = self;
         FrameEvent { at, connection, stream, length, value, kind, flags, direction }

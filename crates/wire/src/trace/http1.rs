@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages out of a byte stream, told in the words of HTTP/2: a head is HEADERS, a piece of body is DATA.
+//! HTTP/1.1 messages out of a byte stream, mapped to frames of HTTP/2: a head is HEADERS, a piece of body is DATA.
 //!
 //! Unlike the engine this reader is tolerant and looks at as little as it can: line ends, the start line, and the two
 //! fields that frame a body. A second full parse of every head would be a visible share of the generator's time.
@@ -58,7 +58,7 @@ enum After {
     Message,
 }
 
-/// What matters in a head.
+/// The parts of a head that matter here.
 #[derive(Debug, Default, Clone, Copy)]
 struct Head {
     /// Bytes so far.
@@ -82,7 +82,7 @@ impl Head {
             self.status = code.and_then(number).map_or(0, |code| code as u16);
             return;
         }
-        // Most lines are told by their first letter not to be one of the two.
+        // The first letter of most lines excludes both fields.
         if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
             return;
         }
@@ -102,7 +102,7 @@ impl Head {
     }
 }
 
-/// Where a direction is.
+/// The position of a direction.
 #[derive(Debug)]
 enum At {
     Head,
@@ -124,7 +124,7 @@ struct Messages {
     line_length: usize,
     /// Messages completed.
     count: u32,
-    /// The last head that came in one piece, and what it said: most heads are the same as the one before.
+    /// The last head that came in one piece, and its contents: most heads equal the one before.
     last: (Vec<u8>, Head),
 }
 
@@ -163,7 +163,7 @@ impl Messages {
         }
     }
 
-    /// As [`Self::take_lines`] for a head, which is not looked into if it is the same as the last one.
+    /// As [`Self::take_lines`] for a head, which is not parsed if it equals the last one.
     fn take_head(&mut self, bytes: &[u8]) -> (usize, bool) {
         let fresh = self.head.bytes == 0;
         let (last, said) = &self.last;
@@ -203,7 +203,7 @@ impl Messages {
         if end.is_some() && self.line_length == 0 {
             return (used, self.end_line(&bytes[..used.min(KEPT)]));
         }
-        // The line is cut in two by the reads: gather what is kept of it.
+        // The line is split between reads: gather the part of it that is kept.
         let kept = self.line_length.min(KEPT);
         let n = used.min(KEPT - kept);
         self.line[kept..kept + n].copy_from_slice(&bytes[..n]);
@@ -272,7 +272,7 @@ impl Messages {
     fn next_message(&mut self) {
         self.at = At::Head;
         self.head = Head::default();
-        // Ids have 31 bits; a connection with that many requests has not been seen.
+        // Ids have 31 bits; no connection with that many requests is known.
         self.count = (self.count + 1) % (1 << 30);
     }
 }
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use h2lab_base::units::Time;
 
-    /// What a tap tells of `(direction, bytes)` in turn, each cut into pieces of `step` bytes; neighbouring pieces of a
+    /// What a tap reports for `(direction, bytes)` in turn, each cut into pieces of `step` bytes; neighbouring pieces of a
     /// body are joined. `DATA[1]:5!` is five bytes that end the stream.
     fn tapped(step: usize, talk: &[(Direction, &str)]) -> String {
         let (mut tap, mut events) = (Tap::new(Dialect::Http1, 0), Vec::<FrameEvent>::new());

@@ -1,7 +1,7 @@
 //! HTTP/2 frames out of a byte stream (RFC 9113 §4.1): nine bytes of header, and of most payloads only the length.
 //!
-//! What precedes them is no frame: the client's preface, which is passed over, and the heads of an HTTP/1.1 exchange that
-//! upgraded, of which a sink is distinguished.
+//! What precedes them is no frame: the client's preface, which is skipped, and the heads of an HTTP/1.1 exchange that upgraded,
+//! which go to the sink's `head_before`.
 
 use super::frame::{BareFrame, Direction, FrameKind, Sink};
 use crate::StreamId;
@@ -29,13 +29,13 @@ impl Frames {
     }
 }
 
-/// How far a direction has come before its first frame.
+/// The position of a direction before its first frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Beginning {
-    /// The next byte says what follows: the first frame is SETTINGS, whose length is below 2^16.
+    /// The next byte decides what follows: the first frame is SETTINGS, whose length is below 2^16.
     #[default]
     Open,
-    /// In a head of HTTP/1.1, of whose final CRLF CRLF so many bytes have been seen.
+    /// In a head of HTTP/1.1, with so many bytes of its final CRLF CRLF seen.
     Head(u8),
     /// Frames from here on.
     Over,
@@ -72,12 +72,12 @@ struct Stream {
     have: usize,
     /// Bytes of payload (or preface) still to come.
     left: u32,
-    /// The frame whose payload is under way, if it has not been told yet.
+    /// The frame whose payload is under way, if it has not been reported yet.
     waiting: Option<BareFrame>,
 }
 
 impl Stream {
-    /// `early`: a frame is told when its header is there rather than when it is complete.
+    /// `early`: a frame is reported when its header is there rather than when it is complete.
     fn feed<S: Sink>(&mut self, mut bytes: &[u8], early: bool, sink: &mut S) {
         if self.beginning != Beginning::Over {
             bytes = self.beginning.take_heads(bytes, sink);
@@ -86,7 +86,7 @@ impl Stream {
             self.beginning = Beginning::Over;
         }
         loop {
-            // Most frames lie whole in what was read.
+            // Most frames are whole in one read.
             while self.is_between()
                 && let Some((frame, payload, rest)) = whole(bytes)
             {
@@ -159,7 +159,7 @@ fn whole(bytes: &[u8]) -> Option<(BareFrame, &[u8], &[u8])> {
     let mut frame = parse(*header);
     let (payload, rest) = rest.split_at_checked(frame.length as usize)?;
     if let Some(offset) = value_offset(frame.kind) {
-        // What is cut short is read as far as it goes, as it is when it comes in pieces.
+        // A truncated number is read as far as it goes, as when it comes in pieces.
         for &byte in payload.iter().skip(offset).take(4) {
             frame.value = frame.value << 8 | u32::from(byte);
         }
@@ -208,7 +208,7 @@ mod tests {
         bytes
     }
 
-    /// What a tap says when `bytes` come in pieces, one per millisecond.
+    /// What a tap reports when `bytes` come in pieces, one per millisecond.
     fn tapped(direction: Direction, pieces: impl Iterator<Item = Vec<u8>>) -> Vec<FrameEvent> {
         let (mut tap, mut events) = (Tap::new(Dialect::Http2, 7), Vec::new());
         for (n, piece) in pieces.enumerate() {

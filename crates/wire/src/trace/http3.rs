@@ -1,8 +1,8 @@
 //! HTTP/3 frames out of the streams of QUIC (RFC 9114 §7.1): of each its type and length, two integers of one to eight
 //! bytes, and of most payloads only that.
 //!
-//! Frames of requests have the stream of their request, by the number that it has in all protocols; those of the control
-//! streams have stream 0. What streams of other types bring, QPACK's above all, is no frame.
+//! Frames of requests have the stream of their request, by its protocol-independent id; those of the control streams have stream
+//! 0. Bytes on streams of other types, above all QPACK's, are no frames.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,7 +20,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// `bytes` crossed on a stream, which ends behind them if `fin`.
+    /// `bytes` crossed on a stream, which ends after them if `fin`.
     pub(super) fn feed<S: Sink>(
         &mut self,
         direction: Direction,
@@ -37,7 +37,7 @@ impl Frames {
                     open.remove();
                 }
             }
-            // Most messages come in one piece, of which nothing is to be remembered.
+            // Most messages come in one piece and need no state.
             Entry::Vacant(place) => {
                 let mut stream = Stream::new(number);
                 stream.feed(bytes, fin, early, sink);
@@ -48,13 +48,13 @@ impl Frames {
         }
     }
 
-    /// The direction in which nothing more crosses on a stream that whoever sends in `direction` gave up: that one, or, if
-    /// it is not read any more (`stops`), the other. What its sender still says before it hears of it is thrown away.
+    /// The direction in which nothing more crosses on a stream that the sender in `direction` aborted: that one, or, if it
+    /// stopped reading (`stops`), the other. What its peer still sends meanwhile is discarded.
     pub(super) const fn silenced(direction: Direction, stops: bool) -> Direction {
         if stops { direction.opposite() } else { direction }
     }
 
-    /// Whoever sends in `direction` gave up a stream: reading it, if `stops`, or sending on it. QUIC's frame that says so.
+    /// The sender in `direction` aborted a stream: its reading (`stops`) or its sending. Reports QUIC's frame for that.
     pub(super) fn abort(
         &mut self,
         direction: Direction,
@@ -76,7 +76,7 @@ impl Frames {
 /// What a stream carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carries {
-    /// Its first integer tells.
+    /// Its first integer, the type, is incomplete.
     Undeclared,
     Frames,
     SomethingElse,
@@ -92,7 +92,7 @@ struct Stream {
     have: usize,
     /// Bytes of payload still to come.
     left: u64,
-    /// The frame whose payload is under way, if it has not been told yet.
+    /// The frame whose payload is under way, if it has not been reported yet.
     waiting: Option<BareFrame>,
 }
 
@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// `early`: a frame is told when its header is there rather than when it is complete.
+    /// `early`: a frame is reported when its header is there rather than when it is complete.
     fn feed<S: Sink>(&mut self, mut bytes: &[u8], fin: bool, early: bool, sink: &mut S) {
         loop {
             if self.carries == Carries::SomethingElse {
@@ -134,7 +134,7 @@ impl Stream {
         }
     }
 
-    /// Looks whether the header is complete; `rest` follows it.
+    /// Checks whether the header is complete; `rest` follows it.
     fn read_header<S: Sink>(&mut self, rest: &[u8], fin: bool, early: bool, sink: &mut S) {
         let Some((first, header)) = integer(&self.header[..self.have]) else { return };
         if self.carries == Carries::Undeclared {
@@ -162,7 +162,7 @@ impl Stream {
     }
 }
 
-/// HTTP/3 has no flags; that a stream ends with a frame is told by the one of HTTP/2.
+/// HTTP/3 has no flags; the end of a stream is shown by HTTP/2's END_STREAM.
 fn ending(mut frame: BareFrame, ends: bool) -> BareFrame {
     if ends && matches!(frame.kind, FrameKind::DATA | FrameKind::HEADERS) {
         frame.flags = FrameEvent::END_STREAM;
@@ -288,7 +288,7 @@ mod tests {
             cuts.sort_unstable();
             let pieces: Vec<(u64, &[u8], bool)> =
                 cuts.windows(2).map(|cut| (0, &whole[cut[0]..cut[1]], cut[1] == whole.len())).collect();
-            // What follows the first end of the stream is no part of it.
+            // What follows the first end of the stream is not part of it.
             let end = pieces.iter().position(|piece| piece.2).unwrap();
             for direction in [Direction::Up, Direction::Down] {
                 let seen = detailed(direction, &pieces[..=end]);

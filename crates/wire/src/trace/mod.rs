@@ -1,7 +1,7 @@
-//! What was seen on the wire: frames with their times, and the facts that rules read.
+//! What was seen on the wire: frames with their times, and the facts for rules.
 //!
-//! [`Tap`] turns the bytes of a connection into [`FrameEvent`]s while a cell runs; [`Facts`] are what rules know of a
-//! repetition afterwards. [`detail::Reader`] says what is in each frame, for people who look at a few connections. Building the
+//! [`Tap`] turns the bytes of a connection into [`FrameEvent`]s while a cell runs; [`Facts`] are derived from a repetition
+//! afterwards. [`detail::Reader`] decodes the contents of each frame, for people who inspect a few connections. Building the
 //! facts takes a whole record, which is above this layer: `diagnose::facts` does it.
 
 pub mod detail;

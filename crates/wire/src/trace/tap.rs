@@ -7,7 +7,7 @@ use super::{http1, http2, http3};
 use crate::h3::stream::QuicStreamId;
 use h2lab_base::units::Time;
 
-/// How the bytes of a connection are to be read.
+/// How to read the bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -15,12 +15,12 @@ pub enum Dialect {
     Http1,
     /// HTTP/2 by prior knowledge or ALPN.
     Http2,
-    /// HTTP/3, whose bytes lie in many streams.
+    /// HTTP/3, whose bytes are in many streams.
     Http3,
 }
 
 impl Dialect {
-    /// How a protocol's bytes are to be read: by whether it has streams, and whether those are QUIC's.
+    /// The dialect of a protocol, by whether it has streams, and whether those are QUIC's.
     pub const fn of(is_multiplexed: bool, is_quic: bool) -> Self {
         match (is_multiplexed, is_quic) {
             (false, _) => Self::Http1,
@@ -30,11 +30,11 @@ impl Dialect {
     }
 }
 
-/// Watches the bytes of one connection, in clear, and tells each frame once.
+/// Watches the bytes of one connection, in clear, and reports each frame once.
 ///
 /// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2, HTTP/3) or line ends (HTTP/1.1)
 /// alone, and takes the bytes in pieces of any size. In HTTP/1.1 and HTTP/2 it allocates for its first heads at most, in
-/// HTTP/3 for a stream whose bytes come in more than one piece. It judges nothing: bytes that break the protocol are the
+/// HTTP/3 for a stream whose bytes come in more than one piece. It validates nothing: bytes that break the protocol are the
 /// engine's business, and here at worst misread.
 ///
 /// Events come in the order of their times.
@@ -63,7 +63,7 @@ impl Tap {
         Self { connection, parser }
     }
 
-    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`. Nothing comes of it in
+    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`. Does nothing in
     /// HTTP/3, see [`Tap::feed_stream`].
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(FrameEvent)) {
         let connection = self.connection;
@@ -75,7 +75,7 @@ impl Tap {
         }
     }
 
-    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends behind them if `fin`.
+    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends after them if `fin`.
     pub fn feed_stream(
         &mut self,
         now: Time,
@@ -91,7 +91,7 @@ impl Tap {
         frames.feed(direction, stream, bytes, fin, &mut emit);
     }
 
-    /// HTTP/3: whoever sends in `direction` gave up a stream with this code: reading it, if `stops`, or sending on it.
+    /// HTTP/3: the sender in `direction` aborted a stream with this code: its reading (`stops`) or its sending.
     pub fn abort(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! The step in whole conversations, of both roles.
+//! The switch in whole conversations, of both roles.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn offer(more: &str) -> String {
     )
 }
 
-/// What a server makes of `request`, and what it sends.
+/// A server's events for `request`, and what it sends.
 fn received(server: &mut Connection, request: &str) -> (Vec<Seen>, String) {
     server.handle_input(NOW, request.as_bytes());
     let seen = drain_events(server, NOW);
@@ -95,7 +95,7 @@ fn the_answer_is_a_101_the_servers_settings_and_the_response_on_stream_1() {
     let bytes = drain_output(&mut server, NOW);
     let first = FrameHeader::parse(bytes.first_chunk().unwrap());
     assert_eq!((first.kind, first.stream), (kind::HEADERS, 1));
-    // Nobody has acknowledged settings that came in HTTP/1.1; those of the preface are.
+    // Settings that came in HTTP/1.1 are not acknowledged; those of the preface are.
     server.handle_input(NOW, &[&PREFACE[..], &[0, 0, 0, kind::SETTINGS, 0, 0, 0, 0, 0]].concat());
     assert_eq!(drain_events(&mut server, NOW), [Seen::Settings]);
     assert_eq!(drain_output(&mut server, NOW), [0, 0, 0, kind::SETTINGS, 1, 0, 0, 0, 0]);
@@ -249,7 +249,7 @@ fn a_quota_and_a_farewell_survive_the_switch() {
     assert_eq!(goaways(leaving), 1);
 }
 
-/// What a client that asks for h2c makes of `answer` and the end of the connection.
+/// The events of a client that asks for h2c for `answer` and the end of the connection.
 fn answered(answer: &str) -> Vec<Seen> {
     let mut client = Connection::h2c_upgrade(Config::new(Role::Client), "a", NOW);
     drain_output(&mut client, NOW);

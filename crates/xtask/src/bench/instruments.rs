@@ -20,7 +20,7 @@ pub struct Count {
     pub count: f64,
 }
 
-/// The words that run the command behind them under valgrind, which writes its result to `out` at the end.
+/// The command prefix for valgrind, which writes its result to `out` at the end.
 pub fn valgrind(out: &Path) -> Vec<String> {
     let file = format!("--callgrind-out-file={}", out.display());
     ["valgrind", "--quiet", "--tool=callgrind", &file].map(str::to_owned).to_vec()

@@ -13,7 +13,7 @@ use super::ratio::middle;
 use super::{Arguments, need};
 use crate::verify::binary::H2lab;
 
-/// Rounds, if nobody says otherwise.
+/// The default number of rounds.
 const ROUNDS: u32 = 3;
 /// The program that measures, and its Debian package.
 const IPERF: &[(&str, &str)] = &[("iperf3", "iperf3")];
@@ -35,10 +35,10 @@ struct LinkGate {
     aim: f64,
 }
 
-/// Socket buffers for BBR's STARTUP, which wants 2.89 bandwidth-delay products in flight: 3.6 MB. In the kernel's own 4 MiB, of which
-/// half is overhead, the sender runs out of data, the kernel takes its rounds for those of an application that has little to
-/// send, and BBR stays in STARTUP for 0.5 to 5 s and more, and overflows the queue by 14 % (`results/2026-11-22-2-cpus/verify-chaos.md`). That says
-/// nothing of the link.
+/// Socket buffers for BBR's STARTUP, which wants 2.89 bandwidth-delay products in flight: 3.6 MB. In the kernel's own 4 MiB, of
+/// which half is overhead, the sender runs out of data, the kernel takes its rounds for those of an application that has little
+/// to send, and BBR stays in STARTUP for 0.5 to 5 s and more, and overflows the queue by 14 %
+/// (`results/2026-11-22-2-cpus/verify-chaos.md`). That is no property of the link.
 const BUFFERS: [&str; 2] = [
     "--sysctl-client=net.ipv4.tcp_wmem=4096 16384 33554432",
     "--sysctl-server=net.ipv4.tcp_rmem=4096 131072 33554432",

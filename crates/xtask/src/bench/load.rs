@@ -1,8 +1,8 @@
 //! `cargo xtask bench load`: `h2lab load`, as its users run it, beside the load generators that they use today.
 //!
-//! Each run has a server of its own, which counts requests and connections: no tool is believed about itself. In a round
-//! all tools do the same job one after the other, every second round in the opposite order; what is printed are medians
-//! of the rounds, and the median of the rounds' ratios of CPU, ours by the peer's.
+//! Each run has a server of its own, which counts requests and connections: no tool's own count is trusted. In a round all tools
+//! do the same job one after the other, every second round in the opposite order; what is printed are medians of the rounds, and
+//! the median of the rounds' ratios of CPU, ours by the peer's.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::verify::binary::H2lab;
 
 /// Seconds of a run.
 const SECONDS: u32 = 1;
-/// Rounds, if nobody says otherwise.
+/// The default number of rounds.
 const ROUNDS: u32 = 9;
 
 /// A closed loop that all tools are to do.

@@ -170,7 +170,7 @@ const PEERS: &[(&str, &str)] = &[
 /// What counts.
 const INSTRUMENTS: &[(&str, &str)] = &[("valgrind", "valgrind"), ("perf", "linux-perf")];
 
-/// Refuses to begin without these programs: nothing is installed for a benchmark that nobody asked to.
+/// Refuses to begin without these programs: a benchmark installs nothing unasked.
 fn need(programs: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<&str> = programs
         .iter()

@@ -20,7 +20,7 @@ const RATE: u32 = 20_000;
 const SECONDS: u32 = 3;
 /// What is not judged: connections are made, and programs warm up.
 const START_NS: u64 = 500_000_000;
-/// Rounds, if nobody says otherwise.
+/// The default number of rounds.
 const ROUNDS: u32 = 3;
 /// What the 99th percentile of our lateness may be, and what it is wanted to be, in microseconds.
 const LIMIT_US: f64 = 200.0;

@@ -33,8 +33,8 @@ enum Running {
 }
 
 impl Server {
-    /// Our origin: one cleartext port for HTTP/1.1 and HTTP/2 by prior knowledge.
-    /// `wrapper` are the words of a program that runs it, such as valgrind.
+    /// Our origin: one cleartext port for HTTP/1.1 and HTTP/2 by prior knowledge. `wrapper` is the command prefix of a program
+    /// that runs it, such as valgrind.
     pub fn origin(h2lab: &H2lab, wrapper: &[String]) -> Result<Self> {
         let mut child = dying(wrapper, h2lab.path())
             .args(["origin", "--listen", "127.0.0.1:0"])
@@ -49,7 +49,7 @@ impl Server {
         Ok(Self { running: Running::Child { child, _folder: None }, url })
     }
 
-    /// nghttp2's server with one thread, as it is by default.
+    /// nghttp2's server with one thread and its defaults.
     pub fn nghttpd(wrapper: &[String]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("small"), vec![b'x'; SMALL])?;
@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-/// Waits until somebody listens on `port`.
+/// Waits until `port` is listening.
 fn await_port(port: u16) -> Result<()> {
     let until = Instant::now() + START;
     while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_err() {

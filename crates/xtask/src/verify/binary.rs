@@ -76,7 +76,7 @@ impl H2lab {
         command.args(["--kill-after=10", DEADLINE_S]).arg(&self.path).args(arguments).current_dir(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start `timeout` of coreutils")?;
-        // A run that has already failed does not read; its exit code tells.
+        // A run that has already failed does not read; its exit code shows it.
         let _ = child.stdin.take().context("stdin is a pipe")?.write_all(input.as_bytes());
         let output = child.wait_with_output()?;
         Ok(Run {

@@ -96,7 +96,7 @@ pub struct BulkFrames {
 pub struct Program {
     /// `nginx`, `envoy` …
     pub name: String,
-    /// As it tells it itself.
+    /// As the tool prints it.
     pub version: String,
 }
 
@@ -113,7 +113,7 @@ pub struct Study {
     pub ramps: Vec<Ramps>,
 }
 
-/// What cells of a study share whoever takes part.
+/// What cells of a study share, whatever the parties.
 #[derive(Debug, Deserialize)]
 pub struct Condition {
     /// `RTT 25ms, 3% loss`.
@@ -142,7 +142,7 @@ pub struct Configuration {
 pub struct Needed {
     /// Its place among the conditions.
     pub condition: usize,
-    /// Who takes part behind the generator.
+    /// The parties behind the generator.
     pub parties: String,
     /// The protocol.
     pub protocol: String,
@@ -238,7 +238,7 @@ impl Document {
         serde_json::from_str(stdout).context("stdout is not the document of `compare --json`")
     }
 
-    /// The cell of a protocol; `connections` tells cells of a multiplexed one apart.
+    /// The cell of a protocol; `connections` distinguishes cells of a multiplexed one.
     pub fn cell(&self, protocol: &str, connections: Option<u32>) -> Result<&Cell> {
         let fits = |cell: &&Cell| {
             cell.protocol == protocol && connections.is_none_or(|connections| connections == cell.connections)

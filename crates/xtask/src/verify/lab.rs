@@ -1,6 +1,6 @@
 //! Other people's programs inside a lab: the client's and the server's namespace with the emulated link between them.
 //!
-//! Everything that items know of `h2lab link` stands here.
+//! Everything that items know of `h2lab link` is here.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,7 @@
 //! `cargo xtask verify [step]`: what a step promises, shown with figures on real time.
 //!
-//! An [`Item`] is one promise, in the words of the plan. It drives the published binary as a user would and collects
-//! figures, each of which holds or does not. A measurement that the tool itself calls invalid is made again; a promise
-//! is never made weaker.
+//! An [`Item`] is one promise, as the plan words it. It drives the published binary as a user would and collects figures, each of
+//! which holds or does not. A measurement that the tool itself calls invalid is made again; a promise is never made weaker.
 
 pub mod binary;
 mod document;
@@ -130,7 +129,7 @@ impl Stolen {
         Some(Self { taken: *ticks.get(7)?, all: ticks[..8].iter().sum() })
     }
 
-    /// The share that was taken, if it is worth telling: figures that depend on time may not hold for it.
+    /// The share that was taken, if it is worth mentioning: figures that depend on time may not hold for it.
     fn share_since(self, before: Self) -> Option<f64> {
         let all = self.all.saturating_sub(before.all).max(1);
         let share = self.taken.saturating_sub(before.taken) as f64 / all as f64;

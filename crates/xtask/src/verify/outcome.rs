@@ -1,4 +1,4 @@
-//! What an item found: figures, each of which holds or does not.
+//! The result of an item: figures, each of which holds or does not.
 
 use std::fmt;
 

@@ -8,10 +8,10 @@ const MOST_WINDOW: u64 = (1 << 31) - 1;
 /// The largest window of TCP (RFC 7323 §2.3), in bytes.
 const MOST_TCP_WINDOW: u64 = 65_535 << 14;
 
-/// Frames of at most so many bytes cost more than longer ones: what every end lets in (RFC 9113 §4.2).
+/// Frames of at most so many bytes cost more than longer ones: what every end accepts (RFC 9113 §4.2).
 const SHORT_FRAME: u64 = 16_384;
 
-/// What to set, where; `None` if no setting would help.
+/// What to set and where; `None` if no setting would help.
 pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Option<String> {
     let receiver = &figures.receiver;
     let whose = if figures.we_send { "of the server" } else { "here" };
@@ -67,17 +67,17 @@ fn congestion(figures: &ConnectionFigures) -> String {
     }
 }
 
-/// What something must hold.
+/// The size that is needed.
 struct Need {
     bytes: u64,
     why: String,
-    /// Whether one connection cannot have so much.
+    /// Whether one connection cannot have as much.
     is_beyond: bool,
 }
 
 impl Need {
-    /// Twice the bandwidth-delay product where that is known: once for what is on its way, once for what is acknowledged
-    /// late (a window that is refilled at its half; a buffer that keeps what was sent again). Else twice what there is.
+    /// Twice the bandwidth-delay product where that is known: once for the data in flight, once for what is acknowledged
+    /// late (a window that is refilled at its half; a buffer that keeps retransmitted data). Else twice the present size.
     fn of(figures: &ConnectionFigures, speed: f64, present: Option<u64>, most: u64) -> Self {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {

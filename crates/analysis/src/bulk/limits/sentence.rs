@@ -1,4 +1,4 @@
-//! What shows a limit, in a sentence with figures.
+//! The evidence for a limit, in a sentence with figures.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
 
-/// What was seen, and what follows from it.
+/// The observation, and the conclusion.
 pub(super) fn sentence(
     kind: BindingKind,
     certainty: Certainty,
@@ -79,7 +79,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// The end that was held up more, and for which share of the time.
+/// The end that waited more, and its share of the time.
 fn worse(
     figures: &ConnectionFigures,
     sender: Option<Duration>,
@@ -109,7 +109,7 @@ fn sized(name: &str, size: Option<u64>) -> String {
     size.map_or_else(|| name.to_owned(), |size| format!("{name} of {}", format_bytes(size)))
 }
 
-/// Something that was full for `waited`; if that was not counted, its size has told it.
+/// Something that was full for `waited`; if that was not counted, it is inferred from its size.
 fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: Option<Duration>) -> String {
     let shown = match waited {
         Some(_) => format!("was full for {} of the time", percent(figures.share(waited))),

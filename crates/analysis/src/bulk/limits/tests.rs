@@ -7,7 +7,7 @@ use h2lab_base::units::Bandwidth;
 use h2lab_model::bulk::testing::small_buffer;
 use h2lab_model::bulk::{ReceiverFigures, SenderFigures};
 
-/// A minute over 250 ms at `rate` bits per second, of which nothing but that is known.
+/// A minute over 250 ms at `rate` bits per second, with only that known.
 fn blind(rate: f64) -> ConnectionFigures {
     let wall = Duration::from_secs(60);
     ConnectionFigures {
@@ -19,7 +19,7 @@ fn blind(rate: f64) -> ConnectionFigures {
     }
 }
 
-/// The same with a sender that counted nothing in the way of its data.
+/// The same with a sender that counted no waits.
 fn counted(rate: f64) -> ConnectionFigures {
     let zero = Some(Duration::ZERO);
     let sender = SenderFigures {
@@ -81,7 +81,7 @@ fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     assert_eq!(kind(&blind(usual * (AGREES_FROM - 0.001))), NOTHING);
     assert_eq!(kind(&blind(usual * (AGREES_TO - 0.001))), guessed);
     assert_eq!(kind(&blind(usual * (AGREES_TO + 0.001))), NOTHING);
-    // One that can be seen is not guessed at.
+    // A visible one is not guessed.
     let mut raised = blind(usual);
     raised.sender.send_buffer = Some(128 << 20);
     assert_eq!(kind(&raised), NOTHING);
@@ -108,7 +108,7 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
         assert_eq!(with(receiver, None), likely(BindingKind::ConnectionWindow), "{size}");
         assert_eq!(with(none.clone(), Some(size)), likely(BindingKind::SendBuffer), "{size}");
     }
-    // Of a window only a half may pass in a round trip.
+    // Only half of a window may pass in a round trip.
     let window = |size| ReceiverFigures { stream_window: Some(size), ..none.clone() };
     assert_eq!(with(window(49_999_999), Some(49_999_999)), likely(BindingKind::StreamWindow));
     for (window_size, buffer) in [(19_999_999, 19_999_999), (50_000_001, 37_500_001)] {
@@ -211,7 +211,7 @@ fn a_window_of_the_receiver_that_is_closed_without_being_used_is_the_receivers_d
     let (quarter, least) = (Duration::from_millis(250), Duration::from_micros(LEAST_RTT_US));
     assert_eq!(with(HELD_BACK - 0.001, true, quarter), (BindingKind::Peer, Certainty::Likely));
     assert_eq!(with(HELD_BACK + 0.001, true, quarter), (BindingKind::StreamWindow, Certainty::Measured));
-    // We would know why we take it late; and over a short way an end's own work is as long as the round trip.
+    // Our own late reading would be known; and over a short path the processing at the ends is as long as the round trip.
     assert_eq!(with(HELD_BACK - 0.001, false, quarter).0, BindingKind::StreamWindow);
     assert_eq!(with(HELD_BACK - 0.001, true, least).0, BindingKind::Peer);
     assert_eq!(
@@ -260,7 +260,7 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
     let of_all = |share: f64| kind(&gigabit(counted(share * 1e9)));
     assert_eq!(of_all(FULL + 0.001), (BindingKind::Link, Certainty::Measured));
     assert_eq!(of_all(FULL - 0.001), NOTHING);
-    // Others carry the rest.
+    // Other connections carry the rest.
     let mut shared = gigabit(counted(0.1e9));
     shared.bytes_beside = shared.bytes * 9;
     assert_eq!(kind(&shared), (BindingKind::Link, Certainty::Measured));
@@ -272,7 +272,7 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
     };
     assert_eq!(queued(QUEUE_STANDS, counted(1e8)), (BindingKind::Link, Certainty::Likely));
     assert_eq!(queued(QUEUE_STANDS - 0.001, counted(1e8)).0, BindingKind::CongestionWindow);
-    // Of a link that is ours the capacity is known, and this is not it.
+    // The capacity of our own link is known, and this is not it.
     assert_eq!(queued(QUEUE_STANDS, gigabit(counted(1e8))).0, BindingKind::CongestionWindow);
 }
 
@@ -292,7 +292,7 @@ fn over_loopback_tcp_is_busy_with_its_work_and_waits_for_no_window_that_is_not_f
     figures.sender.tcp_sndbuf_limited = Some(Duration::from_secs(15));
     let wait = congestion_wait(&figures);
     assert_eq!(wait, Some(Duration::from_secs(45)), "a round trip of 250 ms");
-    // 40 Gbit/s over 80 µs: 400 kB are on their way.
+    // 40 Gbit/s over 80 µs: 400 kB are in flight.
     (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
     figures.bytes = 300_000_000_000;
     figures.sender.cwnd_bytes = Some(1_100_000);
@@ -311,7 +311,7 @@ fn over_loopback_a_window_is_blamed_only_if_it_was_full() {
     figures.sender.tcp_sndbuf_limited = Some(Duration::ZERO);
     (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
     figures.bytes = 300_000_000_000;
-    // Of 700 kB more than half are on their way: so much slow start leaves of a window that nothing fills.
+    // More than half of 700 kB are in flight: slow start leaves as much of a window that is never filled.
     for (cwnd, is_blamed) in [(700_000, false), (500_000, true)] {
         figures.sender.cwnd_bytes = Some(cwnd);
         let kind = binding(&figures).kind;
@@ -321,7 +321,7 @@ fn over_loopback_a_window_is_blamed_only_if_it_was_full() {
 
 #[test]
 fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it() {
-    // 64 KiB per 250 ms, which is all that TCP has been given to carry.
+    // 64 KiB per 250 ms, all that TCP has been given to carry.
     let window = 65_536.0;
     let seen = |cwnd: f64, speed: f64| {
         let mut figures = gigabit(counted(speed));
@@ -337,13 +337,13 @@ fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it
     let congestion = (BindingKind::CongestionWindow, Certainty::Measured);
     assert_eq!(seen(window, rate), stream);
     assert_eq!(seen(window * 1.9, rate), stream);
-    // A congestion window smaller than that is what binds.
+    // A smaller congestion window is the limit.
     assert_eq!(seen(window * AGREES_FROM + 1.0, rate * 0.7), stream);
     assert_eq!(seen(window * AGREES_FROM - 1.0, rate * 0.7), congestion);
-    // So is one that is full with another number of bytes than fit into the window of HTTP.
+    // So is one filled with a different number of bytes than the window of HTTP holds.
     assert_eq!(seen(window * AGREES_TO, rate * (AGREES_TO + 0.01)), congestion);
     assert_eq!(seen(window, rate * (WINDOW_AGREES_FROM - 0.01)), NOTHING, "nor is either full");
-    // Where credit comes back by halves of it, a half or the whole passes in a round trip, or what lies between.
+    // If credit is returned by halves, a half to the whole passes in a round trip.
     for share in [WINDOW_AGREES_FROM + 0.01, 0.65, 0.8, 1.0] {
         assert_eq!(seen(window, rate * share), stream, "{share}");
     }
@@ -386,7 +386,7 @@ fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
         "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: what both ends do, and what else their \
          processors do, sets the pace (the receiver was busy for 60 % of the time)"
     );
-    // Nothing was in the way, and both ends were seen.
+    // No limit was hit, and both ends were visible.
     let mut figures = counted(10e9);
     figures.min_rtt = Some(Duration::from_micros(LEAST_RTT_US - 1));
     figures.receiver.cpu = of_a_minute(0.6);
@@ -433,7 +433,7 @@ fn every_kind_has_a_name_and_a_sentence() {
     }
 }
 
-/// Any time up to two minutes, of a minute's transfer: counters of a kernel need not agree with our clock.
+/// Any time up to two minutes, of a minute's transfer: counters of a kernel may disagree with our clock.
 fn time() -> impl Strategy<Value = Option<Duration>> {
     prop::option::of((0_u64..120_000).prop_map(Duration::from_millis))
 }

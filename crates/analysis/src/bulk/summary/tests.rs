@@ -87,7 +87,7 @@ fn what_could_not_be_seen_is_not_zero() {
 fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     let mut record = record();
     assert_eq!(Summary::of(&record).binding().unwrap().binding.kind, BindingKind::SendBuffer);
-    // Two connections with less each hold back more together.
+    // Two connections with less each hold back more in all.
     for connection in [2, 3] {
         let mut slow = record.figures[0].clone();
         slow.connection = connection;
@@ -100,7 +100,7 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     assert_eq!((binding.connection, binding.binding.kind), (2, BindingKind::Disk));
     assert_eq!(summary.kinds(), [(BindingKind::SendBuffer, 2), (BindingKind::Disk, 2)]);
     assert_eq!(summary.bound[0].connection, 0);
-    // As many bytes of which nobody knows what held them back.
+    // As many bytes with an unknown limit.
     let mut unseen =
         h2lab_model::bulk::ConnectionFigures { connection: 4, bytes: PART * 4, ..record.figures[0].clone() };
     (unseen.min_rtt, unseen.rtt, unseen.sender) = (None, None, h2lab_model::bulk::SenderFigures::default());
@@ -132,7 +132,7 @@ fn the_slow_start_of_a_connection_that_carried_all_is_not_its_speed() {
     };
     record.figures = vec![blind.clone()];
     assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::SendBuffer);
-    // Of one among several the meter tells nothing.
+    // The meter does not show one connection among several.
     record.figures = vec![blind.clone(), blind];
     assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::Unknown);
 }

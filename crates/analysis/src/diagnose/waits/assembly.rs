@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-/// Bytes that are held while others before them are missing, at most. Packets are seen as their sender sent them, and it sends
-/// new bytes in their order, so that nothing is held but where a packet is missing from the capture.
+/// The most bytes held while earlier ones are missing. Packets are seen as their sender sent them, and it sends
+/// new bytes in order, so that bytes are held only if a packet is missing from the capture.
 const HELD: usize = 1 << 20;
 
-/// Puts the payloads of a direction in their order.
+/// Puts the payloads of a direction in order.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     /// Bytes that have been passed on.
     next: u64,
-    /// What came too early, by its first byte.
+    /// Payloads that came too early, by first byte.
     early: BTreeMap<u64, Vec<u8>>,
     early_bytes: usize,
     /// Bytes are missing for good.
@@ -19,7 +19,7 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Adds the payload whose first byte has this place. `sink` is given what follows what it has been given before, with
+    /// Adds the payload whose first byte has this place. `sink` is given the bytes that are next in order, with
     /// its place.
     pub fn add(&mut self, start: u64, payload: &[u8], sink: &mut impl FnMut(u64, &[u8])) {
         if self.is_broken || payload.is_empty() {
@@ -52,7 +52,7 @@ impl Assembly {
         self.is_broken || !self.early.is_empty()
     }
 
-    /// Passes on what is new of a payload that begins at or before the next byte.
+    /// Passes on the new part of a payload that begins at or before the next byte.
     fn pass(&mut self, start: u64, payload: &[u8], sink: &mut impl FnMut(u64, &[u8])) {
         let known = usize::try_from(self.next - start).unwrap_or(usize::MAX);
         if let Some(fresh) = payload.get(known..).filter(|fresh| !fresh.is_empty()) {

@@ -1,4 +1,4 @@
-//! The way in: packets of a link one by one, then a repetition to explain.
+//! The entry point: packets of a link one by one, then a repetition to explain.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use h2lab_model::scenario::Sysctls;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
-/// Of a retransmission timeout beyond the round trip, at least, where nobody set it (Linux's `TCP_RTO_MIN`).
+/// The least retransmission timeout beyond the round trip, by default (Linux's `TCP_RTO_MIN`).
 const RTO_MIN: Duration = Duration::from_millis(200);
 /// The sysctl that sets it, in microseconds.
 const RTO_MIN_SYSCTL: &str = "net.ipv4.tcp_rto_min_us";
 /// The share of requests that are not slow.
 const NOT_SLOW: f64 = 0.95;
 
-/// All TCP connections of a link, as its packets tell them.
+/// All TCP connections of a link, reconstructed from its packets.
 ///
 /// Give it every packet in the order in which packets entered the link, both directions together, and with the packet log's
-/// record *as it is at the end* of the repetition, when it is known what became of the packet.
+/// record *as it is at the end* of the repetition, when the packet's fate is known.
 #[derive(Debug, Default)]
 pub struct Capture {
     log: KeyLog,
@@ -36,26 +36,26 @@ pub struct Capture {
     latest: BTreeMap<(u16, u16), usize>,
     /// Packets so far.
     packets: usize,
-    /// Packets that it cannot be given.
+    /// Packets that are missing from the capture.
     missed: u64,
     /// The least time that a packet took, by direction.
     least: BTreeMap<Direction, Duration>,
 }
 
 impl Capture {
-    /// A capture without packets. `key_log` is the text of a key log (`SSLKEYLOGFILE`, RFC 9850), or of several one behind
-    /// the other; empty where there is none. Lines that are none are passed over.
+    /// A capture without packets. `key_log` is the text of a key log (`SSLKEYLOGFILE`, RFC 9850), or of several one after
+    /// the other; empty where there is none. Invalid lines are skipped.
     pub fn new(key_log: &str) -> Self {
         Self { log: KeyLog::parse(key_log), ..Self::default() }
     }
 
     /// The next packet that entered the link. `bytes` begin with its IP header; they are empty, or cut short, where they were
-    /// not kept, which costs the connection's names from there on.
+    /// not kept, after which the connection's streams are unknown.
     pub fn packet(&mut self, record: &PacketRecord, bytes: &[u8]) {
         self.packets += 1;
         let segment = Segment::parse(bytes);
         let ports = (record.client_port, record.server_port);
-        // Whatever else crosses the link: what has bytes and is no TCP, what has no ports.
+        // Other traffic on the link: packets with bytes that are not TCP, packets without ports.
         if ports.0 == 0 || (segment.is_none() && (!bytes.is_empty() || record.payload == 0)) {
             return;
         }
@@ -77,22 +77,22 @@ impl Capture {
         self.connections[index].packet(record, segment.as_ref(), &self.log);
     }
 
-    /// So many packets entered besides that nobody wrote down, so that no record of the repetition has them either: whatever is
-    /// not among the others may have been one of these.
+    /// So many further packets entered that were not recorded, in no record of the repetition: any packet missing from the others
+    /// may be one of these.
     pub const fn miss(&mut self, packets: u64) {
         self.missed += packets;
     }
 
     /// What the slow requests of the repetition waited for. `ids` has the value of [`ID_FIELD`](h2lab_model::workload::ID_FIELD)
     /// of each of its samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream
-    /// say where a request went that entered the link; what is known of one that did not takes the ids there, too.
+    /// say where a request was sent that entered the link; one that did not is identified by the ids there, too.
     pub fn explain(self, repetition: &CellRecord, ids: &[u64]) -> Waits {
         let slower_than = response_quantile(repetition, NOT_SLOW);
         self.explain_above(repetition, ids, slower_than)
     }
 
-    /// The same of every measured request that took longer than `slower_than`: than the 95th percentile of all repetitions of the
-    /// cell, say, rather than of this one.
+    /// The same for every measured request that took longer than `slower_than`: than the 95th percentile of all repetitions of
+    /// the cell, say, rather than of this one.
     pub fn explain_above(self, repetition: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
         if repetition.cell.protocol == Protocol::H3 {
             return quic::undeclared(repetition, slower_than);
@@ -110,7 +110,7 @@ impl Capture {
     }
 }
 
-/// The least that is set on either side: who of the two waits for a timer is not distinguished.
+/// The smaller value of both sides: the side whose timer runs is not distinguished.
 fn rto_min(sysctls: &Sysctls) -> Duration {
     let side =
         |names: &BTreeMap<String, String>| names.get(RTO_MIN_SYSCTL)?.parse().ok().map(Duration::from_micros);

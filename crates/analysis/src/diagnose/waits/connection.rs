@@ -1,4 +1,4 @@
-//! One TCP connection: from its packets to the history of its bytes, and what they say.
+//! One TCP connection: from its packets to the history of its bytes, and their HTTP frames.
 
 use super::assembly::Assembly;
 use super::flow::{Flow, History, Numbers, Transmission, Transmissions};
@@ -32,17 +32,17 @@ struct Half {
     numbers: Option<Numbers>,
     flow: Flow,
     assembly: Assembly,
-    /// The largest segment that its receiver takes; `None` if that is not known.
+    /// The largest segment that its receiver accepts; `None` if that is not known.
     mss: Option<u16>,
     sends: Vec<Send>,
     /// Acknowledgements of what this direction carries.
     acks: Vec<Ack>,
 }
 
-/// How the bytes are read.
+/// The state of reading its bytes.
 #[derive(Debug)]
 enum Reading {
-    /// No byte has come.
+    /// No byte has arrived.
     Open,
     Clear(Streams),
     Tls(Box<Tls>, Streams),
@@ -84,7 +84,7 @@ impl Connection {
             other.acknowledge(segment, sent.out_at);
         }
         let half = if is_up { &mut self.up } else { &mut self.down };
-        // Without its first bytes nothing of a connection can be read.
+        // A connection cannot be read without its first bytes.
         let is_from_begin = !self.opening.all().is_empty();
         let reading = &mut self.reading;
         half.take(record, segment, sent, &mut |start, bytes| {
@@ -94,7 +94,7 @@ impl Connection {
         });
     }
 
-    /// What it was, now that all of its packets have come.
+    /// The result, once all of its packets have come.
     pub fn finish(self, timers: Timers) -> Traced {
         let is_from_begin = !self.opening.all().is_empty();
         let is_broken = self.up.assembly.is_broken() || self.down.assembly.is_broken();
@@ -125,7 +125,7 @@ impl Connection {
 }
 
 impl Half {
-    /// An acknowledgement of what this direction carries, which its sender has at `at`.
+    /// An acknowledgement of what this direction carries, which its sender receives at `at`.
     fn acknowledge(&mut self, segment: &Segment<'_>, at: Time) {
         let (Some(numbers), true) = (&self.numbers, at.happened()) else { return };
         let Some(end) = segment.ack.and_then(|ack| numbers.place(ack)) else { return };
@@ -153,7 +153,7 @@ impl Half {
         let before = self.flow.last_sent(start..end);
         numbers.advance(end);
         self.flow.add(start..end, sent);
-        // A copy is the link's doing, not the sender's.
+        // A copy is made by the link, not by the sender.
         if !record.marks.is_copy {
             let is_full = segment.zip(self.mss).is_some_and(|(segment, most)| segment.is_full(most));
             self.sends.push(Send { bytes: start..end, sent, before, is_full });
@@ -209,7 +209,7 @@ pub(super) enum Flaw {
     NotHttp,
 }
 
-/// A connection of which everything is known that will be.
+/// A completely analysed connection.
 #[derive(Debug)]
 pub(super) struct Traced {
     /// The client's port and the server's.
@@ -220,20 +220,20 @@ pub(super) struct Traced {
     pub ends_at: Time,
     /// Its SYNs.
     pub opening: Transmissions,
-    /// What answered them.
+    /// The SYN-ACKs.
     pub answer: Transmissions,
     /// What the client sent.
     pub up: HalfConnection,
     /// What the server sent.
     pub down: HalfConnection,
-    /// What it said.
+    /// Its HTTP streams.
     pub streams: Streams,
-    /// Why not everything that it said is known.
+    /// Why not all of its streams are known.
     pub flaw: Option<Flaw>,
     busy: Busy,
 }
 
-/// When streams opened and closed, as the client has it.
+/// When streams opened and closed, from the client's view.
 #[derive(Debug, Default)]
 struct Busy {
     /// In order.
@@ -247,7 +247,7 @@ struct Busy {
 pub(super) struct HalfConnection {
     /// Which.
     pub direction: Direction,
-    /// What became of its bytes.
+    /// The history of its bytes.
     pub history: History,
     /// How its sender sent.
     pub sending: Sending,
@@ -277,8 +277,8 @@ impl Traced {
         self
     }
 
-    /// When a stream closed, as the client has it: with the first RST_STREAM that it sent or read, and else with the end of the
-    /// response. What comes of the response behind an RST_STREAM of the client's was on its way already.
+    /// When a stream closed, from the client's view: with the first RST_STREAM that it sent or read, and else with the end of the
+    /// response. Parts of the response after the client's RST_STREAM were already in flight.
     fn closed_at(&self, exchange: &Exchange) -> Time {
         let frame = |direction| self.frames(direction).all().get(exchange.reset(direction)? as usize);
         let sent = frame(Direction::Up).map(|frame| self.up.first_sent(frame.bytes.start));
@@ -301,7 +301,7 @@ impl Traced {
         before(&self.busy.opened).saturating_sub(before(&self.busy.closed))
     }
 
-    /// The times in which it had as many streams as it may, in order: HTTP/1.1 has one.
+    /// The times in which all its stream slots were taken, in order: HTTP/1.1 has one.
     pub fn full(&self) -> Vec<(Time, Time)> {
         let limit =
             if self.streams.is_http2() { self.frames(Direction::Down).max_streams() } else { Some(1) };
@@ -309,7 +309,7 @@ impl Traced {
             return Vec::new();
         };
         let Busy { opened, closed } = &self.busy;
-        // It is full from each opening before which all but one place were taken, up to the closing that makes room.
+        // It is full from each opening that takes the last slot, up to the closing that frees one.
         let from = |(n, at): (usize, &Time)| {
             let free = *closed.get((n + 1).checked_sub(limit)?)?;
             (*at < free).then_some((*at, free))

@@ -128,7 +128,7 @@ pub(super) fn slow(repetition: &CellRecord, slower_than: Duration) -> impl Itera
     repetition.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
 }
 
-/// What is wrong with connections.
+/// The flaws of connections.
 fn flaws(traced: &[Traced]) -> Vec<Doubt> {
     let mut counts: BTreeMap<Flaw, u32> = BTreeMap::new();
     for flaw in traced.iter().filter_map(|connection| connection.flaw) {
@@ -143,19 +143,19 @@ fn flaws(traced: &[Traced]) -> Vec<Doubt> {
     counts.into_iter().map(doubt).collect()
 }
 
-/// Requests and the streams on which they went.
+/// Requests and the streams on which they were sent.
 struct Join<'a> {
     traced: &'a [Traced],
     delays: &'a Delays,
     repetition: &'a CellRecord,
     ids: &'a [u64],
-    /// The generator's connections cross the link themselves.
+    /// The generator's connections cross the link directly.
     is_direct: bool,
-    /// By what `x-h2lab-id` says: connection and stream; of a request that was sent again, those of the last time.
+    /// By `x-h2lab-id`: connection and stream; for a replayed request the last ones.
     by_id: BTreeMap<u64, (usize, u32)>,
     /// Connections by their ports, in the order of their begins.
     by_ports: BTreeMap<(u16, u16), Vec<usize>>,
-    /// What kept requests that never entered the link; `None` where that one did not is not known for sure.
+    /// What held requests that never entered the link; `None` if that cannot be known for sure.
     near: Option<NearEnd>,
 }
 
@@ -183,7 +183,7 @@ impl<'a> Join<'a> {
             }
         }
         let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
-        // That a request's id was not seen means something only where all was read, and where the programs hand ids on.
+        // That an id was not seen means something only if all was read, and if the programs forward ids.
         let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
         let is_tls = repetition.cell.protocol.is_tls();
         let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, is_tls, delays));
@@ -206,7 +206,7 @@ impl<'a> Join<'a> {
         let own = if self.is_direct { self.own_connection(sample) } else { None };
         let by_id = self.ids.get(index).and_then(|id| self.by_id.get(id)).copied();
         let found = own.map(|connection| (connection, sample.stream.0));
-        // What the generator says of its own streams is surer than what a header may say twice.
+        // The generator's record of its own streams is more reliable than a header that may occur twice.
         for (connection, stream) in found.into_iter().chain(by_id) {
             let traced = &self.traced[connection];
             if let Some(life) = causes::life(traced, stream, sample, self.is_direct, self.delays) {
@@ -229,11 +229,11 @@ impl<'a> Join<'a> {
         (None, causes::unlocated(&unread, sample, self.delays))
     }
 
-    /// The connection of the generator's on which a request went.
+    /// The connection of the generator's on which a request was sent.
     fn own_connection(&self, sample: &Sample) -> Option<usize> {
         let known = self.repetition.connections.iter().find(|known| known.index == sample.connection)?;
         let between = self.by_ports.get(&(known.local_port, known.remote_port))?;
-        // Ports may be used again.
+        // Ports may be reused.
         between.iter().rev().find(|&&index| self.traced[index].begins_at <= sample.completed_at).copied()
     }
 }

@@ -13,16 +13,16 @@ use h2lab_wire::trace::Direction;
 pub(super) struct Transmission {
     /// When it entered the link.
     pub at: Time,
-    /// When it left, and its receiver could have it; [`Time::NEVER`] if it was dropped, damaged, or is still inside.
+    /// When it left, and reached its receiver; [`Time::NEVER`] if it was dropped, damaged, or is still inside.
     pub out_at: Time,
-    /// Its index among all packets of its direction: its name in the packet log.
+    /// Its index among all packets of its direction: its id in the packet log.
     pub index: u64,
     /// The link dropped or damaged it.
     pub is_lost: bool,
 }
 
 impl Transmission {
-    /// The transmission that a packet log tells of.
+    /// The transmission in a packet log's record.
     pub fn of(record: &PacketRecord) -> Self {
         let is_intact = record.arrived_intact();
         Self {
@@ -65,7 +65,7 @@ impl Transmissions {
         self.0.first().map_or(Time::NEVER, |first| first.at)
     }
 
-    /// The one that brought them, the first that left the link; `None` if none has.
+    /// The one that delivered them, the first that left the link; `None` if none has.
     pub fn brought(&self) -> Option<&Transmission> {
         self.0.iter().filter(|sent| sent.out_at.happened()).min_by_key(|sent| sent.out_at)
     }
@@ -87,11 +87,11 @@ impl Transmissions {
 /// Bytes of the stream that have the same history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ByteRange {
-    /// Which bytes, numbered from 0: the first one behind the SYN.
+    /// Which bytes, numbered from 0: the first one after the SYN.
     pub bytes: Range<u64>,
     /// Every packet that carried them.
     pub sent: Transmissions,
-    /// When these bytes and all before them had arrived, so that a reader could have them: TCP hands bytes over in their
+    /// When these bytes and all before them had arrived, so that a reader could get them: TCP delivers bytes in
     /// order (RFC 9293 §3.4).
     pub readable: Time,
 }
@@ -99,7 +99,7 @@ pub(super) struct ByteRange {
 /// The history of a direction while its packets come in.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// By first byte; the end is beside it. Byte ranges do not overlap; between two of them is what was never sent.
+    /// By first byte; the end is beside it. Byte ranges do not overlap; bytes between two of them were never sent.
     byte_ranges: BTreeMap<u64, (u64, Transmissions)>,
 }
 
@@ -142,7 +142,7 @@ impl Flow {
         }
     }
 
-    /// What came of all bytes.
+    /// The history of all bytes.
     pub fn finish(self) -> History {
         let mut readable = Time::ZERO;
         let byte_range = |(start, (end, sent)): (u64, (u64, Transmissions))| {
@@ -179,7 +179,7 @@ impl History {
         count.checked_sub(1).map_or(Time::ZERO, |last| self.byte_ranges[last].readable)
     }
 
-    /// The byte ranges before `end` among which are all that were still missing at `since`.
+    /// The byte ranges before `end` that include all still missing at `since`.
     pub fn missing(&self, since: Time, end: u64) -> &[ByteRange] {
         let from = self.byte_ranges.partition_point(|byte_range| byte_range.readable <= since);
         let until = self.byte_ranges.partition_point(|byte_range| byte_range.bytes.start < end);

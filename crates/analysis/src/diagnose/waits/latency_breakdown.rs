@@ -1,4 +1,4 @@
-//! What is told of a slow request: the [`LatencyBreakdown`] of its time, interval by interval, each with its [`Cause`].
+//! The explanation of a slow request: the [`LatencyBreakdown`] of its time, interval by interval, each with its [`Cause`].
 
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! What each slow request waited for.
 //!
-//! A link knows each packet that it dropped; the bytes of the packets say which stream they belong to. Joined, they tell of
+//! A link knows each packet that it dropped; the bytes of the packets say which stream they belong to. Joined, they show for
 //! every request whether it waited for a lost segment of its own, for one of another stream (head-of-line blocking), for a
-//! window, for a slot, for the server, or for the link's queue. No client and no server can tell that: neither sees the other
+//! window, for a slot, for the server, or for the link's queue. No client and no server can know that: neither sees the other
 //! half, and neither knows the drops.
 //!
 //! ```text
@@ -12,22 +12,22 @@
 //!  → HTTP: which stream's frames lie at which bytes, fields by HPACK, windows of HTTP/2       streams
 //!  → requests, joined by the `x-h2lab-id` field, or by connection and stream                  explain
 //!  → the time of each, interval by interval                                                   causes → latency breakdown → split
-//! datagrams of QUIC                                                                           quic: why nothing is told
+//! datagrams of QUIC                                                                           quic: why there is no cause
 //! ```
 //!
 //! [`Capture`] takes the packets one by one, so that a capture need not lie in memory, and then explains a repetition. Everything
-//! is deterministic, and no bytes make it panic: what cannot be read costs the names of streams, and a [`Doubt`] says so.
+//! is deterministic, and no bytes make it panic: without readable bytes streams stay unknown, and a [`Doubt`] reports it.
 //!
 //! # How an interval gets its cause
 //!
 //! A request's life has five parts: before its first byte entered the link, on its way up, at the far end, on its way down,
-//! and after its last byte could be read. TCP hands bytes over in their order, so on its way a request waits at any time for
+//! and after its last byte could be read. TCP delivers bytes in order, so in transit a request waits at any time for
 //! its own bytes that are missing because of a drop; else for its own bytes that the sender still holds, because of the
 //! flow-control window, the congestion window, or since they did not exist yet; else for its own bytes on their way; and
 //! else, when all of its bytes have come, for earlier bytes of others that have not.
 //!
-//! A request that never entered the link has none of them. If all packets are known, that it did not go is known as well, and
-//! what it waited for is what kept every connection meanwhile (`causes/unsent.rs`).
+//! A request that never entered the link has none of them. If all packets are known, it is certain that it was not sent, and
+//! it waited for what blocked every connection meanwhile (`causes/unsent.rs`).
 
 mod assembly;
 mod capture;

@@ -1,10 +1,11 @@
-//! HTTP/3: causes are not told, and why.
+//! HTTP/3: why no causes are reported.
 //!
 //! QUIC encrypts its frames and, with them, which stream's bytes a datagram carries, what it acknowledges and what it sends again
-//! (RFC 9001 §5; that a sender repairs frames, not packets, is RFC 9000 §13.3). So a drop cannot be joined with who waited for
+//! (RFC 9001 §5; that a sender repairs frames, not packets, is RFC 9000 §13.3). So a drop cannot be joined with the request that
+//! waited for
 //! it, and since streams do not wait for each other's bytes, "something of its connection was lost meanwhile" is no cause, as it
-//! is over TCP. It is reported as what it is, a fact beside the reason; no time is given to anything, so that none is `unknown`.
-//! Opening the packets with a key log, which our own ends could write, is what it would take.
+//! is over TCP. It is reported as a fact beside the reason; no time is attributed, so that none is `unknown`.
+//! It would take opening the packets with a key log, which our own ends could write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::explain::{Doubt, Waits, slow};
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{CellRecord, PacketRecord};
 
-/// What is told of a repetition of a cell with HTTP/3.
+/// The report for a repetition of a cell with HTTP/3.
 pub(super) fn undeclared(repetition: &CellRecord, slower_than: Duration) -> Waits {
     let is_lost = |packet: &&PacketRecord| packet.fate.is_drop() || packet.marks.corrupt.is_some();
     let mut drops: BTreeMap<(u16, u16), Vec<Time>> = BTreeMap::new();

@@ -24,7 +24,7 @@ mod kind {
 /// Blocks of selective acknowledgement that fit into a header.
 const SACKS: usize = 4;
 
-/// What the attribution needs of a segment.
+/// The fields of a segment that the attribution needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment<'a> {
     /// Number of its first byte, or of its SYN.
@@ -33,13 +33,13 @@ pub(super) struct Segment<'a> {
     pub ack: Option<u32>,
     /// Its flags.
     pub flags: u8,
-    /// What came behind a gap: edges of up to four blocks (RFC 2018 §3), the rest empty.
+    /// Selective acknowledgements: edges of up to four blocks (RFC 2018 §3), the rest empty.
     pub sacks: [(u32, u32); SACKS],
     /// How many of them there are.
     pub sack_count: usize,
-    /// Of a SYN or its answer: the largest segment that its sender takes (RFC 9293 §3.7.1).
+    /// In a SYN or SYN-ACK: the largest segment that its sender accepts (RFC 9293 §3.7.1).
     pub mss: Option<u16>,
-    /// Bytes of its options, which lessen what payload it may have (RFC 6691).
+    /// Bytes of its options, which reduce its payload (RFC 6691).
     pub options: usize,
     /// Its payload.
     pub payload: &'a [u8],
@@ -70,7 +70,7 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// Whether it has as many bytes as its receiver takes in one segment, which is `most` less the options.
+    /// Whether it has the most bytes that its receiver accepts in one segment: `most` less the options.
     pub const fn is_full(&self, most: u16) -> bool {
         !self.payload.is_empty() && self.payload.len() + self.options >= most as usize
     }
@@ -90,7 +90,7 @@ impl<'a> Segment<'a> {
 fn tcp_header(headers: &[u8]) -> Option<&[u8]> {
     let network = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 0x0f) * 4,
-        // With extension headers the length of the TCP header says where it begins; `Packet::parse` has walked them.
+        // With extension headers the TCP header's length field locates it; `Packet::parse` has walked them.
         _ => (40..headers.len()).step_by(4).find(|&at| {
             headers.get(at + 12).is_some_and(|byte| usize::from(byte >> 4) * 4 == headers.len() - at)
         })?,
@@ -109,12 +109,12 @@ fn sacks(options: &[u8]) -> ([(u32, u32); SACKS], usize) {
     (blocks, edges.len().min(SACKS))
 }
 
-/// What the option of the maximum segment size says.
+/// The value of the maximum segment size option.
 fn mss(options: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(option(options, kind::MAX_SEGMENT)?.try_into().ok()?))
 }
 
-/// What the first option of this kind holds; `None` if there is none, or one of an impossible length before it.
+/// The value of the first option of this kind; `None` if there is none, or one of an impossible length before it.
 fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     while let Some((&kind, rest)) = options.split_first() {
         match kind {

@@ -1,10 +1,10 @@
-//! What kept one end of a TCP connection from sending, as far as its packets tell.
+//! What kept one end of a TCP connection from sending, as far as its packets show.
 //!
-//! Nobody outside of a kernel sees its congestion window. But a sender that it holds back sends when an acknowledgement
-//! comes, and with as much in flight as it has not dared before; one that has nothing to say does neither. And one that has
-//! more to say than it sends shows it: its segment is full, while the last one of what it has is as short as that comes out.
-//! As long as something is in flight, the rest waits for the window, then. Without, it would go at once: unless it is short and
-//! Nagle's algorithm (RFC 9293 §3.7.4) or its program kept it, so that a short one that goes when all is acknowledged tells nothing.
+//! A congestion window is visible only to its kernel. But a sender limited by it sends when an acknowledgement comes, and with as
+//! much in flight as it ever had; one without data does neither. And a sender with more data than it sends shows it: its segment
+//! is full, while the last segment of its data is as short as the rest. As long as data is in flight, the rest then waits for the
+//! window. Without, it would be sent at once, unless it is short and Nagle's algorithm (RFC 9293 §3.7.4) or its program held it,
+//! so that a short segment sent when all is acknowledged proves nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::latency_breakdown::{Drop, Repair};
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
-/// Within this a sender answers an acknowledgement with what it had waiting.
+/// Within this a sender answers an acknowledgement with its queued data.
 const PROMPT: Duration = Duration::from_millis(1);
 /// Segments that a connection may have in flight at first, and again after it was idle (RFC 6928, RFC 5681 §4.1).
 const INITIAL_WINDOW: usize = 10;
@@ -31,27 +31,27 @@ pub(super) struct Send {
     pub sent: Transmission,
     /// When its first byte had been sent before; `None` if it is new.
     pub before: Option<Time>,
-    /// It could not have held another byte, so that its sender had more.
+    /// It is full, so that its sender had more.
     pub is_full: bool,
 }
 
-/// An acknowledgement when its receiver, the sender of the data, has it.
+/// An acknowledgement as received by the sender of the data.
 #[derive(Debug, Clone)]
 pub(super) struct Ack {
     /// When.
     pub at: Time,
-    /// All bytes before this have come.
+    /// All bytes before this have arrived.
     pub end: u64,
-    /// What came behind a gap.
+    /// Selectively acknowledged ranges.
     pub sacks: Vec<Range<u64>>,
 }
 
-/// What a timer of a sender is set to, as far as an observer has to know.
+/// The timer values of a sender that an observer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timers {
     /// The least round trip of the path.
     pub rtt: Duration,
-    /// `net.ipv4.tcp_rto_min_us`: what a retransmission timeout has on top of the round trip, at least.
+    /// `net.ipv4.tcp_rto_min_us`: the least retransmission timeout on top of the round trip.
     pub rto_min: Duration,
 }
 
@@ -62,12 +62,12 @@ impl Timers {
         self.rtt / 4 + Duration::from_millis(3)
     }
 
-    /// Which timer sent something again that had been sent `elapsed` before, after a silence of `silence`. `is_revealed`:
-    /// something behind it had been acknowledged.
+    /// Which timer retransmitted something that had been sent `elapsed` before, after a silence of `silence`. `is_revealed`:
+    /// something after it had been acknowledged.
     ///
     /// A retransmission timeout comes a round trip and `rto_min` after the segment (RFC 6298, as Linux has it). If a probe
     /// came in between, the timeout is counted from the segment all the same, and the silence is shorter by the two round trips
-    /// that the probe waited (RFC 8985 §7.2). Of a loss that has been revealed there is no probe: it is sent again when the time
+    /// that the probe waited (RFC 8985 §7.2). A revealed loss has no probe: it is retransmitted when the time
     /// for reordering is over, which a kernel with a slow clock may find out two ticks of 10 ms late.
     fn fired(self, elapsed: Duration, silence: Duration, is_revealed: bool) -> Repair {
         let timeout = (self.rtt + self.rto_min).mul_f64(0.95);
@@ -82,7 +82,7 @@ impl Timers {
     }
 }
 
-/// Something that was sent again.
+/// A retransmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resent {
     at: Time,
@@ -101,12 +101,12 @@ struct Fresh {
     after: Option<Drop>,
 }
 
-/// A time in which a sender held back what it had to say, up to when it next sent something new.
+/// A time in which a sender held back data, up to when it next sent new data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
-    /// When it had last sent something new.
+    /// When it had last sent new data.
     pub from: Time,
-    /// When it sent something new again; [`Time::NEVER`] if it never did and all that it had sent was never acknowledged.
+    /// When it sent new data again; [`Time::NEVER`] if it never did and all that it had sent was never acknowledged.
     pub until: Time,
     /// The drop that had shrunk the window last.
     pub after: Option<Drop>,
@@ -117,7 +117,7 @@ pub(super) struct Hold {
 pub(super) struct Sending {
     fresh: Vec<Fresh>,
     resent: Vec<Resent>,
-    /// How it ended, if it held something back then.
+    /// The hold at its end, if any.
     last: Option<Hold>,
 }
 
@@ -139,14 +139,14 @@ impl Sending {
         sender.finish()
     }
 
-    /// All times in which the window held something back, in order and without overlaps.
+    /// All times in which the window held data back, in order and without overlaps.
     pub fn holds(&self) -> impl Iterator<Item = Hold> {
         let froms = std::iter::once(Time::ZERO).chain(self.fresh.iter().map(|fresh| fresh.at));
         let between = froms.zip(&self.fresh).filter(|(_, next)| next.held_since.is_some());
         between.map(|(from, next)| Hold { from, until: next.at, after: next.after }).chain(self.last)
     }
 
-    /// Since when the congestion window held back, at most, what was sent new with the byte at `place`, and the drop that had
+    /// Since when the congestion window held back, at most, the new data with the byte at `place`, and the drop that had
     /// shrunk the window; `None` if it did not hold it.
     pub fn held(&self, place: u64) -> Option<(Time, Option<Drop>)> {
         let fresh = self.fresh.get(self.fresh.partition_point(|fresh| fresh.end <= place))?;
@@ -158,12 +158,12 @@ impl Sending {
         self.fresh.get(self.fresh.partition_point(|fresh| fresh.end <= place))?.after
     }
 
-    /// How a segment that was lost when it was sent at `lost` came to be sent again at `again`.
+    /// How a segment that was lost when it was sent at `lost` was repaired by the one at `again`.
     pub fn repair(&self, lost: Time, again: Time) -> Repair {
         let from = self.resent.partition_point(|resent| resent.at <= lost);
         let until = self.resent.partition_point(|resent| resent.at <= again);
         let between = self.resent.get(from..until).unwrap_or_default();
-        // What follows a timeout step by step, as its acknowledgements come in, is its doing.
+        // Retransmissions that follow a timeout step by step, as its acknowledgements arrive, are due to it.
         let timer = |kind| between.iter().any(|resent| resent.repair == kind);
         let own = between.last().map_or(Repair::Fast, |resent| resent.repair);
         if own == Repair::Probe {
@@ -176,35 +176,35 @@ impl Sending {
     }
 }
 
-/// A sender as it is followed.
+/// The state of a sender.
 struct Sender {
     direction: Direction,
     timers: Timers,
     seen: Sending,
-    /// Packets on their way, by first byte; the end is beside it.
+    /// Packets in flight, by first byte; the end is beside it.
     in_flight: BTreeMap<u64, u64>,
     /// Segments that it has been seen to have in flight since its window was last reset: its window is no smaller.
     dared: usize,
-    /// When it last heard of its receiver.
+    /// When it last received an acknowledgement.
     last_ack_at: Time,
-    /// Acknowledgements of the last moment, each with what was in flight before it.
+    /// The most recent acknowledgements, each with what was in flight before it.
     recent: VecDeque<(Time, usize)>,
-    /// When something was last heard or sent.
+    /// When it last received or sent a packet.
     last_event: Time,
     last_sent: Option<Time>,
     /// When nothing was in flight any more, if that is so.
     emptied: Option<Time>,
-    /// What it sent last that was new filled a segment.
+    /// Its last new data filled a segment.
     has_more: bool,
     /// One past the highest byte sent.
     highest: u64,
     /// While less than this is acknowledged it repairs a loss.
     recovers_until: u64,
     acknowledged: u64,
-    /// One past the last byte of which it knows that it has come.
+    /// One past the last byte known to have arrived.
     selectively_acknowledged: u64,
     shrunk_by: Option<Drop>,
-    /// Its packets that were lost, by first byte, until they are sent again.
+    /// Its packets that were lost, by first byte, until they are retransmitted.
     lost: BTreeMap<u64, Drop>,
 }
 
@@ -284,7 +284,7 @@ impl Sender {
         }
         let recovers = self.acknowledged < self.recovers_until;
         let dares = self.recent.iter().map(|(_, in_flight)| *in_flight).max();
-        // With less in flight than it has dared, a sender could have sent before the acknowledgement came.
+        // With less in flight than it ever had, a sender could have sent before the acknowledgement came.
         let is_clocked = dares.is_some_and(|before| before > 0 && (recovers || before >= self.dared));
         let goes_on = self.goes_on(send);
         let held_since = (is_clocked || goes_on).then(|| self.held_since(now, goes_on));
@@ -295,13 +295,13 @@ impl Sender {
         }
     }
 
-    /// Whether what is sent new now was there already when something new was sent before, and the window kept it.
+    /// Whether this new data was already queued when the previous new data was sent, and the window held it.
     fn goes_on(&self, send: &Send) -> bool {
         let kept = |emptied: Time| send.is_full && send.sent.at.since(emptied) <= PROMPT;
         self.has_more && self.emptied.is_none_or(kept)
     }
 
-    /// The sender was held at `now`: its queue had not run empty since it last sent something new that was not held.
+    /// The sender was held at `now`: its queue had not run empty since it last sent new data that was not held.
     fn held_since(&self, now: Time, goes_on: bool) -> Time {
         match self.seen.fresh.last() {
             None => Time::ZERO,
@@ -310,8 +310,8 @@ impl Sender {
         }
     }
 
-    /// What was seen, now that nothing more comes. A sender that had more, or had a loss to repair, was held to the end, or to
-    /// when nothing was in flight any more.
+    /// The result after the last packet. A sender that had more, or had a loss to repair, was held to the end, or to
+    /// when nothing was left in flight.
     fn finish(mut self) -> Sending {
         let unrepaired = self.lost.range(self.acknowledged..).next().map(|(_, drop)| *drop);
         let recovers = self.acknowledged < self.recovers_until || unrepaired.is_some();
@@ -326,7 +326,7 @@ impl Sender {
         let is_prompt = now.since(self.last_ack_at) <= self.timers.reordering();
         let resends_on = self.seen.resent.last().filter(|last| now.since(last.at) <= PROMPT);
         let repair = match resends_on {
-            // A timer may send several at once.
+            // A timer may send several packets at once.
             Some(last) if !is_prompt || last.repair == Repair::Timeout => last.repair,
             _ if is_prompt => Repair::Fast,
             _ => {

@@ -60,7 +60,7 @@ impl Split {
         }
     }
 
-    /// The share of the tail's time that a kind took; 0 of an empty tail.
+    /// The share of the tail's time that a kind took; 0 for an empty tail.
     pub fn share(&self, kind: Kind) -> f64 {
         let time = self.parts.get(&kind).map_or(0, |part| part.time_ns);
         if self.total_ns == 0 { 0.0 } else { time as f64 / self.total_ns as f64 }

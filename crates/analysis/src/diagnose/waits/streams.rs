@@ -8,24 +8,24 @@ use h2lab_model::workload::ID_FIELD;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head, Reader};
 use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
-/// Bytes that are kept before the client has said anything, by which the protocol is known.
+/// Bytes that are kept before the client's first bytes, which identify the protocol.
 const EARLY: usize = 1 << 16;
 /// `SETTINGS_MAX_CONCURRENT_STREAMS` and `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
 const MAX_STREAMS: u16 = 3;
 const INITIAL_WINDOW: u16 = 4;
-/// Of every window before anybody has said anything (RFC 9113 §6.9.2).
+/// The initial size of every window (RFC 9113 §6.9.2).
 pub(super) const DEFAULT_WINDOW: u64 = 65_535;
 
-/// A frame, and where it lies. Heads and bodies of HTTP/1.1 count as HEADERS and DATA.
+/// A frame, and its place. Heads and bodies of HTTP/1.1 count as HEADERS and DATA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placed {
     /// Its stream, 0 for the connection.
     pub stream: u32,
     /// Its type.
     pub kind: FrameKind,
-    /// Bytes of the TCP stream that must have come before all of it can be read.
+    /// Bytes of the TCP stream that must have arrived before all of it can be read.
     pub bytes: Range<u64>,
-    /// What DATA up to its end has taken of the connection's window, in all; 0 of other frames.
+    /// The total that DATA up to its end has taken of the connection's window; 0 for other frames.
     pub connection_flow: u64,
     /// The same of its stream's window.
     pub stream_flow: u64,
@@ -34,7 +34,7 @@ pub(super) struct Placed {
 /// An increment of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Update {
-    /// What all increments of this window come to, with this one.
+    /// The total of this window's increments, with this one.
     pub granted: u64,
     /// Where its frame begins in the TCP stream of its direction.
     pub begins_at: u64,
@@ -55,7 +55,7 @@ struct Set {
 pub(super) struct Frames {
     /// In the order of the bytes.
     all: Vec<Placed>,
-    /// What DATA of each stream has taken so far; of the connection at 0.
+    /// The total taken by DATA of each stream so far; of the connection at 0.
     flows: BTreeMap<u32, u64>,
     /// WINDOW_UPDATEs that its sender has sent, by stream; those of the connection at 0.
     updates: BTreeMap<u32, Vec<Update>>,
@@ -81,7 +81,8 @@ impl Frames {
         self.all.get(from..until).unwrap_or_default()
     }
 
-    /// The first WINDOW_UPDATE of its sender by which all increments of a window, the connection's for 0, come to so much.
+    /// The first WINDOW_UPDATE of its sender that brings the total of a window's increments, the connection's for 0, to this
+    /// much.
     pub fn update(&self, stream: u32, granted: u64) -> Option<&Update> {
         let updates = self.updates.get(&stream)?;
         updates.get(updates.partition_point(|update| update.granted < granted))
@@ -98,12 +99,12 @@ impl Frames {
         self.setting(INITIAL_WINDOW, known).map_or(DEFAULT_WINDOW, u64::from)
     }
 
-    /// How many streams its sender takes at a time; `None`: it has not said.
+    /// How many concurrent streams its sender accepts; `None`: not announced.
     pub fn max_streams(&self) -> Option<u32> {
         self.setting(MAX_STREAMS, |_| true)
     }
 
-    /// Where in the TCP stream these bytes of plaintext lie.
+    /// The place of these plaintext bytes in the TCP stream.
     fn places(&self, plain: Range<u64>) -> Range<u64> {
         if self.records.is_empty() {
             return plain;
@@ -115,7 +116,7 @@ impl Frames {
         record(plain.start).start..record(plain.end.saturating_sub(1).max(plain.start)).end
     }
 
-    /// DATA of `length` bytes takes it of a window; what it has come to.
+    /// DATA of `length` bytes takes it of a window; returns the new total.
     fn consume(&mut self, stream: u32, length: u32) -> u64 {
         let flow = self.flows.entry(stream).or_default();
         *flow += u64::from(length);
@@ -160,7 +161,7 @@ impl Frames {
 /// A request and its response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Exchange {
-    /// What its `x-h2lab-id` said.
+    /// Its `x-h2lab-id`.
     pub id: Option<u64>,
     /// Its frames up, as indices.
     up: Vec<u32>,
@@ -184,10 +185,10 @@ impl Exchange {
     }
 }
 
-/// What a connection carries.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Protocol {
-    /// Nothing has come yet.
+    /// No bytes yet.
     #[default]
     Open,
     /// HTTP/1.1 or HTTP/2.
@@ -201,7 +202,7 @@ pub(super) enum Protocol {
 pub(super) struct Streams {
     pub protocol: Protocol,
     reader: Option<Reader>,
-    /// What the server said before the client did.
+    /// What the server sent before the client did.
     early: Vec<(Range<u64>, Vec<u8>)>,
     early_bytes: usize,
     is_tls: bool,
@@ -211,7 +212,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Those of a connection; `is_tls` says that its bytes come out of records.
+    /// The streams of a connection; `is_tls`: its bytes come out of records.
     pub fn new(is_tls: bool) -> Self {
         Self { is_tls, ..Self::default() }
     }
@@ -239,7 +240,7 @@ impl Streams {
         self.exchanges.iter().map(|(stream, exchange)| (*stream, exchange))
     }
 
-    /// The next bytes in clear of a direction, and where they lie in the TCP stream.
+    /// The next bytes in clear of a direction, and their place in the TCP stream.
     pub fn feed(&mut self, direction: Direction, places: Range<u64>, bytes: &[u8]) {
         if bytes.is_empty() || self.protocol == Protocol::Other {
             return;
@@ -279,7 +280,7 @@ impl Streams {
             frames.records.push((frames.plaintext, bytes_at));
         }
         frames.plaintext += bytes.len() as u64;
-        // The time does not matter here: bytes have theirs by their places.
+        // The time is not used here: bytes have theirs by their place.
         reader.feed(Time::ZERO, direction, bytes, &mut |detailed| {
             let index = frames.all.len() as u32;
             let Some(placed) = frames.add(&detailed) else { return };
@@ -308,7 +309,7 @@ const fn matters(kind: FrameKind) -> bool {
     matches!(kind, FrameKind::DATA | FrameKind::HEADERS | FrameKind::CONTINUATION)
 }
 
-/// What the first bytes of a client say: HTTP/2 by its preface or by an upgrade, or a request line of HTTP/1.1.
+/// The protocol by a client's first bytes: HTTP/2 by its preface or by an upgrade, or a request line of HTTP/1.1.
 fn dialect(first: &[u8]) -> Option<Dialect> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let length = first.len().min(PREFACE.len());

@@ -32,9 +32,9 @@ mod message {
 /// Why a connection cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opaque {
-    /// The key log has no secret for it, or its cipher suite is none that is read here.
+    /// The key log has no secret for it, or its cipher suite is not supported here.
     NoKeys,
-    /// What it carries is no TLS, or does not decrypt.
+    /// Its bytes are not TLS, or do not decrypt.
     Garbled,
 }
 
@@ -61,7 +61,7 @@ struct Half {
     is_protected: bool,
 }
 
-/// What of the server's hello decides on the keys.
+/// The parts of the server's hello that determine the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServerHello {
     random: Random,
@@ -80,8 +80,8 @@ impl Tls {
         self.opaque
     }
 
-    /// The next bytes of a direction; the first of them has this place. `sink` is given what is in each record of
-    /// application data, and the places of the whole record, which must have come before any of it can be read.
+    /// The next bytes of a direction; the first of them has this place. `sink` is given the contents of each record of
+    /// application data, and the places of the whole record, which must have arrived before any of it can be read.
     pub fn feed(
         &mut self,
         direction: Direction,
@@ -139,7 +139,7 @@ impl Tls {
         let is_protected = self.half(direction).is_protected;
         match header[0] {
             content::CHANGE_CIPHER_SPEC if self.is_tls12() => self.begin_protection(direction, log),
-            // TLS 1.3 has it for the sake of middleboxes, and it says nothing.
+            // TLS 1.3 has it for middleboxes, without a meaning.
             content::CHANGE_CIPHER_SPEC => Ok(()),
             content::HANDSHAKE if !is_protected => {
                 self.hello(body);
@@ -159,7 +159,7 @@ impl Tls {
         self.server.is_some_and(|server| !server.is_tls13)
     }
 
-    /// Takes what the keys depend on from a record that begins with a hello.
+    /// Takes the inputs of the keys from a record that begins with a hello.
     fn hello(&mut self, body: &[u8]) {
         match body.first() {
             Some(&message::CLIENT_HELLO) => self.client_random = random_of(body),
@@ -205,7 +205,7 @@ impl Tls {
     }
 
     /// TLS 1.3: the first records that look like application data are the encrypted part of the handshake, under other keys
-    /// (RFC 8446 §5.2). They are passed over: what the application's first key opens is the application's.
+    /// (RFC 8446 §5.2). They are skipped: the first record that the application's key opens is the application's.
     fn protected_13(
         &mut self,
         direction: Direction,
@@ -235,14 +235,14 @@ impl Tls {
     }
 }
 
-/// The first record of `bytes`, and what follows it; `None` if it is not all there. A body of impossible length is cut where
+/// The first record of `bytes`, and what follows it; `None` if it is incomplete. A body of impossible length is cut where
 /// that shows.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::from(u16::from_be_bytes([*bytes.get(3)?, *bytes.get(4)?]));
     bytes.split_at_checked(HEADER + length).or_else(|| (length > LONGEST).then_some((bytes, &[])))
 }
 
-/// What is in a protected record of TLS 1.3, and its type, which is the last octet that is not zero (RFC 8446 §5.4).
+/// The contents and type of a protected record of TLS 1.3, which is the last octet that is not zero (RFC 8446 §5.4).
 fn inner_13(opened: &[u8]) -> Option<(u8, &[u8])> {
     let last = opened.iter().rposition(|byte| *byte != 0)?;
     Some((opened[last], &opened[..last]))
@@ -260,15 +260,15 @@ fn has_key_update(mut messages: &[u8]) -> bool {
     false
 }
 
-/// The random of a hello: behind type, length and version (RFC 8446 §4.1.2).
+/// The random of a hello: after type, length and version (RFC 8446 §4.1.2).
 fn random_of(hello: &[u8]) -> Option<Random> {
     hello.get(6..38)?.try_into().ok()
 }
 
-/// What the server's hello says; `None` of a request to say hello again, which looks like one.
+/// The server's hello; `None` for a `HelloRetryRequest`, which looks like one.
 fn server_hello(hello: &[u8]) -> Option<ServerHello> {
     const SUPPORTED_VERSIONS: u16 = 43;
-    /// SHA-256 of `HelloRetryRequest` (RFC 8446 §4.1.3) begins so.
+    /// SHA-256 of `HelloRetryRequest` (RFC 8446 §4.1.3) begins like this.
     const RETRY: [u8; 4] = [0xcf, 0x21, 0xad, 0x74];
     let random = random_of(hello)?;
     if random.starts_with(&RETRY) {

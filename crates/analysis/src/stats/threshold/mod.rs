@@ -3,7 +3,7 @@
 //! A side is a number with its unit or a metric, and at least one is a metric. Times are in ms (`50ms`, or plain `50`);
 //! `errors` is a share (`0.1%`, or plain `0.001`), `throughput` in requests per second. A metric may have a factor before
 //! it and may name its cells, by label (`h2c × 4.p99`, also `h2cx4.p99`) or by protocol (`h2c.p99`: all of that protocol,
-//! unless a cell has just this label); without a name it speaks of every cell.
+//! unless a cell has just this label); without a name it applies to every cell.
 //!
 //! A metric against a number is checked for each cell that it names. Two metrics are checked for each pair of different
 //! cells of a group, or, if both name the same cells, for each cell by itself: `h1.max > 10*h1.p50`. Cells of different
@@ -48,7 +48,7 @@ const METRICS: [(&str, Metric); 9] = [
     ("throughput", Metric::Throughput),
 ];
 
-/// What a figure is a figure of.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// Milliseconds.
@@ -94,8 +94,8 @@ impl Metric {
         METRICS.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
     }
 
-    /// The figure. A cell that carries no load or has no answer has no response times worth the name: they are infinite,
-    /// so that no upper bound is kept by a server that does not answer. What sent nothing has nothing but errors.
+    /// The figure. A cell that carries no load or has no answer has no meaningful response times: they are infinite,
+    /// so that a server that does not answer meets no upper bound. A cell that sent nothing has only errors.
     fn of(self, cell: &CellSummary) -> f64 {
         match self {
             Self::Quantile(_) | Self::Max | Self::Mean if without_latency(cell).is_some() => f64::INFINITY,
@@ -113,7 +113,7 @@ impl Metric {
     }
 }
 
-/// Why a cell has no response times worth the name.
+/// Why a cell has no meaningful response times.
 fn without_latency(cell: &CellSummary) -> Option<&'static str> {
     match cell.state {
         _ if cell.requests.sent == 0 => Some("was not measured"),
@@ -137,7 +137,7 @@ impl MetricFigure {
         self.factor * self.metric.of(cell)
     }
 
-    /// The cells of a group that it speaks of.
+    /// The cells of a group that it applies to.
     fn named<'a>(&self, group: &[&'a CellSummary]) -> Vec<&'a CellSummary> {
         let Some(name) = &self.cells else { return group.to_vec() };
         let fits = |cell: &&&CellSummary| name_fits(name, &cell.label, &cell.cell);
@@ -168,7 +168,7 @@ enum Fit {
     Label,
 }
 
-/// Whether `name` speaks of a cell. Spaces do not count, and `x` stands for `×`, which few keyboards have.
+/// Whether `name` fits a cell. Spaces do not count, and `x` stands for `×`, which few keyboards have.
 fn name_fits(name: &str, label: &str, cell: &Cell) -> Option<Fit> {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).map(|c| if c == '×' { 'x' } else { c }).collect()
@@ -180,7 +180,7 @@ fn name_fits(name: &str, label: &str, cell: &Cell) -> Option<Fit> {
     }
 }
 
-/// How the sides must stand to each other for the run to fail.
+/// The relation of the sides for which the run fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     Greater,
@@ -214,7 +214,7 @@ impl Relation {
     }
 }
 
-/// What a figure is held against.
+/// The bound of a figure.
 #[derive(Debug, Clone, PartialEq)]
 enum Bound {
     /// A number in the figure's unit.
@@ -249,7 +249,7 @@ pub enum ThresholdError {
         /// What would fit.
         expected: &'static str,
     },
-    /// It speaks of cells that the run does not have.
+    /// It names cells that the run does not have.
     #[error("`{condition}` names `{name}`, but no cell of this run is called so; there are {known}")]
     NoSuchCell {
         /// The condition.
@@ -289,7 +289,7 @@ impl Threshold {
         [self.figure.cells.as_deref(), other].into_iter().flatten()
     }
 
-    /// Refuses a condition that names cells which a plan does not have: to be asked before anything is measured.
+    /// Refuses a condition that names cells which a plan does not have: call it before measuring.
     pub fn check_names(&self, plan: &[Cell]) -> Result<(), ThresholdError> {
         let labels = labels(plan);
         self.refuse_unknown(&plan.iter().map(|cell| (labels[&cell.index].as_str(), cell)))

@@ -42,7 +42,7 @@ impl FromStr for Threshold {
 /// A side as the bound of a figure in `unit`; `None` if they cannot be compared.
 fn bound(side: Side, unit: Unit) -> Option<Bound> {
     match side {
-        // 5 is no share: whoever writes `errors > 5` means 5 % or five requests.
+        // 5 is no share: `errors > 5` could mean 5 % or five requests.
         Side::Plain(number) if unit == Unit::Share => Some(Bound::Number(Ratio::new(number)?.get())),
         Side::Plain(number) => Some(Bound::Number(number)),
         Side::Number(number, of) => (of == unit).then_some(Bound::Number(number)),
@@ -52,7 +52,7 @@ fn bound(side: Side, unit: Unit) -> Option<Bound> {
 
 fn side(text: &str) -> Option<Side> {
     let text = text.trim();
-    // A plain number before a duration and a share, which read `0` and `0.5` too.
+    // Plain numbers come first: `0` and `0.5` also parse as a duration and a share.
     if let Some(number) = number(text) {
         return Some(Side::Plain(number));
     }

@@ -20,7 +20,7 @@ fn threshold(condition: &str) -> Threshold {
     condition.parse().unwrap_or_else(|error| panic!("{condition}: {error}"))
 }
 
-/// What is said of the condition, without the condition.
+/// The message for the condition, without the condition.
 fn said(repetitions: Vec<CellRecord>, condition: &str) -> Vec<String> {
     let violations = threshold(condition).check(&analyse(&run(repetitions))).unwrap();
     let lead = format!("{condition}: ");
@@ -125,7 +125,7 @@ fn what_was_measured_is_reported_with_its_unit() {
 fn a_cell_that_does_not_answer_keeps_no_upper_bound() {
     assert_eq!(said(with_errors(3_000, 0), "h1.p99 > 1s"), ["h1 does not carry the load"]);
     assert_eq!(said(with_errors(3_000, 0), "h1.p99 < 1s"), [""; 0]);
-    // A closed loop is never unstable for what it serves.
+    // Served throughput never makes a closed loop unstable.
     let mut closed = with_errors(3_000, 0);
     closed[0].cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 8 };
     assert_eq!(said(closed.clone(), "h1.p99 > 1s"), ["h1 has no answer"]);

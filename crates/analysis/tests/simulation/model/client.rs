@@ -13,7 +13,7 @@ use super::end::{End, Role};
 use super::requests::Fate;
 use crate::tcp::{self, Socket};
 
-/// What all requests of a repetition have in common.
+/// The part shared by all requests of a repetition.
 pub struct Prepared<'a> {
     work: &'a Work,
     fields: Vec<Field<'static>>,
@@ -54,7 +54,7 @@ struct Carried {
     head_end: u64,
 }
 
-/// What a connection needs to begin.
+/// The parameters of a new connection.
 pub struct Dial<'a> {
     /// Its number in the repetition.
     pub index: u32,
@@ -64,11 +64,11 @@ pub struct Dial<'a> {
     pub tcp: tcp::Config,
     /// The client's engine.
     pub engine: Connection,
-    /// How many requests it carries at a time.
+    /// How many requests it carries at once.
     pub limit: u32,
-    /// What is asked.
+    /// The requests.
     pub prepared: &'a Prepared<'a>,
-    /// How fast response bodies are taken off its hands; `None`: at once.
+    /// How fast response bodies are read; `None`: at once.
     pub reader: Option<Bandwidth>,
 }
 
@@ -81,7 +81,7 @@ pub struct Client<'a> {
     limit: u32,
 }
 
-/// What the client's role remembers.
+/// The state of the client's role.
 struct ClientState<'a> {
     prepared: &'a Prepared<'a>,
     record: ConnectionRecord,
@@ -98,11 +98,11 @@ struct ClientState<'a> {
     over: bool,
 }
 
-/// A user that takes response bodies at its own pace.
+/// A user that reads response bodies at its own pace.
 #[derive(Debug)]
 struct Reader {
     pace: Bandwidth,
-    /// Pieces of bodies with the time at which they will have been taken.
+    /// Pieces of bodies with the time at which they will have been read.
     pieces: VecDeque<(Time, StreamId, u32)>,
     free_at: Time,
 }
@@ -152,7 +152,7 @@ impl<'a> Client<'a> {
         Self { end: End::new(Socket::dial(tcp, now), engine), state, limit }
     }
 
-    /// Lets everything move that can.
+    /// Makes all possible progress.
     pub fn advance(&mut self, now: Time) {
         self.end.advance(now, &mut self.state);
         let record = &mut self.state.record;
@@ -160,7 +160,7 @@ impl<'a> Client<'a> {
             (record.connected_at, record.ready_at) = (now, now);
         }
         if self.state.carried.is_empty() && self.end.engine.is_draining() {
-            // The server has said that it is finished, and so are we.
+            // The server has finished, and so has the client.
             self.state.finish(now, CloseReason::Server, (Outcome::GoAway, 0));
             self.end.advance(now, &mut self.state);
         }
@@ -185,7 +185,7 @@ impl<'a> Client<'a> {
         self.state.carried.len() as u32
     }
 
-    /// Whether it is up and the server has shown that it speaks our protocol.
+    /// Whether it is up and the server has sent its preface.
     pub fn is_established(&self) -> bool {
         self.end.socket.is_open() && self.end.engine.is_established()
     }
@@ -252,7 +252,7 @@ impl<'a> Client<'a> {
         self.state.abandon(|_| Fate::Failed(Outcome::Unfinished, 0));
     }
 
-    /// What is known of the connection.
+    /// The record of the connection.
     pub fn into_record(self) -> ConnectionRecord {
         ConnectionRecord { counters: *self.end.engine.counters(), ..self.state.record }
     }
@@ -280,7 +280,7 @@ impl ClientState<'_> {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        // A server that said GOAWAY has ended these requests by that, whatever came after it.
+        // After a GOAWAY these requests ended by that, whatever came later.
         let (outcome, code) =
             self.record.goaways.last().map_or((outcome, code), |goaway| (Outcome::GoAway, goaway.code));
         let sent = self.record.bytes_sent;
@@ -384,7 +384,7 @@ impl Role for ClientState<'_> {
                     break;
                 }
                 if !carried.sample.sent_at.happened() {
-                    // The model's generator is never late: what kept the head back was the socket.
+                    // The model's generator is never late: the socket delayed the head.
                     carried.sample.stall_socket_ns = nanos(now.since(carried.begun_at));
                     carried.sample.sent_at = now;
                 }

@@ -5,7 +5,7 @@ use h2lab_wire::{Connection, Event};
 
 use crate::tcp::Socket;
 
-/// What an end does with what its engine tells.
+/// The reaction of an end to its engine's events.
 pub trait Role {
     /// Bytes were read from the socket.
     fn received(&mut self, now: Time, bytes: &[u8]);
@@ -13,7 +13,7 @@ pub trait Role {
     fn sent(&mut self, now: Time, bytes: &[u8]);
     /// Something happened.
     fn note(&mut self, now: Time, event: &Event<'_>);
-    /// The peer closed its direction, and the engine has said all that it has to say about it.
+    /// The peer closed its direction, and the engine has reported all events before that.
     fn at_end(&mut self, now: Time);
     /// The connection was reset.
     fn broken(&mut self, now: Time);
@@ -30,7 +30,7 @@ pub struct End {
     pub socket: Socket,
     /// The protocol.
     pub engine: Connection,
-    /// The role knows that nothing more arrives.
+    /// The end of input was reported to the role.
     reported: bool,
 }
 
@@ -40,7 +40,7 @@ impl End {
         Self { socket, engine, reported: false }
     }
 
-    /// Reads, acts and writes until nothing moves.
+    /// Reads, acts and writes until there is no progress.
     pub fn advance(&mut self, now: Time, role: &mut impl Role) {
         self.socket.handle_timeout(now);
         if self.engine.poll_timeout() <= now {

@@ -1,6 +1,6 @@
 //! A repetition of a cell in virtual time: our client engine and our server engine, TCP and the link between them.
 //!
-//! [`repetition`] is the door: a [`Cell`](h2lab_model::scenario::Cell) and a [`Setup`] in, a
+//! [`repetition`] is the entry point: a [`Cell`](h2lab_model::scenario::Cell) and a [`Setup`] in, a
 //! [`CellRecord`](h2lab_model::record::CellRecord) out, as the lab makes it from real packets. Nothing waits and nothing
 //! is random but by the cell's seed.
 //!
@@ -10,9 +10,9 @@
 //! | `world`, `timers` | the events in their order |
 //! | `network` | both directions of the link, and the packet log |
 //! | `end` | one socket with one engine |
-//! | `client`, `requests`, `pool` | who asks: bookkeeping of a connection, of all requests, choice of a connection |
-//! | `server` | who answers |
-//! | `record` | the outcome as the report knows it |
+//! | `client`, `requests`, `pool` | the client side: bookkeeping of a connection, of all requests, choice of a connection |
+//! | `server` | the server side |
+//! | `record` | the outcome as a record |
 
 mod client;
 mod end;

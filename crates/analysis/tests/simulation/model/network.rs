@@ -12,7 +12,7 @@ pub const SERVER_PORT: u16 = 8080;
 /// The port of the first connection; the others follow.
 pub const FIRST_PORT: u16 = 32_768;
 
-/// A segment on its way.
+/// A segment in flight.
 #[derive(Debug)]
 struct Carried {
     connection: usize,
@@ -31,7 +31,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A link that loses what `seed` says.
+    /// A link with losses by `seed`.
     pub fn new(link: &LinkSpec, seed: u64) -> Self {
         let (up, down) = link.pipes(seed, Time::ZERO);
         Self { up, down, flows: Flows::of(link), packet_log: Vec::new() }
@@ -81,7 +81,7 @@ impl Network {
         self.up.next_at().min(self.down.next_at())
     }
 
-    /// Takes out a segment that is due at `now`: where it was bound, and for which connection.
+    /// Takes out a segment that is due at `now`: its direction and connection.
     pub fn poll(&mut self, now: Time) -> Option<(Direction, usize, Segment)> {
         loop {
             let (direction, (due, carried)) = match self.up.poll(now) {
@@ -95,7 +95,7 @@ impl Network {
             }
             let entry = &mut self.packet_log[carried.place];
             (entry.out_at, entry.fate) = (due, PacketFate::Delivered);
-            // A wrong checksum: the receiver throws it away.
+            // A wrong checksum: the receiver drops it.
             if entry.arrived_intact() {
                 return Some((direction, carried.connection, carried.segment));
             }

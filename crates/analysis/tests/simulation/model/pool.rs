@@ -1,7 +1,7 @@
 //! Which connection a request takes, and when another one is dialled: the generator's policy, without its pauses after
 //! failures and without its speed.
 
-/// What the choice depends on.
+/// The inputs of the choice.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     /// Requests that it carries.
@@ -41,7 +41,7 @@ impl Pool {
         }
     }
 
-    /// The usable connection with the fewest open streams; of several the one that has rested longest.
+    /// The usable connection with the fewest open streams; of several the one that changed longest ago.
     pub fn pick(&self) -> Option<usize> {
         let usable = self.places.iter().enumerate().filter(|(_, place)| place.usable);
         usable.min_by_key(|(_, place)| (place.open, place.changed)).map(|(connection, _)| connection)

@@ -1,4 +1,4 @@
-//! The outcome of a repetition in the words of the report.
+//! The outcome of a repetition as a record.
 
 use h2lab_base::counters::TcpSummary;
 use h2lab_base::units::{Time, nanos};
@@ -11,7 +11,7 @@ use super::network::Network;
 use super::setup::Setup;
 use crate::tcp::{Congestion, EndFigures};
 
-/// What a repetition left behind.
+/// The result of a repetition.
 pub struct ModelOutcome {
     /// When the first request was due.
     pub started_at: Time,
@@ -57,7 +57,7 @@ fn tcp(figures: EndFigures, congestion: Congestion) -> TcpSummary {
     }
 }
 
-/// The record of a repetition. Its warnings say that it is simulated: nobody shall take it for a measurement.
+/// The record of a repetition. Its warnings say that it is simulated: it must not be taken for a measurement.
 pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: ModelOutcome, network: Network) -> CellRecord {
     let wall_ns = nanos(outcome.ended_at.since(outcome.started_at));
     let (up, down, packets) = network.into_parts();

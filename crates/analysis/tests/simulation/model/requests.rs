@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{Outcome, Sample};
 
-/// How often a request is sent again that was certainly not processed.
+/// How often an unprocessed request is replayed.
 const MAX_REPLAYS: u8 = 3;
 
 /// How a request ended on a connection.
@@ -16,7 +16,7 @@ pub enum Fate {
     Complete,
     /// It was certainly not processed, and may be sent again (RFC 9113 §8.7).
     Unprocessed,
-    /// It failed; with the HTTP/2 error code, or 0. What may have been processed is never sent again here.
+    /// It failed; with the HTTP/2 error code, or 0. A possibly processed request is never replayed here.
     Failed(Outcome, u32),
 }
 
@@ -102,7 +102,7 @@ impl Requests {
         None
     }
 
-    /// A request has ended on its connection, which knows what became of it.
+    /// A request has ended on its connection, which knows its fate.
     pub fn ended(&mut self, now: Time, request: usize, sample: Sample, fate: Fate) {
         self.samples[request] = sample;
         match fate {
@@ -130,7 +130,7 @@ impl Requests {
         }
     }
 
-    /// Records what still waits as unfinished, and says how much that was.
+    /// Records what still waits as unfinished, and returns how many those were.
     pub fn cut(&mut self, now: Time) -> u64 {
         let backlog = self.waiting.len() as u64;
         while let Some((request, sample)) = self.next_waiting(now) {

@@ -1,4 +1,4 @@
-//! The server's end: each request is answered as the application says.
+//! The server's end: each request is answered by the application.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl<'a> Server<'a> {
         Self { end: End::new(Socket::listen(tcp), engine), role }
     }
 
-    /// Lets everything move that can.
+    /// Makes all possible progress.
     pub fn advance(&mut self, now: Time) {
         self.end.advance(now, &mut self.role);
     }
@@ -68,7 +68,7 @@ impl<'a> Server<'a> {
         open.keys().nth(place % open.len().max(1)).copied()
     }
 
-    /// Resets a stream. The engine tells nothing about what its role did itself.
+    /// Resets a stream. The engine reports no event for its role's own reset.
     pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) {
         self.end.engine.reset(now, stream, code);
         self.role.exchanges.remove(&stream);
@@ -76,7 +76,7 @@ impl<'a> Server<'a> {
 }
 
 impl Answering<'_> {
-    /// The exchange on `stream` can go on, when its answer is due.
+    /// The exchange on `stream` can proceed when its answer is due.
     fn ready(&mut self, now: Time, stream: StreamId) {
         if let Some(exchange) = self.exchanges.get(&stream) {
             self.due.insert((exchange.answer.due.max(now), stream));

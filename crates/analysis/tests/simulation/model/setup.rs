@@ -1,4 +1,4 @@
-//! What of a repetition can be replaced by another value.
+//! The replaceable parts of a repetition.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn at_once(body_bytes: u64) -> impl Fn(Time, &[u8]) -> Answer {
     move |now, _| Answer { due: now, status: 200, body_bytes }
 }
 
-/// Stands still for `pause` at the beginning of each `every`, as the origin's `/stall` does: what is asked meanwhile is
+/// Stands still for `pause` at the beginning of each `every`, as the origin's `/stall` does: requests meanwhile are
 /// answered at the end of the pause, on all connections alike.
 pub fn stalling(every: Duration, pause: Duration, body_bytes: u64) -> impl Fn(Time, &[u8]) -> Answer {
     move |now, _| {
@@ -35,7 +35,7 @@ pub fn stalling(every: Duration, pause: Duration, body_bytes: u64) -> impl Fn(Ti
     }
 }
 
-/// Everything that a [`Cell`](h2lab_model::scenario::Cell) does not say.
+/// Everything that a [`Cell`](h2lab_model::scenario::Cell) does not define.
 #[derive(Clone)]
 pub struct Setup<'a> {
     /// The client's end of TCP.
@@ -46,12 +46,12 @@ pub struct Setup<'a> {
     pub client: Config,
     /// The server's engine.
     pub server: Config,
-    /// Who answers.
+    /// The application.
     pub application: &'a Application,
-    /// How fast the client's user takes response bodies off its hands; `None`: at once. With a speed, credit is returned
-    /// as the user takes, on each connection by itself.
+    /// How fast the client's user reads response bodies; `None`: at once. With a speed, credit is returned
+    /// as the user reads, on each connection by itself.
     pub reader: Option<Bandwidth>,
-    /// What goes wrong, in the order of time.
+    /// The disturbances, in the order of time.
     pub disturbances: Vec<Disturbance>,
 }
 
@@ -78,24 +78,24 @@ impl Setup<'_> {
 /// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Who dialled.
+    /// The end that dialled.
     Client,
-    /// Who was dialled.
+    /// The end that was dialled.
     Server,
 }
 
-/// Something that goes wrong at a moment.
+/// A disturbance at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disturbance {
     /// When, counted from the first request.
     pub after: Duration,
-    /// On which of the connections that live then: this modulo their number.
+    /// On which of the connections that are open then: this modulo their number.
     pub connection: usize,
-    /// What.
+    /// The kind.
     pub deed: Deed,
 }
 
-/// What can go wrong on a connection.
+/// Kinds of disturbances of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
     /// An end takes no further requests: GOAWAY, or `Connection: close`.

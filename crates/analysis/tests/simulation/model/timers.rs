@@ -1,4 +1,4 @@
-//! When each end wants to be called.
+//! The timer of each end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use h2lab_base::units::Time;
 /// One timer per key; keys are small numbers.
 #[derive(Debug, Default)]
 pub struct Timers {
-    /// Entries whose time is not that of their key any more are stale.
+    /// Entries whose time is no longer that of their key are stale.
     queue: BinaryHeap<Reverse<(Time, usize)>>,
     set: Vec<Time>,
 }

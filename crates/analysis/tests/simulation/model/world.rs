@@ -19,7 +19,7 @@ use super::setup::{Deed, Disturbance, Setup, Side};
 use super::timers::Timers;
 use crate::tcp::{self, EndFigures};
 
-/// Events at one moment after which the world is taken to be caught in a circle.
+/// Events at one moment after which the world counts as livelocked.
 const EVENTS_AT_ONCE: u32 = 1_000_000;
 
 /// From the end of dialling to the first request.
@@ -28,14 +28,14 @@ const LEAD: Duration = Duration::from_millis(1);
 /// How long the warm pool may take to be up.
 const DIAL_LIMIT: Time = Time::from_millis(60_000);
 
-/// What a repetition gave.
+/// The result of a repetition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repetition {
     /// As the lab would have recorded it.
     pub record: CellRecord,
     /// What the server's engine of each connection has counted.
     pub servers: Vec<Counters>,
-    /// When the last stall before a window of each server's engine ended; [`Time::ZERO`] without one.
+    /// When the last window stall of each server's engine ended; [`Time::ZERO`] without one.
     pub stalled_until: Vec<Time>,
 }
 
@@ -47,7 +47,7 @@ struct EndPair<'a> {
     stalled_until: Time,
 }
 
-/// How far a connection has come, for the pool.
+/// The phase of a connection, for the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Dialling,
@@ -56,7 +56,7 @@ enum Phase {
     Spent,
 }
 
-/// Everything that takes part in a repetition.
+/// All parties of a repetition.
 struct World<'a> {
     cell: &'a Cell,
     setup: &'a Setup<'a>,
@@ -64,7 +64,7 @@ struct World<'a> {
     now: Time,
     network: Network,
     pairs: Vec<EndPair<'a>>,
-    /// Two per lane: the client's, then the server's.
+    /// Two per connection: the client's, then the server's.
     timers: Timers,
     pool: Pool,
     /// Connections in [`Phase::Dialling`] and in [`Phase::Live`].
@@ -80,7 +80,7 @@ struct World<'a> {
 
 /// Measures a cell: dials, warms up, measures, drains. Everything random follows from the cell's seed and the setup.
 ///
-/// Panics if the cell has no link, or if the model stands still, which would be a defect of an engine or of the model.
+/// Panics if the cell has no link, or if the model makes no progress, which would be a defect of an engine or of the model.
 pub fn repetition(cell: &Cell, setup: &Setup<'_>) -> Repetition {
     let prepared = Prepared::new(&cell.work);
     let mut world = World::new(cell, setup, &prepared);
@@ -163,7 +163,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Goes on to the next event, but not beyond `until`, and lets everything happen that is due then.
+    /// Advances to the next event, but not beyond `until`, and processes everything due then.
     fn step(&mut self, until: Time) {
         let next = self.network.next_at().min(self.timers.next_at()).min(until);
         self.events_at_once = if next > self.now { 0 } else { self.events_at_once + 1 };
@@ -183,7 +183,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets an end go on, sends what it has, records what it tells.
+    /// Advances an end, sends its output, records its events.
     fn touch(&mut self, connection: usize, side: Side) {
         let now = self.now;
         let pair = &mut self.pairs[connection];
@@ -235,7 +235,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Gives waiting requests to connections as long as there are both. What goes together leaves together.
+    /// Gives waiting requests to connections as long as there are both. Requests assigned together leave together.
     fn assign(&mut self) {
         let mut dirty = Vec::new();
         while self.requests.waiting() > 0
@@ -284,7 +284,7 @@ impl<'a> World<'a> {
             |config: Config| if is_h2 { Connection::h2(config, now) } else { Connection::h1(config) };
         let mut client = self.setup.client;
         client.flow.manual_release |= self.setup.reader.is_some();
-        // Each end cuts the stream up in its own way.
+        // Each end cuts the stream in its own way.
         let own = |tcp: tcp::Config, end: usize| tcp::Config {
             shred: tcp.shred.map(|seed| seed ^ (2 * connection + end) as u64),
             ..tcp

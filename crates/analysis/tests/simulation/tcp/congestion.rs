@@ -22,7 +22,7 @@ impl Congestion {
         }
     }
 
-    /// What a loss leaves of the window.
+    /// The factor by which a loss reduces the window.
     const fn beta(self) -> f64 {
         match self {
             Self::Reno => 0.5,
@@ -50,7 +50,7 @@ pub(super) struct Window {
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     began: Time,
-    /// Seconds until the window is what it was before the loss.
+    /// Seconds until the window is back at its size before the loss.
     k: f64,
     /// The window that Reno would have by now.
     reno: f64,
@@ -67,7 +67,7 @@ impl Window {
         (self.segments as u32).max(1)
     }
 
-    /// `count` segments were newly acknowledged while the window was what held the sender back.
+    /// `count` segments were newly acknowledged while the window limited the sender.
     pub fn grow(&mut self, now: Time, count: u32, rtt: Duration) {
         let mut count = f64::from(count);
         if self.segments < self.threshold {
@@ -107,7 +107,7 @@ impl Window {
     /// A loss was found by acknowledgements.
     pub fn shrink(&mut self) {
         let beta = self.kind.beta();
-        // Fast convergence, RFC 9438 §4.7: who has less than last time leaves room for newcomers.
+        // Fast convergence, RFC 9438 §4.7: a flow with less than last time leaves room for newcomers.
         let less = self.segments < self.before_loss;
         self.before_loss = if less { self.segments * (1.0 + beta) / 2.0 } else { self.segments };
         self.threshold = (self.segments * beta).max(2.0);

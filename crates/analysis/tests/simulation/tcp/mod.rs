@@ -48,7 +48,7 @@ pub struct Config {
     /// The floor of the variation in the retransmission timeout, which is the smoothed round trip plus this (Linux's
     /// `TCP_RTO_MIN`; RFC 6298 has a whole second).
     pub min_rto: Duration,
-    /// How long the acknowledgement of a single segment waits for company; zero: it never does.
+    /// How long the acknowledgement of a single segment waits for another one; zero: never.
     pub delayed_ack: Duration,
     /// With a seed the stream is cut up at random, and mostly small: segments of 1 byte to a full one, reads of 1 byte
     /// upwards. What an engine must survive, not what networks do.
@@ -88,7 +88,7 @@ pub struct Segment {
     pub syn: bool,
     /// FIN: nothing follows the payload.
     pub fin: bool,
-    /// RST: the connection is over and what was under way is lost.
+    /// RST: the connection is over and data in flight is lost.
     pub rst: bool,
     /// A window probe: to be acknowledged at once although it carries nothing.
     pub probe: bool,
@@ -104,14 +104,14 @@ impl Segment {
     }
 }
 
-/// What an end has done, as `TCP_INFO` would tell.
+/// What an end has done, as `TCP_INFO` would report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndFigures {
     /// Segments with payload sent, repeated ones included.
     pub segments_out: u32,
     /// Segments with payload received.
     pub segments_in: u32,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u32,
     /// Retransmission timeouts that ran out.
     pub timeouts: u32,

@@ -19,7 +19,7 @@ pub(super) struct Receiver {
     ready: VecDeque<u8>,
     /// Beyond a hole, by first byte.
     beyond: BTreeMap<u64, Vec<u8>>,
-    /// First byte of the segment beyond a hole that came last: its range is told first (RFC 2018 §4).
+    /// First byte of the segment beyond a hole that came last: its range is reported first (RFC 2018 §4).
     newest: u64,
     /// Where the peer's stream ends, once its FIN was seen.
     end: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Receiver {
     owed: u32,
     /// When the acknowledgement leaves alone; [`Time::NEVER`] if none is owed.
     ack_at: Time,
-    /// One past the last byte that the peer was told it may send.
+    /// One past the last byte that the announced window lets the peer send.
     announced: u64,
 }
 

@@ -26,19 +26,19 @@ struct Flight {
     sent_at: Time,
     /// The place of its last transmission among all of this end.
     serial: u64,
-    /// Sent more than once: its acknowledgement tells nothing about the round trip (Karn's rule).
+    /// Sent more than once: its acknowledgement gives no round-trip sample (Karn's rule).
     repeated: bool,
     standing: Standing,
 }
 
-/// What is known of a segment that was sent.
+/// The state of a segment that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// It counts as being in the network.
     Inside,
     /// It has arrived, as a selective acknowledgement says.
     Arrived,
-    /// It is taken for lost, and waits to be sent again.
+    /// It is considered lost, and waits for retransmission.
     Lost,
 }
 
@@ -60,13 +60,13 @@ impl Flight {
         self.standing == Standing::Arrived
     }
 
-    /// The round trip that its acknowledgement tells, unless it was sent twice.
+    /// The round-trip sample of its acknowledgement, unless it was sent twice.
     fn trip(&self, now: Time) -> Option<Duration> {
         (!self.repeated).then(|| now.since(self.sent_at))
     }
 }
 
-/// Why the window does not grow by the book.
+/// Why the window does not grow normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
     /// Losses were found by acknowledgements: the window stays until all that was in flight then is acknowledged.
@@ -79,7 +79,7 @@ enum Recovery {
 /// else is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TailProbe {
-    /// Nothing calls for it.
+    /// Not armed.
     Off,
     /// To be sent at this time, if nothing is acknowledged before.
     At(Time),
@@ -111,7 +111,7 @@ pub(super) struct Sender {
     closing: bool,
     flights: VecDeque<Flight>,
     window: Window,
-    /// The window, not the application, was what ended the last burst.
+    /// The window, not the application, ended the last burst.
     held_back: bool,
     recovery: Option<Recovery>,
     serials: u64,
@@ -232,7 +232,7 @@ impl Sender {
         }
     }
 
-    /// Takes for lost what was sent before three transmissions that have been delivered, or before one a quarter of a
+    /// Considers lost what was sent before three transmissions that have been delivered, or before one a quarter of a
     /// round trip longer ago than that took (RFC 8985 §6.2).
     fn find_losses(&mut self, now: Time) {
         let [newest, .., third] = self.delivered;
@@ -251,7 +251,7 @@ impl Sender {
         }
     }
 
-    /// When the patience with a segment ends that was sent before one that has been delivered.
+    /// When a segment that was sent before a delivered one is considered lost.
     fn reordering_at(&self) -> Time {
         let waiting =
             self.flights.iter().filter(|flight| flight.is_inside() && flight.serial < self.delivered[0]);
@@ -333,7 +333,7 @@ impl Sender {
             return Some(new.unwrap_or_else(|| self.again(now, self.flights.len() - 1)));
         }
         if std::mem::take(&mut self.probe_window) {
-            // One byte below what is acknowledged, as Linux sends it: the answer tells the window.
+            // One byte below what is acknowledged, as Linux sends it: the answer carries the window.
             return Some(Segment { seq: self.acknowledged - 1, probe: true, ..Segment::default() });
         }
         if !has_room {

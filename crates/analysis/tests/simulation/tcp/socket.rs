@@ -10,7 +10,7 @@ use super::sender::Sender;
 use super::trips::FIRST_RTO;
 use super::{Config, EndFigures, Segment};
 
-/// How far a connection has come.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Waits for a SYN.
@@ -123,7 +123,7 @@ impl Socket {
                 self.greet = true;
             }
             State::Listening => {}
-            // The other's SYN again: ours, or the end of the handshake, was lost.
+            // The peer's SYN again: our SYN-ACK, or the end of the handshake, was lost.
             State::Opening { .. } if segment.syn && !self.is_client => self.greet = true,
             State::Opening { began, pause, .. } => {
                 if pause == FIRST_RTO {

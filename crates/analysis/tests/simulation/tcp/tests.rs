@@ -1,4 +1,4 @@
-//! Two sockets with a perfect or a wilfully bad path between them.
+//! Two sockets with a perfect or a deliberately bad path between them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const RTT: Duration = Duration::from_millis(20);
 struct Pair {
     ends: [Socket; 2],
     now: Time,
-    /// On their way: when each arrives, and at which end.
+    /// In flight: when each arrives, and at which end.
     inside: Vec<(Time, usize, Segment)>,
     /// Segments with payload of the client to lose, by their number from 0.
     lose: BTreeSet<u32>,
@@ -212,7 +212,7 @@ fn a_full_receiver_stops_the_sender_and_a_probe_finds_it_open_again() {
     assert_eq!(pair.ends[0].write(&bytes), bytes.len());
     pair.run_until(Time::from_millis(5_000));
     assert!(pair.sent <= 7, "{} segments into 10,000 bytes", pair.sent);
-    // All that the server says about its room from now on is lost, but for what a probe asks.
+    // All window updates of the server are lost from now on, except answers to probes.
     pair.share = 1.0;
     pair.read_all();
     pair.send();

@@ -1,11 +1,11 @@
-//! How long a round trip takes, and what follows from it.
+//! The round-trip time, and the timers derived from it.
 
 use std::time::Duration;
 
 /// The timeout before a round trip was measured (RFC 6298 §2.1).
 pub(super) const FIRST_RTO: Duration = Duration::from_secs(1);
 
-/// What is known of the round trip.
+/// The estimate of the round trip.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrips {
     smoothed: Option<Duration>,
@@ -46,7 +46,7 @@ impl RoundTrips {
         self.smoothed.map_or(FIRST_RTO, |smoothed| smoothed + (self.variation * 4).max(floor))
     }
 
-    /// How long after it was sent a segment that later ones have overtaken is waited for: packets may be reordered.
+    /// How long after its transmission a segment is waited for that later ones have overtaken: packets may be reordered.
     pub fn patience(&self) -> Duration {
         self.smoothed() + self.shortest() / 4
     }

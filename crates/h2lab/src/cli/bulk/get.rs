@@ -123,7 +123,7 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<Wanted>> {
     Ok(wanted)
 }
 
-/// The name of a file: the last part of its URL's path, as it stands there.
+/// The name of a file: the last part of its URL's path, verbatim.
 fn name<'a>(text: &str, url: &'a Url) -> Result<&'a str, Usage> {
     let path = url.path_and_query().split('?').next().unwrap_or_default();
     match path.rsplit('/').next().unwrap_or_default() {

@@ -38,7 +38,7 @@ pub struct BulkArgs {
     command: Command,
 }
 
-// What a subcommand is stands at its arguments: a line here would replace all of it in the help.
+// A subcommand is described at its arguments: a doc comment here would replace all of that in the help.
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Box<serve::ServeArgs>),
@@ -47,7 +47,7 @@ enum Command {
     Drive(Box<drive::DriveArgs>),
 }
 
-/// Does what is asked.
+/// Runs the subcommand.
 pub fn main(args: &BulkArgs, command_line: Vec<String>) -> Result<Exit> {
     match &args.command {
         Command::Serve(args) => serve::main(args),

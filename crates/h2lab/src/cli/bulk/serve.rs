@@ -96,7 +96,7 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
     config.site = Site::Bulk(Arc::clone(&content));
     let exit = origin::serve(&config)?;
     if content.taken() > 0 {
-        // As the line before it, it may have nobody who reads it.
+        // As with the line before it, stdout may be closed.
         let _ = writeln!(std::io::stdout(), "took {} bytes", content.taken());
     }
     Ok(exit)

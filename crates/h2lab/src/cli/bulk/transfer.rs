@@ -1,4 +1,4 @@
-//! What `bulk get` and `bulk put` have in common: their flags, how the server is reached, and what is told afterwards.
+//! What `bulk get` and `bulk put` have in common: their flags, how the server is reached, and what is reported afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -71,7 +71,7 @@ pub struct TransferArgs {
     reach: ReachArgs,
 }
 
-/// What is asked follows from the files that are moved.
+/// The requests follow from the files that are moved.
 #[derive(Debug, Clone, Default)]
 pub struct Files;
 
@@ -213,7 +213,7 @@ const fn exit_of(error: &FetchError) -> Exit {
     }
 }
 
-/// Of several codes the one that is told: that the user wanted an end, then that a file is wrong, then the others.
+/// Of several codes the one to exit with: an interruption by the user first, then a wrong file, then the others.
 const fn gravity(exit: Exit) -> u8 {
     match exit {
         Exit::Done => 0,

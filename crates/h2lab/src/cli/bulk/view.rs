@@ -20,7 +20,7 @@ pub struct View {
 }
 
 impl View {
-    /// A bar, unless nobody would see it.
+    /// A bar, unless it would not be seen.
     pub fn new(is_quiet: bool) -> Self {
         let bar = ProgressBar::new(0);
         if is_quiet || !std::io::stderr().is_terminal() {

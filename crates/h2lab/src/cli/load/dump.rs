@@ -1,8 +1,7 @@
 //! `--dump`: a line per request as it ends, for programs that read along.
 //!
-//! The generator's threads put requests into a bounded queue and never wait; a thread of its own writes. It looks into
-//! the queue from time to time rather than being woken: a wake-up is a system call of the generator's. What finds no room is
-//! counted and told.
+//! The generator's threads put requests into a bounded queue and never block; a separate thread writes. It polls the queue rather
+//! than being woken: a wake-up would be a system call of the generator's. What finds no room is counted and reported.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -24,7 +23,7 @@ use h2lab_roles::load::Listener;
 /// Requests that may wait to be written: of 100 bytes each, and three million per second with [`PAUSE`].
 const ROOM: usize = 1 << 16;
 
-/// Between two looks into an empty queue.
+/// Between two polls of an empty queue.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How lines are written.
@@ -96,12 +95,13 @@ impl Dump {
         Self { name, queue: Arc::new(Queue { requests, lost: AtomicU64::new(0) }), writer }
     }
 
-    /// Whom the load tells.
+    /// The listener that the load reports its requests to.
     pub fn listener(&self) -> Arc<Queue> {
         Arc::clone(&self.queue)
     }
 
-    /// Waits until all is written, which needs that nobody else holds the listener any more. What is not in it, in words.
+    /// Waits until everything is written, which requires that the listener has no other holder. Returns what is missing, in
+    /// words.
     pub fn finish(self) -> Option<String> {
         let Self { name, queue, writer } = self;
         let full = queue.lost.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Dump {
         writer.thread().unpark();
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let why = match written.failed {
-            // Whoever read it has read enough (`| head`).
+            // The reader has closed the pipe (`| head`).
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return None,
             Some(error) => error.to_string(),
             None => "it could not be written as fast as they ended".to_owned(),
@@ -131,7 +131,7 @@ impl Listener for Queue {
     }
 }
 
-/// Writes what comes until nobody sends any more.
+/// Writes requests until all senders are gone.
 fn write(incoming: &Receiver<(u32, Sample)>, form: Form, mut out: impl Write) -> Written {
     let mut written = Written::default();
     let mut line = String::new();
@@ -150,7 +150,7 @@ fn write(incoming: &Receiver<(u32, Sample)>, form: Form, mut out: impl Write) ->
                 }
             }
             Err(TryRecvError::Empty) => {
-                // Whoever reads along sees what there is.
+                // Flushed for readers that follow along.
                 if written.failed.is_none() {
                     written.failed = out.flush().err();
                 }

@@ -1,4 +1,4 @@
-//! `--prometheus`: the numbers of a running load over HTTP/1.1, for whoever scrapes them.
+//! `--prometheus`: the metrics of a running load over HTTP/1.1, for scrapers.
 //!
 //! One thread answers one scraper after the other; it ends with the load. Built on blocking sockets and not on the
 //! origin: it must never share a thread with the generator, and a scraper asks once in seconds.
@@ -52,7 +52,7 @@ impl Exporter {
         Ok(Self { metrics, listener, ended, thread: Some(thread) })
     }
 
-    /// The numbers that it tells.
+    /// The exported metrics.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }

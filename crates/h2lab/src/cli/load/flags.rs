@@ -60,7 +60,7 @@ pub struct AmountArgs {
     pub seed: u64,
 }
 
-/// `--record`: a level, or `None` for whatever the rate allows.
+/// `--record`: a level, or `None` for the one that the rate allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record(pub Option<Level>);
 
@@ -80,7 +80,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| format!("`{text}` is not a rate: requests per second, above 0, at most 10000000"))
 }
 
-/// A ramp that goes on: at no rate at all a load of so many requests would never end.
+/// A ramp that does not end at 0: at no rate a load of so many requests would never end.
 fn ramp(text: &str) -> Result<Ramp, String> {
     let ramp: Ramp = value(text)?;
     if ramp.to > 0.0 { Ok(ramp) } else { Err(format!("`{text}` ends at no rate, and so would never end")) }

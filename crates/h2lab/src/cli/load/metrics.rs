@@ -27,7 +27,7 @@ const BUCKETS: [(&str, u64); 15] = [
     ("10", 10_000_000_000),
 ];
 
-/// Statuses have three digits (RFC 9110 §15); whatever else a server sends counts as the last.
+/// Statuses have three digits (RFC 9110 §15); anything else that a server sends counts as the last.
 const STATUSES: usize = 1_000;
 
 /// What one thread has counted. Only that thread writes here, so that no count needs a lock or a locked instruction.
@@ -54,7 +54,7 @@ impl Shard {
     }
 }
 
-/// Adds to a count of which this thread is the only writer.
+/// Adds to a counter that only this thread writes.
 fn add(count: &AtomicU64, n: u64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
@@ -104,7 +104,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what is told about ten times per second.
+    /// Takes over the progress, which is reported about ten times per second.
     pub fn show(&self, progress: &Progress) {
         self.connections.store(progress.connections.into(), Ordering::Relaxed);
         self.opened.store(progress.opened, Ordering::Relaxed);

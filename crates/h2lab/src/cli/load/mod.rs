@@ -1,4 +1,4 @@
-//! `h2lab load URL`: the load generator for people who know wrk, wrk2, h2load, hey, vegeta, oha or fortio.
+//! `h2lab load URL`: the load generator for users of wrk, wrk2, h2load, hey, vegeta, oha or fortio.
 //!
 //! [`plan`] makes one [`Cell`](h2lab_model::scenario::Cell) of the flags, [`run`] does it in this process, [`view`] shows how
 //! it goes.

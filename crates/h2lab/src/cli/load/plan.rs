@@ -76,7 +76,7 @@ impl Size {
         let streams = match (protocol.is_multiplexed(), args.streams) {
             (false, _) => 1,
             (true, Some(streams)) => streams,
-            // The schedule says how many are under way, not we.
+            // The schedule decides how many are in flight.
             (true, None) if is_open_loop => {
                 *Scenario::default().matrix.streams.values().first().unwrap_or(&1)
             }
@@ -92,7 +92,7 @@ impl Size {
     }
 }
 
-/// All but sizes: what is sent, for how long, to whom.
+/// Everything but sizes: what is sent, for how long, to which server.
 fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<Scenario> {
     let load = &args.load;
     let mut scenario = Scenario {

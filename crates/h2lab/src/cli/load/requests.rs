@@ -8,7 +8,7 @@ use super::super::exit::Usage;
 use super::super::requests::header;
 use h2lab_roles::client::url::Url;
 
-/// What is asked for, of one server.
+/// The requests to one server.
 #[derive(Debug)]
 pub struct Requests {
     /// The first URL, which names the server.

@@ -1,4 +1,4 @@
-//! Does the load in this process, keeps it and tells it.
+//! Runs the load in this process, keeps the record and reports it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -125,7 +125,7 @@ struct Loaded {
     interrupted: bool,
 }
 
-/// What is told while the load runs, beside the live view.
+/// What progress is reported to while the load runs, beside the live view.
 #[derive(Debug)]
 struct Beside {
     dump: Option<Dump>,
@@ -154,7 +154,7 @@ impl Beside {
     }
 }
 
-/// Tells several.
+/// Notifies several listeners.
 #[derive(Debug)]
 struct All(Vec<Arc<dyn Listener>>);
 

@@ -39,7 +39,7 @@ impl Show {
     }
 }
 
-/// What the thread is told.
+/// The messages to the thread.
 enum News {
     Announcement(String),
     Progress(Progress),
@@ -62,7 +62,7 @@ impl View {
         Self { news: Some(news), thread: Some(thread) }
     }
 
-    /// Says what is being done.
+    /// Shows the current step.
     pub fn announce(&self, text: &str) {
         self.write_out(News::Announcement(text.to_owned()));
     }
@@ -101,7 +101,7 @@ fn follow(incoming: &Receiver<News>, screen: &mut Screen) {
     put(&screen.cleared());
 }
 
-/// One write, so that nothing half-drawn is seen. Nobody has to listen.
+/// One write, so that no partial frame is seen. Errors do not matter.
 fn put(text: &str) {
     if !text.is_empty() {
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -238,8 +238,8 @@ impl Screen {
         }
     }
 
-    /// The view, drawn over the last one. The cursor is never hidden and rests below: whatever ends the program leaves the
-    /// terminal as it was.
+    /// The view, drawn over the last one. The cursor is never hidden and rests below: even a killed program leaves the terminal
+    /// usable.
     fn draw(&mut self, now: &Progress) -> String {
         let width =
             rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));

@@ -60,7 +60,7 @@ pub struct ClientArgs {
     report: ReportArgs,
 }
 
-/// URLs that `{urls}` stands for, unless `-n` says otherwise.
+/// The default number of URLs for `{urls}`.
 const URLS: u16 = 12;
 
 fn test_case(name: &str) -> Result<TestCase, String> {
@@ -91,7 +91,7 @@ pub fn main(args: &ClientArgs) -> Result<Exit> {
         }
     }
     tls::announce_key_log()?;
-    // A stampede of the client's takes as many descriptors here as there.
+    // A client's stampede takes as many descriptors here as there.
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let script = Script {

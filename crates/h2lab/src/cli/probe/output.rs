@@ -75,7 +75,7 @@ impl Form {
 }
 
 impl ReportArgs {
-    /// Refuses report files whose ending says nothing or that cannot be written, before anything is asked.
+    /// Refuses report files with an unknown ending or that cannot be written, before any request.
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {
             Form::of(path)?;

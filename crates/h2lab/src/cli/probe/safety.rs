@@ -1,4 +1,4 @@
-//! What a probe may do to whom.
+//! What a probe may do to which host.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 impl SafetyArgs {
-    /// What may be sent. More than anybody may ask of a host is refused unless the user answers for it.
+    /// What may be sent. More than the default bounds is refused unless the user owns the host.
     pub fn allowance(&self) -> Result<Allowance, Usage> {
         let most = if self.owned { Allowance::OWNED } else { Allowance::GENTLE };
         let chosen = Allowance {
@@ -68,7 +68,7 @@ impl SafetyArgs {
         Ok(chosen)
     }
 
-    /// The same for a host that is ours without anybody's word.
+    /// The same for a host that is known to be ours, without the flag.
     pub fn owning(&self) -> Self {
         Self { owned: true, ..self.clone() }
     }

@@ -137,7 +137,7 @@ pub fn main(args: &SmugglingArgs) -> Result<Exit> {
             Usage("--json, --sarif, --junit and -o take the report of one --fixture".to_owned()).into()
         );
     }
-    // Before the first child and the first folder: whatever a signal meets from now on is cleared away.
+    // Before the first child and the first folder: from now on a signal cleans up what it interrupts.
     let run = Run { args, clock: Clock::start(), stop: signals::stop_flag()? };
     resources::raise_open_files();
     if args.fixture.is_empty() {

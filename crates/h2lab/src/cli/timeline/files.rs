@@ -29,7 +29,7 @@ fn format_of(path: &Path) -> Result<Format, Usage> {
     }
 }
 
-/// Refuses endings that say nothing and places that cannot be written, before anything is asked.
+/// Refuses unknown endings and paths that cannot be written, before any request.
 pub(super) fn check(paths: &[PathBuf]) -> Result<(), Usage> {
     paths.iter().try_for_each(|path| {
         format_of(path)?;

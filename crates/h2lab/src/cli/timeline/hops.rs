@@ -14,7 +14,7 @@ use h2lab_roles::load::LoadSpec;
 use h2lab_roles::timeline::chain::{Chain, ChainError, Wanted};
 use h2lab_roles::timeline::or_failed;
 
-/// What is asked for without a path.
+/// The default path.
 const PATH: &str = "/early";
 
 /// The exchange, at each server of the chain.
@@ -35,7 +35,7 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     let mut exchanges = Vec::new();
     while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {
         let seen = match chain.exchange(&spec, asking_of(args)) {
-            // Of a run that reached nobody there is nothing behind the first server.
+            // A run that could not connect has nothing behind the first server.
             Err(error) if !exchanges.is_empty() => or_failed(Err(error)).map(|run| vec![run]),
             seen => seen,
         };

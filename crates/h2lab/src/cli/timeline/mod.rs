@@ -76,7 +76,7 @@ pub struct TimelineArgs {
     files: Vec<PathBuf>,
 }
 
-/// Asks, and tells.
+/// Makes the requests and reports.
 pub fn main(args: &TimelineArgs) -> Result<Exit> {
     files::check(&args.files)?;
     tls::announce_key_log()?;
@@ -92,7 +92,7 @@ pub fn main(args: &TimelineArgs) -> Result<Exit> {
     conclude(&document)
 }
 
-/// A server that answered nothing at all is as good as unreachable; behind hops that is what is looked for.
+/// A server that answered nothing at all counts as unreachable; behind hops that is a result.
 fn conclude(document: &TimelineDocument) -> Result<Exit> {
     if document.interrupted {
         return Ok(Exit::Interrupted);
@@ -105,7 +105,7 @@ fn conclude(document: &TimelineDocument) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Whether lines and dots beyond ASCII may be used: a terminal's locale says so, and without one files are UTF-8.
+/// Whether lines and dots beyond ASCII may be used: by a terminal's locale; files are UTF-8.
 fn takes_unicode() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()

@@ -32,7 +32,7 @@ pub struct Wanted<'a> {
     pub quick: bool,
     /// One JSON document on stdout instead of text.
     pub json: bool,
-    /// Whether nobody wants to see how far it is.
+    /// Whether to show no progress.
     pub quiet: bool,
     /// Reports, by their endings.
     pub files: &'a [PathBuf],

@@ -43,13 +43,13 @@ impl Lines {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-        // Without a terminal nobody knows what will read it; UTF-8 is what files are written in.
+        // Without a terminal the reader is unknown; files are written in UTF-8.
         let unicode = !is_terminal
             || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"));
         let colour =
             is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
-        // A pseudo-terminal that nobody has given a size says 0.
+        // A pseudo-terminal without a size reports 0.
         let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
         Self { verbose, colour, unicode, columns }
     }
@@ -155,7 +155,7 @@ impl Lines {
         })
     }
 
-    /// What stands behind the flags, and the lines beneath.
+    /// The text after the flags, and the lines beneath.
     fn detail(self, frame: &FrameDocument, before: usize) -> (String, Vec<String>) {
         match &frame.detail {
             Detail::Head(head) => self.head(head, before),
@@ -234,12 +234,12 @@ impl Lines {
     }
 }
 
-/// A line that tells of a connection rather than of a frame.
+/// A line about a connection rather than a frame.
 fn line(at: Time, connection: u32, text: &str) -> String {
     format!("{:>10.3}  #{connection} * {text}", millis(at).unwrap_or_default())
 }
 
-/// Colours of Okabe and Ito's palette, which colour-blind readers can tell apart; each type has its name beside it.
+/// Colours of Okabe and Ito's palette, which colour-blind readers can distinguish; each type has its name beside it.
 fn colour(kind: &str) -> &'static str {
     match kind {
         "HEADERS" | "PUSH_PROMISE" | "CONTINUATION" => "\x1b[38;5;74m", // sky blue

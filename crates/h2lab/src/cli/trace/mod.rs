@@ -190,7 +190,7 @@ fn trace(
     load::watch(&LoadSpec { stop: Some(stop), ..spec.clone() }, watching)
 }
 
-/// The exit code: a server that answered nothing at all is as good as unreachable.
+/// The exit code: a server that answered nothing at all counts as unreachable.
 fn conclude(result: &LoadResult, url: &str, interrupted: bool) -> Result<Exit> {
     if interrupted {
         return Ok(Exit::Interrupted);

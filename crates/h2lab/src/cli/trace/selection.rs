@@ -72,7 +72,7 @@ pub struct Selection<T> {
 enum Held<T> {
     /// A frame, and its stream.
     Frame(u32, T),
-    /// What was told between frames; it is not left out.
+    /// A note between frames; it is never left out.
     Note(String),
 }
 
@@ -83,7 +83,7 @@ pub enum Shown<T> {
     Gap(Gap),
     /// A frame.
     Frame(T),
-    /// What was told between frames.
+    /// A note between frames.
     Note(String),
 }
 
@@ -141,7 +141,7 @@ impl<T> Selection<T> {
         }
     }
 
-    /// Something that is no frame is to be told between those before and those after it.
+    /// A note is to be shown between the frames before and after it.
     pub fn note(&mut self, note: String, show: &mut impl FnMut(Shown<T>)) {
         match self.elision {
             Elision::Between { .. } if self.gap.is_some() || !self.held.is_empty() => {

@@ -32,13 +32,13 @@ pub enum Format {
     JsonLines,
 }
 
-/// Frames of a document, which is held in memory until its end: some hundred megabytes at most. `--help` tells the number.
+/// Frames of a document, which is held in memory until its end: some hundred megabytes at most. `--help` states the number.
 const DOCUMENT_FRAMES: usize = 100_000;
 
 /// Fields whose values are secrets.
 const SECRETS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
-/// All that is shown of a trace. It looks at connections through [`Watch`].
+/// The view of a trace. It observes connections through [`Watch`].
 #[derive(Debug)]
 pub struct View {
     inner: Mutex<Inner>,
@@ -53,9 +53,9 @@ struct Inner {
     selection: Selection<FrameDocument>,
     readers: BTreeMap<u32, Reader>,
     connections: BTreeMap<u32, Connection>,
-    /// Those whose end has not been told.
+    /// Connections whose end has not been reported.
     open: BTreeSet<u32>,
-    /// Whether the server has sent SETTINGS: it speaks HTTP/2, whatever else happens.
+    /// Whether the server has sent SETTINGS: then it speaks HTTP/2.
     speaks_http2: bool,
     /// Shown so far; only for the document.
     frames: Vec<FrameDocument>,
@@ -78,7 +78,7 @@ impl fmt::Debug for Inner {
 }
 
 impl View {
-    /// A view on stdout. It sets `stop` when nobody reads that any more.
+    /// A view on stdout. It sets `stop` when stdout's reader is gone.
     pub fn new(url: &str, args: &ShowArgs, stop: Arc<AtomicBool>) -> Self {
         let is_terminal = io::stdout().is_terminal();
         let inner = Inner {
@@ -123,7 +123,7 @@ impl View {
         self.inner().speaks_http2
     }
 
-    /// Whether whoever read our output has gone.
+    /// Whether our output's reader is gone.
     pub fn has_no_reader(&self) -> bool {
         self.inner().broken.is_some()
     }
@@ -326,7 +326,7 @@ impl Inner {
     }
 }
 
-/// Puts the length in place of what nobody should see over a shoulder or in a paste.
+/// Replaces secrets by their length: output may be seen by others or pasted.
 fn hide_secrets(detail: &mut Detail) {
     let Detail::Head(head) = detail else { return };
     for field in &mut head.fields {

@@ -1,11 +1,11 @@
-//! Files that are whole or not there, whatever happens while they are written: a kill, a full disk, a power cut.
+//! Files that are complete or absent, even after a kill, a full disk or a power failure during a write.
 
 use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The ending of a file that is being written. A reader never looks at it; [`sweep`] removes what a kill left of it.
+/// The ending of a file that is being written. A reader ignores it; [`sweep`] removes what a kill left of it.
 pub const PARTIAL: &str = "partial";
 
 /// Writes a file: under another name first, to the disk, and then renamed. It lasts when its folder is [`sync`]ed, which

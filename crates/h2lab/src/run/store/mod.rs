@@ -1,9 +1,10 @@
 //! The run folder: `run.json` and Parquet tables, written after every repetition, readable by DuckDB, Polars and pandas.
 //!
 //! Each repetition is first written as small tables under `repetitions/`, so that an interrupted or killed run keeps all that it
-//! has measured and can be gone on with ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`, `connections.parquet`, `frames.parquet`,
-//! `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of
-//! each repetition, whose name begins with the repetition's number.
+//! has measured and can be resumed ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`,
+//! `connections.parquet`, `frames.parquet`, `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow
+//! requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of each
+//! repetition, whose name begins with the repetition's number.
 
 mod durable;
 mod reopen;
@@ -81,7 +82,7 @@ struct RunHead {
     /// As TOML: the form in which a user can run it again.
     scenario: String,
     interrupted: bool,
-    /// When it was gone on with.
+    /// When it was resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resumed: Vec<String>,
     #[serde(alias = "visits")]
@@ -114,13 +115,13 @@ const CAPTURES: &str = "pcap";
 pub struct RunFolder {
     path: PathBuf,
     head: RunHead,
-    /// Held as long as the run goes on: two processes at one folder would destroy each other's repetitions. The kernel lets go
-    /// of it when the process ends, however it does.
+    /// Held as long as the run lasts: two processes at one folder would destroy each other's repetitions. The kernel releases it
+    /// when the process ends, in any way.
     _lock: File,
 }
 
 impl RunFolder {
-    /// Makes the folder. `run` tells all but the repetitions, which are added one by one.
+    /// Makes the folder. `run` has everything but the repetitions, which are added one by one.
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
         std::fs::create_dir_all(path.join("visits"))
             .with_context(|| format!("cannot make the run folder {}", path.display()))?;
@@ -205,7 +206,7 @@ impl RunFolder {
         (0..repetitions).find(|number| !taken.contains(number)).unwrap_or(repetitions)
     }
 
-    /// Notes that the run is gone on with at this time (RFC 3339).
+    /// Notes that the run is resumed at this time (RFC 3339).
     pub fn resume(&mut self, at: String) -> Result<()> {
         self.head.interrupted = true;
         self.head.resumed.push(at);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::{RepetitionHead, RunFolder, Table, durable, part, read_head, record_of, table};
 
-/// A run folder that can be gone on with.
+/// A run folder that can be resumed.
 #[derive(Debug)]
 pub struct Reopened {
     /// The folder; [`RunFolder::add`] continues it.
@@ -70,7 +70,7 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
     Ok(Reopened { folder: RunFolder { path: path.to_owned(), head, _lock: lock }, run, discarded })
 }
 
-/// A repetition with its bulk, if each of its tables is there and whole.
+/// A repetition with its bulk, if each of its tables exists and is complete.
 fn whole(path: &Path, number: u64, head: &RepetitionHead) -> Result<CellRecord> {
     if head.waits.is_some() {
         rows::<LatencyBreakdown>(path, number)?;

@@ -75,9 +75,8 @@ impl Row for Sample {
     }
 }
 
-/// Counts stand in columns, each histogram in one of JSON: `{"buckets":[[lowest_ns,count],…],"n":…,"sum_ns":…,"min_ns":…,
-/// "max_ns":…}`, which DuckDB reads with `response->'$.sum_ns'`. A bucket reaches to the next one's lowest value at most,
-/// and 0.1 % at most.
+/// Counts are columns, each histogram a JSON column: `{"buckets":[[lowest_ns,count],…],"n":…,"sum_ns":…,"min_ns":…, "max_ns":…}`,
+/// which DuckDB reads with `response->'$.sum_ns'`. A bucket reaches to the next one's lowest value at most, and 0.1 % at most.
 impl Row for Tally {
     const COLUMNS: &'static [(&'static str, Kind)] = &[
         ("at_ns", Kind::Time),
@@ -257,7 +256,7 @@ impl Row for TcpTick {
     }
 }
 
-/// What was done to a packet, in the order in which a row says it.
+/// What was done to a packet, in the order of a row's text.
 fn marks_text(marks: Marks) -> String {
     let words = [
         marks.is_copy.then(|| "copy".to_owned()),
@@ -328,8 +327,8 @@ impl Row for PacketRecord {
     }
 }
 
-/// The scalar part stands in columns; the intervals of its time, each with its cause, in one JSON column, which DuckDB reads
-/// with `detail->'$.intervals'`.
+/// The scalar part is in columns; the intervals of its time, each with its cause, in one JSON column, which DuckDB reads with
+/// `detail->'$.intervals'`.
 impl Row for LatencyBreakdown {
     const COLUMNS: &'static [(&'static str, Kind)] = &[
         ("sample", Kind::Int),
@@ -362,8 +361,8 @@ impl Row for LatencyBreakdown {
     }
 }
 
-/// The scalar part stands in columns; what is nested (GOAWAYs, counters, both ends' `TCP_INFO`) in one JSON column,
-/// which DuckDB reads with `detail->'$.goaways'`.
+/// The scalar part is in columns; what is nested (GOAWAYs, counters, both ends' `TCP_INFO`) in one JSON column, which DuckDB
+/// reads with `detail->'$.goaways'`.
 impl Row for ConnectionRecord {
     const COLUMNS: &'static [(&'static str, Kind)] = &[
         ("connection", Kind::Int),

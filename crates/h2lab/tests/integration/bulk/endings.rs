@@ -1,4 +1,4 @@
-//! Files that do not arrive at once, or at all: what is kept, what is told, and that nothing is fetched twice.
+//! Files that do not arrive at once, or at all: what is kept, what is reported, and that nothing is fetched twice.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `h2lab bulk`: files over every protocol, interrupted, gone on with and checked.
+//! `h2lab bulk`: files over every protocol, interrupted, resumed and checked.
 
 /// A relay that holds a transfer up in its middle. No tests.
 mod relay;
@@ -117,7 +117,7 @@ fn get(folder: &Path, protocol: Protocol, more: &[&str]) -> Finished {
     run_program(&binary(), folder, &arguments)
 }
 
-/// The document of a run that ended like this.
+/// The document of a run that ended with this exit code.
 #[track_caller]
 fn document(finished: &Finished, code: i32) -> Value {
     assert_eq!(finished.code, Some(code), "{}", finished.transcript());

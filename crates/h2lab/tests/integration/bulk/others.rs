@@ -51,7 +51,7 @@ fn curl_fetches_files_ranges_and_heads_over_every_protocol_that_it_has() {
     }
 }
 
-/// That a server which tells no checksum is believed, and sends its file whole and, if `has_ranges`, in parts.
+/// A server that declares no checksum is trusted, and sends its file whole and, if `has_ranges`, in parts.
 fn assert_is_enough(peer: &Peer, protocol: Protocol, has_ranges: bool) {
     let content = bytes(3_000_000);
     peer.add("data", &content);

@@ -156,7 +156,7 @@ fn what_ctrl_c_interrupted_is_gone_on_with_and_nothing_goes_twice() {
         let is_reported = |line: &str| line.contains("goes on with it").then_some(());
         child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be gone on with");
         drop(child.kill());
-        // The server reads what was on its way, and hears of the end.
+        // The server reads what was in flight, and then the end of the connection.
         let is_broken = |line: &str| line.starts_with("0 PUT ").then_some(());
         server.child.wait_for_line(DEADLINE, is_broken).expect("it hears that the client has gone");
         let first = server.rendered("PUT");
@@ -233,7 +233,7 @@ fn a_second_run_finds_that_all_is_there() {
     document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     assert_eq!((&report["held_bytes"], &report["bytes"]), (&100_000.into(), &0.into()), "{report:#}");
-    // What somebody else has put there since is not taken for it.
+    // A file that another program has put there since is not taken for it.
     fs::write(site.path().join("data"), "other").unwrap();
     let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     assert_eq!((&report["held_bytes"], &report["bytes"]), (&0.into(), &100_000.into()), "{report:#}");

@@ -1,5 +1,5 @@
-//! A relay between a client and a server that passes so many bytes one way and then holds the rest back, until it is
-//! dropped: what a test wants to happen in the middle of a transfer happens there, and nothing depends on how fast anybody is.
+//! A relay between a client and a server that passes so many bytes in one direction and then holds the rest back, until it is
+//! dropped: so a test can act in the middle of a transfer, independent of anybody's speed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ pub struct Relay {
 struct Shared {
     /// Bytes that may still pass.
     left: Mutex<u64>,
-    /// Told when none may.
+    /// Notified when no byte may pass.
     held: Mutex<Sender<()>>,
 }
 
@@ -96,7 +96,7 @@ fn relay(other: TcpStream, held: TcpStream, shared: &Arc<Shared>) {
                 break;
             }
             if pass < n {
-                // Nobody may wait any more.
+                // Fails only if the receiver is gone.
                 let _ = shared.held.lock().unwrap().send(());
                 return; // the connection stays open, and silent
             }

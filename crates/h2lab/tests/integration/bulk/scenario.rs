@@ -1,4 +1,4 @@
-//! Bulk work as a scenario: what a run of it leaves and tells. What decides is what was counted, never how fast it was.
+//! Bulk work as a scenario: what its run leaves and reports. The tests check what was counted, never how fast it was.
 
 use std::fs;
 

@@ -61,7 +61,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Fails unless the connection ended with `ENHANCE_YOUR_CALM` and these words.
+    /// Fails unless the connection ended with `ENHANCE_YOUR_CALM` and this reason.
     #[track_caller]
     pub fn assert_calmed(&self, words: &str) {
         assert_eq!(self.goaway, Some((ErrorCode::ENHANCE_YOUR_CALM, words.to_owned())));
@@ -89,8 +89,8 @@ impl Received {
     }
 }
 
-/// An end of an HTTP/2 connection without manners, in words the client. What the other end says is read by a thread of its
-/// own, so that neither side waits.
+/// A misbehaving end of an HTTP/2 connection: a client, or with [`Self::on`] a server. A thread of its own reads what the other
+/// end sends, so that neither side waits.
 pub struct Attacker {
     stream: TcpStream,
     closed: Arc<AtomicBool>,
@@ -122,7 +122,7 @@ impl Attacker {
         Self::on(stream)
     }
 
-    /// A server whose greeting has been exchanged on `stream`. It reads nothing until it is told to.
+    /// A server whose greeting has been exchanged on `stream`. It reads nothing until [`Self::listen`].
     pub fn on(stream: TcpStream) -> Self {
         Self { stream, closed: Arc::new(AtomicBool::new(false)), milestones: channel().1, ear: None }
     }
@@ -159,7 +159,7 @@ impl Attacker {
         count
     }
 
-    /// Waits until the origin closes, and says what it said.
+    /// Waits until the origin closes, and returns what it sent.
     pub fn until_closed(mut self) -> Received {
         if self.ear.is_none() {
             self.listen();
@@ -167,7 +167,7 @@ impl Attacker {
         self.ear.take().expect("it listens").join().expect("frames are well-formed")
     }
 
-    /// Waits until the origin has ended `streams` and answered a last PING, hangs up, and says what the origin said.
+    /// Waits until the origin has ended `streams` and answered a last PING, closes, and returns what the origin sent.
     pub fn finish(mut self, streams: u32) -> Received {
         self.send(&frame(kind::PING, 0, 0, &LAST_PING));
         for _ in 0..=streams {
@@ -223,7 +223,7 @@ fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Received {
         if (carries_end && header.flags & flag::END_STREAM != 0)
             || (header.kind == kind::PING && payload == LAST_PING)
         {
-            // Nobody waits for it if the attacker only wants to see the end.
+            // The receiver is gone if the attacker only waits for the end.
             let _ = milestone.send(());
         }
     }

@@ -12,7 +12,7 @@ use super::SERVED;
 use crate::origin::Origin;
 use crate::support::DEADLINE;
 
-/// Makes one request after the other, over HTTP/1.1 and HTTP/2 in turn, until it is told to end.
+/// Makes one request after the other, over HTTP/1.1 and HTTP/2 in turn, until it is stopped.
 pub struct Bystander {
     ending: Arc<AtomicBool>,
     thread: JoinHandle<u32>,

@@ -1,8 +1,8 @@
 //! Clients that attack the running origin, frame by frame over a socket, while another client keeps being served; and
 //! servers that attack a run of ours, which must end by itself and name what it met.
 //!
-//! Each attack on the origin goes as far as the origin lets it, or to an end that is far beyond every bound. What is asserted: how the
-//! origin ended it, and with which words; that the other client was served without a single failure, by count; that the
+//! Each attack on the origin goes as far as the origin lets it, or to an end that is far beyond every bound. What is asserted:
+//! how the origin ended it, and with which reason; that the other client was served without a single failure, by count; that the
 //! origin's memory did not grow with the attack.
 
 /// The attacker: an HTTP/2 client that keeps to no rule.

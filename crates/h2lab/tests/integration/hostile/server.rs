@@ -22,8 +22,8 @@ const ANSWERED: usize = 2;
 /// What a server does to its victim, and when.
 #[derive(Clone, Copy)]
 pub enum Attack {
-    /// In place of the answer to the third request of a connection, which came on this stream. Its connection is heard
-    /// until our client closes it.
+    /// In place of the answer to the third request of a connection, which came on this stream. Its connection is read until our
+    /// client closes it.
     Http2(fn(&mut Attacker, u32)),
     /// As the answer to every third request of a connection, to be sent on its stream; all others are served.
     Streams(fn(u32) -> Vec<u8>),
@@ -50,7 +50,7 @@ pub struct Met {
 }
 
 impl Met {
-    /// Fails unless our client ended the connection for this reason, and told it to the server with this code.
+    /// Fails unless our client ended the connection for this reason, and sent the server this code.
     #[track_caller]
     pub fn assert_ended(&self, code: ErrorCode, words: &str) {
         assert_eq!(self.received.goaway, Some((code, words.to_owned())));
@@ -66,8 +66,8 @@ impl Met {
         assert_eq!(self.connection.closed, CloseReason::Local { why: why.to_owned() });
     }
 
-    /// Fails unless the connection ended by a bound whose words begin so: its number depends on how many requests the
-    /// client had sent by then.
+    /// Fails unless the connection ended by a bound whose text begins so: its number depends on how many requests the client had
+    /// sent by then.
     #[track_caller]
     pub fn assert_calmed(&self, beginning: &str) {
         let (code, words) = self.received.goaway.clone().expect("a GOAWAY");
@@ -256,7 +256,7 @@ impl Server {
                 _ if lot == Lot::Ended && requests > ANSWERED => {
                     let last = [header.stream.to_be_bytes(), [0; 4]].concat();
                     stream.write_all(&[served(header.stream), frame(kind::GOAWAY, 0, 0, &last)].concat())?;
-                    // The client closes, and what it sent meanwhile is asked again elsewhere.
+                    // The client closes, and repeats elsewhere what it sent meanwhile.
                     io::copy(&mut stream, &mut io::sink())?;
                     return Ok(());
                 }
@@ -296,13 +296,13 @@ impl Server {
         Ok(())
     }
 
-    /// Tells the test. `peaks`: what [`Server::peak`] was when the attack began, and when the server was through with it:
-    /// by now the run may be over, and the generator gone.
+    /// Sends the test what was received. `peaks`: what [`Server::peak`] was when the attack began, and when the server was
+    /// through with it: by now the run may be over, and the generator gone.
     fn report(&self, port: u16, peaks: (u64, u64), received: Received) {
         let (before, during) = peaks;
         assert!(before > 0, "the generator's memory can be read");
         let growth = self.peak().max(during).saturating_sub(before);
-        // Nobody listens if the test has failed already.
+        // The receiver is gone if the test has failed already.
         let _ = self.reports.send(Report { port, received, growth });
     }
 

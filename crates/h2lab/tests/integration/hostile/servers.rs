@@ -36,7 +36,7 @@ fn flood(server: &mut Attacker, count: usize, noise: &[u8]) {
     server.flood(count, |_| noise.to_vec());
 }
 
-/// The attacked requests, all of which ended so.
+/// The attacked requests, all of which ended with this error.
 #[track_caller]
 fn assert_outcomes(met: &Met, outcome: Outcome, code: ErrorCode) {
     let failed = met.failed();
@@ -46,8 +46,8 @@ fn assert_outcomes(met: &Met, outcome: Outcome, code: ErrorCode) {
     }
 }
 
-/// Fails unless every third request was reset by our client with `code`, and all others were served on the same
-/// connection, which was there to the end.
+/// Fails unless every third request was reset by our client with `code`, and all others were served on the same connection, which
+/// lasted to the end.
 #[track_caller]
 fn assert_streams_reset(met: &Met, code: ErrorCode) {
     assert_outcomes(met, Outcome::Protocol, code);
@@ -201,7 +201,7 @@ fn pings_whose_answers_are_not_read() {
         // Megabytes fit into the sockets' buffers before the first answer has to wait.
         server.flood(100 * FAR, |_| frame(kind::PING, 0, 0, &[7; 8]));
     });
-    // No GOAWAY: nobody would read that either.
+    // No GOAWAY: it would not be read either.
     meet(attack, &[]).assert_recorded("unread-answers: more than 1000 answers that the peer does not read");
 }
 
@@ -272,12 +272,12 @@ fn head_that_dribbles() {
     met.assert_ended(ErrorCode::ENHANCE_YOUR_CALM, "slow-head: a head took more than 500 ms");
 }
 
-/// `--timeout` with a short patience, and as much time for what was begun at the end.
+/// A short `--timeout`, and as much time for what was begun at the end.
 fn timeout() -> String {
     format!("--timeout={}ms", SHORT.as_millis())
 }
 
-/// Patience ended it: the requests failed as late, and the connection stood until the run was over.
+/// The timeout ended it: the requests failed that late, and the connection lasted until the run was over.
 fn assert_timed_out(met: &Met) {
     assert_eq!(met.connection.closed, CloseReason::Cell);
     let failed = met.failed();

@@ -7,7 +7,7 @@ use h2lab_lab::topology::{Namespaces, Side};
 /// Counters of one side's network namespace (`TcpExt` of /proc/net/netstat).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repairs {
-    /// `TCPFastRetrans`: segments that acknowledgements told to be lost.
+    /// `TCPFastRetrans`: segments that acknowledgements showed to be lost.
     fast: u64,
     /// `TCPTimeouts` and `TCPLossProbes`: timers that went off.
     timers: u64,

@@ -1,4 +1,4 @@
-//! What is told of requests' waiting, against scripts that decide what they wait for.
+//! What the report says requests waited for, against scripts that decide it.
 //!
 //! Each script drops a packet by name, or a packet and its retransmission, of a conversation over the kernel's TCP. What the
 //! requests must have waited for follows from the script and from the times in the packet log; see [`truth`].
@@ -49,7 +49,7 @@ const UNKNOWN: f64 = 0.05;
 /// What must hold of each kind of cause.
 const PROMISED: f64 = 0.99;
 
-/// Of one kind: what was right of what was told, and what was told of what is true.
+/// Of one kind: how many of the reported causes were right, and how many of the true ones were reported.
 #[derive(Debug, Default)]
 struct Score {
     report: u32,
@@ -141,8 +141,8 @@ struct Held {
     truth: Vec<Wait>,
     report: Vec<Wait>,
     waits: Waits,
-    /// Whether the kernel says that it repaired a single loss by acknowledgements, or by timers; `None` if that cannot be
-    /// told for one loss.
+    /// Whether the kernel says that it repaired a single loss by acknowledgements, or by timers; `None` if that is unknown for
+    /// one loss.
     is_fast: Option<bool>,
 }
 
@@ -173,7 +173,7 @@ impl Held {
         Some(Self { truth, report, waits, is_fast })
     }
 
-    /// Counts what is told rightly and what is found; what is wrong.
+    /// Counts what is reported rightly and what is found; returns what is wrong.
     fn judge(&self, scores: &mut BTreeMap<Kind, Score>) -> Vec<(&'static str, Wait)> {
         let mut wrong = Vec::new();
         for wait in self.report.iter().filter(|wait| wait.length >= LEAST) {
@@ -196,7 +196,7 @@ impl Held {
         wrong
     }
 
-    /// Of all waits for lost segments whether they are told to have ended by a fast retransmit.
+    /// For each wait for a lost segment, whether it is reported to have ended by a fast retransmit.
     fn repairs(&self) -> impl Iterator<Item = (bool, Wait)> {
         let parts = self
             .waits
@@ -248,7 +248,7 @@ fn explain(link: LinkSpec, conversation: &Conversation, result: &LinkResult, spo
     let mut cell = Scenario::default().plan().swap_remove(0);
     (cell.link, cell.sidecar) = (Some(link), None);
     let sample = |(n, request): (usize, &conversation::Timing)| {
-        // Until the connection was there the request waited for it.
+        // Until the connection was established the request waited for it.
         let ready = request.written.min(conversation.connected.max(request.due));
         Sample {
             connection: 0,

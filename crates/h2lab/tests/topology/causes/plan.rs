@@ -130,7 +130,7 @@ impl ConversationPlan {
         Self { drop, requests, responses, target }
     }
 
-    /// One of so many short requests, of which the script drops nothing that matters.
+    /// One with so many short requests, for which the script drops nothing that matters.
     pub fn without_drop(streams: usize) -> Self {
         let messages = vec![Shape::SHORT; streams];
         Self { drop: Drop::Ack(Direction::Up), requests: messages.clone(), responses: messages, target: 0 }

@@ -22,7 +22,7 @@ pub enum Kind {
     Fast,
     /// One that a timer repaired.
     Timer,
-    /// Any other that is told: never the truth.
+    /// Any other that is reported: never the truth.
     Other,
 }
 

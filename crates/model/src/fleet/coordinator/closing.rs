@@ -1,5 +1,5 @@
-//! The last stage: servers are told to stop, and say what they spent. A run waits for that as little as for anything else: one
-//! that is silent has no figures, and no pair is lost by it.
+//! The last stage: servers are asked to stop, and report what they spent. The wait is bounded like all others: a silent server
+//! has no figures, and no pair is lost by it.
 
 use std::time::Duration;
 
@@ -7,25 +7,26 @@ use super::{Agent, Coordinator, Readiness, Stage};
 use crate::fleet::{ServerFigures, ToAgent};
 use h2lab_base::units::Time;
 
-/// How long servers may take to tell, within the grace that results have: they need a tenth of a second, and the way of a message.
+/// How long servers may take to report, within the grace for results: they need a tenth of a second, and a message's delay.
 const CLOSING: Duration = Duration::from_secs(2);
 
 impl Agent {
-    /// Whether what it spent is still to come.
+    /// Whether its report is still to come.
     fn is_closing(&self) -> bool {
         self.readiness == Readiness::Stopped && self.record.lost.is_none()
     }
 }
 
 impl Coordinator {
-    /// Pairs are waited for until then; clients that have told no results are told to stop at `stop`. Servers are told a quarter of the
-    /// grace before the end, so that a client which hangs takes no figures of theirs along: it was told to stop long before.
+    /// Waits for pairs until `until`; clients that have reported no results are sent Stop at `stop`. Servers are sent it a
+    /// quarter of the grace before the end, so that a client that hangs does not cost their figures: it was sent Stop long
+    /// before.
     pub(super) fn run_until(&mut self, start: Time, stop: Time, until: Time) {
         self.stage = Stage::Running { start, stop, until };
         self.stop_servers_at = until - self.job.waits.grace / 4;
     }
 
-    /// Tells servers to stop, each once.
+    /// Sends Stop to servers, each once.
     pub(super) fn stop_servers(&mut self) {
         self.stop_servers_at = Time::NEVER;
         for (place, agent) in self.agents.iter_mut().enumerate() {
@@ -37,7 +38,7 @@ impl Coordinator {
         }
     }
 
-    /// What follows when all pairs are over.
+    /// The stage after all pairs are over.
     pub(super) fn after_pairs(&mut self, now: Time) -> Stage {
         let until = match self.stage {
             Stage::Running { until, .. } => {
@@ -45,14 +46,14 @@ impl Coordinator {
                 until.min(now + CLOSING)
             }
             Stage::Closing(until) => until,
-            // Nobody has fetched anything.
+            // Nothing was fetched.
             Stage::Waking(_) | Stage::Planning(_) | Stage::Over => return Stage::Over,
         };
         let is_awaited = now < until && self.agents.iter().any(Agent::is_closing);
         if is_awaited { Stage::Closing(until) } else { Stage::Over }
     }
 
-    /// A server says what it spent. Unasked it has nothing to tell: it is still serving.
+    /// A server reports what it spent. Unasked reports are invalid: it is still serving.
     pub(super) fn note_served(&mut self, agent: usize, figures: ServerFigures) {
         let seen = &mut self.agents[agent];
         if seen.readiness == Readiness::Stopped {

@@ -1,4 +1,4 @@
-//! Agents as they are told of and as they should not be, in virtual time.
+//! Well-behaved and misbehaving agents, in virtual time.
 
 /// Servers at the end.
 mod closing;
@@ -12,15 +12,15 @@ fn ms(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-/// Agents whose clocks all show other times than ours, and answer after a millisecond.
+/// Agents whose clocks all differ from ours, and that answer after a millisecond.
 struct Fleet {
     coordinator: Coordinator,
     now: Time,
     /// Nanoseconds that each agent's clock is ahead of ours.
     ahead: Vec<u64>,
-    /// Agents that say nothing.
+    /// Silent agents.
     mute: Vec<usize>,
-    /// What each was told last to fetch, and when to begin.
+    /// The pairs that each was last asked to fetch, and when to begin.
     plans: Vec<Vec<u32>>,
     starts: Vec<Option<Time>>,
     stopped: Vec<usize>,
@@ -55,7 +55,7 @@ impl Fleet {
         }
     }
 
-    /// Lets all answer until nobody is told anything.
+    /// Exchanges messages until none is left.
     fn exchange(&mut self) {
         while let Some((agent, message)) = self.coordinator.poll_message() {
             let shown = self.theirs(agent, self.now + Duration::from_micros(300));
@@ -98,7 +98,7 @@ impl Fleet {
         }
     }
 
-    /// An agent says that one of its pairs was begun at once and carried so many bytes in the ten seconds.
+    /// An agent reports that one of its pairs was begun at once and carried so many bytes in the ten seconds.
     fn finish(&mut self, agent: usize, pair: u32, bytes: u64) {
         let began = self.theirs(agent, self.start());
         let reported = figures(began.as_nanos() / 1_000_000, bytes, 10);

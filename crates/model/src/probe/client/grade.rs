@@ -13,13 +13,13 @@ use super::{TestCase, settings};
 use crate::probe::{Check, Verdict, id};
 
 impl CaseRuns<'_> {
-    /// Whether the other test cases would say anything: the client spoke HTTP/2 to a server that behaves as any, and ended well.
+    /// Whether the other test cases are meaningful: the client spoke HTTP/2 to an ordinary server, and ended well.
     pub fn is_gradable(self) -> bool {
         self.first().is_some() && protocol(self).verdict == Verdict::Pass
     }
 }
 
-/// All checks. Test cases that were not played leave theirs out.
+/// All checks. Test cases that were not run leave theirs out.
 pub fn checks(case_runs: CaseRuns<'_>) -> Vec<Check> {
     let protocol = protocol(case_runs);
     if case_runs.first().is_none() {
@@ -29,7 +29,7 @@ pub fn checks(case_runs: CaseRuns<'_>) -> Vec<Check> {
     checks.extend(case_runs.first().map(settings::frame_size));
     checks.extend(case_runs.first().map(settings::windows));
     if checks[0].verdict != Verdict::Pass {
-        // What fails by itself says nothing of the test cases.
+        // A command that fails by itself decides no test case.
         checks.push(settings::no_delay(case_runs.0));
         return checks;
     }
@@ -44,7 +44,7 @@ pub fn checks(case_runs: CaseRuns<'_>) -> Vec<Check> {
     checks
 }
 
-/// What it speaks.
+/// The protocol that it speaks.
 fn protocol(case_runs: CaseRuns<'_>) -> Check {
     let Some(plain) = case_runs.of(TestCase::Plain).or_else(|| case_runs.0.first()) else {
         return Check::new(id::CLNT101, Verdict::Undecided, "no test case was run");

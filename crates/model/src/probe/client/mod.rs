@@ -1,7 +1,7 @@
-//! The client under test: what it does when the server behaves as servers do now and then.
+//! The client under test: its behaviour when the server misbehaves as servers sometimes do.
 //!
-//! An [`TestCase`] is one run of the client's command against a server of ours that behaves in one way. What was [seen](seen) of
-//! it is facts: connections, frames, requests and their fates. [`grade`] makes the checks of them, and a score card.
+//! A [`TestCase`] is one run of the client's command against our server with one behaviour. What was [seen](seen) of it is facts:
+//! connections, frames, requests and their fates. [`grade`] turns them into checks and a score card.
 
 pub mod grade;
 mod score_card;

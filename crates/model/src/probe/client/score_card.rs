@@ -2,7 +2,7 @@
 
 use crate::probe::{Check, ChecklistItem, Mark, Severity, Verdict};
 
-/// A line for each check that was decided, behind one with the grade.
+/// A line for each check that was decided, after one with the grade.
 ///
 /// The grade is that of the worst failure: A without any, B with minor ones (low), C medium, D high, E critical.
 pub fn score_card(checks: &[Check]) -> Vec<ChecklistItem> {

@@ -10,7 +10,7 @@ use h2lab_wire::h2::frame::flag;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame};
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// Frames of a connection that are looked at; a client that sends more than this in one test case is told by what it sent first.
+/// Frames of a connection that are kept; a client that sends more than this in one test case is graded by the first of them.
 pub const KEPT: usize = 20_000;
 
 /// A frame, as far as grading needs it.
@@ -37,7 +37,7 @@ pub struct FrameNote {
 }
 
 impl FrameNote {
-    /// Of a frame that was read.
+    /// The note of a frame that was read.
     pub fn of(detailed: &DetailedFrame) -> Self {
         let event = &detailed.event;
         let (mut last_stream, mut settings) = (None, Vec::new());
@@ -81,7 +81,7 @@ pub struct RequestSeen {
     pub stream: u32,
     /// Method and path.
     pub line: String,
-    /// What became of it, as far as the server can tell: what it handed over may still have been thrown away.
+    /// Its fate, as far as the server knows: the client may still have discarded what was sent.
     pub fate: Fate,
 }
 
@@ -90,28 +90,28 @@ pub struct RequestSeen {
 pub struct ConnectionSeen {
     /// When it was accepted.
     pub opened_at: Time,
-    /// `h2`, `http/1.1`; `None` if it never said anything.
+    /// `h2`, `http/1.1`; `None` if it never sent anything.
     pub protocol: Option<&'static str>,
     /// Its frames in their order.
     pub frames: Vec<FrameNote>,
     /// Its requests in their order.
     pub requests: Vec<RequestSeen>,
-    /// The rule that the client broke, which our engine ended it for.
+    /// The violation by the client for which our engine ended it.
     pub error: Option<String>,
-    /// What the client says it is: the `user-agent` of its first request.
+    /// The client's product: the `user-agent` of its first request.
     pub user_agent: Option<String>,
-    /// Whether the client's socket has `TCP_NODELAY` set; `None` if it could not be seen.
+    /// Whether the client's socket has `TCP_NODELAY` set; `None` if unknown.
     pub no_delay: Option<bool>,
-    /// The server fell silent on it then.
+    /// When the server fell silent on it.
     pub dark_since: Option<Time>,
-    /// A body stopped in its middle then.
+    /// When a body stopped in its middle.
     pub stalled_since: Option<Time>,
     /// What crossed it, for people.
     pub items: Vec<EvidenceItem>,
 }
 
 impl ConnectionSeen {
-    /// Since when the client waits for what will never come.
+    /// Since when the client waits in vain.
     pub fn quiet_since(&self) -> Option<Time> {
         self.dark_since.or(self.stalled_since)
     }
@@ -140,14 +140,14 @@ impl ConnectionSeen {
         all.iter().rev().find(|(id, _)| *id == identifier).map(|(_, value)| *value)
     }
 
-    /// Whether the client took the answer to a request that was answered to its end. It did not if it reset the stream, or ended
-    /// the connection by an error, unless it had said goodbye in order before that, and after the answer.
+    /// Whether the client accepted the whole answer to a request. It did not if it reset the stream, or ended the connection by
+    /// an error, unless it had sent a graceful GOAWAY before that, and after the answer.
     fn is_taken(&self, request: &RequestSeen) -> bool {
         let reset = self.sent(FrameKind::RST_STREAM).any(|frame| frame.stream == request.stream);
         request.fate == Fate::Answered && !reset && !self.gave_up_before(request.stream)
     }
 
-    /// Whether the client ended the connection by an error before it had the whole answer on `stream`, as far as can be told.
+    /// Whether the client ended the connection by an error before it had the whole answer on `stream`, as far as is known.
     fn gave_up_before(&self, stream: u32) -> bool {
         let goaway = |is_error: bool| {
             let is_it = |frame: &FrameNote| {
@@ -168,7 +168,7 @@ impl ConnectionSeen {
         }
     }
 
-    /// The most streams that the client had open at a time, of those that it began while `counts` held.
+    /// The most streams that the client had open at once, of those that it began while `counts` held.
     pub fn most_open(&self, mut counts: impl FnMut(&FrameNote) -> bool) -> usize {
         let (mut open, mut most) = (BTreeSet::new(), 0);
         for frame in &self.frames {
@@ -208,24 +208,24 @@ impl ConnectionSeen {
     }
 }
 
-/// One test case.
+/// The run of one test case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaseRun {
     /// Which.
     pub test_case: TestCase,
     /// When the command was started.
     pub began: Time,
-    /// Its exit code; `None` if a signal ended it, or we did because patience was over.
+    /// Its exit code; `None` if a signal ended it, or we killed it at the timeout.
     pub exit: Option<i32>,
-    /// Patience was over.
+    /// It ran into the timeout.
     pub ran_out: bool,
     /// How long it ran.
     pub took: Duration,
     /// Its connections.
     pub connections: Vec<ConnectionSeen>,
-    /// Each request of the command has a line of its own, so that one that comes twice is the same one, sent again.
+    /// Each request of the command has a distinct line, so that a line that comes twice is a retry.
     pub by_line: bool,
-    /// What it said last.
+    /// Its last output.
     pub said: String,
 }
 
@@ -236,7 +236,7 @@ impl CaseRun {
         requests.filter(|request| request.fate == fate).count()
     }
 
-    /// Requests that were answered and whose answer the client took.
+    /// Requests that were answered and whose answer the client accepted.
     pub fn answered(&self) -> usize {
         let taken = self
             .connections
@@ -248,12 +248,12 @@ impl CaseRun {
         taken.count()
     }
 
-    /// How long the command ran on from `since`.
+    /// How long the command kept running after `since`.
     pub fn went_on(&self, since: Time) -> Duration {
         (self.began + self.took).since(since)
     }
 
-    /// The most streams that a connection had open at a time.
+    /// The most streams that a connection had open at once.
     pub fn at_a_time(&self) -> usize {
         self.h2().map(|connection| connection.most_open(|_| true)).max().unwrap_or(0)
     }
@@ -268,7 +268,7 @@ impl CaseRun {
         self.connections.len()
     }
 
-    /// Connections on which we said GOAWAY, once for each however many frames it took.
+    /// Connections on which we sent GOAWAY, once for each however many frames it took.
     pub fn goaways(&self) -> usize {
         let says = |connection: &&ConnectionSeen| connection.received(FrameKind::GOAWAY).next().is_some();
         self.connections.iter().filter(says).count()

@@ -1,4 +1,4 @@
-//! What it announces before anything has happened, and how its socket is set up.
+//! The client's initial SETTINGS, and its socket options.
 
 use super::seen::{CaseRun, ConnectionSeen, FrameNote};
 use crate::probe::{Check, Verdict, id};
@@ -9,11 +9,11 @@ use h2lab_wire::trace::FrameKind;
 const INITIAL_WINDOW: u16 = 4;
 /// `SETTINGS_MAX_FRAME_SIZE`.
 const MAX_FRAME: u16 = 5;
-/// What holds if nothing is announced (RFC 9113 §6.5.2, §6.9.2).
+/// The initial value (RFC 9113 §6.5.2, §6.9.2).
 const LEAST_FRAME: u32 = 16_384;
 const DEFAULT_WINDOW: u32 = 65_535;
 
-/// The largest frame that it takes.
+/// The largest frame that it accepts.
 pub fn frame_size(connection: &ConnectionSeen) -> Check {
     let announced = connection.setting(MAX_FRAME);
     let size = announced.unwrap_or(LEAST_FRAME);
@@ -47,7 +47,7 @@ pub fn windows(connection: &ConnectionSeen) -> Check {
     Check::new(id::CLNT103, verdict, summary).with("its SETTINGS and WINDOW_UPDATE", greeting(connection))
 }
 
-/// Its first frames that say what it takes.
+/// Its first frames with limits: SETTINGS and WINDOW_UPDATE.
 fn greeting(connection: &ConnectionSeen) -> Vec<crate::probe::EvidenceItem> {
     let is_wanted = |item: &&crate::probe::EvidenceItem| {
         item.direction == h2lab_wire::trace::Direction::Up
@@ -56,7 +56,7 @@ fn greeting(connection: &ConnectionSeen) -> Vec<crate::probe::EvidenceItem> {
     connection.items.iter().filter(is_wanted).take(3).cloned().collect()
 }
 
-/// Whether small writes leave at once.
+/// Whether small writes are sent at once.
 pub fn no_delay(case_runs: &[CaseRun]) -> Check {
     let mut sockets = Vec::new();
     let mut seen = Vec::new();

@@ -1,18 +1,18 @@
-//! How the server behaves in each test case.
+//! The server's behaviour in each test case.
 
 use std::time::Duration;
 
 use h2lab_wire::{Config, FlowControl, Role};
 
-/// One way to behave.
+/// One behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TestCase {
-    /// As any server: the measure of the others.
+    /// As any server: the baseline of the others.
     Plain,
     /// A body of [`LARGE`] bytes.
     LargeBody,
     /// Ends the connection after some requests by one GOAWAY, whose last stream is below the request that has just come: that one
-    /// and what is on its way behind it are not processed.
+    /// and those in flight behind it are not processed.
     Quota,
     /// The same in two steps, so that nothing is lost.
     Graceful,
@@ -28,13 +28,13 @@ pub enum TestCase {
     SmallWindows,
     /// Several 1xx before each response.
     Interim,
-    /// Promises a resource that nobody asked for.
+    /// Promises a resource that was not requested.
     Push,
-    /// Bodies that come drop by drop.
+    /// Bodies that trickle.
     SlowBody,
     /// A body that stops in its middle.
     StalledBody,
-    /// The first connection falls silent, as if the server hung: the kernel still takes what comes, and nobody answers.
+    /// The first connection falls silent, as if the server hung: the kernel still accepts data, and no answer comes.
     BlackOut,
 }
 
@@ -100,7 +100,7 @@ impl TestCase {
         Self::ALL.into_iter().find(|test_case| test_case.name() == name)
     }
 
-    /// How our engine is set up for it.
+    /// How our engine is configured for it.
     pub fn config(self) -> Config {
         let mut config = Config::new(Role::Server);
         config.flow = FlowControl { stream_window: 65_536, connection_window: 1 << 20, ..config.flow };
@@ -117,24 +117,24 @@ impl TestCase {
     }
 }
 
-/// Requests after which a connection ends where that is to be seen: a third of them, so that some come after it.
+/// Requests after which a connection ends where a test case needs that: a third of them, so that some come after it.
 pub fn quota(requests: usize) -> u32 {
     u32::try_from(requests / 3).unwrap_or(u32::MAX).max(1)
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fate {
     /// Answered to its end.
     Answered,
     /// Refused with `REFUSED_STREAM`: it was not processed and may be sent again.
     Refused,
-    /// Not answered to its end, by intent or because the connection ended.
+    /// Not answered to its end, deliberately or because the connection ended.
     #[default]
     Open,
 }
 
-/// Which request it is.
+/// The position of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     /// Among all of the test case, from 0.
@@ -145,15 +145,16 @@ pub struct Place {
     pub on_first: bool,
 }
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a deviation of its own from an ordinary answer")]
 pub struct Stage {
-    /// Nothing is said to it, nor to anything else on this connection.
+    /// Nothing is sent for it, nor for anything else on this connection.
     pub goes_dark: bool,
     /// `REFUSED_STREAM`.
     pub refuses: bool,
-    /// It is not processed: a GOAWAY whose last stream is the one before says so, and the connection ends with what that one took.
+    /// It is not processed: a GOAWAY names the stream before it as the last one, and the connection ends after the accepted
+    /// requests.
     pub ends_below: bool,
     /// It is not processed, and the connection ends at once: a GOAWAY with an error, and no more.
     pub cuts: bool,
@@ -163,11 +164,11 @@ pub struct Stage {
     pub interim: bool,
     /// A promise comes first.
     pub pushes: bool,
-    /// Other settings come behind its head.
+    /// Other settings come after its head.
     pub changes_settings: bool,
     /// `INITIAL_WINDOW_SIZE` is lowered at once.
     pub lowers_windows: bool,
-    /// How long after the end of the request the head goes.
+    /// The delay from the end of the request to the head.
     pub delay: Duration,
     /// Bytes of the body.
     pub length: u64,

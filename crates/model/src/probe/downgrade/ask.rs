@@ -22,13 +22,13 @@ pub struct Answer {
     pub closed: bool,
     /// It sent SETTINGS: it speaks HTTP/2.
     pub speaks: bool,
-    /// The software that it says it is, in a `server` field.
+    /// The software that its `server` field names.
     pub server: Option<String>,
 }
 
 impl Answer {
-    /// Whether the request was refused, in whatever way. What tells of the way to the backend, or of a bound, may have nothing to
-    /// do with the request.
+    /// Whether the request was refused, in whatever way. An answer about the connection to the backend, or about a limit, may
+    /// have nothing to do with the request.
     pub fn is_refusal(&self) -> bool {
         let refuses = |status| status >= 400 && !is_gateway_trouble(status);
         self.reset.is_some() || self.goaway.is_some() || self.status.map_or(self.closed, refuses)
@@ -47,7 +47,7 @@ impl Answer {
     }
 }
 
-/// One case under way.
+/// One case in progress.
 #[derive(Debug)]
 pub struct Ask {
     output: Vec<u8>,
@@ -75,7 +75,7 @@ impl Ask {
         &self.answer
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether nothing is left to wait for.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
@@ -118,14 +118,14 @@ impl Ask {
                 }
             }
             Detail::Reset { error_code } if event.stream == STREAM => {
-                // An answer that came before may be followed by a NO_ERROR (RFC 9113 §8.1).
+                // A NO_ERROR may follow an answer (RFC 9113 §8.1).
                 if error_code != "NO_ERROR" {
                     self.answer.reset = Some(error_code.clone());
                 }
                 self.is_over = true;
             }
             Detail::GoAway { error_code, last_stream_id, .. } => {
-                // A graceful one lets what it takes be answered.
+                // A graceful one still lets accepted requests be answered.
                 let is_graceful = error_code == "NO_ERROR";
                 if !is_graceful {
                     self.answer.goaway = Some(error_code.clone());

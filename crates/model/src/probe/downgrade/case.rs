@@ -20,9 +20,9 @@ pub enum Topic {
     ContentLength,
     /// `transfer-encoding` (§8.2.2).
     TransferEncoding,
-    /// Fields that are for one connection only (§8.2.2).
+    /// Connection-specific fields (§8.2.2).
     ConnectionSpecific,
-    /// Pseudo-header fields where none may be, and trailers that frame a message (§8.1, §8.3).
+    /// Pseudo-header fields where none may be, and trailers that affect framing (§8.1, §8.3).
     Trailers,
 }
 
@@ -40,26 +40,26 @@ pub struct Aim<'a> {
 /// A name and a value, as bytes.
 pub type RawField = (&'static [u8], &'static [u8]);
 
-/// How it is known, from the bytes at the backend, that a case was forwarded as it was sent.
+/// How the bytes at the backend show that a case was forwarded unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// These bytes stand in it, whatever their case.
+    /// These bytes, case-insensitively.
     Bytes(&'static [u8]),
-    /// These bytes stand in it, in this very case.
+    /// These bytes, case-sensitively.
     Exact(&'static [u8]),
     /// A field with this name has this value.
     Field(&'static str, &'static str),
     /// A field with this name lists this token, whatever its case.
     Token(&'static str, &'static str),
-    /// Two fields with this name stand in a head.
+    /// Two fields with this name in a head.
     Twice(&'static str),
     /// `Host` is another one than `:authority`, or there are two of it.
     Host,
-    /// Behind the first request a second one stands, or something that is none.
+    /// A second request follows the first, or bytes that are none.
     Second,
     /// The content-length is not that of the body that came.
     Length,
-    /// Nothing: it is the request that every proxy forwards.
+    /// Nothing: every proxy forwards this request.
     Never,
 }
 
@@ -78,7 +78,7 @@ pub struct Case {
     pub path: &'static str,
     /// `:authority`; `None`: that of the URL.
     pub authority: Option<&'static [u8]>,
-    /// Fields behind the pseudo-header fields.
+    /// Fields after the pseudo-header fields.
     pub fields: &'static [RawField],
     /// The body, in one DATA frame; empty: none.
     pub body: &'static [u8],
@@ -86,12 +86,12 @@ pub struct Case {
     pub trailers: &'static [RawField],
     /// How it is recognised at the backend.
     pub sign: Sign,
-    /// Whether it is malformed in HTTP/2 and does little harm in HTTP/1.1, where any client could say the same.
+    /// Whether it is malformed in HTTP/2 and nearly harmless in HTTP/1.1, where any client could send the same.
     pub is_mild: bool,
 }
 
 impl Case {
-    /// A proper request, to be changed.
+    /// A well-formed request, the base of all cases.
     pub(super) const PLAIN: Self = Self {
         id: "",
         topic: Topic::FieldValue,
@@ -112,7 +112,7 @@ impl Case {
         self.path.replace("{/}", &format!("{folder}/")).replace("{}", allowed)
     }
 
-    /// All bytes of a connection that asks this: preface, SETTINGS, and the request on stream 1.
+    /// All bytes of a connection that sends this case: preface, SETTINGS, and the request on stream 1.
     pub fn bytes(&self, aim: &Aim<'_>, attempt: &str) -> Vec<u8> {
         let authority = self.authority.unwrap_or(aim.authority.as_bytes());
         let path = self.path_below(aim.path);
@@ -121,7 +121,7 @@ impl Case {
             (b":scheme", aim.scheme.as_bytes()),
             (b":authority", authority),
             (b":path", path.as_bytes()),
-            // First of the ordinary ones: it must arrive whatever a proxy makes of the others.
+            // First of the ordinary fields: it must arrive however a proxy treats the others.
             (ATTEMPT.as_bytes(), attempt.as_bytes()),
         ];
         let block = field_block(head.into_iter().chain(self.fields.iter().copied()));

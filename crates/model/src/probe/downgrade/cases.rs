@@ -1,14 +1,14 @@
-//! The cases. What an injected line or request would be called is the same in all of them: `x-smuggled`.
+//! The cases. The injected line or request has the same name in all of them: `x-smuggled`.
 
 use super::case::{Case, Sign, Topic};
 
 /// A line of its own at the backend.
 const INJECTED: Sign = Sign::Bytes(b"\nx-smuggled:");
 
-/// A whole request as a body: what a backend reads of it as a request was smuggled.
+/// A whole request as a body: if a backend reads it as a request, it was smuggled.
 const CHUNKED_PREFIX: &[u8] = b"0\r\n\r\nGET /x-smuggled HTTP/1.1\r\nHost: x-smuggled\r\n\r\n";
 
-/// A proper request: without its arrival nothing else means anything.
+/// A well-formed request: unless it arrives, no case can be judged.
 pub const CONTROL: Case = Case { id: "control", about: "a proper request", ..Case::PLAIN };
 
 macro_rules! cases {

@@ -19,7 +19,7 @@ pub const fn meta(topic: Topic) -> &'static CheckMeta {
     }
 }
 
-/// The check of one case. `answer` says in words how the proxy answered, `items` what crossed the client's connection.
+/// The check of one case. `answer` describes the proxy's answer, `items` is the client's connection.
 pub fn check(case: &Case, judged: &Judged, answer: &str, items: Vec<EvidenceItem>) -> Check {
     let verdict = match judged.handling {
         Handling::Rejected | Handling::Normalised => Verdict::Pass,
@@ -40,7 +40,7 @@ pub fn check(case: &Case, judged: &Judged, answer: &str, items: Vec<EvidenceItem
     check.with("what the backend got, byte for byte", items_of(&judged.backend_saw, 0.0))
 }
 
-/// The checks of all topics where no proper request comes through: `why` says what happened instead.
+/// The checks of all topics if no well-formed request comes through; `why` says what happened instead.
 pub fn none(verdict: Verdict, why: &str) -> Vec<Check> {
     let topics = [
         Topic::FieldValue,

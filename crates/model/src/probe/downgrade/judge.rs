@@ -1,4 +1,4 @@
-//! What a proxy did with a case, from its answer and the bytes behind it.
+//! What a proxy did with a case, from its answer and the bytes at the backend.
 
 use super::super::smuggling::backend::attempt;
 use super::super::smuggling::backend_request::{self, BackendBytes};
@@ -38,7 +38,7 @@ impl Handling {
 pub struct Judged {
     /// What.
     pub handling: Handling,
-    /// All that came over the connection at the backend, in lines, escaped; empty if nothing did.
+    /// All bytes received at the backend, in lines, escaped; empty if nothing did.
     pub backend_saw: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub fn judge(case: &Case, answer: &Answer, arrived: Option<&BackendBytes>) -> Ju
     {
         Handling::Raw
     } else if backend_request.requests().is_empty() {
-        // The head went on before the proxy saw what is wrong, and then it gave the connection up.
+        // The head was forwarded before the proxy noticed the violation, and then it dropped the connection.
         if answer.is_refusal() { Handling::Rejected } else { Handling::Unknown }
     } else {
         Handling::Normalised
@@ -62,7 +62,7 @@ pub fn judge(case: &Case, answer: &Answer, arrived: Option<&BackendBytes>) -> Ju
     Judged { handling, backend_saw: backend_request::shown(backend_request.bytes()) }
 }
 
-/// Whether the message at the backend can be read in two ways, or is not as long as it says: `content-length` beside
+/// Whether the message at the backend can be read in two ways, or contradicts its length: `content-length` beside
 /// `transfer-encoding` (RFC 9112 §6.3), several lengths, or another length than that of the body.
 fn is_contradictory(backend_request: &BackendBytes, answer: &Answer) -> bool {
     let bytes = backend_request.bytes();
@@ -76,7 +76,7 @@ fn is_contradictory(backend_request: &BackendBytes, answer: &Answer) -> bool {
             || shows(Sign::Second, backend_request, answer))
 }
 
-/// Whether the bytes at the backend have the sign of a case that was forwarded as it is.
+/// Whether the bytes at the backend have the sign of a case that was forwarded unchanged.
 fn shows(sign: Sign, backend_request: &BackendBytes, answer: &Answer) -> bool {
     let bytes = backend_request.bytes();
     let head = backend_request::head_length(bytes).map_or(bytes, |length| &bytes[..length]);
@@ -90,13 +90,13 @@ fn shows(sign: Sign, backend_request: &BackendBytes, answer: &Answer) -> bool {
             hosts.len() > 1 || hosts.iter().any(|host| host.ends_with(b"-smuggled.test"))
         }
         Sign::Twice(name) => backend_request::values(head, name).len() > 1,
-        // On a connection that a proxy keeps, requests of others may follow: they name attempts of their own.
+        // On a reused connection requests of others may follow: they have attempt fields of their own.
         Sign::Second => {
             let first = backend_request.requests().first().map_or(0, |request| request.body.end);
             let rest = &bytes[first..];
             first > 0 && !rest.is_empty() && attempt(rest).is_none()
         }
-        // It waits for what will never come, and nobody tells it so.
+        // The backend waits for bytes that never come.
         Sign::Length => {
             backend_request.requests().is_empty()
                 && backend_request::head_length(bytes).is_some()
@@ -134,7 +134,7 @@ mod tests {
         post(&format!("transfer-encoding: chunked\r\n\r\n{rest}"))
     }
 
-    /// What a backend sees of each case where it was forwarded raw, and where it was made harmless.
+    /// What a backend sees of each case when forwarded raw, and when normalised.
     fn samples() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
         let injected = || get("x-a: b\r\nX-Smuggled: 1\r\n");
         let plain = || get("");

@@ -1,8 +1,8 @@
-//! What a proxy makes of requests of HTTP/2 that cannot be said in HTTP/1.1, or say two things at once there.
+//! How a proxy treats HTTP/2 requests that HTTP/1.1 cannot express, or that become ambiguous there.
 //!
-//! RFC 9113 §8.2 and §8.3 have them refused as malformed, because whoever translates them carelessly writes one request for
-//! himself and another one for the server behind. Each [`Case`](case::Case) is sent as frames of its own, and judged by the bytes that reach the
-//! backend: rejected, normalised, or forwarded raw.
+//! RFC 9113 §8.2 and §8.3 have them refused as malformed, because a careless translation makes one request for the proxy and
+//! another one for the server behind it. Each [`Case`](case::Case) is sent as frames of its own, and judged by the bytes that
+//! reach the backend: rejected, normalised, or forwarded raw.
 
 pub mod ask;
 pub mod case;

@@ -1,23 +1,23 @@
-//! Whether the cases can be judged at all: a proxy that has given up refuses everything.
+//! Whether the cases can be judged at all: a proxy that blocks the client refuses everything.
 
 use super::case::Case;
 use super::checks;
 use super::judge::Handling;
 use crate::probe::{Check, Verdict};
 
-/// After so many cases of which nothing came to the backend, the control is sent again.
+/// After so many cases without bytes at the backend, the control is sent again.
 const RUN: usize = 6;
 
-/// The checks so far. What was refused counts only once something came through behind it.
+/// The checks so far. A refusal counts only once a later request came through.
 #[derive(Debug, Default)]
 pub struct Series {
     found: Vec<(Check, Handling)>,
-    /// So many of them were decided while proper requests came through.
+    /// So many of them were decided while well-formed requests came through.
     proved: usize,
 }
 
 impl Series {
-    /// A case came to this.
+    /// A case ended with this check.
     pub fn push(&mut self, check: Check, handling: Handling) {
         self.found.push((check, handling));
         if matches!(handling, Handling::Normalised | Handling::Raw) {
@@ -36,8 +36,8 @@ impl Series {
         self.proved = self.found.len();
     }
 
-    /// The control no longer came through, or nothing more could be sent, for the reason `why`: what has been refused since it did is
-    /// undecided, and so is the `rest`.
+    /// The control no longer came through, or nothing more could be sent, for the reason `why`: refusals since the last success
+    /// are undecided, and so is the `rest`.
     pub fn give_up(&mut self, why: &str, rest: &[Case]) {
         for (check, handling) in &mut self.found[self.proved..] {
             if *handling == Handling::Rejected {

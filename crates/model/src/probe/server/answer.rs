@@ -1,4 +1,4 @@
-//! What came back to one question.
+//! The answer to one request of the probe.
 
 use std::time::Duration;
 
@@ -15,49 +15,49 @@ pub enum Ended {
     Complete,
     /// The stream was reset by the server.
     Reset(ErrorCode),
-    /// Our engine refused it: it breaks the protocol.
+    /// Our engine refused it as a protocol violation.
     Refused(String),
     /// The connection ended.
     Closed(String),
-    /// Nothing more came in time.
+    /// Timeout.
     Silence,
-    /// Its body is longer, or takes longer, than we read.
+    /// Its body is longer, or takes longer, than the probe reads.
     Cut,
 }
 
-/// What came back. Times are since the request was sent.
+/// The answer. Times are since the request was sent.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// 1xx responses, with when they came.
+    /// 1xx responses, with their times.
     pub interim: Vec<(u16, Lines, Duration)>,
-    /// The final status; 0 if none came.
+    /// The final status; 0 if none arrived.
     pub status: u16,
     /// Its fields.
     pub fields: Lines,
-    /// The body as far as it is kept.
+    /// The body up to the limit that is kept.
     pub body: Vec<u8>,
-    /// Bytes of the body that came.
+    /// Bytes of the body received.
     pub body_bytes: u64,
-    /// When its first piece came, and its last.
+    /// When its first piece arrived, and its last.
     pub pieces: Option<(Duration, Duration)>,
     /// Trailers.
     pub trailers: Lines,
     /// How it ended.
     pub ended: Ended,
-    /// When its head came.
+    /// When its head arrived.
     pub head_at: Option<Duration>,
-    /// When the first byte of the request's body went.
+    /// When the first byte of the request's body was sent.
     pub body_sent_at: Option<Duration>,
     /// Settings of the server, by number.
     pub settings: Vec<(u16, u32)>,
     /// Paths that it promised to push.
     pub pushes: Vec<String>,
-    /// What crossed the connection, in the words of `h2lab trace`; nothing of HTTP/3.
+    /// The frames of the connection, as `h2lab trace` describes them; empty for HTTP/3.
     pub items: Vec<EvidenceItem>,
 }
 
 impl Answer {
-    /// Nothing has come yet.
+    /// An empty answer.
     pub const fn none() -> Self {
         Self {
             interim: Vec::new(),
@@ -81,7 +81,7 @@ impl Answer {
         self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a final response came, whole or as far as we read it.
+    /// Whether a final response came, whole or cut by the probe.
     pub fn is_answered(&self) -> bool {
         self.status > 0 && matches!(self.ended, Ended::Complete | Ended::Cut)
     }

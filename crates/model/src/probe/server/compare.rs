@@ -1,10 +1,10 @@
-//! Whether one question has one answer over both versions.
+//! Whether a request has the same answer over both versions.
 
 use std::collections::BTreeSet;
 
 use super::{Answer, Ended};
 
-/// Fields that belong to the connection or the moment, and may differ.
+/// Fields that depend on the connection or the time, and may differ.
 const PASSING: [&str; 12] = [
     "connection",
     "keep-alive",
@@ -20,30 +20,30 @@ const PASSING: [&str; 12] = [
     "last-modified",
 ];
 
-/// The answers to one question over both versions, and to the first once more.
+/// The answers to one request over both versions, and over the first once more.
 #[derive(Debug)]
 pub struct Pair {
     /// Over HTTP/1.1.
     pub h1: Answer,
-    /// Over HTTP/1.1 once more: what differs from this differs from call to call.
+    /// Over HTTP/1.1 once more: differences from this vary from call to call.
     pub again: Answer,
     /// Over HTTP/2.
     pub h2: Answer,
 }
 
-/// What comparing came to.
+/// The result of comparing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Comparison {
-    /// Nothing differs; what was not compared, or only partly.
+    /// No difference; holds what was not compared, or only partly.
     Same(Vec<String>),
-    /// This differs.
+    /// The differences.
     Differ(Vec<String>),
     /// Nothing can be compared.
     Undecided(String),
 }
 
 impl Pair {
-    /// What differs between the versions and does not differ within the first.
+    /// Differences between the versions, without those within the first.
     pub fn compare(&self) -> Comparison {
         let Self { h1, again, h2 } = self;
         for (which, answer) in [("", h1), (" once more", again)] {
@@ -103,7 +103,7 @@ impl Pair {
                 return if is_same { None } else { differ() };
             }
         } else {
-            // Of what is cut off only the beginning can be compared, and its length says when we stopped.
+            // Of truncated bodies only the beginning can be compared; their length is where the probe stopped.
             let common = all.iter().map(|answer| answer.body.len()).min().unwrap_or_default();
             if common > 0 && h1.body[..common] == again.body[..common] {
                 notes.push(format!("of the bodies the first {common} bytes were compared"));
@@ -114,7 +114,7 @@ impl Pair {
         if is_empty(h1) == is_empty(again) && is_empty(h1) != is_empty(h2) { differ() } else { None }
     }
 
-    /// 1xx that HTTP/2 loses. A 100 depends on who sends the body first.
+    /// 1xx that HTTP/2 loses. A 100 depends on when the body is sent.
     fn interim(&self, notes: &mut Vec<String>) -> Option<String> {
         let statuses = |answer: &Answer| -> BTreeSet<u16> {
             answer.interim.iter().map(|(status, ..)| *status).filter(|status| *status != 100).collect()
@@ -132,7 +132,7 @@ impl Pair {
         (!lost.is_empty()).then(|| format!("{} over HTTP/1.1 is lost over HTTP/2", declared(&lost)))
     }
 
-    /// Trailers of both versions in words if they differ, by value where those of HTTP/1.1 do not change; else `None`.
+    /// Trailers of both versions described, if they differ, by value where those of HTTP/1.1 do not change; else `None`.
     pub fn trailers_differ(&self) -> Option<(String, String)> {
         let Self { h1, again, h2 } = self;
         let declared = |answer: &Answer, by_value: bool| {

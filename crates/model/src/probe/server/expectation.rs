@@ -1,4 +1,4 @@
-//! What became of a POST that expects 100-continue.
+//! The result of a POST that expects 100-continue.
 
 use super::{Answer, Ended};
 use crate::probe::Verdict;

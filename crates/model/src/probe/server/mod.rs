@@ -1,4 +1,4 @@
-//! What follows from what a server answered, and where to search next: the role asks, and here nothing is sent.
+//! Conclusions from a server's answers, and where to search next: the role sends, this module has no I/O.
 
 mod answer;
 mod compare;

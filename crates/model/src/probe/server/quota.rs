@@ -1,29 +1,29 @@
-//! After how many requests a connection ends, from connections on which one request followed the other.
+//! After how many requests a connection ends, from sequential requests.
 
 use crate::probe::{Bound, Severity, Verdict};
 
 /// From here on a quota costs little.
 const PLENTY: u64 = 10_000;
 
-/// Why a row of requests ended.
+/// Why a sequence of requests ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The server ended the connection in order. `declared` is the number of requests that it says it has processed, if it says.
+    /// The server ended the connection gracefully. `declared` is the number of processed requests that it declared, if any.
     Ended {
-        /// In words.
+        /// The way it ended, as text.
         how: String,
         /// From the last stream of its last GOAWAY.
         declared: Option<u64>,
     },
     /// A request was not answered, or the connection ended for an error: that is no quota.
     Failed(String),
-    /// As many were made as are ever tried.
+    /// As many were sent as are ever tried.
     Range,
-    /// No more may be made; why, and what allows more.
+    /// The budget ended; why, and what allows more.
     Budget(String),
 }
 
-/// Requests on one connection, one after the other.
+/// Sequential requests on one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// How many were answered.
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The number after which the connection ended: between these two. `None` if it did not end in order.
+    /// The number after which the connection ended: between these two. `None` if it did not end gracefully.
     pub fn end(&self) -> Option<(u64, u64)> {
         let Stop::Ended { declared, .. } = self.stop else { return None };
         let declared = declared.unwrap_or(self.answered);
@@ -41,8 +41,8 @@ impl Row {
     }
 }
 
-/// What two connections say of the quota: it, the verdict, how bad that is, and a sentence. Over HTTP/1.1 (`is_shared` false) a
-/// quota costs a connection of many and is no defect.
+/// The quota by two connections, the verdict, its severity, and a sentence. Over HTTP/1.1 (`is_shared` false) a
+/// quota costs one connection of many and is no defect.
 pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verdict, Severity, String) {
     let at_least = |why: &str| Bound::between(Some(first.answered), None, "requests", why);
     let undecided = |bound, summary: String| (bound, Verdict::Undecided, Severity::Info, summary);
@@ -74,7 +74,7 @@ pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verd
         let bound = Bound::between(Some(low), None, "requests", format!("{how}; {other}"));
         return undecided(bound, format!("a connection ended after {low} requests ({how}), but {other}"));
     };
-    // Of the second one it may be known only that its end was among several requests.
+    // For the second one only a range may be known for its end.
     let agrees = low == high && (second_low..=second_high).contains(&low);
     let (low, high) = if agrees { (low, high) } else { (low.min(second_low), high.max(second_high)) };
     let (bound, number) = if low == high {

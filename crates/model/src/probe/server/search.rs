@@ -1,18 +1,18 @@
-//! The search for a boundary between what is taken and what is not.
+//! The search for a boundary between what is accepted and what is not.
 
 use crate::probe::Bound;
 
 /// The first value that is tried.
 pub const FIRST: u64 = 1 << 10;
 
-/// What became of one value.
+/// The result of trying one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// It is as good as a plain request.
+    /// It was accepted like a plain request.
     Yes,
-    /// It was refused so.
+    /// It was refused like this.
     Refused(String),
-    /// It was left unprocessed for another reason, or nothing was heard: it says nothing of its length.
+    /// It was left unprocessed for another reason, or without an answer: that does not depend on its length.
     Unknown(String),
 }
 
@@ -30,7 +30,7 @@ impl Search {
         Self { taken: None, refused: None, most }
     }
 
-    /// It is known that `taken` is taken and `refused` is not.
+    /// `taken` is known to be accepted and `refused` not to be.
     pub const fn between(taken: u64, refused: u64) -> Self {
         Self { taken: Some(taken), refused: Some(refused), most: refused }
     }
@@ -42,17 +42,17 @@ impl Search {
             (None, None) => Some(FIRST.min(self.most)),
             (None, Some(refused)) => (refused > 1).then_some(refused / 2),
             (Some(taken), None) => (taken < self.most).then_some((taken * 2).min(self.most)),
-            // Far apart, as where the longest was tried first: the smaller one is doubled.
+            // Far apart, as when the longest was tried first: the smaller one is doubled.
             (Some(taken), Some(refused)) if refused / 4 > taken.max(FIRST) => Some((taken * 2).max(FIRST)),
             (Some(taken), Some(refused)) if refused - taken > 1 => {
-                // Limits are round numbers: what is just above one decides it at once.
+                // Limits are round numbers: the value just above one decides at once.
                 if taken.is_power_of_two() { Some(taken + 1) } else { Some(taken + (refused - taken) / 2) }
             }
             _ => None,
         }
     }
 
-    /// `value` was taken or not.
+    /// `value` was accepted or not.
     pub fn note(&mut self, value: u64, taken: bool) {
         if taken {
             self.taken = self.taken.max(Some(value));
@@ -61,12 +61,12 @@ impl Search {
         }
     }
 
-    /// Whether something was taken and something refused, or all that was to be tried was taken.
+    /// Whether one value was accepted and one refused, or the largest was accepted.
     pub fn is_decided(&self) -> bool {
         self.next().is_none()
     }
 
-    /// What is known, and why no more.
+    /// The bound as known, with `how` or why not better.
     pub fn bound(&self, how: String) -> Bound {
         match (self.taken, self.refused) {
             (Some(taken), Some(refused)) if refused == taken + 1 => Bound::exact(taken, "bytes", how),
@@ -79,7 +79,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// What the search makes of a server that takes `limit`, and how many tries that takes.
+    /// The result of a search with a server that accepts up to `limit`, and how many tries it takes.
     fn search(mut search: Search, limit: u64) -> (Bound, usize) {
         let mut tries = 0;
         while let Some(n) = search.next() {

@@ -1,8 +1,8 @@
-//! The first sign that a server bounds what an attack sends it.
+//! The first sign that a server bounds an attack.
 
 use h2lab_wire::ErrorCode;
 
-/// How a stream of an attack fared.
+/// The server's reaction on one stream of an attack.
 #[derive(Debug, Clone, Copy)]
 pub struct Reaction {
     /// Its number.
@@ -13,14 +13,14 @@ pub struct Reaction {
     pub status: Option<u16>,
 }
 
-/// What of `reactions` is a refusal. `any_reset`: every reset is one, and not what the attack is after. `ordinary` is the status
-/// that the path has for everybody: it refuses nothing.
+/// The first refusal in `reactions`. `any_reset`: every reset counts as one, as the attack does not aim at resets. `ordinary` is
+/// the path's normal status, which is no refusal.
 pub fn sign(
     reactions: impl IntoIterator<Item = Reaction>,
     any_reset: bool,
     ordinary: Option<u16>,
 ) -> Option<String> {
-    // NO_ERROR asks to stop sending a body that is not needed (RFC 9113 §8.1).
+    // NO_ERROR asks the client to stop sending a body that is not needed (RFC 9113 §8.1).
     let is_refused = |code: &ErrorCode| match *code {
         ErrorCode::NO_ERROR => false,
         ErrorCode::REFUSED_STREAM | ErrorCode::ENHANCE_YOUR_CALM | ErrorCode::INTERNAL_ERROR => true,

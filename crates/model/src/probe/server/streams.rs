@@ -1,23 +1,24 @@
-//! How many streams a server serves at a time, from streams that were held open together.
+//! How many streams a server serves concurrently, by holding streams open together.
 
 use crate::probe::{Bound, Check, Verdict, id};
 
-/// What became of streams that were held open together by a closed window.
+/// The results of streams that were held open together by a closed window.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
     /// How many were opened.
     pub tried: u64,
-    /// Whose response had begun while all were open: served at a time.
+    /// Streams whose response began while all were open: served concurrently.
     pub served: u64,
-    /// That were reset.
+    /// Streams that were reset.
     pub refused: u64,
-    /// Whose response has no body, so that nothing held them open.
+    /// Streams whose response has no body, so that they were not held open.
     pub early: u64,
     /// Why the connection ended, if it did.
     pub ended: Option<String>,
 }
 
-/// What follows, where `announced` is the server's limit. `range` is how many are ever tried, and `stopped` says why fewer were.
+/// The conclusion, where `announced` is the server's limit, `range` the largest number ever tried, and `stopped` the reason for
+/// trying fewer.
 pub fn concurrency(
     announced: Option<u64>,
     held: &Held,
@@ -60,7 +61,7 @@ pub fn concurrency(
             let summary = format!("only {served} of {tried} at a time had a response in time");
             (at_least("the others had none in time"), check(Verdict::Undecided, summary))
         }
-        // All that were opened are served: that is all there is to know if they were enough.
+        // All opened streams were served: conclusive if they were enough.
         limit => {
             let is_all = tried >= range || limit.is_some_and(|n| tried >= n);
             let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };

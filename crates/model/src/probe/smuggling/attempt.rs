@@ -1,7 +1,8 @@
 //! The client's side of one attempt, as a state machine without I/O.
 //!
-//! A 101 alone is no finding: proxies pass one on and then swallow what follows. So SETTINGS must be exchanged and one GET of an
-//! allowed path be completed over the tunnel, before the forbidden path is asked for in it.
+//! A 101 by itself proves nothing: proxies forward one and then drop what follows. So SETTINGS must be exchanged and one GET of
+//! an
+//! allowed path be completed over the tunnel, before the forbidden path is requested in it.
 
 use super::backend_request;
 use super::offer::{ATTEMPT, Offer, request};
@@ -9,21 +10,21 @@ use h2lab_base::units::Time;
 use h2lab_wire::connection::Request;
 use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
 
-/// What is asked for.
+/// The target of the requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Aim<'a> {
     /// Host and port, as in the URL.
     pub authority: &'a str,
-    /// A path that the proxy lets through.
+    /// A path that the proxy allows.
     pub allowed: &'a str,
-    /// A path that it does not.
+    /// A path that it forbids.
     pub forbidden: &'a str,
 }
 
-/// How far it came.
+/// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// No answer, nor any other sign.
+    /// No answer, nor any other event.
     Nothing,
     /// The other end closed without an answer.
     Closed,
@@ -31,35 +32,35 @@ pub enum Progress {
     Answered {
         /// Its status.
         status: u16,
-        /// Our backend gave it.
+        /// Our backend sent it.
         from_backend: bool,
     },
     /// 101.
     Switched(Tunnel),
 }
 
-/// What a connection was good for after its 101.
+/// The state of a connection after its 101.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tunnel {
-    /// The other end's SETTINGS came.
+    /// The peer's SETTINGS arrived.
     pub settings: bool,
-    /// The status of the GET of the allowed path on it, and whether our backend gave it.
+    /// The status of the GET of the allowed path on it, and whether our backend sent it.
     pub allowed: Option<(u16, bool)>,
-    /// The same of the forbidden path.
+    /// The same for the forbidden path.
     pub forbidden: Option<(u16, bool)>,
-    /// The stream that the forbidden path was asked for on was reset.
+    /// The stream of the request for the forbidden path was reset.
     pub resets_forbidden: bool,
     /// Why HTTP/2 ended, if it did.
     pub error: Option<String>,
 }
 
 impl Tunnel {
-    /// Whether it really speaks HTTP/2.
+    /// Whether it demonstrably speaks HTTP/2.
     pub const fn is_proved(&self) -> bool {
         self.settings && self.allowed.is_some()
     }
 
-    /// Whether the forbidden path was refused in it: by somebody else's answer that grants nothing, or by a reset.
+    /// Whether the forbidden path was refused in it: by a status of 300 or above that our backend did not send, or by a reset.
     pub fn denies(&self) -> bool {
         self.resets_forbidden || matches!(self.forbidden, Some((status, false)) if status >= 300)
     }
@@ -80,7 +81,7 @@ pub struct Attempt {
 
 #[derive(Debug)]
 enum State {
-    /// Waits for the answer in HTTP/1.1.
+    /// Waiting for the answer in HTTP/1.1.
     Asked(Vec<u8>),
     /// In the tunnel; the streams of our two requests, once they have begun.
     Tunnel {
@@ -90,7 +91,7 @@ enum State {
     Over,
 }
 
-/// Bytes of a head that are waited for; ours never has as many.
+/// The longest head that is waited for, in bytes; our backend's is shorter.
 const LONGEST_HEAD: usize = 64 * 1024;
 
 impl Attempt {
@@ -108,17 +109,17 @@ impl Attempt {
         }
     }
 
-    /// The software that the proxy says it is, in a `server` field: our backend has none.
+    /// The software in the proxy's `server` field: our backend has none.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// How far it came.
+    /// The progress so far.
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Whether no more can be learnt.
+    /// Whether nothing more can be learnt.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
@@ -201,7 +202,7 @@ impl Attempt {
         self.go_on(now);
     }
 
-    /// Takes what the engine tells, and asks for the next path.
+    /// Handles the engine's events, and requests the next path.
     fn go_on(&mut self, now: Time) {
         let (State::Tunnel { engine, streams }, Progress::Switched(tunnel)) =
             (&mut self.state, &mut self.progress)
@@ -270,7 +271,7 @@ mod tests {
 
     const AIM: Aim<'_> = Aim { authority: "a.test", allowed: "/", forbidden: "/flag" };
 
-    /// Runs `attempt` against `backend`; each direction passes through a hop that may change it.
+    /// Runs `attempt` against `backend`; a function per direction may change the bytes.
     fn converse(
         attempt: &mut Attempt,
         backend: &mut Backend,
@@ -308,7 +309,7 @@ mod tests {
         let mut attempt = Attempt::new("1-lax", Some(&OFFERS[0]), &AIM);
         let mut backend = Backend::default();
         let only_heads = |bytes: Vec<u8>| if bytes.starts_with(b"GET") { bytes } else { Vec::new() };
-        // The backend's 101 comes alone.
+        // The backend's 101 arrives in a read of its own.
         let cut = |bytes: Vec<u8>| {
             let length = backend_request::head_length(&bytes).unwrap_or(0);
             bytes[..length].to_vec()
@@ -316,7 +317,7 @@ mod tests {
         converse(&mut attempt, &mut backend, only_heads, cut);
         let Progress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };
         assert!(!tunnel.is_proved() && !backend.switched().unwrap().established);
-        // And neither is one that goes on in HTTP/1.1.
+        // Nor is a continuation in HTTP/1.1 one.
         let mut attempt = Attempt::new("1-lax", Some(&OFFERS[0]), &AIM);
         attempt.receive(Time::ZERO, b"HTTP/1.1 101 Switching\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n");
         let Progress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };

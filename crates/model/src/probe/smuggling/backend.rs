@@ -1,4 +1,4 @@
-//! The backend that the tool brings: it records every byte, answers everything, and switches to HTTP/2 when it is offered.
+//! The built-in backend: it records every byte, answers everything, and switches to HTTP/2 when it is offered.
 
 use super::backend_request::{self, BackendBytes, BackendRequest};
 use super::offer::{ATTEMPT, Manner};
@@ -6,13 +6,13 @@ use h2lab_base::units::Time;
 use h2lab_wire::connection::Response;
 use h2lab_wire::{Config, Connection, Event, Field, Role};
 
-/// Paths that are told of one connection: ours asks for three.
+/// The most paths recorded of one connection: an attempt requests three.
 const PATHS: usize = 64;
 
 /// One connection at the backend, without I/O.
 ///
-/// It decides by the request itself ([`ATTEMPT`] names the manner), not by a state of its own: which of its connections a
-/// proxy uses for what is not ours to know.
+/// It decides by the request itself ([`ATTEMPT`] names the manner), without state of its own: a
+/// proxy may use any of its connections for any request.
 #[derive(Debug, Default)]
 pub struct Backend {
     received: BackendBytes,
@@ -20,7 +20,7 @@ pub struct Backend {
     arrived_at: Option<Time>,
     state: State,
     output: Vec<u8>,
-    /// Of the request that switched this connection.
+    /// The switch of this connection, if any.
     switched: Option<Switched>,
 }
 
@@ -29,23 +29,23 @@ enum State {
     #[default]
     Http1,
     Http2(Box<Connection>),
-    /// The answer says so, and no further request is read.
+    /// The answer closes the connection, and no further request is read.
     Over,
 }
 
 /// What happened on a connection that we switched to HTTP/2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switched {
-    /// The attempt whose offer was taken.
+    /// The attempt whose offer was accepted.
     pub attempt: String,
-    /// The client's SETTINGS came over it: whatever stands between lets HTTP/2 through.
+    /// The client's SETTINGS came over it: the hops between forward HTTP/2.
     pub established: bool,
-    /// Paths that were asked for in HTTP/2, beginning with that of the offering request.
+    /// Paths that were requested in HTTP/2, beginning with that of the offering request.
     pub paths: Vec<String>,
 }
 
 impl Backend {
-    /// What arrived.
+    /// The bytes received.
     pub const fn backend_request(&self) -> &BackendBytes {
         &self.received
     }
@@ -55,12 +55,12 @@ impl Backend {
         self.arrived_at
     }
 
-    /// What happened after we switched to HTTP/2; `None` if we did not.
+    /// The state after the switch to HTTP/2; `None` if we did not.
     pub const fn switched(&self) -> Option<&Switched> {
         self.switched.as_ref()
     }
 
-    /// Whether all is said: the connection is to be closed when its output has gone.
+    /// Whether to close the connection once its output was sent.
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
@@ -80,7 +80,7 @@ impl Backend {
                     }
                 }
             }
-            // Still recorded: what follows a request on its connection may be a smuggled one.
+            // Still recorded: a smuggled request may follow on the same connection.
             State::Over => drop(self.received.receive(bytes)),
         }
     }
@@ -127,7 +127,7 @@ impl Backend {
         self.serve(now);
     }
 
-    /// Takes what the engine tells, and answers its requests.
+    /// Handles the engine's events, and answers its requests.
     fn serve(&mut self, now: Time) {
         let (State::Http2(engine), Some(switched)) = (&mut self.state, &mut self.switched) else { return };
         let mut streams = Vec::new();
@@ -170,7 +170,7 @@ pub fn attempt(head: &[u8]) -> Option<String> {
     (value.len() < 64 && value.iter().all(is_word)).then(|| String::from_utf8_lossy(value).into_owned())
 }
 
-/// The value of `HTTP2-Settings`, perhaps none, if a server of the attempt's manner would switch.
+/// The value of `HTTP2-Settings`, perhaps none, if a server with the attempt's manner would switch.
 fn accepted<'a>(head: &'a [u8], attempt: &str) -> Option<&'a [u8]> {
     let settings = backend_request::values(head, "http2-settings");
     if !backend_request::has_token(head, "upgrade", "h2c") {

@@ -1,25 +1,25 @@
 //! A request as it arrived at the last hop, byte for byte, read as leniently as the most careless server would.
 //!
-//! Our HTTP/1.1 engine refuses what is malformed, and that is just what has to be seen here.
+//! Our HTTP/1.1 engine refuses what is malformed, which must be visible here.
 
 use std::ops::Range;
 
 use h2lab_wire::trace::detail::printable;
 
-/// Bytes of one connection that are kept: requests of ours are below a kilobyte, proxies add little.
+/// The bytes kept of one connection: our requests are below a kilobyte, proxies add little.
 const KEPT: usize = 64 * 1024;
 
-/// What came over one connection at the backend, and the requests in it.
+/// The bytes of one connection at the backend, and the requests in it.
 #[derive(Debug, Default)]
 pub struct BackendBytes {
     bytes: Vec<u8>,
     /// Complete requests, heads and bodies.
     requests: Vec<BackendRequest>,
-    /// Up to where requests have been read.
+    /// Up to where requests have been parsed.
     read: usize,
 }
 
-/// Where a request lies in the bytes of its connection.
+/// The place of a request in the bytes of its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendRequest {
     /// From the request line to the empty line.
@@ -29,7 +29,7 @@ pub struct BackendRequest {
 }
 
 impl BackendBytes {
-    /// Bytes that arrived. Returns the requests that they complete.
+    /// Takes bytes that arrived. Returns the requests that they complete.
     pub fn receive(&mut self, bytes: &[u8]) -> Vec<BackendRequest> {
         let room = KEPT.saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -42,7 +42,7 @@ impl BackendBytes {
         complete
     }
 
-    /// All that came, as far as it is kept.
+    /// All bytes received, as far as kept.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -52,7 +52,7 @@ impl BackendBytes {
         &self.requests
     }
 
-    /// What came behind the last complete request: one that is not complete, or bytes of another protocol.
+    /// The bytes after the last complete request: an incomplete one, or another protocol.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.read..]
     }
@@ -95,7 +95,7 @@ pub fn values<'a>(head: &'a [u8], name: &str) -> Vec<&'a [u8]> {
     lines.filter_map(field).collect()
 }
 
-/// Whether any of the fields with this lower-case name lists `token`, whatever its case.
+/// Whether any of the fields with this lower-case name lists `token`, ignoring case.
 pub fn has_token(head: &[u8], name: &str, token: &str) -> bool {
     let lists = |value: &&[u8]| {
         value.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
@@ -103,7 +103,7 @@ pub fn has_token(head: &[u8], name: &str, token: &str) -> bool {
     values(head, name).iter().any(lists)
 }
 
-/// Whether a status tells of the way to the backend, or of a bound, and not of the request.
+/// Whether a status is about the connection to the backend, or a limit, and not about the request.
 pub const fn is_gateway_trouble(status: u16) -> bool {
     matches!(status, 429 | 502..=504)
 }
@@ -113,7 +113,7 @@ pub fn path(head: &[u8]) -> Option<&[u8]> {
     head.split(|byte| matches!(byte, b' ' | b'\r' | b'\n')).nth(1)
 }
 
-/// How many bytes of `rest` are the body behind `head`; `None` while it is incomplete.
+/// How many bytes of `rest` are the body of `head`; `None` while it is incomplete.
 fn body_length(head: &[u8], rest: &[u8]) -> Option<usize> {
     if has_token(head, "transfer-encoding", "chunked") {
         return chunked_length(rest);
@@ -131,12 +131,12 @@ fn chunked_length(bytes: &[u8]) -> Option<usize> {
     loop {
         let line = at + bytes.get(at..)?.iter().position(|byte| *byte == b'\n')? + 1;
         let size = bytes[at..line].split(|byte| matches!(byte, b';' | b'\r' | b'\n')).next()?;
-        // What is no size ends the body: whoever reads on decides what the rest is.
+        // An invalid size ends the body: the next reader decides what the rest is.
         let Ok(size) = usize::from_str_radix(std::str::from_utf8(size).ok()?.trim(), 16) else {
             return Some(at);
         };
         if size == 0 {
-            // The empty line at once, or behind trailers.
+            // The empty line at once, or after trailers.
             let trailers = &bytes[line..];
             if trailers.starts_with(b"\r\n") {
                 return Some(line + 2);
@@ -147,7 +147,7 @@ fn chunked_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Bytes as people can read them, line by line, with their line ends: what is not printable is escaped.
+/// Bytes for people, line by line, with their line ends: what is not printable is escaped.
 pub fn shown(bytes: &[u8]) -> Vec<String> {
     bytes.split_inclusive(|byte| *byte == b'\n').map(printable).collect()
 }

@@ -12,25 +12,25 @@ use h2lab_wire::trace::Direction;
 pub struct Tried {
     /// What was seen.
     pub observation: Observation,
-    /// What crossed between client and proxy.
+    /// The items between client and proxy.
     pub items: Vec<EvidenceItem>,
     /// When the request reached the backend, in ms since the client's connection was dialled.
     pub arrived_ms: Option<f64>,
 }
 
-/// What a plain request for the forbidden path came to.
+/// The result of a plain request for the forbidden path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Baseline {
-    /// The proxy refused it with this status; none: it closed.
+    /// The proxy refused it with this status; `None`: it closed.
     Refused(Option<u16>),
     /// It reached the backend: the proxy forbids nothing there.
     Reached,
-    /// It did not, and the proxy did not refuse it either: it answered so, or not at all.
+    /// Neither reached nor refused: the proxy answered with this status, or not at all.
     Unclear(Option<u16>),
 }
 
 impl Baseline {
-    /// Of a request that did not reach the backend.
+    /// The baseline by a request that did not reach the backend.
     pub const fn of(progress: &Progress) -> Self {
         match progress {
             Progress::Answered { status, .. }
@@ -60,7 +60,7 @@ impl Baseline {
         }
     }
 
-    /// What makes conclusions about forbidden paths impossible; `None` if nothing does.
+    /// Why conclusions about forbidden paths are impossible; `None` if they are possible.
     pub fn doubt(self, forbidden: &str) -> Option<String> {
         let why = match self {
             Self::Refused(_) => return None,
@@ -91,7 +91,7 @@ pub struct Missed {
     pub why: String,
 }
 
-/// All checks on h2c smuggling, those that matter most first. `forbidden` is the path.
+/// All checks on h2c smuggling, the most important first. `forbidden` is the path.
 pub fn checks(tried: &[Tried], missed: &[Missed], forbidden: &str, baseline: Baseline) -> Vec<Check> {
     let mut checks: Vec<Check> =
         tried.iter().map(|tried| tunnel(tried, &baseline.words(forbidden))).collect();
@@ -111,7 +111,7 @@ pub fn checks(tried: &[Tried], missed: &[Missed], forbidden: &str, baseline: Bas
     checks
 }
 
-/// The check without a verdict, since not all that could contradict it was seen.
+/// The check as undecided, since not all that could contradict it was seen.
 fn unknown(check: &Check, tried: &[Tried], missed: &[Missed]) -> Check {
     let meta = if check.id == id::SMUG103.id { id::SMUG103 } else { id::SMUG104 };
     let (seen, all) = (tried.len(), tried.len() + missed.len());
@@ -151,7 +151,7 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
         }
         AttemptOutcome::EmptySwitch => (Verdict::Undecided, format!("101 but no HTTP/2: {client_saw}")),
         AttemptOutcome::Forwarded => {
-            // What it was asked for in HTTP/2 begins with the request that it switched for.
+            // Its paths in HTTP/2 begin with that of the request that switched.
             let did = if tried.observation.tunnelled_paths.is_empty() {
                 "did not take it"
             } else {
@@ -183,7 +183,7 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
     with_both_sides(check, tried)
 }
 
-/// Adds what crossed at both ends.
+/// Adds the items of both ends.
 fn with_both_sides(check: Check, tried: &Tried) -> Check {
     let check = if tried.items.is_empty() {
         check
@@ -203,7 +203,7 @@ fn with_both_sides(check: Check, tried: &Tried) -> Check {
     check.with(what, items_of(seen, tried.arrived_ms.unwrap_or_default()))
 }
 
-/// Lines that came up to the backend.
+/// Lines that reached the backend.
 pub(in crate::probe) fn items_of(lines: &[String], at_ms: f64) -> Vec<EvidenceItem> {
     lines.iter().map(|line| EvidenceItem { direction: Direction::Up, at_ms, seen: line.clone() }).collect()
 }
@@ -243,7 +243,7 @@ fn forwarded(tried: &[Tried]) -> Check {
     shown.into_iter().fold(check, with_both_sides)
 }
 
-/// Whether the proxy switches by itself, and what holds then.
+/// Whether the proxy switches by itself, and which rules hold then.
 fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
     let own = |is_it: fn(&Observation) -> bool| {
         tried.iter().find(|tried| !is_ours(&tried.observation) && is_it(&tried.observation))
@@ -252,7 +252,7 @@ fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
     let smuggled = own(|seen| seen.outcome == AttemptOutcome::Smuggled);
     let switched = own(|seen| seen.outcome == AttemptOutcome::EdgeUpgrade);
     let Some(shown) = smuggled.or(switched) else {
-        // Whose 101 it was is not known.
+        // The sender of the 101 is unknown.
         if let Some(tried) =
             own(|seen| seen.outcome == AttemptOutcome::EmptySwitch && seen.tunnelled_paths.is_empty())
         {
@@ -364,7 +364,7 @@ mod tests {
         );
         let verdicts: Vec<Verdict> = found.into_iter().map(|(_, verdict)| verdict).collect();
         assert_eq!(verdicts, [Verdict::Pass, Verdict::Undecided, Verdict::Undecided, Verdict::Undecided]);
-        // What was shown before stays.
+        // Earlier findings stay.
         let found = verdicts_with(
             &[tried(AttemptOutcome::Smuggled, Manner::Lax, true)],
             &[missed],

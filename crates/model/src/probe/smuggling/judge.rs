@@ -1,4 +1,4 @@
-//! What follows from what client and backend saw of an attempt.
+//! Conclusions from what client and backend saw of an attempt.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ pub struct Observation {
 pub struct Arrived<'a> {
     /// The head of the first request that it got.
     pub head: Option<&'a [u8]>,
-    /// What became of the connection if it switched.
+    /// The switch of the connection, if any.
     pub switched: Option<&'a Switched>,
 }
 
@@ -79,7 +79,7 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
         Progress::Switched(tunnel) => Some(tunnel),
         Progress::Nothing | Progress::Closed | Progress::Answered { .. } => None,
     };
-    // A proxy may forward the offer, swallow the backend's 101, and switch by itself.
+    // A proxy may forward the offer, drop the backend's 101, and switch by itself.
     let tunnels_101 = tunnel.is_some() && arrived.switched.is_some_and(|switched| switched.established);
     let reaches_forbidden = tunnel.and_then(|tunnel| tunnel.forbidden).is_some_and(|(_, ours)| ours);
     let outcome = match tunnel {
@@ -108,8 +108,8 @@ pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Ar
     }
 }
 
-/// Whether the proxy refused the request, which did not come to the backend. What a cache answers is no refusal, and neither is what
-/// says that there is no backend, or no room.
+/// Whether the proxy refused the request, which did not reach the backend. A cache's answer is no refusal, and neither is one
+/// that says that there is no backend, or no room.
 const fn is_rejection(progress: &Progress) -> bool {
     match progress {
         Progress::Closed => true,
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(outcome(&answered(403, false), None, false), AttemptOutcome::Rejected);
         assert_eq!(outcome(&Progress::Closed, None, false), AttemptOutcome::Rejected);
         assert_eq!(outcome(&answered(200, true), Some(OFFERED), false), AttemptOutcome::Forwarded);
-        // Silence, an answer from a cache, and a backend that the proxy takes for dead decide nothing.
+        // Silence, an answer from a cache, and a backend that the proxy considers down decide nothing.
         assert_eq!(outcome(&Progress::Nothing, None, false), AttemptOutcome::Unknown);
         assert_eq!(outcome(&Progress::Nothing, Some(OFFERED), true), AttemptOutcome::Unknown);
         assert_eq!(outcome(&answered(200, true), None, false), AttemptOutcome::Unknown);
@@ -196,11 +196,12 @@ mod tests {
         assert_eq!(outcome(&tunnel(true, None, None), Some(OFFERED), true), AttemptOutcome::EmptySwitch);
         assert_eq!(outcome(&tunnel(true, ours, None), Some(OFFERED), true), AttemptOutcome::Tunnelled);
         assert_eq!(outcome(&tunnel(true, ours, ours), Some(OFFERED), true), AttemptOutcome::Smuggled);
-        // The proxy speaks HTTP/2 itself, and denies in it what it denies elsewhere.
+        // The proxy speaks HTTP/2 itself, and applies its rules there too.
         assert_eq!(outcome(&tunnel(true, ours, theirs), Some(PLAIN), false), AttemptOutcome::EdgeUpgrade);
         assert_eq!(outcome(&tunnel(true, ours, ours), Some(PLAIN), false), AttemptOutcome::Smuggled);
         assert_eq!(outcome(&tunnel(false, None, None), None, false), AttemptOutcome::EmptySwitch);
-        // It does so though it has forwarded the offer too, and the backend has taken it: nothing of the tunnel came there.
+        // It does so although it forwarded the offer too, and the backend accepted it: no bytes of the tunnel reached the
+        // backend.
         assert_eq!(
             outcome_where(&tunnel(true, ours, theirs), Some(OFFERED), true, false),
             AttemptOutcome::EdgeUpgrade

@@ -1,9 +1,9 @@
-//! The ways to offer `Upgrade: h2c` (RFC 7540 §3.2) that proxies treat differently.
+//! The variants of the offer of `Upgrade: h2c` (RFC 7540 §3.2) that proxies treat differently.
 
 use h2lab_wire::{Config, Connection, Role};
 
-/// The field that says which attempt a request belongs to, and which [`Manner`] the backend is to have for it. Proxies
-/// pass on fields that they do not know.
+/// The field that names a request's attempt and the [`Manner`] of the backend for it. Proxies
+/// forward unknown fields.
 pub const ATTEMPT: &str = "x-h2lab-attempt";
 
 /// How careful the backend is that the tool brings.
@@ -41,7 +41,7 @@ impl Manner {
     }
 }
 
-/// A way to offer the step to HTTP/2 on a request of HTTP/1.1.
+/// A variant of the offer to switch to HTTP/2 on a request of HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// Its name in reports.

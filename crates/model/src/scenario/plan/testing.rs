@@ -29,7 +29,7 @@ pub fn scenarios() -> impl Strategy<Value = Scenario> {
         (some(&capacities), some(&[Queue(None), Queue(Some(1_500_000)), Queue(Some(65_536))])),
         (some(&owned(&["cubic", "bbr"])), proptest::option::of(some(&owned(&["20000", "200000"])))),
         (proptest::option::of(proptest::sample::select(shares.clone())), any::<bool>()),
-        // One of these varies, else there are more groups than a test can look at.
+        // Only one of these varies: more groups would take a test too long.
         (0_usize..5, some(&[0_usize, 1])),
     );
     let work = (
@@ -99,7 +99,7 @@ pub fn scenarios() -> impl Strategy<Value = Scenario> {
     })
 }
 
-/// Gives one of the axes that most scenarios leave alone the values with these places in its pool of two.
+/// Gives one of the axes that most scenarios leave at their default the values with these places in its pool of two.
 fn vary(link: &mut LinkAxes, which: usize, values: &[usize]) {
     fn pick<T: AxisValue>(pool: [&str; 2], values: &[usize]) -> Axis<T> {
         Axis::new(values.iter().map(|&k| T::parse(pool[k]).unwrap()).collect()).unwrap()

@@ -191,7 +191,7 @@ fn a_sidecar_is_asked_in_http1_whatever_the_link_carries() {
     let matrix = "topology = 'direct,two-sidecars'\nsidecar = 'envoy'\nprotocols = 'h2'\n\
                   connections = 4\nstreams = [10, 20]\nwarm-pool = 8\nmax-connections = 9";
     let plan = scenario(&format!("repetitions = 1\n[matrix]\n{matrix}")).plan();
-    // Streams are the client's own affair, which it has none of behind a sidecar.
+    // Streams are a setting of our client, which is not on the link behind a sidecar.
     assert_eq!(plan.iter().map(|cell| cell.group).collect::<Vec<_>>(), [0, 0, 1]);
     let generated = plan[2].as_generated();
     assert_eq!((plan[2].protocol, plan[2].connections), (Protocol::H2, 4));
@@ -263,7 +263,7 @@ fn live_servers_meet_different_draws_and_servers_behind_the_link_the_same() {
 
 #[test]
 fn the_seeds_of_recorded_runs_still_hold() {
-    // As in results/2026-11-21-2-cpus/compare.json: who changes the key of a variant makes recorded runs unrepeatable.
+    // As in results/2026-11-21-2-cpus/compare.json: changing the key of a variant makes recorded runs unrepeatable.
     let plan = scenario("[link]\nloss = ['0%', '3%']\n[matrix]\nconnections = [1, 4, 16]").plan();
     let firsts: Vec<u64> = plan[..8].iter().map(|cell| cell.seed).collect();
     let recorded = [8_336_220_696_473_279_392, 5_591_468_111_343_175_681];

@@ -1,4 +1,4 @@
-//! What a link must not be asked for.
+//! Checks of a link beyond the range of each value.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::link::{LinkAxes, LinkOverride};
 use h2lab_base::units::{Ratio, format_duration};
 use h2lab_link::{Impairment, JitterOrder, LossPer, QueueDiscipline, Reorder};
 
-/// Refuses values that mean nothing beside each other.
+/// Refuses values that conflict.
 pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
     let link = &scenario.link;
     loopback(link)?;
@@ -45,7 +45,7 @@ fn conflict(
     Err(ScenarioError::Conflict { field, value, with, why: why.into() })
 }
 
-/// What one direction of the link can be.
+/// The values of one direction of the link.
 struct Direction<'a> {
     axes: &'a LinkAxes,
     over: &'a LinkOverride,
@@ -93,7 +93,7 @@ impl<'a> Direction<'a> {
     }
 }
 
-/// Refuses a queue where nothing ever waits: packets queue for bandwidth only.
+/// Refuses a queue without a bandwidth: packets queue only for that.
 fn queue(link: &LinkAxes) -> Result<(), ScenarioError> {
     let [up, down] = Direction::both(link).map(|direction| direction.is_limited());
     let of_both = link.queue.values().iter().copied().find(|Queue(bytes)| bytes.is_some());
@@ -148,8 +148,8 @@ fn without_effect(link: &LinkAxes) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// Refuses steps that say nothing, jitter that would make packets arrive before they were sent, and packets that are to
-/// skip a delay that is none.
+/// Refuses empty steps, jitter that would make packets arrive before they were sent, and packets that are to
+/// skip a zero delay.
 fn steps(scenario: &Scenario) -> Result<(), ScenarioError> {
     let link = &scenario.link;
     let own = [&link.uplink, &link.downlink]
@@ -199,7 +199,7 @@ fn skips_nothing(reorder: Reorder, delay: Duration) -> Result<(), ScenarioError>
     conflict("reorder", reorder.to_string(), "delay", why)
 }
 
-/// Refuses what would begin when the longest repetition is over.
+/// Refuses changes after the end of the longest repetition.
 fn too_late(scenario: &Scenario) -> Result<(), ScenarioError> {
     let work = &scenario.work;
     let longest = work.measure.values().iter().max().copied().unwrap_or_default();

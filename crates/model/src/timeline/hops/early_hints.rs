@@ -1,4 +1,4 @@
-//! What a server did with interim responses, and with the response behind them.
+//! What a server did with interim responses, and with the response after them.
 
 use super::super::summary::{StatusRuns, TimelineStream};
 use super::super::waterfall::{Initiator, Stream};
@@ -20,7 +20,7 @@ pub(super) fn early_hints(
     }
     let mut ruling = interim_responses(front, before, behind);
     if front.headed - front.answered > back.headed - back.answered {
-        // Whatever that is, it is nothing that was done to what came before the response.
+        // The response differs, which does not concern what came before it.
         let (went, came) = (before.stream.bytes, behind.stream.bytes);
         let body = format!("the head of the response came through, its body did not: {went} of {came} bytes");
         ruling.evidence =
@@ -29,7 +29,7 @@ pub(super) fn early_hints(
     ruling
 }
 
-/// That a server answered in the place of one behind that had answered, too.
+/// The ruling if a server replaced the response of the one behind.
 fn replacement(front: &Leg, before: &TimelineStream, back: &Leg, behind: &TimelineStream) -> Option<String> {
     let own = |one: &StatusRuns| {
         let own = one.runs.saturating_sub(behind.runs_with(one.status));
@@ -37,7 +37,7 @@ fn replacement(front: &Leg, before: &TimelineStream, back: &Leg, behind: &Timeli
     };
     let own: Vec<(u16, u32)> = before.statuses.iter().filter_map(own).collect();
     let times = own.iter().map(|(_, runs)| runs).sum::<u32>();
-    // Where nothing comes from behind, somebody has to say so.
+    // Without a response from behind, the proxy must answer itself.
     if times <= back.asked - back.headed {
         return None;
     }
@@ -47,12 +47,12 @@ fn replacement(front: &Leg, before: &TimelineStream, back: &Leg, behind: &Timeli
     Some(format!("it answered {status} itself, {theirs} came from behind{times}"))
 }
 
-/// ` (in 1 of 11 runs)`; nothing for the only one.
+/// ` (in 1 of 11 runs)`; empty for a single run.
 fn in_runs(front: &Leg, times: u32) -> String {
     if front.asked == 1 { String::new() } else { format!(" (in {times} of {} runs)", front.asked) }
 }
 
-/// What was done to interim responses, where the response came through.
+/// What was done to interim responses whose response came through.
 fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStream) -> Ruling {
     let (went, came) = (interims(before), interims(behind));
     let response = before.stream.headers_ms;
@@ -97,7 +97,7 @@ fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStre
     }
 }
 
-/// What a client had that was told of no interim response.
+/// What a client got instead of interim responses.
 fn instead(front: &Leg, response_ms: Option<f64>) -> String {
     let promises = front.promises();
     match (promises.first(), response_ms) {
@@ -115,7 +115,7 @@ fn instead(front: &Leg, response_ms: Option<f64>) -> String {
     }
 }
 
-/// How a response was lost that came from behind.
+/// How a response from behind was lost.
 fn breakage(front: &Leg, before: &Stream, behind: &Stream) -> String {
     let times = in_runs(front, front.asked - front.headed);
     let response = format!("the response from behind ({})", behind.status.unwrap_or_default());

@@ -139,8 +139,8 @@ impl Leg {
     }
 }
 
-/// Of how a connection came to be, keeps what all runs saw in which something was asked: servers keep connections, and what
-/// was said on one before a run says nothing of that run.
+/// Keeps the facts of connections that all runs with a request saw: servers reuse connections, and what
+/// happened on one before a run is not part of that run.
 fn keep_common(summary: &mut Summary, runs: &[Waterfall]) {
     let is_common = |time: fn(&Connecting) -> Option<f64>| {
         runs.iter().filter(|run| !run.streams.is_empty()).all(|run| time(&run.connect).is_some())
@@ -158,7 +158,7 @@ fn keep_common(summary: &mut Summary, runs: &[Waterfall]) {
     }
 }
 
-/// What was asked for, wherever a server rewrote its path.
+/// The requested exchange, also if a server rewrote its path.
 fn main_of<'a>(run: &'a Waterfall, path: &str) -> Option<&'a Stream> {
     run.asked(Some(path)).or_else(|| run.asked(None))
 }
@@ -176,7 +176,7 @@ pub struct Hop {
     pub trailers: Ruling,
 }
 
-/// What the server did that was asked over `front` and asked over `back`, of the exchange about `path`.
+/// What the server between `front` and `back` did in the exchange about `path`.
 pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
     let hop = |early_hints, push, trailers| Hop { server: front.server.clone(), early_hints, push, trailers };
     let (Some(before), Some(behind)) = (front.main(path), back.main(path)) else {
@@ -193,7 +193,7 @@ pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
 fn trailers(before: &Stream, behind: &Stream) -> Ruling {
     match (before.trailers_ms, behind.trailers_ms) {
         (Some(_), Some(_)) => Ruling::new(HopVerdict::Forwarded, "they came through"),
-        // What they stand behind did not come through.
+        // The response that they precede did not come through.
         (None, Some(_)) if before.end_ms.is_none() => Ruling::none(),
         (None, Some(at)) => Ruling::new(
             HopVerdict::Swallowed,

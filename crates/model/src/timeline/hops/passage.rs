@@ -1,32 +1,32 @@
-//! What a server had from behind and passed on, and whether in time.
+//! What a server forwarded from behind, and whether in time.
 
 use super::super::summary::TimelineStream;
 use super::super::waterfall::Interim;
 use super::HopVerdict;
 
-/// An interim response or a promise that comes so much later than it left the server behind, or half the time that it was ahead of the
+/// An interim response or a promise that is delayed by this much, or by half the time that it was ahead of the
 /// response, whichever is more, was held back: a proxy that forwards takes a fraction of a millisecond.
 const HELD_BACK_MS: f64 = 5.0;
 
-/// Something that was seen in front of a server.
+/// An event seen in front of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
-    /// What makes it the same on both sides of a proxy: the status, or the path.
+    /// Its identity on both sides of a proxy: the status, or the path.
     pub what: String,
     pub ms: f64,
     /// In how many runs.
     pub runs: u32,
 }
 
-/// Something that a server had from behind and passed on.
+/// An event from behind that a server forwarded.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Passage {
     pub what: String,
     went_ms: f64,
     came_ms: f64,
-    /// How long it was ahead of the response behind.
+    /// Its lead over the response behind.
     lead_ms: Option<f64>,
-    /// In how many runs it went on, and in how many it came.
+    /// In how many runs it was forwarded, and in how many it came.
     pub runs: (u32, u32),
 }
 
@@ -40,12 +40,12 @@ impl Passage {
     }
 }
 
-/// What of that which came from behind went on: in their order, and nothing goes on before it came. What a server adds of
-/// the same kind has no partner.
+/// Which events from behind were forwarded: in order, and none before it came. Events of the same kind that a server adds
+/// have no partner.
 pub(super) fn passages(mut went: Vec<Seen>, came: &[Seen], response_ms: Option<f64>) -> Vec<Passage> {
     let mut passages = Vec::new();
     for one in came {
-        // Medians over different runs can stand in any order.
+        // Medians over different sets of runs can be in any order.
         let goes_on = |other: &Seen| other.what == one.what && (other.runs != one.runs || other.ms >= one.ms);
         let Some(place) = went.iter().position(goes_on) else { continue };
         let other = went.remove(place);
@@ -74,10 +74,10 @@ pub(super) fn interims(one: &TimelineStream) -> Vec<Seen> {
     one.stream.interim.iter().enumerate().map(seen).collect()
 }
 
-/// Whether what went on did so in time. There is something.
+/// Whether the forwarded events, of which there is one at least, were in time.
 pub(super) fn timing(through: &[Passage]) -> (HopVerdict, String) {
     let is_held = through.iter().any(Passage::is_held_back);
-    // Of those that were held back the latest, else the latest of all.
+    // The latest of those held back, else the latest of all.
     let rendered = through.iter().filter(|one| one.is_held_back() == is_held);
     let Some(worst) = rendered.max_by(|a, b| a.late_ms().total_cmp(&b.late_ms())) else {
         return (HopVerdict::None, String::new());

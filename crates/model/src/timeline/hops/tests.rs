@@ -1,4 +1,4 @@
-//! What is said of what was seen on both sides.
+//! The rulings for what was seen on both sides.
 
 use super::*;
 use crate::timeline::testing::{exchange, pushed};
@@ -8,7 +8,7 @@ fn leg(name: &str, run: Waterfall) -> Leg {
     Leg::of(name, "1", Protocol::H2c, "/", &[run])
 }
 
-/// What a proxy did that showed `before` to its client of what it saw as `behind`.
+/// The ruling on a proxy with `before` towards its client and `behind` towards its server.
 fn ruling(before: Waterfall, behind: Waterfall) -> Hop {
     judge(&leg("proxy", before), &leg("origin", behind), "/")
 }
@@ -105,7 +105,7 @@ fn trailers_are_followed_too() {
     assert_eq!(ruling(without(), without()).trailers.verdict, HopVerdict::None);
 }
 
-/// What a proxy did in these runs, each seen before and behind it.
+/// The ruling on a proxy in these runs, each seen before and behind it.
 fn over(runs: Vec<(Waterfall, Waterfall)>) -> Hop {
     let (before, behind): (Vec<Waterfall>, Vec<Waterfall>) = runs.into_iter().unzip();
     let front = Leg::of("proxy", "1", Protocol::H2c, "/", &before);
@@ -113,7 +113,7 @@ fn over(runs: Vec<(Waterfall, Waterfall)>) -> Hop {
     judge(&front, &back, "/")
 }
 
-/// The same without the end of its response, of which `bytes` came.
+/// The same without the end of its response, after `bytes` of it.
 fn cut(mut run: Waterfall, bytes: u64) -> Waterfall {
     (run.streams[0].end_ms, run.streams[0].bytes) = (None, bytes);
     run
@@ -150,7 +150,7 @@ fn a_proxys_own_error_in_the_place_of_a_response_is_broken() {
     let hop = ruling(with_status(502, exchange("/", &[], 3.0)), behind());
     assert_eq!(hop.early_hints.verdict, HopVerdict::Broken);
     assert_eq!(hop.early_hints.evidence, "it answered 502 itself, 200 came from behind");
-    // What came from behind is the origin's.
+    // The response from behind is the origin's.
     let both = ruling(with_status(503, exchange("/", &[(103, 2.1)], 80.0)), with_status(503, behind()));
     assert_eq!(both.early_hints.verdict, HopVerdict::Forwarded);
     let once = over(vec![
@@ -257,7 +257,7 @@ fn what_a_kept_connection_said_before_is_of_no_run_that_did_not_hear_it() {
     let kept = leg(&[run(1.0, Some(1.5)), run(3.0, None)]);
     assert_eq!((kept.connect.connected_ms, kept.connect.settings_ms), (Some(2.0), None));
     assert!(!kept.connect_spread.contains_key("settings_ms"));
-    // A run in which nothing was asked says nothing.
+    // A run without a request does not count.
     let unreached = Waterfall { failed: Some("refused".to_owned()), ..Waterfall::default() };
     assert_eq!(leg(&[run(1.0, Some(1.5)), unreached]).connect.settings_ms, Some(1.5));
 }

@@ -11,7 +11,7 @@ use h2lab_base::units::millis_f64;
 const WIDTH: f64 = 400.0;
 /// The height of one bar; four make a topology.
 const BAR: f64 = 6.0;
-/// A topology's height, with what separates it from the next.
+/// A topology's height, with the gap to the next.
 const ROW: f64 = 4.0 * BAR + 8.0;
 /// Room for the figure at the end of the longest bar.
 const RIGHT: f64 = 52.0;
@@ -19,7 +19,7 @@ const RIGHT: f64 = 52.0;
 /// A figure of a distribution, in milliseconds.
 type LatencyFigure = fn(&Latency) -> f64;
 
-/// What is drawn of each topology, and in which class.
+/// The statistics drawn for each topology, with their classes.
 pub(super) const STATISTICS: [(&str, LatencyFigure, &str); 4] = [
     ("mean", |latency| millis_f64(latency.mean()), "fill6"),
     ("median", |latency| millis_f64(latency.quantile(0.5)), "fill1"),
@@ -47,7 +47,7 @@ pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
     drawn.conditions.iter().zip(&panels).map(panel).collect()
 }
 
-/// Whether a cell's figures may be told.
+/// Whether a cell's figures may be shown.
 fn is_reported(summary: &CellSummary) -> bool {
     summary.state == CellState::Ok && !summary.response.is_empty()
 }
@@ -81,7 +81,7 @@ fn row(svg: &mut Svg, frame: &PlotArea, top: f64, named: &Named<'_>) {
         svg.text("on-hatch", (frame.left + 8.0, middle), Anchor::Start, &words);
         return;
     }
-    // The percentile that too few requests support is not drawn.
+    // A percentile that too few requests support is not drawn.
     let supported = |name: &str| name != "p99" || summary.response.tail() == Tail::P99;
     let mut end = (0.0, String::new());
     for (k, (name, figure, class)) in STATISTICS.iter().enumerate().filter(|(_, (name, ..))| supported(name))

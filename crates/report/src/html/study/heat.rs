@@ -1,4 +1,4 @@
-//! The price of HTTP/2 and HTTP/3: how their tails compare with that of HTTP/1.1 between the same parties, over delay and loss.
+//! The cost of HTTP/2 and HTTP/3: how their tails compare with that of HTTP/1.1 between the same parties, over delay and loss.
 
 use super::super::svg::{Anchor, Svg};
 use super::{Drawn, Panel};
@@ -11,10 +11,10 @@ use h2lab_analysis::stats::{CellVerdict, Conclusion};
 const LEFT: f64 = 92.0;
 const TOP: f64 = 26.0;
 const BOX: (f64, f64) = (86.0, 38.0);
-/// Ratios from which on a colour is stronger, and their inverses: within a tenth is no difference.
+/// Ratios at which a colour becomes stronger, and their inverses: within a tenth is no difference.
 const STEPS: [f64; 3] = [1.1, 2.0, 4.0];
 
-/// A grid for each way in a multiplexed protocol, and for each value of what differs besides delay and loss.
+/// A grid for each configuration with a multiplexed protocol, and for each value of what differs besides delay and loss.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
     let mut panels = Vec::new();
     for rest in distinct(drawn.conditions.iter().map(|condition_label| &condition_label.rest)) {
@@ -34,8 +34,8 @@ pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
     panels
 }
 
-/// The verdict on a configuration's cell under a condition. Only protocols that share connections have a price, and only beside
-/// HTTP/1.1 between the same parties: the baseline of a verdict may be another target's, or what the cell does without a limit.
+/// The verdict on a configuration's cell under a condition. Only protocols that share connections have a cost, and only beside
+/// HTTP/1.1 between the same parties: the baseline of a verdict may be of another target, or the same cell without a limit.
 fn verdict<'a>(
     drawn: &Drawn<'a>,
     configuration: &Configuration,
@@ -49,7 +49,7 @@ fn verdict<'a>(
     (is_price && baseline.parties() == cell.parties()).then_some(verdict)
 }
 
-/// The versions of HTTP whose price is drawn.
+/// The versions of HTTP whose cost is drawn.
 pub(super) fn versions(drawn: &Drawn<'_>) -> String {
     let has_price = |configuration: &&Configuration| {
         (0..drawn.conditions.len()).any(|k| verdict(drawn, configuration, k).is_some())
@@ -116,7 +116,7 @@ fn one(svg: &mut Svg, at: (f64, f64), verdict: &CellVerdict, name: &str) {
     svg.text(&format!("heat-value {class}"), middle, Anchor::Middle, &words);
 }
 
-/// The class and the words of a box.
+/// The class and the text of a box.
 fn look(verdict: &CellVerdict) -> (String, String) {
     let Some(ratio) = verdict.tail_ratio.map(|ratio| ratio.ratio) else {
         let (class, words) = match verdict.conclusion {

@@ -14,14 +14,14 @@ use crate::{Report, format};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_analysis::stats::study::Study;
 
-/// What the template shows.
+/// The data of the template.
 #[derive(Serialize)]
 struct Part {
     /// Name and colour of each statistic.
     statistics: Vec<(String, &'static str)>,
     bars: Vec<Panel>,
     heat: Vec<Panel>,
-    /// What costs what the heat map shows: `HTTP/2`, `HTTP/2 and HTTP/3`.
+    /// The protocols of the heat map: `HTTP/2`, `HTTP/2 and HTTP/3`.
     priced: String,
     /// Whether these are several.
     are_several: bool,
@@ -30,7 +30,7 @@ struct Part {
     scatters: Vec<Scatters>,
 }
 
-/// A picture under its name.
+/// A picture with its name.
 #[derive(Serialize)]
 struct Panel {
     name: String,
@@ -53,15 +53,15 @@ struct Table {
     rows: Vec<(String, Vec<String>)>,
 }
 
-/// A study as pictures are drawn of it.
+/// A study with what its pictures need.
 struct Drawn<'a> {
     report: &'a Report<'a>,
     study: &'a Study,
-    /// What the conditions are called.
+    /// The names of the conditions.
     conditions: Vec<ConditionLabel>,
 }
 
-/// A configuration's cell under a condition, and what the configuration is called.
+/// A configuration's cell under a condition, with the configuration's name.
 struct Named<'a> {
     name: String,
     summary: &'a CellSummary,
@@ -77,7 +77,7 @@ impl<'a> Drawn<'a> {
         self.study.configurations.iter().filter_map(named).collect()
     }
 
-    /// Those of the cells that have the fewest connections of their parties and protocol: the topologies themselves.
+    /// The cells with the fewest connections of their parties and protocol: the topologies themselves.
     fn topologies(&self, condition: usize) -> Vec<Named<'a>> {
         let mut cells = self.cells(condition);
         let key = |summary: &CellSummary| (summary.cell.parties(), summary.cell.protocol, summary.cell.twin);
@@ -125,7 +125,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<String> {
     Some(rendered.expect("the template is compiled in and tested"))
 }
 
-/// A number of milliseconds as axes and notes have it.
+/// A number of milliseconds for axes and notes.
 fn millis(value: f64) -> String {
     format!("{} ms", format::number(value))
 }

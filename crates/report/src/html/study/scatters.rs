@@ -13,12 +13,12 @@ const WIDTH: f64 = 400.0;
 const PLOT: f64 = 150.0;
 const LEFT: f64 = 46.0;
 const TOP: f64 = 26.0;
-/// So much of the first repetition is drawn: a ramp of 200 ms would be a speck in more.
+/// How much of the first repetition is drawn: in more, a ramp of 200 ms would be a speck.
 const SECONDS: f64 = 5.0;
 /// Okabe and Ito's blue and vermilion: HTTP/1.1, and protocols that share connections.
 const COLOURS: [Colour; 2] = [[0, 114, 178], [213, 94, 0]];
 
-/// The pictures under each condition that loses as much as any.
+/// The pictures under each condition with the highest loss.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Scatters> {
     let most = drawn.study.conditions.iter().map(|condition| condition.loss).fold(0.0, f64::max);
     let is_worst = |k: &usize| drawn.study.conditions[*k].loss >= most;
@@ -30,7 +30,7 @@ fn of_condition(drawn: &Drawn<'_>, condition: usize) -> Scatters {
         drawn.cells(condition).into_iter().filter(|named| !named.summary.response.is_empty()).collect();
     let sound: Vec<&CellSummary> = cells.iter().map(|named| named.summary).filter(|s| is_sound(s)).collect();
     let shared_scale = scale(&sound);
-    // Overload has no end: what does not carry the load would press everything else to the bottom.
+    // Overload is unbounded: an overloaded cell would compress all others to the bottom.
     let y = |summary: &CellSummary| if is_sound(summary) { shared_scale } else { scale(&[summary]) };
     let panel = |named: &Named<'_>| Panel {
         name: caption(drawn, named),
@@ -55,19 +55,19 @@ fn of_condition(drawn: &Drawn<'_>, condition: usize) -> Scatters {
     }
 }
 
-/// Whether a cell's response times have an end.
+/// Whether a cell's response times are bounded.
 fn is_sound(summary: &CellSummary) -> bool {
     summary.state == CellState::Ok
 }
 
-/// Response times up to where one in a thousand of any of these cells lies above.
+/// Response times up to the highest p99.9 of these cells.
 fn scale(cells: &[&CellSummary]) -> Scale {
     let tails = cells.iter().map(|summary| millis_f64(summary.response.quantile(0.999)));
     let largest = tails.fold(0.0, f64::max);
     Scale::linear(if largest > 0.0 { largest } else { 1000.0 })
 }
 
-/// What stands above a picture: the configuration, its state, its ramps.
+/// The caption of a picture: the configuration, its state, its ramps.
 fn caption(drawn: &Drawn<'_>, named: &Named<'_>) -> String {
     let state = match &named.summary.state {
         CellState::Ok => String::new(),
@@ -103,7 +103,7 @@ fn picture(name: &str, cells: &[&CellSummary], y: Scale) -> String {
     svg.finish()
 }
 
-/// The requests of the first repetitions; those above the scale stand at its upper edge.
+/// The requests of the first repetitions; those above the scale are at its upper edge.
 fn rasterise(frame: &PlotArea, cells: &[&CellSummary]) -> String {
     let mut density = Density::new(frame.width as usize, frame.height as usize, &COLOURS);
     let Scale::Linear { to, .. } = frame.x else { return density.uri() };

@@ -1,4 +1,4 @@
-//! What the head of an answer means for the file that was asked for.
+//! What the head of an answer means for the requested file.
 
 use std::fmt;
 use std::ops::Range;
@@ -39,18 +39,18 @@ impl Fetch {
         }
     }
 
-    /// Takes the checksum that an answer tells which is about this file.
+    /// Takes the checksum of this file that an answer declares.
     pub(super) fn note_checksum(&mut self, fields: Fields<'_>) {
         if self.expected.is_none() {
             let field = text(fields, "repr-digest");
-            // What is no checksum is as good as none.
+            // An unreadable checksum counts as none.
             self.expected =
                 field.and_then(|field| Checksum::from_field(field, self.manner.checksum).ok()).flatten();
         }
     }
 
-    /// Takes the checksum of the answer to a HEAD, if that is about what is here. Else nobody says whether it is right; but it
-    /// is whole, whatever the server has now.
+    /// Takes the checksum of the answer to a HEAD, if that is about the version here. Else it stays unverified; but it is
+    /// complete, whatever the server has now.
     fn verify(&mut self, head: &ResponseHead<'_>) {
         if head.status != 200 {
             return; // it may well not take HEAD
@@ -63,12 +63,12 @@ impl Fetch {
         }
     }
 
-    /// Why the checksum that was asked for is not told.
+    /// Why the checksum that was asked for is missing.
     pub(super) fn note_doubt(&mut self, why: &str) {
         self.doubt = Some(format!("{}: nobody told the checksum of what is here: {why}", self.url));
     }
 
-    /// Takes an answer as one that carries the file, or says why it does not.
+    /// Accepts an answer that carries the file, or returns why it does not.
     fn accept(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) -> Result<(), FetchError> {
         let is_first = matches!(self.stage, Stage::Probing);
         let Carried { total, range } = self.carried(ask, head)?;
@@ -85,7 +85,7 @@ impl Fetch {
         }
         match range {
             Some(range) => {
-                // It may send less than was asked for; the first answer's rest is dealt with all others.
+                // It may send less than was requested; the first answer's rest is divided with all others.
                 if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
                     parts.give_back(range.end..until);
                 }
@@ -98,12 +98,12 @@ impl Fetch {
             self.total = self.total.or(total);
             self.begin(ask, validator(head.fields))?;
         }
-        // What comes with a 416 is words.
+        // The content of a 416 is an error text.
         ask.is_accepted = head.status != 416;
         Ok(())
     }
 
-    /// What an answer carries of the file, if it does.
+    /// The bytes of the file that an answer carries, if it does.
     fn carried(&self, ask: &Ask, head: &ResponseHead<'_>) -> Result<Carried, FetchError> {
         let range = text(head.fields, "content-range").unwrap_or_default();
         match head.status {
@@ -118,13 +118,13 @@ impl Fetch {
                 let total = total.ok_or_else(|| contradiction("a range of something without a length"))?;
                 Ok(Carried { total: Some(total), range: Some(carried) })
             }
-            // Of a file without a byte there is no range.
+            // An empty file has no range.
             416 if ask.from == 0 && self.held_before == 0 && range == "bytes */0" => {
                 Ok(Carried { total: Some(0), range: Some(0..0) })
             }
             416 if self.journal.is_some() => {
                 let total = range.strip_prefix("bytes */").and_then(|total| total.parse().ok());
-                // An answer that carries nothing need not say of which version.
+                // An answer without content need not name its version.
                 if let Some(journal) = &self.journal {
                     let validator = validator(head.fields);
                     journal.check(total, validator.as_ref().or(Some(&journal.validator)))?;
@@ -138,7 +138,7 @@ impl Fetch {
         }
     }
 
-    /// Whether an answer is about the file of which we have a part, by the whole's length and its other fields.
+    /// Whether an answer is about the file of which we have a part, by the complete length and its other fields.
     fn check(&self, total: Option<u64>, fields: Fields<'_>) -> Result<(), Changed> {
         if let Some(journal) = &self.journal {
             return journal.check(total, validator(fields).as_ref());
@@ -157,7 +157,7 @@ impl Fetch {
         }
     }
 
-    /// What there is is known: makes room, and parts of the rest.
+    /// The length is known: reserves room, and makes parts of the rest.
     fn begin(&mut self, ask: &Ask, validator: Option<Validator>) -> Result<(), FetchError> {
         self.stage = Stage::Dealing;
         let Some(total) = self.total else { return Ok(()) };
@@ -174,13 +174,13 @@ impl Fetch {
 
 /// What an answer carries.
 struct Carried {
-    /// The length of the whole, if it is told.
+    /// The length of the whole, if it is declared.
     total: Option<u64>,
     /// Which bytes; all of them if that is `None`.
     range: Option<Range<u64>>,
 }
 
-/// All that an answer says of the version that it is about, strong or weak, as it stands there.
+/// Everything that an answer says of its version, strong or weak, verbatim.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Version {
     etag: Option<String>,
@@ -188,7 +188,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// `None` if it says nothing.
+    /// `None` if there is none.
     fn of(fields: Fields<'_>) -> Option<Self> {
         let [etag, modified] = ["etag", "last-modified"].map(|name| text(fields, name).map(str::to_owned));
         (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
@@ -210,7 +210,7 @@ fn length(fields: Fields<'_>) -> Option<u64> {
     text(fields, "content-length")?.parse().ok()
 }
 
-/// Ranges and checksums are of the bytes as they are stored.
+/// Ranges and checksums refer to the stored bytes.
 fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
     match text(fields, "content-encoding") {
         None | Some("identity") => Ok(()),
@@ -218,7 +218,7 @@ fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
     }
 }
 
-/// What tells this state of the file from others.
+/// What distinguishes this state of the file from others.
 fn validator(fields: Fields<'_>) -> Option<Validator> {
     Validator::of(text(fields, "etag"), text(fields, "last-modified"), text(fields, "date"))
 }

@@ -15,22 +15,22 @@ pub enum RequestPurpose {
     Bytes,
     /// What the server has of an upload.
     Held,
-    /// The last word, for which no byte of the file goes anywhere: of a download the server's checksum, of an upload that it
-    /// is complete, and what its checksum is to be.
+    /// The final request, without bytes of the file: for the server's checksum of a download, or to declare an upload complete,
+    /// with its checksum.
     LastWord,
 }
 
 /// What the end of a request means for its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutcomeClass {
-    /// What was asked for is here, or there, or it broke.
+    /// It has moved what it was for, or it broke.
     #[default]
     Usual,
-    /// Nobody needs what it is answered: the server can only be asked for the whole.
+    /// Its answer is not needed: the server can only be asked for the whole file.
     Idle,
-    /// The server has not processed it, which it need not hold against anybody.
+    /// The server has not processed it, which is no error.
     Unprocessed,
-    /// It was given up since nothing moved for it.
+    /// It was given up since it made no progress.
     Silent,
 }
 
@@ -38,13 +38,13 @@ pub enum OutcomeClass {
 #[derive(Debug)]
 pub struct No {
     pub status: u16,
-    /// Where it says that the file is, if it says that.
+    /// The Location that it names, if it does.
     pub location: Option<String>,
     /// The beginning of its body.
     pub words: Vec<u8>,
 }
 
-/// More of an answer's words are not kept.
+/// The most characters that are kept of an answer's text.
 const MOST_WORDS: usize = 300;
 
 impl No {
@@ -62,7 +62,7 @@ pub struct Ask {
     pub fetch: usize,
     /// What for.
     pub purpose: RequestPurpose,
-    /// The first byte that is asked for, or sent.
+    /// The first byte that is requested, or sent.
     pub(super) from: u64,
     /// One past the last, as far as it is known.
     pub(super) until: Option<u64>,
@@ -74,13 +74,13 @@ pub struct Ask {
     pub(super) behind: u64,
     /// The sum of what came.
     pub(super) sum: Option<Digest>,
-    /// Its answer is one that carries the file, or takes it.
+    /// Its answer carries the file, or accepts it.
     pub(super) is_accepted: bool,
     /// Its answer says no.
     pub(super) no: Option<No>,
     /// What its end means.
     pub outcome_class: OutcomeClass,
-    /// The server has not heard of it, or may hear it twice.
+    /// The server has not seen it, or may process it twice.
     pub may_repeat: bool,
     /// What it sends.
     pub sending: Option<Rc<RefCell<Sending>>>,
@@ -116,7 +116,7 @@ impl Ask {
         self.from..self.at
     }
 
-    /// Whether bytes of it are still to move; then only the answer is left to come.
+    /// Whether bytes of it are still to move; otherwise only the answer is outstanding.
     pub fn awaits_bytes(&self) -> bool {
         match self.purpose {
             RequestPurpose::Bytes => self.until.is_none_or(|until| self.at < until),

@@ -14,12 +14,12 @@ pub enum FetchError {
     Status {
         /// The status.
         status: u16,
-        /// Where it says that the file is, if it says that.
+        /// The Location that it names, if it does.
         location: Option<String>,
         /// What else it says.
         words: Option<String>,
     },
-    /// It is another file than the one of which a part is here.
+    /// It is another file than the one that is partly here.
     #[error("{0}; give --no-resume to begin anew")]
     Changed(#[from] Changed),
     /// The server sends the whole only.
@@ -37,7 +37,7 @@ pub enum FetchError {
     /// It cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// It is no longer what it was when it was begun.
+    /// The source has changed since it was begun.
     #[error("the file was changed while it was sent: what the server has of it is of no use")]
     SourceChanged,
     /// What arrived is not what the server has.
@@ -63,13 +63,13 @@ impl FetchError {
             Self::Sink(_) | Self::Source(_) | Self::SourceChanged | Self::Interrupted | Self::Deadline => {
                 Fault::Client
             }
-            // Where the bytes were spoilt nobody can tell; but the server is the one who promised them.
+            // Where the bytes were corrupted is unknown; but it was the server that promised them.
             _ => Fault::Sut,
         }
     }
 }
 
-/// Where to find the file, if a server says that.
+/// Where to find the file, if the server names a Location.
 fn redirect(location: Option<&str>) -> String {
     location.map_or_else(String::new, |to| {
         format!(": the file is at {to}, give that (redirects are not followed)")

@@ -1,7 +1,7 @@
-//! A file on its way to a server.
+//! An upload to a server.
 //!
-//! The server is asked first what it has. One that knows such uploads ([`upload`]) gets what it lacks, in parts, and then a last
-//! word; or all of it in one request, with the checksum behind it. Any other server gets a plain PUT.
+//! The server is asked first what it has. One that knows such uploads ([`upload`]) gets what it lacks, in parts, and then a final
+//! request; or everything in one request, followed by the checksum. Any other server gets a plain PUT.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use super::ask::{Ask, No, OutcomeClass, RequestPurpose};
 use super::{Fetch, FetchError, MAX_FRUITLESS, Stage};
 use crate::bulk::source::{Sending, Source, SourceError};
 
-/// The first pause before a server is asked again that had no time, or gave the upload to somebody else.
+/// The first pause before retrying a server that was busy, or where another client had the upload.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// After so many pauses, 12.7 s in all, it is believed.
+/// After so many pauses, 12.7 s in all, its refusal is final.
 const MOST_PUT_OFF: u32 = 7;
 
 /// What is known of an upload.
@@ -29,23 +29,23 @@ pub(super) struct Upload {
     source: Source,
     /// What the server is to call it.
     tag: String,
-    /// Whether the server says what it has; `None` before it was asked.
+    /// Whether the server reports what it has; `None` before it was asked.
     is_resumable: Option<bool>,
-    /// Ranges that are under way.
+    /// Ranges that are in flight.
     under_way: Extents,
     /// Bytes of them that have gone.
     flying: u64,
-    /// Bytes of requests that broke, of which nobody knows yet what came of them.
+    /// Bytes of requests that broke, whose fate is unknown.
     doubtful: u64,
     /// Bytes of requests that were reported as sent and were not, see [`Fetch::take_back`].
     taken_back: u64,
     /// All went in one request.
     is_whole: bool,
-    /// How often in a row the server had no time for it, or somebody else had the upload.
+    /// How often in a row the server was busy, or another client had the upload.
     put_off: u32,
-    /// Questions under way of what the server has.
+    /// Queries in flight of what the server has.
     questions: u32,
-    /// What the server took since the first of those was asked: their answers may be older.
+    /// What the server took since the first of those queries: their answers may be older.
     proved: Extents,
 }
 
@@ -70,7 +70,7 @@ impl Upload {
         &self.source
     }
 
-    /// Whether what arrived can be gone on with by another run.
+    /// Whether another run can resume what arrived.
     pub(super) const fn is_kept(&self) -> bool {
         matches!(self.is_resumable, Some(true)) && self.source.is_file()
     }
@@ -100,7 +100,7 @@ impl Fetch {
     pub(super) fn load(&mut self, mut ask: Ask) -> Ask {
         let (from, until) = (ask.from, ask.until.unwrap_or(ask.from));
         let is_whole = self.upload.is_whole;
-        // The sum of a part says something of the whole only if sums combine.
+        // The sum of a part is useful for the whole only if sums combine.
         let algorithm = self.manner.checksum;
         let algorithm = if is_whole || algorithm.combines() { algorithm } else { Algorithm::None };
         let has_trailer = is_whole && self.is_resumable_there() && algorithm != Algorithm::None;
@@ -148,7 +148,7 @@ impl Fetch {
     /// The head of an answer has come.
     pub(super) fn answered_to_put(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
         if ask.purpose == RequestPurpose::Held && matches!(head.status, 500 | 502..=504) {
-            // It may have an upload, and has no time to look for it.
+            // It may have an upload, but is too busy to look it up.
             ask.no = Some(No { status: head.status, location: None, words: Vec::new() });
         } else if ask.purpose == RequestPurpose::Held {
             self.deal_what_is_missing(head);
@@ -163,8 +163,8 @@ impl Fetch {
         }
     }
 
-    /// Whether the checksum that is reported with the answer to `ask` is that of all that was sent: the answer takes the whole,
-    /// or says that it came otherwise. What a server has of this name before, or makes of a part, is another matter.
+    /// Whether the checksum in the answer to `ask` is of everything that was sent: the answer accepts the whole, or states that
+    /// it arrived otherwise. An earlier file of the name, or a part, has another sum.
     pub(super) fn is_about_the_whole(&self, ask: &Ask) -> bool {
         let is_end = match ask.purpose {
             RequestPurpose::Held => false,
@@ -174,7 +174,7 @@ impl Fetch {
         is_end && (ask.is_accepted || ask.no.as_ref().is_some_and(|no| no.status == 400))
     }
 
-    /// The server has said what it has, or does not know what that means.
+    /// The server has reported what it has, or does not support that.
     fn deal_what_is_missing(&mut self, head: &ResponseHead<'_>) {
         let total = self.total.unwrap_or(0);
         let declared = upload::from_fields(head.fields, total).filter(|_| (200..300).contains(&head.status));
@@ -232,7 +232,7 @@ impl Fetch {
         self.fail(self.upload.source.failed(error).into());
     }
 
-    /// What went in this run is what is known to have arrived, and what is under way.
+    /// What this run has sent: what is known to have arrived, and what is in flight.
     fn recount(&mut self) {
         let arrived = self.extents.held().saturating_sub(self.held_before);
         let arrived = arrived + self.upload.flying + self.upload.doubtful;
@@ -240,7 +240,7 @@ impl Fetch {
         self.figures.arrived = arrived;
     }
 
-    /// Bytes that were reported as sent since this was last asked, and of which it turned out that they will be sent again.
+    /// Takes the count of bytes that were reported as sent, and of which it turned out that they will be sent again.
     pub fn take_back(&mut self) -> u64 {
         std::mem::take(&mut self.upload.taken_back)
     }
@@ -252,10 +252,10 @@ impl Fetch {
         self.recount();
     }
 
-    /// A request is over, with all of its answer or not; `why` it was not.
+    /// A request is over, with its whole answer or not; `why` it was not.
     pub(super) fn ended_to_put(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
         let gone = ask.moved();
-        // Who answers before all of it was taken has not all of it, whatever it says.
+        // A server that answers before it has taken everything is not complete, whatever it says.
         let is_early = ask.purpose == RequestPurpose::Bytes && ask.awaits_bytes();
         let is_done = ask.is_accepted && why.is_none() && !is_early;
         if ask.purpose == RequestPurpose::Bytes {
@@ -310,7 +310,7 @@ impl Fetch {
         }
     }
 
-    /// The server is asked again after a pause, unless it was often enough: each pause is twice as long as the one before.
+    /// Retries after a pause, unless the limit is reached: each pause is twice as long as the one before.
     fn put_off(&mut self, now: Time) -> bool {
         if self.not_before > now {
             return true; // the requests of several workers are put off by one reason
@@ -322,14 +322,14 @@ impl Fetch {
 
     /// The server said no.
     fn refused(&mut self, ask: &Ask, no: No, now: Time) {
-        // Somebody else has it: another process, or the server itself, which still puts away what it had.
+        // Another process is writing it, or the server itself, which is still saving what it had.
         let is_busy = no.status == 409 && ask.purpose == RequestPurpose::Bytes && self.is_resumable_there();
         if (is_busy || ask.purpose == RequestPurpose::Held) && self.put_off(now) {
             self.stage = Stage::Unasked;
             return;
         }
         if no.status == 409 && ask.purpose == RequestPurpose::LastWord && self.fruitless < MAX_FRUITLESS {
-            // It has lost something that it had: a server that was started anew knows what its journal tells.
+            // It has lost something that it had: a restarted server knows only what its journal says.
             self.fruitless += 1;
             self.stage = Stage::Unasked;
             return;
@@ -349,7 +349,7 @@ impl Fetch {
         self.fail(FetchError::Status { status: no.status, location: no.location, words });
     }
 
-    /// A request broke: the server is asked what came of it, or may be sent it again.
+    /// A request broke: asks the server what it received, or sends it again if that is allowed.
     fn try_again(&mut self, ask: &Ask, why: &str) {
         self.fruitless += u32::from(ask.outcome_class != OutcomeClass::Unprocessed);
         let is_known = ask.purpose != RequestPurpose::Bytes || self.is_resumable_there();
@@ -385,7 +385,7 @@ impl Fetch {
         }
     }
 
-    /// What was sent is of one state of its file only if that is as it was.
+    /// Checks that the file has not changed: only then are the sent bytes of one state of it.
     pub(super) fn check_source(&self) -> Result<(), FetchError> {
         if self.upload.source.is_unchanged() { Ok(()) } else { Err(FetchError::SourceChanged) }
     }

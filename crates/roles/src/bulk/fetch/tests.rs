@@ -26,12 +26,12 @@ fn fetch(manner: Manner) -> Fetch {
     Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, manner)
 }
 
-/// Lets `fetch` hear the head of an answer.
+/// Gives `fetch` the head of an answer.
 fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
     Fields::of(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
 }
 
-/// What `ask` is answered by a server that has `content`; cut off after `most` bytes.
+/// Answers `ask` like a server that has `content`; cut off after `most` bytes.
 fn serve(fetch: &mut Fetch, mut ask: Ask, content: &[u8], most: usize) {
     let total = content.len() as u64;
     let (method, fields) = fetch.request(&ask);
@@ -77,7 +77,7 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
             }
             assert!(!under_way.is_empty(), "seed {seed}: it is stuck");
             let ask = under_way.swap_remove(random.below(under_way.len() as u64) as usize);
-            // Now and then it breaks, never without a byte.
+            // It breaks from time to time, never without a byte.
             let most = if random.below(3) == 0 { 1 + random.below(50_000) as usize } else { usize::MAX };
             serve(&mut fetch, ask, &content, most);
         }
@@ -380,7 +380,7 @@ fn the_size_of_parts_is_reported_as_it_was_in_force() {
         let mut fetch = fetch(manner(workers, part));
         let mut ask = fetch.next_ask(0).unwrap();
         let total = ("content-length", "1000000");
-        // A first answer that carries nothing yet of what is to be dealt: the first byte.
+        // A first answer that brings only the first byte.
         match workers {
             1 => answer(&mut fetch, &mut ask, 200, &[total, ("etag", "\"a\"")]),
             _ => {
@@ -398,7 +398,7 @@ struct Store {
     bytes: Vec<u8>,
     /// Bytes that arrived.
     arrived: u64,
-    /// The checksum that it was reported at the end.
+    /// The checksum that was declared at the end.
     declared: Option<String>,
 }
 
@@ -407,7 +407,7 @@ impl Store {
         Self { held: Extents::new(), bytes: vec![0; total as usize], arrived: 0, declared: None }
     }
 
-    /// Does what `ask` wants, of whose body only the first `most` bytes arrive.
+    /// Carries out `ask`, of whose body only the first `most` bytes arrive.
     fn serve(&mut self, fetch: &mut Fetch, ask: Ask, most: u64) {
         self.serve_or_answer(fetch, ask, most, false);
     }
@@ -478,7 +478,7 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
             assert!(!under_way.is_empty(), "seed {seed}: it is stuck");
             let ask = under_way.swap_remove(random.below(under_way.len() as u64) as usize);
             let most = if random.below(3) == 0 { 1 + random.below(50_000) } else { u64::MAX };
-            // Some servers answer before they have read all.
+            // Some servers answer before they have read everything.
             let is_answered = random.below(2) == 0;
             store.serve_or_answer(&mut fetch, ask, most, is_answered);
         }
@@ -571,7 +571,7 @@ fn an_upload_is_not_complete_before_the_server_has_said_so() {
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
 }
 
-/// An upload to a server that takes parts, whose first question was answered with nothing.
+/// An upload to a server that takes parts, whose first query was answered with nothing.
 fn put(place: Place, workers: u32, part: Option<u64>) -> Fetch {
     let manner = Manner { direction: TransferDirection::Put, ..manner(workers, part) };
     let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), place, manner);
@@ -581,7 +581,7 @@ fn put(place: Place, workers: u32, part: Option<u64>) -> Fetch {
     fetch
 }
 
-/// Sends all of what an ask has, and hears `status`.
+/// Sends all of a request's bytes, and receives `status`.
 fn send_all(fetch: &mut Fetch, ask: &mut Ask, status: u16) {
     let left = ask.sending.as_ref().unwrap().borrow().left();
     ask.sending.as_ref().unwrap().borrow_mut().show(left, |piece, _| assert_eq!(piece.len() as u64, left));
@@ -592,7 +592,7 @@ fn send_all(fetch: &mut Fetch, ask: &mut Ask, status: u16) {
 
 #[test]
 fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
-    // A server that knows nothing of uploads, such as nginx's `return 200`.
+    // A server without support for uploads, such as nginx's `return 200`.
     let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
     let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
     let mut probe = fetch.next_ask(0).unwrap();
@@ -604,7 +604,7 @@ fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
     fetch.ended(&mut ask, NOW, None);
     let Some(Err(error)) = fetch.outcome() else { panic!("it would wait for ever") };
     assert!(error.to_string().contains("60 bytes"), "{error}");
-    // One that says what it has is asked what that is, and is given up if that never becomes more.
+    // A server that reports what it has is queried for that, and given up if it never gets more.
     let mut fetch = put(Place::Memory(100), 1, None);
     for _ in 0..=MAX_FRUITLESS {
         let mut ask = fetch.next_ask(0).expect("the rest is sent");
@@ -627,12 +627,12 @@ fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f");
     std::fs::write(&path, "0123456789").unwrap();
-    // In parts: the server never hears that it has all.
+    // In parts: the server never learns that it has everything.
     let mut fetch = put(Place::File(path.clone()), 2, Some(5));
     let mut first = fetch.next_ask(0).unwrap();
     let mut second = fetch.next_ask(0).unwrap();
     send_all(&mut fetch, &mut first, 204);
-    // The last bytes of this part have gone when it changes.
+    // The last bytes of this part were sent when it changes.
     second
         .sending
         .as_ref()
@@ -703,7 +703,7 @@ fn an_upload_that_somebody_else_has_for_a_moment_is_gone_on_with() {
 fn an_answer_that_is_older_than_what_was_taken_since_takes_nothing_back() {
     let mut fetch = put(Place::Memory(30), 3, Some(10));
     let mut asks: Vec<Ask> = (0..3).map(|_| fetch.next_ask(0).unwrap()).collect();
-    // Two break one after the other, and after each the server is asked.
+    // Two break one after the other, and after each the server is queried.
     fetch.ended(&mut asks[0], NOW, Some("it broke"));
     let mut first = fetch.next_ask(0).unwrap();
     fetch.ended(&mut asks[1], NOW, Some("it broke"));

@@ -1,4 +1,4 @@
-//! Requests under way, by what is heard of them.
+//! Requests in flight, by what is received of them.
 
 use h2lab_transfer::Algorithm;
 use h2lab_wire::Fields;
@@ -30,7 +30,7 @@ fn manner(direction: TransferDirection) -> Manner {
     }
 }
 
-/// As many files as `slots`, each asked for on a connection of its own at the beginning, and being sent.
+/// As many files as `slots`, each requested on a connection of its own at the beginning, and being sent.
 fn begun(slots: &[usize]) -> Work {
     let mut work = asked(slots);
     (0..slots.len() as u32).for_each(|number| head(&mut work, number));
@@ -101,10 +101,10 @@ fn no_stream_is_silent_while_another_has_its_connection() {
 fn what_a_disk_held_up_is_heard_before_anybody_is_called_silent() {
     let mut work = begun(&[0]);
     work.hear(at(1));
-    // The bytes are stored for 100 s; what is judged then is when they came.
+    // Storing the bytes takes 100 s; silence is judged by when they came.
     work.body(0, b"a byte");
     assert_eq!(work.doom_silent(PATIENCE), None);
-    // The next look at the sockets finds more at once.
+    // The next read of the sockets finds more at once.
     work.hear(at(101));
     work.body(0, b"another");
     assert_eq!(work.doom_silent(PATIENCE), None);
@@ -163,7 +163,7 @@ fn a_number_that_is_free_again_is_not_doomed() {
     assert!(work.doomed.is_empty());
 }
 
-/// An upload of so many bytes of filler, to a server that knows nothing of uploads, whose body is being sent on slot 0.
+/// An upload of so many bytes of filler, to a server without support for uploads, whose body is being sent on slot 0.
 fn sending(bytes: u64) -> Work {
     let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Memory(bytes) };
     let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), None);
@@ -187,12 +187,12 @@ fn a_server_that_takes_an_upload_slowly_is_not_silent() {
         work.body_sent(0, at(20 * seconds), 2);
         assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
     }
-    // All is in our socket, from which it goes on taking.
+    // Everything is in our socket, from which the server keeps taking.
     for seconds in 6..=20 {
         work.hear(at(20 * seconds));
         work.taken(0, 0, || Some((seconds, true)));
         let verdict = (work.doom_silent(PATIENCE), doomed(&mut work));
-        // The first look has nothing to compare with.
+        // The first call has nothing to compare with.
         assert_eq!(verdict, (None, vec![]), "{seconds}");
     }
 }
@@ -204,7 +204,7 @@ fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
     work.body_sent(0, at(1), 10);
     for seconds in [10, 20, 31] {
         work.hear(at(seconds));
-        // It sends a PING now and then.
+        // It sends a PING from time to time.
         work.taken(0, 0, || Some((10 + seconds, false)));
         assert_eq!(work.doom_silent(PATIENCE), None, "{seconds}");
     }
@@ -215,7 +215,7 @@ fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
     assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "nobody said that it is there");
 }
 
-/// Lets file after file be fetched, `n` of them, each of one byte.
+/// Has `n` files of one byte fetched one after the other.
 fn fetch_over_and_over(listed: usize, n: u64) -> Work {
     let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Discard };
     let manner = Manner { checksum: Algorithm::None, ..manner(TransferDirection::Get) };
@@ -242,7 +242,7 @@ fn what_is_fetched_over_and_over_fills_no_memory_and_is_counted_all_the_same() {
     assert_eq!((work.fetches.len(), work.requests.len()), (1, 1), "places are taken again");
     assert_eq!((work.count(), work.amount(), work.at_a_time(7)), ((1000, 1000), (1000, 1000), 1));
     assert_eq!(overflow.connections[&7].bytes, 990);
-    // Where each is wanted each is there.
+    // Where each is wanted each is recorded.
     let all = fetch_over_and_over(usize::MAX, 50);
     assert_eq!((all.complete().0.len(), all.complete().1.files, all.fetches.len()), (50, 0, 1));
 }

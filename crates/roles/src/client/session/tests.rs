@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What a session may read in one turn: 1 MiB, and the read that goes beyond it.
 const MOST: u64 = (1 << 20) + (256 << 10);
 
-/// Dials `address` and opens a session on it, in clear, in which so much may wait for the server to read it.
+/// Dials `address` and opens a session on it, in clear, with this bound on what may wait for the server to read it.
 fn open(clock: Clock, address: std::net::SocketAddr, protocol: Protocol, unread_output: usize) -> Session {
     let endpoint = Endpoint::from(address);
     let mut target = Target::new(endpoint, protocol, "localhost", &TlsOptions::default(), None).unwrap();
@@ -41,7 +41,7 @@ fn open(clock: Clock, address: std::net::SocketAddr, protocol: Protocol, unread_
     Session::open(established, &target, 100, u32::MAX, clock.now())
 }
 
-/// How many bytes the kernel has for the session, once no more come: the server's writes wait for room.
+/// How many bytes the kernel holds for the session, once no more come: the server's writes wait for room.
 fn piled_up(session: &Session) -> u64 {
     let mut before = 0;
     loop {
@@ -80,7 +80,7 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
         session.receive(clock, false, &prepared, &mut Deaf);
         let read = session.bytes_received() - before;
         assert!(read <= MOST, "{read} bytes in one turn");
-        // The kernel makes room for this much only for those who read much: by and by.
+        // The kernel makes room for this much only for readers of much, and gradually.
         if waiting > MOST {
             assert!(read > 1 << 20 && session.has_unread(), "{read} of {waiting} bytes");
             break;

@@ -180,7 +180,7 @@ fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
         spec.cell.work.arrival = arrival;
         Duration::from_nanos(result(&spec).generator.awake_ns)
     };
-    // 500 in all, from some dozens of which it learns how long waking takes.
+    // 500 in all, from some dozens of which the generator learns how long waking takes.
     let rate = Arrival::Constant { rate: 2_000.0 };
     assert_eq!(awake(false, rate), Duration::ZERO);
     assert_eq!(awake(true, Arrival::Closed { concurrency: 4 }), Duration::ZERO);
@@ -353,7 +353,7 @@ fn bodies_larger_than_our_own_buffers_are_sent_whole() {
 
 #[test]
 fn bodies_that_wait_for_the_connections_window_all_go_on_when_it_opens() {
-    // The first 65,535 bytes go at once. The rest waits for turns, of which the engine gives a few at a time.
+    // The first 65,535 bytes go at once. The rest waits for turns, of which the engine grants a few at a time.
     const REQUESTS: u32 = 100;
     let server = Server::start(Protocol::H2c, Habit::WaitsFor(REQUESTS));
     let mut spec = together(Protocol::H2c, &server, REQUESTS);
@@ -486,7 +486,7 @@ fn an_answer_is_an_answer_and_makes_one_connection_and_one_request() {
     }
 }
 
-/// Why the preflight says that the server is of no use.
+/// Why the preflight rejects the server.
 fn refusal(protocol: Protocol, server: &Server) -> ConnectError {
     refusal_of(&spec(protocol, server))
 }

@@ -127,7 +127,7 @@ fn who_loses_patience_cancels_in_the_way_of_the_protocol() {
     }
 }
 
-/// 20 requests to a server that never answers, with this much patience, behind an emulated link or not.
+/// 20 requests to a server that never answers, with this timeout, behind an emulated link or not.
 fn unanswered(protocol: Protocol, patience: Duration, behind_a_link: bool) -> LoadResult {
     let server = Server::start(protocol, Habit::IsSilent);
     let mut spec = callers(protocol, &server, 20, 20);

@@ -60,7 +60,7 @@ pub enum Habit {
 }
 
 impl Habit {
-    /// What it is like on its `n`-th connection, counted from 0.
+    /// Its habit on its `n`-th connection, counted from 0.
     const fn on_connection(self, n: u32) -> Self {
         match self {
             Self::LeavesAfterFirst if n == 0 => Self::EndsAfter(1),
@@ -243,7 +243,7 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
     }
 }
 
-/// What the engine of such a server is told.
+/// The engine configuration of such a server.
 fn config(habit: Habit) -> Config {
     let mut config = Config::new(Role::Server);
     if let Habit::EndsAfter(requests) = habit {

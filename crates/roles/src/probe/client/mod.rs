@@ -1,7 +1,7 @@
 //! The client under test: its command runs, test case by test case, against a server of ours that behaves as [`TestCase`] says.
 //!
-//! One thread serves and waits for the command to end. The server is our engine; what it is told to do amiss is in the test case,
-//! and what follows from all that was seen is [`h2lab_model::probe::client`]'s.
+//! One thread serves and waits for the command to end. The server is our engine; its misbehaviour is in the test case, and what
+//! follows from all that was seen is [`h2lab_model::probe::client`]'s.
 
 mod session;
 mod sockets;
@@ -27,7 +27,7 @@ use test_server::ClientTestServer;
 pub struct Script {
     /// The command, for `sh -c`; `{url}`, `{urls}` and `{ca}` are replaced.
     pub command: String,
-    /// How many URLs `{urls}` stands for.
+    /// The number of URLs for `{urls}`.
     pub urls: usize,
     /// Whether the server speaks TLS.
     pub tls: bool,
@@ -48,12 +48,12 @@ pub enum ClientError {
     /// The kernel refused us something.
     #[error("cannot serve the client: {0}")]
     Io(#[from] io::Error),
-    /// We were told to stop.
+    /// Stopped by the user.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Runs all test cases; `notify` hears which one begins.
+/// Runs all test cases; `notify` is called as each begins.
 pub fn run_cases(
     script: &Script,
     clock: Clock,
@@ -87,7 +87,7 @@ pub fn run_cases(
 /// The command with its places filled.
 fn command(script: &Script, port: u16, ca: &Path) -> Command {
     let scheme = if script.tls { "https" } else { "http" };
-    // By its number: `localhost` may be ::1 first, where nobody listens.
+    // By its address: `localhost` may be ::1 first, where nothing listens.
     let base = format!("{scheme}://127.0.0.1:{port}");
     let urls: Vec<String> = (1..=script.urls).map(|n| format!("{base}/{n}")).collect();
     let text = script
@@ -97,7 +97,7 @@ fn command(script: &Script, port: u16, ca: &Path) -> Command {
         .replace("{ca}", &ca.to_string_lossy());
     let mut command = Command::new("sh");
     command.args(["-c", &text]);
-    // What goes to a proxy would not come to us.
+    // Requests sent to a proxy would not reach us.
     for name in ["no_proxy", "NO_PROXY"] {
         command.env(name, "localhost,127.0.0.1");
     }

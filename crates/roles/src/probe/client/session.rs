@@ -36,7 +36,7 @@ pub struct Step {
     first: Option<usize>,
 }
 
-/// A response under way.
+/// A response in progress.
 #[derive(Debug)]
 struct Reply {
     stream: StreamId,
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// Takes what the engine tells.
+    /// Takes the engine's events.
     fn honour(&mut self, now: Time) {
         let Some(engine) = &mut self.engine else { return };
         let (mut requests, mut whole) = (Vec::new(), Vec::new());
@@ -409,8 +409,8 @@ fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     values.iter().flat_map(setting).collect()
 }
 
-/// Whether it was the client that broke a rule. To end a connection in the middle or by an error breaks none: its exit code and
-/// the requests that are missing tell of that.
+/// Whether it was the client that broke a rule. To end a connection in the middle or by an error breaks none: that shows in its
+/// exit code and the missing requests.
 const fn is_of_the_client(error: &Error) -> bool {
     !matches!(error, Error::UnexpectedEof(_) | Error::GoAway(_) | Error::Misuse(_))
 }
@@ -422,7 +422,7 @@ impl Reply {
         let (pieces, gap) = self.stage.pieces;
         let piece = self.sent * pieces / self.stage.length.max(1);
         if gap.is_zero() || piece == 0 {
-            // What the windows hold back goes on with the next frame that arrives.
+            // Data that waits for the windows continues with the next frame that arrives.
             return Time::NEVER;
         }
         begun + gap * u32::try_from(piece).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! A look at the other end's socket, in its own process.
+//! The state of the other end's socket, in its own process.
 //!
 //! Whether `TCP_NODELAY` is set cannot be distinguished from the wire without guessing by times. But the client is our child: the
 //! kernel hands us a duplicate of its descriptor (`pidfd_getfd(2)`), as it would to a debugger.

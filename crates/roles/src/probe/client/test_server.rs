@@ -22,11 +22,11 @@ use h2lab_net::process::{Child, SubreaperGuard};
 use h2lab_net::tcp::Listener;
 use h2lab_net::tls::ServerTls;
 
-/// How often is looked whether the command has ended.
+/// How often to check whether the command has ended.
 const GLANCE: Duration = Duration::from_millis(10);
-/// Connections of a test case whose sockets are looked at.
+/// Connections of a test case whose sockets are examined.
 const LOOKED_AT: usize = 4;
-/// Connections of a test case that are served; a client that dials more is told by these.
+/// Connections of a test case that are served; a client that dials more is recognised by these.
 const MOST: usize = 5_000;
 
 /// A server that behaves as a test case has it.
@@ -64,7 +64,7 @@ impl ClientTestServer {
         Ok(self.listener.local_address()?.port())
     }
 
-    /// Runs the command, for `limit` at most and for `patience` after the server has fallen silent, and serves it.
+    /// Runs the command, for `limit` at most and for `patience` after the server has become idle, and serves it.
     pub fn run_case(
         &mut self,
         command: Command,
@@ -144,7 +144,7 @@ impl ClientTestServer {
                 Ok(Some(stream)) => stream,
                 Ok(None) => break,
                 Err(error) => {
-                    // What a stampede shows is seen by then: it is told by the connections that there was room for.
+                    // A stampede shows by now, in the connections that there was room for.
                     self.is_full = is_out_of_files(&error);
                     if self.is_full {
                         break;

@@ -89,7 +89,7 @@ impl Drop for BackendListener {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // Its panic has been told on stderr.
+            // Its panic has been printed on stderr.
             let _ = thread.join();
         }
     }

@@ -42,7 +42,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Bytes of a conversation that are kept as evidence.
 const KEPT: usize = 256 * 1024;
 
-/// What is asked of the proxy.
+/// What is checked of the proxy.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// One that it lets through.
@@ -81,7 +81,7 @@ pub struct Found {
     pub checks: Vec<Check>,
     /// The offers of h2c, with what both sides saw of each.
     pub attempts: Vec<Observation>,
-    /// The software that the proxy says it is.
+    /// The software that the proxy claims to be.
     pub software: Option<String>,
     /// Doubts.
     pub warnings: Vec<String>,
@@ -102,7 +102,7 @@ pub fn upgrades(
     for manner in Manner::ALL {
         for (n, offer) in OFFERS.iter().enumerate() {
             let name = format!("{n}-{}", manner.name());
-            // Whoever is gone, or may not be asked any more, is not asked for the rest.
+            // If it has gone, or must not be asked any more, the rest is skipped.
             let sent = match missed.last() {
                 Some(missed) => Err(missed.why.clone()),
                 None => {
@@ -120,7 +120,7 @@ pub fn upgrades(
     Ok(Found { checks, attempts, software, warnings: baseline.doubt(&paths.forbidden).into_iter().collect() })
 }
 
-/// What was seen, or why it could not be; what must end the whole probe goes on as an error.
+/// What was seen, or why it could not be; what must end the whole probe is passed on as an error.
 fn decided<T>(seen: Result<T, ProbeError>) -> Result<Result<T, String>, ProbeError> {
     match seen {
         Ok(seen) => Ok(Ok(seen)),
@@ -129,9 +129,9 @@ fn decided<T>(seen: Result<T, ProbeError>) -> Result<Result<T, String>, ProbeErr
     }
 }
 
-/// Sends what an [`Attempt`] says and gives it what comes, until it is over, the proxy ends it, or patience does.
+/// Sends what an [`Attempt`] has and gives it what comes, until it is over, the proxy ends it, or the time is up.
 ///
-/// What crossed is told when it is known how it must be read: frames come in one piece with the 101.
+/// Bytes are reported once it is known how they must be read: frames come in one piece with the 101.
 fn converse(
     prober: &mut Prober,
     line: &mut RawConnection,
@@ -139,7 +139,7 @@ fn converse(
 ) -> Result<Vec<EvidenceItem>, ProbeError> {
     let (began, until) = (prober.now(), prober.soon());
     let (mut crossed, mut kept) = (Vec::new(), 0);
-    // Whoever goes on talking is not listened to for longer.
+    // A proxy that keeps sending is not read for longer.
     while !attempt.is_over() && prober.now() < until {
         prober.check_stop()?;
         let bytes = attempt.transmit(prober.now());
@@ -182,8 +182,8 @@ fn is_of(backend_request: &BackendBytes, name: &str) -> bool {
     attempt(backend_request.bytes()).is_some_and(|found| found == name)
 }
 
-/// Makes sure that a plain request for `path` comes through to our backend, which a proxy may take for dead until its health checks
-/// have found it. Returns what software the proxy says it is.
+/// Makes sure that a plain request for `path` reaches our backend, which a proxy may take for down until its health checks have
+/// succeeded. Returns what software the proxy claims to be.
 fn reach(
     prober: &mut Prober,
     backend_listener: &BackendListener,
@@ -212,7 +212,7 @@ fn reach(
     Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
 }
 
-/// Waits before a proxy is asked again; nothing that could come would end it earlier.
+/// Waits before a proxy is asked again; nothing that arrives ends it earlier.
 fn pause(prober: &Prober, backend_listener: &BackendListener) -> Result<(), ProbeError> {
     backend_listener.wait(Instant::now() + AGAIN, |_| None::<()>);
     prober.check_stop()
@@ -346,8 +346,8 @@ fn send_cases(
     Ok(Found { checks: series.into_checks(), software, ..Found::default() })
 }
 
-/// The checks of all topics if no proper request over HTTP/2 comes through to our backend; if one does, the software that the proxy
-/// says it is.
+/// The checks of all topics if no valid request over HTTP/2 reaches our backend; if one does, the software that the proxy claims
+/// to be.
 fn first_control(
     prober: &mut Prober,
     backend_listener: &BackendListener,
@@ -401,7 +401,7 @@ struct Sent {
     speaks: bool,
     /// The proxy takes the backend for dead, or has no room.
     is_trouble: bool,
-    /// The software that it says it is.
+    /// The software that it claims to be.
     server: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use crate::probe::{ProbeError, Prober};
 /// How long a client that expects a 100 waits for it here (RFC 9110 §10.1.1 leaves it open).
 const EXPECTATION: Duration = Duration::from_secs(1);
 
-/// A name that nobody has (RFC 6761 §6.4).
+/// A name that does not exist (RFC 6761 §6.4).
 const NOBODY: &str = "h2lab-probe.invalid";
 
 /// Checks them.
@@ -45,7 +45,7 @@ fn announced(answer: &Answer, found: &mut Found) {
     let rendered = |id: u16, unit: &str| {
         answer.setting(id).map(|value| Bound::exact(u64::from(value), unit, "as SETTINGS say or leave it"))
     };
-    // Who announces no limit has none; our engine says so with the highest number.
+    // A server that announces no limit has none; our engine then reports the highest number.
     let limited = |bound: &Bound| bound.value.is_some_and(|value| value < u64::from(u32::MAX));
     limits.concurrent_streams_advertised = rendered(3, "streams").filter(limited);
     limits.header_list_advertised = rendered(6, "bytes").filter(limited);
@@ -126,7 +126,7 @@ fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result
     Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that nobody has", answer.items))
 }
 
-/// What an answer to a name that nobody has says, where the host's own name is answered with the status `ordinary`.
+/// What an answer for an unknown name means, where the host's own name is answered with the status `ordinary`.
 fn stranger(answer: &Answer, ordinary: u16) -> (Verdict, String) {
     let outcome = answer.outcome();
     match (answer.status, &answer.ended) {

@@ -1,4 +1,4 @@
-//! `h2lab probe URL`: all that is asked of a server.
+//! `h2lab probe URL`: all checks of a server.
 
 mod extensions;
 mod limits;
@@ -38,7 +38,7 @@ pub(super) struct Found {
     /// What became of a POST that expects 100-continue.
     expected: Vec<(Protocol, Answer)>,
     h3: bool,
-    /// The response of the path is so large that it is asked for in full only once.
+    /// The response of the path is so large that it is requested in full only once.
     is_large: bool,
 }
 
@@ -68,16 +68,16 @@ impl Found {
         protocols.chain(more.into_iter().filter(|(is, _)| *is).map(|(_, name)| name.to_owned())).collect()
     }
 
-    /// The method of requests of which only the number matters.
+    /// The method of requests where only the number matters.
     const fn method(&self) -> &'static str {
         if self.is_large { "HEAD" } else { "GET" }
     }
 }
 
-/// What is asked of a server beyond what it speaks.
+/// What to check of a server beyond its protocols.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
-    /// Other ports of the host that are asked what they speak.
+    /// Other ports of the host, to be checked for their protocols.
     pub ports: Vec<u16>,
     /// How long idle connections are watched at most.
     pub idle: Duration,
@@ -87,8 +87,8 @@ pub struct Wishes {
     pub pid: Option<u32>,
 }
 
-/// Probes the server of `url`, as `prober` meets it. `notify` hears what is being done. That it cannot be reached at all, or
-/// something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
+/// Probes the server of `url`, as `prober` reaches it. `notify` is called with the current step. That it cannot be reached at
+/// all, or something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
 pub fn run(
     prober: &mut Prober,
     url: &Url,
@@ -126,7 +126,7 @@ fn look(
     extensions::look(prober, found)?;
     notify("whether HTTP/1.1 and HTTP/2 answer alike");
     readiness::look(prober, found)?;
-    // Attacks come last: they may leave a server behind of which nothing else can be learnt.
+    // Attacks come last: they may leave a server in a state in which nothing else can be measured.
     limits::look(prober, wishes.idle, found, notify)?;
     if let (true, Some(protocol)) = (wishes.resistance, found.h2) {
         resistance::look(prober, protocol, wishes, found, notify)?;
@@ -154,7 +154,7 @@ fn report(prober: &Prober, url: &Url, found: Found) -> ProbeReport {
     }
 }
 
-/// The check, or why it could not be made; what must end the whole probe goes on as an error.
+/// The check, or why it could not be made; what must end the whole probe is passed on as an error.
 fn decided(meta: &CheckMeta, check: Result<Check, ProbeError>) -> Result<Check, ProbeError> {
     match check {
         Ok(check) => Ok(check),

@@ -29,7 +29,7 @@ impl Port {
         self.all().flat_map(Found::spoken).collect()
     }
 
-    /// Nothing was heard there, which does not say that nothing is there.
+    /// It did not answer, which does not mean that nothing listens.
     fn is_undecided(&self) -> bool {
         let is_open = |found: &Found| found.checks.iter().any(|check| check.verdict == Verdict::Undecided);
         let is_silent = matches!(&self.tcp, Err(error) if !matches!(error, ConnectError::Refused));
@@ -55,11 +55,11 @@ impl Port {
     }
 }
 
-/// Asks each of `ports` for every protocol, in clear and over TLS. Of those before an interruption or the end of the budget
-/// it is told what they speak.
+/// Asks each of `ports` for every protocol, in clear and over TLS. Ports checked before an interruption or the end of the budget
+/// are reported.
 pub fn look(prober: &mut Prober, ports: &[u16], found: &mut Found) -> Result<(), ProbeError> {
     let home = prober.host.clone();
-    // Whose certificate another port has is not what is asked: only what is spoken there is.
+    // Another port's certificate does not matter: only its protocols do.
     prober.host.tls.insecure = true;
     let mut asked = Vec::new();
     let all = ports.iter().try_for_each(|port| {

@@ -21,7 +21,7 @@ const FORBIDDEN: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "t
 const STREAMS: Duration = Duration::from_millis(50);
 /// From here on a response is large.
 const LARGE: u64 = 8 << 20;
-/// A body that nobody would read into memory, in bytes.
+/// A body too large to read into memory, in bytes.
 const GIBIBYTE: u64 = 1 << 30;
 /// What is sent of it where the length that is announced does not decide.
 const UPLOAD: u64 = 768 << 10;
@@ -30,7 +30,7 @@ const REFUSAL: Duration = Duration::from_secs(1);
 /// The key of RFC 6455's own example.
 const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-/// Looks at all of it.
+/// Makes all of these checks.
 pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
     match (found.h1, found.h2) {
         (Some(h1), Some(h2)) => {
@@ -136,7 +136,7 @@ fn trailers(pair: &Pair) -> Check {
     Check::new(id::MIGR104, verdict, summary).with("over HTTP/2, with TE: trailers", pair.h2.items.clone())
 }
 
-/// Our engine refuses such a response, therefore it is asked for frame by frame.
+/// Our engine refuses such a response, so it is requested frame by frame.
 fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check, ProbeError> {
     let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let answer = raw_h2_client.get(prober)?;
@@ -274,7 +274,7 @@ fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Che
     line.send(prober, request.as_bytes(), until)?;
     let mut head = next_head(&mut line, prober, until)?;
     let mut sent = 0;
-    // Who takes it may still look at what comes, as Go's MaxBytesHandler does.
+    // A server that accepts the announcement may still limit the content, as Go's MaxBytesHandler does.
     if head.as_deref().and_then(status_of).is_none_or(|status| status == 100) && line.over().is_none() {
         sent = upload(prober, &mut line)?;
         let until = prober.now() + REFUSAL;
@@ -304,7 +304,7 @@ fn upload(prober: &mut Prober, line: &mut RawConnection) -> Result<u64, ProbeErr
     Ok(sent)
 }
 
-/// The verdict on a gibibyte that is announced on a request that upgrades, of which `sent` bytes went.
+/// The verdict on a gibibyte that is announced on a request that upgrades, of which `sent` bytes were sent.
 fn upgraded_body(status: Option<u16>, sent: u64, is_over: bool) -> (Verdict, String) {
     let after = if sent > 0 { format!(" after {}", format_bytes(sent)) } else { String::new() };
     match status {

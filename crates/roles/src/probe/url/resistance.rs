@@ -21,7 +21,7 @@ use h2lab_net::resources::family_memory;
 const BATCH: u32 = 20;
 /// How long a server may take to react to all of an attack, once it is over.
 const SETTLE: Duration = Duration::from_millis(500);
-/// A server that waits for so long for somebody to take a response is taken to wait for ever.
+/// A server that holds an unread response for so long is assumed to wait for ever.
 const LONG: Duration = Duration::from_secs(60);
 /// The length of a field block that is above everybody's bound, in bytes, where none is announced.
 const LONG_BLOCK: u32 = 1 << 20;
@@ -266,7 +266,7 @@ pub fn look(
     notify: &mut dyn FnMut(&str),
 ) -> Result<(), ProbeError> {
     let mut watch = Watch::new(wishes.pid);
-    // Who answers nobody before the attacks is not judged by them.
+    // A server that answers nothing before the attacks is not judged by them.
     let mut ordinary = None;
     let mut spared = match another_client(prober, protocol)? {
         Life::Answered(status) => {
@@ -307,7 +307,7 @@ pub fn look(
     Ok(())
 }
 
-/// An attack under way.
+/// An attack in progress.
 struct Under<'a> {
     prober: &'a mut Prober,
     protocol: Protocol,
@@ -393,7 +393,7 @@ impl Under<'_> {
         Ok(check.with(what, items))
     }
 
-    /// A response that nobody takes.
+    /// A response that is never read.
     fn zero_window(&mut self, idle: Duration) -> Result<Check, ProbeError> {
         let prober = &mut *self.prober;
         let mut raw_h2_client = RawH2Client::open(prober, self.protocol, &closed_window())?;
@@ -422,7 +422,7 @@ impl Under<'_> {
     }
 }
 
-/// The verdict on a server that holds a response for so long and goes on.
+/// The verdict on a server that holds a response for so long and continues.
 fn held_for(waited: Duration) -> (Verdict, String) {
     let after = format_duration(waited);
     if waited < LONG {

@@ -21,7 +21,7 @@ pub const HTTP2_SETTINGS: &str = "AAMAAABkAAIAAAAA";
 
 /// Bytes of a head that are read.
 const HEAD: usize = 1 << 16;
-/// Characters of a status line or a product that are told.
+/// Characters of a status line or a product that are shown.
 const WIDTH: usize = 120;
 
 /// `text` of the peer as it may be shown, and not all of it if it is long.
@@ -309,7 +309,7 @@ fn behind_101(
             found.upgrades = true;
             (Verdict::Pass, format!("101, {first} on stream 1 and {second} on stream 3"))
         }
-        // The request that upgraded was answered in HTTP/2, and the server says that it has not looked at the other.
+        // The request that upgraded was answered in HTTP/2, and the server says that it has not processed the other.
         (_, Some(first), None)
             if raw_h2_client.goaways.last().is_some_and(|goaway| goaway.last_stream == 1) =>
         {

@@ -1,4 +1,4 @@
-//! A peer that lets us wait, on both sides of each bound. Virtual time.
+//! A slow peer, on both sides of each bound, in virtual time.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Where messages end: every framing that RFC 9112 §6.3 knows, what becomes of the connection, and what stands next to
-//! a message on the wire.
+//! Where messages end: every framing of RFC 9112 §6.3, whether the connection stays open, and what surrounds a message on the
+//! wire.
 
 use super::*;
 use crate::Field;
@@ -70,7 +70,7 @@ fn each_response_ends_where_its_framing_says_however_it_is_cut() {
     }
 }
 
-/// Requests of every framing in a row; the last says that it is the last.
+/// Requests of every framing in a row; the last closes the connection.
 const PIPELINE: &[u8] = b"HEAD /1 HTTP/1.1\r\nhost: a\r\n\r\n\
     POST /2 HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc\
     POST /3 HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\nd\r\n2\r\nef\r\n0\r\nx-sum: 6\r\n\r\n\
@@ -85,7 +85,7 @@ fn pipelined_requests_of_every_framing_are_answered_in_order_until_one_ends_the_
         let mut answered = 0;
         for piece in PIPELINE.chunks(step) {
             feed(&mut server, piece, &mut seen);
-            // The role answers whatever has come to its end, and looks for the next each time.
+            // The role answers each complete request before it looks for the next.
             while seen.contains(&Seen::End(StreamId::of_request(answered))) {
                 let stream = StreamId::of_request(answered);
                 let body = [b'a' + answered as u8];
@@ -134,7 +134,7 @@ fn a_client_holds_its_body_back_until_it_is_invited_or_gives_up_on_the_final_wor
         assert!(head.contains("expect: 100-continue\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         feed(&mut client, word.as_bytes(), &mut seen);
         assert_eq!(seen.contains(&Seen::Interim(100)), invited);
-        // A refusal that ends the connection leaves nothing to send the body on.
+        // A refusal that ends the connection leaves none to send the body on.
         assert_eq!(client.send_data(NOW, FIRST, b"body", true), if invited { 4 } else { 0 });
         assert_eq!(text(&sent(&mut client)), if invited { "body" } else { "" });
         if invited {

@@ -1,6 +1,6 @@
 //! What is illegal, beside the nearest form that is legal: a table for each role. `¶` stands for CRLF.
 //!
-//! A refusal that nobody sees fail is no refusal, and one that also hits its neighbour breaks real peers.
+//! A refusal needs a test that it happens, and one that the nearest legal form passes: else it breaks real peers.
 
 use super::*;
 
@@ -10,9 +10,9 @@ struct Rule {
     illegal: &'static str,
     /// The nearest form that keeps it.
     legal: &'static str,
-    /// With which status a server answers the illegal form.
+    /// The status with which a server answers the illegal form.
     status: u16,
-    /// How the refusal calls it.
+    /// The reason in the refusal.
     reason: &'static str,
 }
 
@@ -306,8 +306,8 @@ fn as_many_fields_as_there_is_room_for_are_taken_and_one_more_is_431() {
     }
 }
 
-/// Every reason with which this engine refuses a peer's message stands in a test here or in `refusals.rs`: whoever adds
-/// a refusal adds its test.
+/// Every reason with which this engine refuses a peer's message stands in a test here or in `refusals.rs`: a new refusal needs
+/// its test.
 #[test]
 fn no_refusal_is_without_a_test() {
     let sources = [include_str!("../head.rs"), include_str!("../receive.rs"), include_str!("../body.rs")];
@@ -323,7 +323,7 @@ fn no_refusal_is_without_a_test() {
             else {
                 continue;
             };
-            // What cannot happen, and what only the role can do wrong.
+            // Impossible ones, and those that only the role can cause.
             let is_ours = reason == "chunk framing stands where there is none"
                 || reason == "a body shorter than its content-length";
             assert!(is_ours || tests.contains(reason), "no test shows the refusal {reason:?}");

@@ -14,7 +14,7 @@ struct Body {
 }
 
 impl Body {
-    /// Its bytes: no two neighbourhoods alike, so that a lost or doubled piece shows.
+    /// Its bytes: without repetition, so that a lost or doubled piece shows.
     fn bytes(self) -> Vec<u8> {
         (0..self.size).map(|n| (n * 7 + n / 251) as u8).collect()
     }

@@ -1,4 +1,4 @@
-//! Heads that repeat look the same, on the wire and to the role, as if each were the first.
+//! Repeated heads look the same, on the wire and to the role, as if each were the first.
 
 use super::*;
 use crate::Field;
@@ -66,7 +66,7 @@ fn a_response_that_differs_in_a_single_byte_is_read_anew_and_trailers_disturb_no
     for step in 1..ANSWER.len() {
         let mut again = client();
         for response in &responses {
-            // What a client sees that has read nothing before.
+            // What a fresh client sees.
             let mut fresh = client();
             let [one, other] = [&mut again, &mut fresh].map(|client| {
                 client.send_request(NOW, &GET).unwrap();

@@ -18,7 +18,7 @@ pub(in super::super) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a peer to which we announce `announced` bytes. Until it acknowledges that it may use the default.
+    /// A decoder for a peer to which we announce `announced` bytes. It may use the default until it acknowledges that.
     pub(in super::super) fn new(announced: u32) -> Self {
         Self {
             table: DynamicTable::new(INITIAL_CAPACITY),
@@ -38,11 +38,11 @@ impl Decoder {
         self.table.held()
     }
 
-    /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step; a
-    /// block that is beyond all measure is an error.
+    /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step; a block
+    /// that is far too large is an error.
     ///
-    /// Traffic repeats itself: if the list holds the fields of the same bytes already, and nothing has changed the table
-    /// since, it stands as it is.
+    /// Traffic repeats: if the list already holds the fields of the same bytes, and the table has not changed since, the list is
+    /// kept.
     pub(in super::super) fn decode(
         &mut self,
         block: &[u8],

@@ -1,7 +1,7 @@
 //! The dynamic table (RFC 7541 §2.3.2, §4): entries over one byte arena.
 //!
 //! New entries are appended to the arena, evicted ones leave dead bytes at its front; when the arena has grown to twice
-//! the table's capacity, the living bytes slide to the front. So every entry stays contiguous, which a ring that wraps
+//! the table's capacity, the live bytes slide to the front. So every entry stays contiguous, which a ring that wraps
 //! would not give, and a byte moves at most once per capacity's worth of insertions.
 
 use std::collections::VecDeque;
@@ -64,8 +64,8 @@ impl DynamicTable {
         self.evict_to(self.capacity);
     }
 
-    /// Inserts an entry, evicting the oldest as needed (§4.4). An entry larger than the table empties it and is not
-    /// kept; then the answer is `false`.
+    /// Inserts an entry, evicting the oldest as needed (§4.4). An entry larger than the table empties it and is not stored;
+    /// then the result is `false`.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> bool {
         self.version += 1;
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
@@ -93,7 +93,7 @@ impl DynamicTable {
         Some((&self.arena[start..middle], &self.arena[middle..end], entry.kind))
     }
 
-    /// Names the state of the table: as long as it stays the same, every index keeps its meaning.
+    /// A version of the table's state: as long as it stays the same, every index keeps its meaning.
     pub(super) const fn version(&self) -> u64 {
         self.version
     }
@@ -103,7 +103,7 @@ impl DynamicTable {
         self.inserted
     }
 
-    /// The index of the entry with this serial number, if it still lives.
+    /// The index of the entry with this serial number, if it is still in the table.
     pub(super) fn index_of(&self, serial: u32) -> Option<u32> {
         let age = self.inserted.wrapping_sub(serial).wrapping_sub(1);
         ((age as usize) < self.entries.len()).then_some(age)

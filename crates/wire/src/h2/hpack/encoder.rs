@@ -1,7 +1,7 @@
 //! Encoding of field blocks (RFC 7541 §6).
 //!
 //! Which fields enter the dynamic table decides how many bytes a request takes. Lists of names ("never index `:path`")
-//! fit one traffic and miss another; we let the traffic tell:
+//! fit one traffic and miss another; we decide by the traffic:
 //!
 //! - a field whose name the dynamic table does not know is indexed at once, so that the next one can refer to its name;
 //! - a field whose name is known with another value is indexed when the same value comes a second time.
@@ -21,7 +21,7 @@ use crate::compression::{ENTRY_OVERHEAD, FieldEncoder, FieldKind, integer};
 const INITIAL_CAPACITY: u32 = 4_096;
 /// The largest table that we use, whatever the peer allows; larger ones cost memory and gain nothing.
 const LARGEST_CAPACITY: u32 = 65_536;
-/// How many values that came once are remembered.
+/// How many values seen once are remembered.
 const SEEN_ONCE: usize = 64;
 
 /// A field of the previous block, by its place in that block: requests of a service resemble each other.
@@ -65,18 +65,18 @@ impl Encoder {
         self.table.held() + self.index.held() + self.guesses.capacity() * size_of::<Guess>()
     }
 
-    /// Names the state of the table: as long as it stays the same, a block of indexes alone keeps its meaning.
+    /// A version of the table's state: as long as it stays the same, a block of indexes alone keeps its meaning.
     pub(in super::super) const fn version(&self) -> u64 {
         self.table.version()
     }
 
-    /// Whether the last block may be sent again as it stands while [`Encoder::version`] stays: nothing in it was spelled
-    /// out, so that encoding the same fields once more would give the same bytes.
+    /// Whether the last block may be sent again unchanged while [`Encoder::version`] stays: it has no literals, so that encoding
+    /// the same fields once more would give the same bytes.
     pub(in super::super) const fn is_repeatable(&self) -> bool {
         self.is_indexed
     }
 
-    /// The peer announced `SETTINGS_HEADER_TABLE_SIZE`; the next block begins with what changes.
+    /// The peer announced `SETTINGS_HEADER_TABLE_SIZE`; the next block begins with the size update.
     pub(in super::super) fn set_limit(&mut self, announced: u32) {
         let capacity = announced.min(LARGEST_CAPACITY);
         let current = self.update.map_or(self.table.capacity() as u32, |(_, last)| last);
@@ -163,7 +163,7 @@ impl Encoder {
         })
     }
 
-    /// A field that would push out more than three quarters of the table costs more than it saves.
+    /// A field that would evict more than three quarters of the table costs more than it saves.
     const fn fits(&self, name: &[u8], value: &[u8]) -> bool {
         name.len() + value.len() + ENTRY_OVERHEAD <= self.table.capacity() / 4 * 3
     }
@@ -206,15 +206,15 @@ fn hash(bytes: &[u8], seed: u32) -> u32 {
     (state ^ state >> 29) as u32 ^ (state >> 32) as u32
 }
 
-/// Hash → serial number. Nothing is ever deleted: a slot whose entry was evicted is free. In a full neighbourhood the
-/// oldest gives way, so that a search looks at four slots at most; the forgotten entry costs some bytes, no error.
+/// Hash → serial number. Nothing is ever deleted: a slot whose entry was evicted is free. In a full probe range the
+/// oldest entry is replaced, so that a search looks at four slots at most; the forgotten entry costs some bytes, no error.
 #[derive(Debug)]
 struct SerialIndex {
     /// Hash and serial number; a power of two of them.
     slots: Vec<(u32, u32)>,
 }
 
-/// How far from its place an entry may lie.
+/// How far from its home slot an entry may lie.
 const NEIGHBOURHOOD: usize = 4;
 
 impl SerialIndex {

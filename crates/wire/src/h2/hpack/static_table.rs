@@ -78,7 +78,7 @@ pub(super) fn get(index: u32) -> Option<&'static Entry> {
     TABLE.get(index.checked_sub(1)?)
 }
 
-/// Looks up a field; what is found is told by its index, counted from 1.
+/// Looks up a field; the result holds its index, counted from 1.
 pub(super) fn find(name: &[u8], value: &[u8]) -> Option<Found> {
     Some(match TABLE.find(name, value)? {
         Found::Field(place) => Found::Field(place + 1),

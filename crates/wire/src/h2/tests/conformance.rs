@@ -1,4 +1,4 @@
-//! What each violation of RFC 9113 costs: the code, and whether the stream or the connection pays.
+//! The reaction to each violation of RFC 9113: the code, and whether the stream or the connection ends.
 
 use super::support::*;
 use crate::h2::frame::{FrameHeader, flag, kind};
@@ -8,7 +8,7 @@ use crate::{Config, Error, ErrorCode, Initiator};
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;
 const OPEN: u8 = flag::END_HEADERS;
 
-/// Who pays.
+/// The scope and code of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cost {
     Nothing,
@@ -39,12 +39,12 @@ fn cost_of(config: Config, requests: u32, bytes: &[u8]) -> Cost {
     }
 }
 
-/// What `frames` cost when a client sends them to our server.
+/// The reaction to `frames` when a client sends them to our server.
 fn to_server(frames: &[Vec<u8>]) -> Cost {
     cost_of(server_config(), 0, &frames.concat())
 }
 
-/// What `frames` cost when a server sends them to our client, which has begun streams 1 and 3.
+/// The reaction to `frames` when a server sends them to our client, which has begun streams 1 and 3.
 fn to_client(frames: &[Vec<u8>]) -> Cost {
     cost_of(client_config(), 2, &frames.concat())
 }

@@ -1,4 +1,4 @@
-//! Windows in both directions (RFC 9113 §5.2, §6.9), and who waits for them.
+//! Windows in both directions (RFC 9113 §5.2, §6.9), and the streams that wait for them.
 
 use std::time::Duration;
 
@@ -176,7 +176,7 @@ fn sending_stops_at_the_connection_window_and_the_stall_is_recorded_once() {
     peer.sent();
     peer.now += Duration::from_millis(30);
     assert_eq!(peer.receive(&update(1, 1_000)), []);
-    // The first one's turn is all that there is.
+    // The first stream's turn takes all the room.
     assert_eq!(peer.receive(&update(0, 1)), [Seen::Writable { stream: 1 }]);
     let counters = peer.engine.counters();
     assert_eq!(counters.stalled_connection_window, Duration::from_millis(30), "two waited at the same time");

@@ -61,7 +61,7 @@ fn a_stream_that_begins_after_the_change_has_the_new_window() {
 
 #[test]
 fn our_window_below_zero_takes_nothing_until_it_is_released() {
-    // Credit is only returned by the role, so that what arrived before the acknowledgement weighs on the new window.
+    // The role returns credit, so that what arrived before the acknowledgement counts against the new window.
     let flow = FlowControl { stream_window: 1_000, manual_release: true, ..FlowControl::default() };
     let begin = |config: Config| {
         let mut server = Connection::h2(config, NOW);
@@ -128,7 +128,7 @@ fn a_header_table_that_shrinks_and_grows_stays_in_step_under_traffic() {
     let mut pair = pair_of(client_config(), server_config(), 6);
     pair.settle();
     for (round, sizes) in [&[0][..], &[4_096], &[1, 4_095], &[0, 4_096], &[100, 0]].iter().enumerate() {
-        // The peer's word is put into the stream of what the server really sends.
+        // The peer's SETTINGS go into the stream of a real server.
         let entries: Vec<_> = sizes.iter().map(|size| (HEADER_TABLE_SIZE, *size)).collect();
         pair.client.connection.handle_input(pair.now, &settings(&entries));
         for request in 0..3 {

@@ -1,4 +1,4 @@
-//! PINGs to a peer that says nothing.
+//! PINGs to a silent peer.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What a hostile peer meets, on both sides of each bound and in both roles. Virtual time: a test that needs half a
-//! minute of patience takes none.
+//! Reactions to a hostile peer, on both sides of each bound and in both roles, in virtual time: a timeout of half a minute takes
+//! no time.
 #![allow(clippy::print_stdout, reason = "how much memory an attack makes us hold is for people to read")]
 
 mod patience;
@@ -64,7 +64,7 @@ fn scripted(role: Role, change: impl FnOnce(&mut Config)) -> Scripted {
 }
 
 impl Scripted {
-    /// Fails unless the connection has just ended because of this bound, said so to the peer, and counted it.
+    /// Fails unless the connection has just ended because of this bound, reported it to the peer, and counted it.
     #[track_caller]
     fn assert_exceeded(&mut self, seen: &[Seen], limit: Limit, allowed: u64) {
         let exceeded = Exceeded { limit, allowed };
@@ -81,7 +81,7 @@ impl Scripted {
         self.engine.counters().limits_hit[limit as usize]
     }
 
-    /// Lets time pass, with every deadline of the engine in its time.
+    /// Lets time pass, firing every deadline of the engine.
     fn wait(&mut self, time: Duration) -> Vec<Seen> {
         let (until, mut seen) = (self.now + time, Vec::new());
         while self.engine.poll_timeout() <= until {
@@ -347,7 +347,7 @@ fn frames_that_change_nothing_are_taken_a_hundred_for_each_stream() {
     let update = frame(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1");
     for role in BOTH {
         let mut kinds = vec![&priority, &unknown, &settings_ack, &ping_ack];
-        // It changes the order of the answers, but no client changes its mind so often.
+        // It changes the order of the answers, but no client reprioritises so often.
         kinds.extend((role == Role::Server).then_some(&update));
         for noise in kinds {
             let mut peer = scripted(role, |_| {}); // one stream, and ten are granted
@@ -381,7 +381,7 @@ fn responses_that_end_again_and_again_are_noise() {
 
 #[test]
 fn credit_that_comes_back_when_the_response_is_behind_us_is_no_noise() {
-    // Go's client returns credit for every 4 KiB that are read of its buffer of 4 MiB, in which a whole response fits.
+    // Go's client returns credit for every 4 KiB read from its 4 MiB buffer, which holds a whole response.
     const BODY: usize = 4 << 20;
     let mut peer = Scripted::new(server_config());
     peer.receive(&[initial_window(BODY as u32), window_update(0, 1 << 30)].concat());
@@ -398,7 +398,7 @@ fn credit_that_comes_back_when_the_response_is_behind_us_is_no_noise() {
         }
         assert_eq!(peer.receive(&window_update(nth(n), 4_096).repeat(BODY / 4_096)), [], "response {n}");
     }
-    // More than was ever sent is noise again, and pieces so small that nobody sends them are.
+    // Credit for more than was ever sent is noise again, and so are unrealistically small pieces.
     let mut peer = responding(1 << 20, 1_000);
     assert_eq!(peer.engine.send_data(peer.now, StreamId(1), &body(10 * 1_024, 1), true), 10 * 1_024);
     assert_eq!(peer.receive(&window_update(1, 1).repeat(10 + 1_100)), []);
@@ -436,7 +436,7 @@ fn a_thousand_answers_may_be_unread_and_as_many_as_one_likes_may_be_read() {
         println!("{} bytes held with 1,000 answers unread", peer.engine.held_bytes());
         assert!(peer.engine.held_bytes() < 512 * 1024);
         assert!(!peer.engine.poll_transmit(peer.now).is_empty());
-        // Those that the transport was never offered are none of the peer's fault.
+        // Answers that were never offered to the transport are not the peer's fault.
         assert_eq!(peer.receive(&ping().repeat(5_000)), []);
         assert!(!peer.engine.poll_transmit(peer.now).is_empty());
         let seen = peer.receive(&ping());

@@ -1,4 +1,4 @@
-//! Padding that we send (RFC 9113 §6.1, §6.2, §6.6): where it goes, and what it costs.
+//! Padding that we send (RFC 9113 §6.1, §6.2, §6.6): where it is added, and how much window it takes.
 
 use super::support::*;
 use crate::Config;

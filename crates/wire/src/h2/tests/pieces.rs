@@ -130,7 +130,7 @@ fn a_stream_that_we_reset_within_a_frame_costs_no_credit() {
     client.receive(first);
     client.engine.reset(NOW, crate::StreamId(stream), ErrorCode::CANCEL);
     assert!(pieces(&client.receive(rest)).is_empty());
-    // The connection goes on: with a request, its answer, and no complaint.
+    // The connection stays usable: a request gets its answer without an error.
     let next = client.request();
     let seen = client.receive(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, next, &ok_block()));
     assert!(matches!(seen[..], [Seen::Response { .. }]), "{seen:?}");

@@ -10,7 +10,7 @@ use h2lab_base::units::Time;
 
 /// Bytes that the link carries in a millisecond: 80 Mbit/s.
 const PER_MS: usize = 10_000;
-/// What may be encoded ahead of the link; a change of mind shows behind it.
+/// How much may be encoded ahead of the link; a reprioritisation takes effect behind it.
 const BUFFER: usize = 64 * 1024;
 
 /// A server that answers every request with a body of a size, and a client behind a slow link that reads everything.
@@ -184,7 +184,7 @@ fn an_urgent_response_overtakes_those_under_way_and_they_go_on_after_it() {
     // Its own 10 ms and what was encoded before it came.
     let took = slow.end(urgent).since(begun);
     assert!(took <= Duration::from_millis(10 + 7 + 2), "{took:?}");
-    // What ends within one millisecond keeps the order that is expected.
+    // Streams that end within one millisecond are taken in the expected order.
     let expected = [urgent, large[0], large[1], relaxed];
     assert_eq!(slow.order(&expected), expected);
 }
@@ -211,7 +211,7 @@ fn one_after_another_and_shared_divide_an_urgency_between_them() {
     let one_by_one = [slow.ask(400_000, Some("u=4")), slow.ask(400_000, Some("u=4"))];
     let shared = [slow.ask(400_000, Some("u=4, i")), slow.ask(400_000, Some("u=4, i"))];
     slow.run(90);
-    // Three share: the first of those that go one by one, and the two others.
+    // Three share: the first of the non-incremental ones, and the two others.
     assert!(spread(&slow, &[one_by_one[0], shared[0], shared[1]]) <= BUFFER + 16_384, "{:?}", slow.arrived);
     assert!(slow.bytes(one_by_one[1]) <= BUFFER);
 }
@@ -270,7 +270,7 @@ fn order_of(server: &mut Scripted, streams: &[u32]) -> Vec<u32> {
     opened(server)
 }
 
-/// The streams that are told to go on, and do, once the window opens.
+/// The streams that get `Writable`, and send, once the window opens.
 fn opened(server: &mut Scripted) -> Vec<u32> {
     server.engine.handle_input(server.now, &frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 20).to_be_bytes()));
     let mut order = Vec::new();

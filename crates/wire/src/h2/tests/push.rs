@@ -1,4 +1,4 @@
-//! Server push (RFC 9113 §8.4): who may promise what and when, and what becomes of it.
+//! Server push (RFC 9113 §8.4): which promises are allowed, and how they end.
 
 use super::support::*;
 use crate::connection::Request;

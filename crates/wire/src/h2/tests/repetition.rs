@@ -1,4 +1,4 @@
-//! What is remembered from one message to the next must never show, but in what it costs.
+//! Caches from one message to the next must not be visible except in cost.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Words for the tests: configurations, scripted peers, frames.
+//! Helpers for the tests: configurations, scripted peers, frames.
 
 use crate::compression::FieldEncoder;
 use crate::connection::{Request, Response};
@@ -82,14 +82,14 @@ pub(super) fn frames(mut bytes: &[u8]) -> Vec<(FrameHeader, Vec<u8>)> {
     found
 }
 
-/// An engine whose peer is played by the test, frame by frame.
+/// An engine whose peer the test scripts, frame by frame.
 pub(super) struct Scripted {
     pub(super) engine: Connection,
     pub(super) now: Time,
 }
 
 impl Scripted {
-    /// The greetings are exchanged and acknowledged.
+    /// Prefaces and SETTINGS are exchanged and acknowledged.
     pub(super) fn new(config: Config) -> Self {
         let mut scripted = Self { engine: Connection::h2(config, Time::ZERO), now: NOW };
         if config.role == Role::Server {
@@ -101,7 +101,7 @@ impl Scripted {
         scripted
     }
 
-    /// The peer sends `bytes`; what the engine makes of them.
+    /// The peer sends `bytes`; returns the engine's events.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Vec<Seen> {
         self.engine.handle_input(self.now, bytes);
         drain_events(&mut self.engine, self.now)

@@ -1,4 +1,4 @@
-//! Windows that change during a connection, and frames that leave one by one.
+//! Windows that change during a connection, and frames that are sent one by one.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! What the peer says on its encoder and decoder streams (RFC 9204 §4.3, §4.4). Without a dynamic table that is next to
-//! nothing.
+//! The instructions on the peer's encoder and decoder streams (RFC 9204 §4.3, §4.4). Without a dynamic table few are legal.
 
 use super::super::fault::{Fault, connection};
 use crate::ErrorCode;
@@ -7,7 +6,7 @@ use crate::ErrorCode;
 /// Set Dynamic Table Capacity to 0 (§4.3.1), in its only form.
 const CAPACITY_ZERO: u8 = 0x20;
 
-/// Checks bytes of the peer's encoder stream; every one of them is a whole instruction, or wrong.
+/// Checks bytes of the peer's encoder stream; each of them is a whole instruction, or an error.
 pub(in super::super) fn check_encoder_stream(bytes: &[u8]) -> Result<(), Fault> {
     if bytes.iter().all(|byte| *byte == CAPACITY_ZERO) {
         return Ok(());
@@ -23,12 +22,12 @@ pub(in super::super) struct DecoderStream {
     continued: u8,
 }
 
-/// Bytes of the longest integer that QPACK allows, 62 bits behind a prefix of 6 (§4.1.1), without the first.
+/// Bytes of the longest integer that QPACK allows, 62 bits after a prefix of 6 (§4.1.1), without the first.
 const LONGEST_REST: u8 = 9;
 
 impl DecoderStream {
-    /// Checks more bytes. A peer that has a dynamic table of its own may cancel streams
-    /// (§4.4.2); there is nothing that it could acknowledge (§4.4.1) and no insertion that it could have seen (§4.4.3).
+    /// Checks more bytes. A peer with a dynamic table of its own may cancel streams (§4.4.2); it has nothing to acknowledge
+    /// (§4.4.1) and no insertions to count (§4.4.3).
     pub(in super::super) fn check(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let wrong = |reason| Err(connection(ErrorCode::QPACK_DECODER_STREAM_ERROR, reason));
         for &byte in bytes {

@@ -30,7 +30,7 @@ fn one(name: &str, value: &str) -> Fields {
 
 #[test]
 fn the_example_of_rfc_9204_appendix_b_1_holds() {
-    // A literal with a name reference; the example does not use the Huffman code, which a decoder must not mind.
+    // A literal with a name reference, without the Huffman code as in the RFC's example.
     let section = b"\x00\x00\x51\x0b/index.html";
     assert_eq!(decoded(section).unwrap(), one(":path", "/index.html"));
     let ours = encoded(&one(":path", "/index.html"));

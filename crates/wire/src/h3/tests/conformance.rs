@@ -1,4 +1,4 @@
-//! What each violation costs: the code, and whether the stream or the connection pays.
+//! The reaction to each violation: the code, and whether the stream or the connection ends.
 
 use Cost::{Connection, Nothing, Stream};
 
@@ -7,7 +7,7 @@ use crate::h3::frame::kind;
 use crate::testing::Seen;
 use crate::{Config, ErrorCode, Role};
 
-/// Bytes of a stream, and whether it ends behind them.
+/// Bytes of a stream, and whether it ends after them.
 type Sent = (u64, Vec<u8>, bool);
 
 fn cost_of(mut peer: Scripted, sent: &[Sent]) -> Cost {
@@ -18,12 +18,12 @@ fn cost_of(mut peer: Scripted, sent: &[Sent]) -> Cost {
     cost(&mut peer, &seen)
 }
 
-/// What it costs when a client sends this to our server.
+/// The reaction when a client sends this to our server.
 fn to_server(sent: &[Sent]) -> Cost {
     cost_of(Scripted::new(Config::new(Role::Server)), sent)
 }
 
-/// What it costs when a server sends this to our client, which has begun streams 0 and 4.
+/// The reaction when a server sends this to our client, which has begun streams 0 and 4.
 fn to_client(sent: &[Sent]) -> Cost {
     let mut client = Scripted::new(Config::new(Role::Client));
     client.request(&get("/"));
@@ -31,12 +31,12 @@ fn to_client(sent: &[Sent]) -> Cost {
     cost_of(client, sent)
 }
 
-/// What a frame on the control stream costs a client that sends it.
+/// The reaction to a client's frame on its control stream.
 fn client_control(kind: u64, payload: &[u8]) -> Cost {
     to_server(&[(CLIENT_CONTROL, frame(kind, payload), false)])
 }
 
-/// What a frame on the control stream costs a server that sends it.
+/// The reaction to a server's frame on its control stream.
 fn server_control(kind: u64, payload: &[u8]) -> Cost {
     to_client(&[(SERVER_CONTROL, frame(kind, payload), false)])
 }

@@ -1,4 +1,4 @@
-//! What a peer may do before it is taken for an attacker; both sides of each bound.
+//! Limits on what a peer may do; both sides of each bound.
 
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ fn a_section_is_refused_by_its_length_before_it_is_kept() {
     );
 }
 
-/// A server's control stream that says how large a section it takes.
+/// A server's control stream that announces how large a section it accepts.
 fn settings(limit: u64) -> Vec<u8> {
     let payload = [&[6][..], &integer(limit)].concat();
     [&[0][..], &frame(kind::SETTINGS, &payload)].concat()

@@ -1,4 +1,4 @@
-//! What the tests of the engine share: frames by hand, a peer that a test plays, and a pair of engines.
+//! What the tests of the engine share: frames by hand, a scripted peer, and a pair of engines.
 
 use std::time::Duration;
 
@@ -76,14 +76,14 @@ pub(super) fn control(more: &[Vec<u8>]) -> Vec<u8> {
     [&[0][..], &frame(frame::kind::SETTINGS, &[]), &more.concat()].concat()
 }
 
-/// An engine whose peer is played by the test, stream by stream.
+/// An engine whose peer the test scripts, stream by stream.
 pub(super) struct Scripted {
     pub(super) engine: Connection,
     pub(super) now: Time,
 }
 
 impl Scripted {
-    /// The peer has said nothing; a client may begin 100 requests.
+    /// The peer has sent nothing; a client may begin 100 requests.
     pub(super) fn silent(config: Config) -> Self {
         let mut engine = Connection::h3(config, Time::ZERO);
         engine.as_h3().unwrap().handle_streams_granted(100);
@@ -107,7 +107,7 @@ impl Scripted {
         drain_events(&mut self.engine, self.now)
     }
 
-    /// The peer sends `bytes` on a stream; what the engine makes of them.
+    /// The peer sends `bytes` on a stream; returns the engine's events.
     pub(super) fn receive(&mut self, stream: u64, bytes: &[u8], fin: bool) -> Vec<Seen> {
         let now = self.now;
         self.quic().handle_stream(now, QuicStreamId(stream), bytes, fin);
@@ -156,7 +156,7 @@ impl Scripted {
     }
 }
 
-/// Who pays for a violation.
+/// The scope and code of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
     Nothing,
@@ -164,7 +164,7 @@ pub(super) enum Cost {
     Connection(ErrorCode),
 }
 
-/// What the last input has cost.
+/// The reaction to the last input.
 pub(super) fn cost(peer: &mut Scripted, seen: &[Seen]) -> Cost {
     let (mut streams, mut close) = (Vec::new(), None);
     for action in peer.actions() {

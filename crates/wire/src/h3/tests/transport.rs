@@ -1,4 +1,4 @@
-//! What the engine asks of QUIC and hears from it.
+//! The engine's interface to QUIC.
 
 use super::support::*;
 use crate::connection::{Request, Response};
@@ -177,7 +177,7 @@ fn the_numbers_of_http_2_mean_nothing_in_http_3() {
     }
 }
 
-/// Begins a body of 100,000 bytes on each of these streams, of which the transport takes nothing.
+/// Begins a body of 100,000 bytes on each of these streams, while the transport takes nothing.
 fn hold_up(peer: &mut Scripted, requests: std::ops::Range<u32>) {
     for request in requests {
         let (now, stream) = (peer.now, StreamId::of_request(request));
@@ -188,7 +188,7 @@ fn hold_up(peer: &mut Scripted, requests: std::ops::Range<u32>) {
     }
 }
 
-/// What 100 bodies may have waiting: 1 MiB and a turn of whoever comes to it, and 1 KiB each, with headers of frames.
+/// What 100 bodies may queue: 1 MiB and the turn that reaches it, and 1 KiB each, with frame headers.
 const BODIES_OF_100: usize = (1 << 20) + 16_384 + 100 * (1_024 + 16);
 
 #[test]

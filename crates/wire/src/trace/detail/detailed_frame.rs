@@ -1,4 +1,4 @@
-//! What is told of a frame.
+//! The details reported of a frame.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use h2lab_base::units::Time;
 /// A frame with what is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetailedFrame {
-    /// The frame as the [`Tap`](crate::trace::Tap) tells it.
+    /// The frame as the [`Tap`](crate::trace::Tap) reports it.
     pub event: FrameEvent,
     /// What is in it.
     pub detail: Detail,
@@ -17,8 +17,8 @@ pub struct DetailedFrame {
     pub payload_at: Time,
     /// Whether all of it was seen; if not, the connection ended within it.
     pub is_complete: bool,
-    /// Bytes of its direction up to its end, or as many of them as were seen. Says nothing in HTTP/3, each of whose streams has
-    /// bytes of its own.
+    /// Bytes of its direction up to its end, or as many of them as were seen. Meaningless in HTTP/3, where each stream has
+    /// its own bytes.
     pub ends_at: u64,
 }
 

@@ -10,10 +10,10 @@ use crate::trace::frame::FrameKind;
 /// Bytes of chunk framing that are kept for one piece of body: a few size lines.
 pub(super) const FRAMING_KEPT: usize = 64;
 
-/// What is in `frame`: a head or trailer section that is `kept`, or a piece of body behind `framing`.
+/// What is in `frame`: a head or trailer section that is `kept`, or a piece of body after `framing`.
 pub(super) fn read(frame: BareFrame, kept: &Kept, framing: &Kept) -> Detail {
     let is_head = frame.kind == FrameKind::HEADERS;
-    // An empty trailer section is the end of a chunked body and no more.
+    // An empty trailer section only ends a chunked body.
     let has_lines = kept.bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
     if is_head || has_lines {
         return Detail::Head(section(kept, is_head));
@@ -21,7 +21,7 @@ pub(super) fn read(frame: BareFrame, kept: &Kept, framing: &Kept) -> Detail {
     Detail::Data { data_bytes: frame.length, padding: None, chunk: chunk(framing) }
 }
 
-/// The size lines in `framing`, without what surrounds them.
+/// The size lines in `framing`, without extensions and line ends.
 fn chunk(framing: &Kept) -> Option<String> {
     let lines = framing.bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let sizes: Vec<String> = lines.filter(|line| !line.is_empty()).map(printable).collect();

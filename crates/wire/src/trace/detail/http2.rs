@@ -1,6 +1,6 @@
 //! What is in the frames of HTTP/2 (RFC 9113 §6).
 //!
-//! It is more tolerant than the engine's `frame::Frame::parse`, which refuses what is illegal: here it must be shown.
+//! It is more tolerant than the engine's `frame::Frame::parse`, which refuses illegal frames: here they must be shown.
 
 use super::detailed_frame::{Dependency, Detail, Field, Head, Setting};
 use super::words::{hexadecimal, printable, setting_name};
@@ -54,7 +54,7 @@ impl Blocks {
     }
 }
 
-/// Keeps the fields that there is room for; `false` if not all of them, as a whole, were.
+/// Keeps the fields that there is room for; `false` if any was left out or cut.
 pub(super) fn keep(fields: Fields<'_>, kept: &mut Vec<Field>) -> bool {
     let mut room = FIELDS_KEPT;
     for field in fields.iter() {
@@ -95,7 +95,7 @@ pub(super) fn read(frame: BareFrame, kept: &Kept, blocks: &mut Blocks) -> Detail
         }
     };
     detail.unwrap_or_else(|| {
-        // What it held of a field block is lost to the table.
+        // The fragment of a field block that it held is lost.
         if matches!(frame.kind, FrameKind::HEADERS | FrameKind::PUSH_PROMISE) {
             blocks.compression.lose("a malformed frame held a field block");
         }
@@ -126,7 +126,7 @@ fn head(frame: BareFrame, kept: &Kept, blocks: &mut Blocks) -> Option<Detail> {
     let mut head = Head::default();
     let mut fragment = kept.bytes.as_slice();
     if frame.kind != FrameKind::CONTINUATION {
-        // A block that was never finished is void.
+        // A block that was never finished is discarded.
         if blocks.block.length > 0 {
             blocks.block.clear();
             blocks.compression.lose("a field block was not finished");

@@ -1,4 +1,4 @@
-//! What is in the frames of HTTP/3 (RFC 9114 §7.2), and in those of QUIC that give a stream up.
+//! What is in the frames of HTTP/3 (RFC 9114 §7.2), and in `RESET_STREAM` and `STOP_SENDING` of QUIC.
 
 use super::detailed_frame::{Detail, Head, Setting};
 use super::http2::{self, SETTINGS_KEPT};
@@ -27,7 +27,7 @@ pub(super) fn read(frame: BareFrame, kept: &Kept, sections: &mut FieldSections) 
     detail.unwrap_or_else(|| Detail::Malformed { malformed: format!("{} bytes are too few", frame.length) })
 }
 
-/// What is told of a stream that was given up with this code.
+/// The detail of a stream that was aborted with this code.
 pub(super) fn given_up(code: u64) -> Detail {
     // The numbers of HTTP/2 have no name here.
     let known = ErrorCode::of_quic(code);
@@ -51,7 +51,7 @@ fn head(kept: &Kept, sections: &mut FieldSections) -> Detail {
     Detail::Head(head)
 }
 
-/// Identifiers and values have up to 62 bits; what is longer than HTTP/2's is shown as the most that those can say.
+/// Identifiers and values have up to 62 bits; longer ones than HTTP/2's are clamped.
 fn settings(mut payload: &[u8]) -> Option<Detail> {
     let mut settings = Vec::new();
     let mut is_cut = false;

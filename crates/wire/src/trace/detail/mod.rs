@@ -1,8 +1,7 @@
-//! The detailed reading: every frame with what is in it, as people need it told.
+//! The detailed reader: every frame with its contents, for people.
 //!
-//! [`Reader`] stands beside the [`Tap`](super::Tap) and reads with the same eyes: both are sinks of the same two readers
-//! of bytes, so that the frames of one are the frames of the other. It costs what decoding costs, and is for the few
-//! connections that somebody looks at, not for the generator's hot path.
+//! [`Reader`] works beside the [`Tap`](super::Tap): both are sinks of the same two readers of bytes, so that they see the same
+//! frames. It costs what decoding costs, and is for the few connections that somebody inspects, not for the generator's hot path.
 //!
 //! What a peer sends never makes it panic, and it holds a bounded amount: see [`KEPT`].
 
@@ -36,7 +35,7 @@ pub const KEPT: usize = 1 << 18;
 /// Octets of unknown frames that are kept.
 const UNKNOWN_KEPT: usize = 64;
 
-/// Reads the bytes of one connection, in clear, and tells each frame with its contents.
+/// Reads the bytes of one connection, in clear, and reports each frame with its contents.
 #[derive(Debug)]
 pub struct Reader {
     connection: u32,
@@ -108,7 +107,8 @@ impl Reader {
     }
 
     /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`; unlike a
-    /// [`Tap`](super::Tap)'s, also those that go up are told when their payload is there, with the time of their header.
+    /// [`Tap`](super::Tap)'s, also those of the client are reported when their payload is complete, with the time of their
+    /// header.
     pub fn feed(
         &mut self,
         now: Time,
@@ -130,7 +130,7 @@ impl Reader {
         }
     }
 
-    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends behind them if `fin`; as [`Reader::feed`] else.
+    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends after them if `fin`; otherwise as [`Reader::feed`].
     pub fn feed_stream(
         &mut self,
         now: Time,
@@ -151,7 +151,7 @@ impl Reader {
         }
     }
 
-    /// HTTP/3: whoever sends in `direction` gave up a stream with this code: reading it, if `stops`, or sending on it.
+    /// HTTP/3: the sender in `direction` aborted a stream with this code: its reading (`stops`) or its sending.
     pub fn abort(
         &mut self,
         now: Time,
@@ -168,7 +168,7 @@ impl Reader {
         sink(DetailedFrame { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
     }
 
-    /// The connection has ended: tells of each direction the frame that it cut off, if any.
+    /// The connection has ended: reports the frame cut off in each direction, if any.
     pub fn end(&mut self, sink: &mut impl FnMut(DetailedFrame)) {
         let streams = self.sides.iter_mut().map(|((_, direction), side)| (*direction, side));
         for (direction, side) in
@@ -208,7 +208,7 @@ impl<F: FnMut(DetailedFrame)> Sink for Looking<'_, F> {
             self.side.payload_at.get_or_insert(self.now);
         }
         self.side.passed += bytes.len() as u64;
-        // Of a body nothing is shown but its length and padding, for which the first byte is enough.
+        // Of a body only its length and padding are shown, for which the first byte is enough.
         let is_body = matches!(self.side.begun, Some((frame, _)) if frame.kind == FrameKind::DATA);
         self.side.kept.push(bytes, if is_body { 1 } else { KEPT });
     }
@@ -247,11 +247,11 @@ impl<F: FnMut(DetailedFrame)> Sink for Looking<'_, F> {
 }
 
 impl<F: FnMut(DetailedFrame)> Looking<'_, F> {
-    /// All of `frame` is there; its contents are to be read like this.
+    /// All of `frame` is there; reads its contents.
     fn complete(&mut self, frame: BareFrame, dialect: Dialect) {
         let side = &mut *self.side;
         let begun = side.begun.take().map_or(self.now, |(_, at)| at);
-        // When a frame came is when its last byte did; and so it is for those whose number rules read, either way.
+        // A frame's time is that of its last byte; so it is for those whose number the rules read, either way.
         let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
         let at = if is_early { begun } else { self.now };
         let payload_at = side.payload_at.take().unwrap_or(begun);
@@ -260,7 +260,7 @@ impl<F: FnMut(DetailedFrame)> Looking<'_, F> {
             Dialect::Http2 => http2::read(frame, &side.kept, &mut side.blocks),
             Dialect::Http3 => http3::read(frame, &side.kept, &mut FieldSections::default()),
         };
-        // Of a body of HTTP/1.1 only the length is told.
+        // Of a body of HTTP/1.1 only the length is reported.
         side.passed += if self.dialect == Dialect::Http1 && frame.kind == FrameKind::DATA {
             u64::from(frame.length)
         } else {

@@ -1,4 +1,4 @@
-//! The reader beside the tap, and what it says of each type.
+//! The reader compared with the tap, and its output for each type.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn wire(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What is told of `bytes` that come down, all at once.
+/// The details of `bytes` that arrive from `direction`, all at once.
 fn detailed(dialect: Dialect, direction: Direction, bytes: &[u8]) -> Vec<DetailedFrame> {
     let (mut reader, mut detailed) = (Reader::new(dialect, 0), Vec::new());
     reader.feed(Time::ZERO, direction, bytes, &mut |one| detailed.push(one));
@@ -196,7 +196,7 @@ fn a_frame_that_the_connection_cuts_off_is_reported_at_its_end() {
     );
 }
 
-/// What both tell of the same pieces: the tap's events, and the reader's with whether they are complete.
+/// What both report for the same pieces: the tap's events, and the reader's with whether they are complete.
 fn both(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) -> (Vec<FrameEvent>, Vec<(FrameEvent, bool)>) {
     let (mut tap, mut reader) = (Tap::new(dialect, 3), Reader::new(dialect, 3));
     let (mut events, mut detailed) = (Vec::new(), Vec::new());
@@ -210,8 +210,8 @@ fn both(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) -> (Vec<FrameEvent>, Vec<(
     (events, detailed)
 }
 
-/// The tap says what goes up at its header, the reader at its end: the same frames in each direction's order. What comes
-/// down or has a number and is cut off, the tap does not tell.
+/// The tap reports uplink frames at their header, the reader at their end: the same frames in each direction's order. The tap
+/// does not report downlink frames, or those with a number, that are cut off.
 fn assert_alike(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) {
     let (events, detailed) = both(dialect, pieces);
     for direction in [Direction::Up, Direction::Down] {
@@ -249,7 +249,7 @@ proptest! {
         pieces in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..30),
         http1 in any::<bool>(),
     ) {
-        // The tap tells nothing of heads before an upgrade, which begin like this.
+        // The tap does not report heads before an upgrade, which begin like this.
         let begins_like_a_head = |side| {
             let mut bytes = pieces.iter().filter(|(up, _)| *up == side).flat_map(|(_, bytes)| bytes);
             bytes.next().is_some_and(u8::is_ascii_uppercase)

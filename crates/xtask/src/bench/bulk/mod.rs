@@ -25,11 +25,11 @@ use crate::generators::CLIENT_CPU;
 use crate::process;
 use crate::verify::binary::H2lab;
 
-/// Rounds, if nobody says otherwise, and with `--quick`.
+/// The default number of rounds, and with `--quick`.
 const ROUNDS: u32 = 9;
 const QUICK_ROUNDS: u32 = 3;
-/// Rows of which gates speak have so many times as many: two transfers of the same kind differ by a tenth, so that of 9 pairs the
-/// median has an interval of a tenth to each side, which decides nothing where 3 % are asked about.
+/// The factor of rounds for rows with gates: two transfers of the same kind differ by a tenth, so that of 9 pairs the median has
+/// an interval of a tenth to each side, which cannot decide about 3 %.
 const ROUNDS_OF_GATES: u32 = 3;
 /// What makes the namespace, binds to CPUs and reads congestion control back; and the Debian packages that have it.
 const TOOLS: &[(&str, &str)] = &[
@@ -218,7 +218,7 @@ fn versions() -> String {
     {
         let Some(program) = process::find(name) else { continue };
         let Ok(output) = Command::new(program).arg(argument).output() else { continue };
-        // nginx tells it on stderr.
+        // nginx prints it on stderr.
         let said = [output.stdout, output.stderr].concat();
         let first = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned();
         let _ = writeln!(lines, "* {first}"); // a String takes everything

@@ -1,5 +1,5 @@
-//! The loopback on which all that is measured runs: a network namespace of the benchmark's own, in which every connection has
-//! the same congestion control whatever program it is of.
+//! The loopback of every measurement: a network namespace of the benchmark's own, in which the connections of every program have
+//! the same congestion control.
 //!
 //! It is a property of the route there. A socket option would do for our own programs and not for nginx, curl and Go; the sysctl
 //! cannot be set in a namespace to what the kernel restricts (`tcp_allowed_congestion_control`). What sockets really use is
@@ -20,7 +20,7 @@ pub const CONGESTION: &str = "cubic";
 /// Set in the namespace.
 const INSIDE: &str = "H2LAB_BENCH_NETWORK";
 
-/// Raises the loopback device, gives its route the congestion control `$0`, and goes on with the command behind it.
+/// Raises the loopback device, gives its route the congestion control `$0`, and executes the command after it.
 const SCRIPT: &str = "ip link set lo up && ip route replace local 127.0.0.1 dev lo proto kernel scope host src 127.0.0.1 \
                       table local congctl \"$0\" && exec \"$@\"";
 
@@ -57,7 +57,7 @@ pub fn read_back(mut client: Child) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Waits until somebody listens on `port`. Without a connection, which would be a test of its own to iperf3.
+/// Waits until `port` is listening. Without a connection, which iperf3 would take for a test.
 pub fn await_listening(port: u16) -> Result<()> {
     let port = format!("sport = :{port}");
     while ss(&["-tlnH", &port])?.is_empty() {
@@ -71,7 +71,7 @@ fn ss(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The words of `text` that are names of congestion controls.
+/// The names of congestion controls in `text`.
 fn named(text: &str, known: &str) -> BTreeSet<String> {
     let known: BTreeSet<&str> = known.split_whitespace().collect();
     text.split_whitespace().filter(|word| known.contains(word)).map(str::to_owned).collect()

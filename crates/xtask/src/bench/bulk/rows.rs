@@ -1,4 +1,4 @@
-//! What is measured: who serves, who fetches, and how much.
+//! What is measured: the server, the client, and how much.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -19,9 +19,9 @@ pub struct Row {
     pub id: &'static str,
     /// What it is.
     pub claim: &'static str,
-    /// Who serves.
+    /// The server.
     pub server: Server,
-    /// Who fetches.
+    /// The client.
     client: Client,
     /// How much, in a full run.
     bytes: u64,
@@ -29,7 +29,7 @@ pub struct Row {
     pub yardstick: &'static str,
 }
 
-/// Who fetches, and how it is told.
+/// The program that fetches, and its command line.
 #[derive(Debug)]
 enum Client {
     /// `h2lab bulk get`: flags, which of the server's ports, and how many files, all at a time.
@@ -38,7 +38,7 @@ enum Client {
     Raw(&'static [&'static str]),
     /// The same over TLS.
     Rustls,
-    /// iperf3, of which the server sends.
+    /// iperf3, whose server sends.
     Iperf,
     /// The Go program with these flags.
     Go(&'static [&'static str]),
@@ -53,8 +53,8 @@ pub struct ClientReport {
     pub bytes: u64,
     /// From the request to the last byte.
     pub elapsed_s: f64,
-    /// The server's CPU, where it says so itself: iperf3 from 3.16 on sends in a thread that ends with the test, so that nothing is
-    /// left of it to be read from outside.
+    /// The server's CPU, where it reports that itself: iperf3 from 3.16 on sends in a thread that ends with the test, so that it
+    /// cannot be read from outside.
     pub server_cpu_s: Option<f64>,
 }
 

@@ -24,7 +24,7 @@ pub const FILE_BYTES: u64 = 2_000_000_000;
 /// Bytes of it that are written at once.
 const WRITE: usize = 1_000_000;
 
-/// Who serves.
+/// The server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
     /// `h2lab bulk serve --memory`.
@@ -39,14 +39,14 @@ pub enum Server {
     Go,
     /// The same over TLS.
     GoTls,
-    /// nginx as it is by default.
+    /// nginx with its defaults.
     Nginx,
     /// nginx with frames of 1 MiB.
     NginxTuned,
 }
 
 impl Server {
-    /// What must be installed for it and its client: program and how it is had.
+    /// What must be installed for it and its client: program and how to get it.
     pub const fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Ours | Self::Raw | Self::Rustls => &[],
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// What of that is not there: its name and how it is had.
+    /// A missing program: its name and how to get it.
     pub fn missing(self) -> Option<(&'static str, &'static str)> {
         self.needs().iter().copied().find(|(name, _)| process::find(name).is_none())
     }
@@ -124,7 +124,7 @@ impl Servers {
         self.folder.path().join("peer")
     }
 
-    /// The certificate that the yardstick's client believes.
+    /// The certificate that the yardstick's client trusts.
     pub fn certificate(&self) -> PathBuf {
         self.folder.path().join("raw.pem")
     }
@@ -150,7 +150,7 @@ impl Servers {
                     ["bulk", "serve", "--memory", "--listen=127.0.0.1:0", "--tls-listen=127.0.0.1:0", "--h3"];
                 let mut running = Running::start(self.h2lab(), &arguments, Stdio::null())?;
                 let mut url = || -> Result<String> {
-                    // What it speaks beside the usual stands behind it.
+                    // Its other protocols follow on the line.
                     let line = running.listening()?;
                     Ok(line.split(' ').next().unwrap_or_default().to_owned())
                 };
@@ -163,7 +163,7 @@ impl Servers {
                 child(&self.raw, &["serve", "--certificate", &certificate.display().to_string()])
             }
             Server::Iperf => {
-                // Into no pipe: nobody would read what it says of each test.
+                // Not into a pipe: its output per test would not be read.
                 let arguments = ["-s", "-B", "127.0.0.1", "--logfile", "/dev/null"];
                 let program = process::find("iperf3").context("iperf3 is not installed")?;
                 let running = Running::start(&program, &arguments, Stdio::null())?;

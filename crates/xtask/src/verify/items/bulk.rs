@@ -18,7 +18,7 @@ use crate::verify::outcome::ItemOutcome;
 const LINK: [&str; 4] = ["--bandwidth=1gbit", "--delay=125ms", "--queue=64M", "--congestion=cubic"];
 /// Four times the bandwidth-delay product.
 const LARGE: &str = "4096 131072 125000000";
-/// What Linux lets a send buffer grow to unless it is told otherwise.
+/// What Linux lets a send buffer grow to by default.
 const USUAL: &str = "4096 16384 4194304";
 /// Least rate of one HTTP/2 stream over that link, in bit/s.
 const LEAST: f64 = 850e6;
@@ -117,7 +117,7 @@ fn long_fat(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// The rate of the second half of the seconds that iperf3 tells of, in bit/s.
+/// The rate of the second half of the seconds that iperf3 reports, in bit/s.
 fn last_half(iperf: &Value) -> Result<f64> {
     let intervals =
         iperf.pointer("/intervals").and_then(Value::as_array).context("iperf3 told no intervals")?;
@@ -181,7 +181,7 @@ fn resume(h2lab: &H2lab) -> Result<ItemOutcome> {
     {
         let at = FILE / 5 * (n as u64 + 1);
         let (code, bytes) = interrupted(h2lab, &source, &target, how, at)?;
-        // What a killed process did nobody says; what it left does.
+        // A killed process reports nothing; the files that it left count.
         arrived += bytes.unwrap_or(0);
         let expected = match how {
             Interruption::CtrlC => Some(130),
@@ -278,7 +278,7 @@ fn interrupted(
     Ok((status.code(), rendered.and_then(|rendered| rendered.pointer("/bytes")?.as_u64())))
 }
 
-/// Bytes that a journal tells of; 0 if there is none yet.
+/// Bytes that a journal covers; 0 if there is none yet.
 fn held(journal: &Path) -> u64 {
     let text = std::fs::read_to_string(journal).unwrap_or_default();
     let journal: Value = serde_json::from_str(&text).unwrap_or_default();

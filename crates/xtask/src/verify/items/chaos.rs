@@ -1,4 +1,4 @@
-//! The chaos lab: the link in full, what it stands on, and what outlives it.
+//! The chaos lab: every feature of the link, the isolation levels, and what may be left behind.
 
 use anyhow::Result;
 
@@ -17,8 +17,7 @@ pub fn ladder(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "privileges::")
 }
 
-/// What is killed, leaves nothing and is gone on with. Devices can outlive a lab only where it has no namespace to take them
-/// along.
+/// A killed run leaves nothing behind and is resumed. Devices can outlive a lab only where it has no namespace that ends with it.
 pub fn killed(h2lab: &H2lab) -> Result<ItemOutcome> {
     let mut outcome = suite(h2lab, &["--package", "h2lab", "--test", "integration"], "leftovers::")?;
     outcome.add(suite(h2lab, &["--package", "h2lab", "--test", "integration"], "resume::")?);

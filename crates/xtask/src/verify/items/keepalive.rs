@@ -17,7 +17,7 @@ const LIMIT: u32 = 1000;
 const NO_LIMIT: u32 = 100_000;
 /// Repetitions of a cell in the shipped scenarios.
 const REPETITIONS: u64 = 2;
-/// Dials in vain of a client that does not stampede: one at the end of each repetition.
+/// Unused dials of a client that does not stampede: one at the end of each repetition.
 const SPARE: u64 = REPETITIONS;
 
 /// The scenario of a proxy, its matrix made smaller by `more`.
@@ -57,7 +57,7 @@ pub fn scenario(h2lab: &H2lab, proxy: &str, setting: &str) -> Result<ItemOutcome
             let fewest = cell.requests.sent / u64::from(LIMIT) * 9 / 10;
             outcome.check(cell.connections_opened >= fewest, format!("at least {fewest} connections"));
             check_named(&mut outcome, cell, setting);
-            // A client that dials once for all who wait may have one to spare when the load ends, in each repetition.
+            // A client that dials once for all waiting requests may have one unused when the load ends, in each repetition.
             let (useless, is_stampede) =
                 (cell.useless_dials, cell.dial_policy.as_deref() == Some("stampede"));
             let is_so = if is_stampede { useless > cell.connections_opened / 2 } else { useless <= SPARE };

@@ -11,7 +11,7 @@ use crate::verify::lab::{self, Link, SERVER};
 use crate::verify::numbers::{deviations, quantile};
 use crate::verify::outcome::ItemOutcome;
 
-/// The loss that is asked for, each way.
+/// The configured loss, in each direction.
 const ASKED: f64 = 0.03;
 
 /// A link that only loses.
@@ -61,7 +61,7 @@ pub fn delay(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// Pings of which the n-th is the n-th packet of the uplink, since nothing else is on the link.
+/// Pings: the n-th is the n-th packet of the uplink, since nothing else is on the link.
 const PINGS: u64 = 2000;
 
 /// What a link dropped: as its packet log says, and as ping felt it.

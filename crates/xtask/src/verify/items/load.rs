@@ -13,10 +13,10 @@ use crate::verify::outcome::ItemOutcome;
 
 /// Rounds of the agreement, the tools in turns.
 const ROUNDS: u32 = 5;
-/// The work on which tools have to agree: a server that takes 5 ms, and one that stands still for 200 ms of each second.
-/// The runs last whole seconds, so that each has the same share of pauses wherever it begins.
+/// The work on which tools have to agree: a server that takes 5 ms, and one that pauses for 200 ms of each second. The runs last
+/// whole seconds, so that each has the same share of pauses wherever it begins.
 const PATHS: [&str; 2] = ["/delay/5", "/stall?every=1000&ms=200"];
-/// Requests per second, of which 100 are under way at the end of a pause.
+/// Requests per second, of which 100 are in flight at the end of a pause.
 const RATE: u32 = 500;
 const SECONDS: u32 = 4;
 /// HTTP/1.1 needs a connection for each of them.
@@ -48,7 +48,7 @@ struct Percentiles {
 }
 
 impl Percentiles {
-    /// As a tool tells them in its JSON.
+    /// As a tool reports them in its JSON.
     fn of(tool: Tool, report: &Value) -> Result<Self> {
         let (place, names, per_ms) = match tool {
             Tool::H2lab => ("/latency_us/response", ["p50", "p90", "p95", "p99"], 1e3),
@@ -101,8 +101,8 @@ pub fn agreement(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// Ours and the tools whose latencies count from the schedule, or that start requests whatever the server does; one that is
-/// not installed cannot agree.
+/// Ours and the tools whose latencies count from the schedule, or that start requests independent of the server; one that is not
+/// installed cannot agree.
 fn peers(outcome: &mut ItemOutcome) -> Vec<Tool> {
     let wanted = [Tool::H2lab, Tool::Vegeta, Tool::Oha];
     let tools = generators::installed(&wanted);
@@ -149,8 +149,8 @@ fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool
     Ok(outcome)
 }
 
-/// The origin stands still once, for 500 ms in the middle of a load of 3 s at 1,000/s. The place does not matter: wherever the
-/// load begins, 3 s have one pause, in two parts at worst, and the requests that are due in it wait as long.
+/// The origin pauses once, for 500 ms in the middle of a load of 3 s at 1,000/s. The place does not matter: wherever the load
+/// begins, 3 s have one pause, in two parts at worst, and the requests that are due in it wait as long.
 const PAUSE_PATH: &str = "/stall?every=3000&ms=500&at=1500";
 const PAUSE: Job<'static> =
     Job { protocol: "h1", connections: 10, streams: 1, seconds: 3, rate: Some(1_000), url: "" };

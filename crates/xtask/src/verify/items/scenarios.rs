@@ -95,7 +95,7 @@ const BASELINE: &str = "baseline";
 fn frame_size(h2lab: &H2lab) -> Result<ItemOutcome> {
     const SHORT: &str = "frames up to 16 KiB";
     const EACH_A_WRITE: &str = "frames up to 16 KiB, server's each frame a write";
-    // On loopback one repetition of 4 s comes to 36 to 46 Gbit/s by chance.
+    // On loopback single repetitions of 4 s vary from 36 to 46 Gbit/s.
     let run = Transfers::of(h2lab, "frame-size", &study::SEEDS)?;
     let mut outcome = ItemOutcome::default();
     let lengths = [

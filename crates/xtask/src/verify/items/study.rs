@@ -13,7 +13,7 @@ use crate::verify::outcome::ItemOutcome;
 
 /// What `sidecar-chaos --quick` may take.
 const QUICK: Duration = Duration::from_secs(600);
-/// One look at a p99 is noisy: what hangs on it is looked at with each of these seeds, and the middle counts.
+/// A single p99 is noisy: figures that depend on one are measured with each of these seeds, and the median counts.
 pub(super) const SEEDS: [u32; 3] = [1, 2, 3];
 
 /// The promises of this file.
@@ -216,7 +216,7 @@ fn worst_without_delay(h2lab: &H2lab) -> Result<ItemOutcome> {
 }
 
 /// Ramps are HTTP/2's. Without a round trip requests hardly ever wait for one another on four connections, since our client
-/// gives them to those that do not stand still: there only HTTP/1.1 is looked at.
+/// avoids stalled ones: there only HTTP/1.1 is checked.
 fn ramps(outcome: &mut ItemOutcome, run: &Document, condition: usize) -> Result<()> {
     let study = run.study()?;
     let Condition { name, rtt_ms, .. } = &study.conditions[condition];
@@ -249,7 +249,7 @@ fn least(needed: &Needed) -> String {
     }
 }
 
-/// With k connections HTTP/2 catches up where nothing stands between.
+/// With k connections HTTP/2 catches up where there is no proxy in between.
 fn needed(outcome: &mut ItemOutcome, run: &Document) -> Result<()> {
     let study = run.study()?;
     let direct: Vec<&Needed> = study.needed.iter().filter(|needed| needed.parties == "origin").collect();

@@ -11,10 +11,10 @@ use crate::verify::outcome::ItemOutcome;
 /// Moments at which each signal is sent; a test run makes do with fewer.
 const ROUNDS: &str = "25";
 
-/// What is ignored because it asserts nothing: `bench` runs it. Whatever else is ignored is not shown, and so does not hold.
+/// What is ignored because it asserts nothing: `bench` runs it. Anything else that is ignored is not shown, and so does not hold.
 const MEASUREMENT: &str = "ignored, a measurement";
 
-/// Who may run it.
+/// The users that may run it.
 pub fn privileges(h2lab: &H2lab) -> Result<ItemOutcome> {
     suite(h2lab, &["--package", "h2lab", "--test", "integration"], "privileges::")
 }

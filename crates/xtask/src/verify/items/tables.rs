@@ -7,7 +7,7 @@ use crate::verify::document::{Cell, Document};
 use crate::verify::numbers::{agreement_ms, median};
 use crate::verify::outcome::ItemOutcome;
 
-/// Who answers: our own server, and one that cannot share a mistake with our client.
+/// The servers: our own, and one that cannot share a mistake with our client.
 pub const SERVERS: [&str; 2] = ["origin", "nginx"];
 
 /// How many header fields a request carries.
@@ -66,7 +66,7 @@ pub fn loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// Without loss there is nothing to tell apart.
+/// Without loss there is nothing to distinguish.
 pub fn no_loss(h2lab: &H2lab, server: &str, shape: &str) -> Result<ItemOutcome> {
     let flags = ["--loss=0%", "--congestion=cubic", "--proto=h1,h2c", "-c=1,4,16", "--seed=1"];
     let document = measure(h2lab, server, shape, &flags)?;

@@ -75,7 +75,7 @@ fn apache_rows() -> BTreeSet<Kind<'static>> {
     rows
 }
 
-/// Apache's table is whole: no row is missing, none is there twice, and none rests on fewer runs.
+/// Apache's table is complete: no row is missing, none is duplicated, and none has fewer runs.
 fn check_apache(table: &Table, outcome: &mut ItemOutcome) {
     let rows: Vec<&Row> = table.rows.iter().filter(|row| row.server == "apache").collect();
     let kinds: BTreeSet<Kind<'_>> = rows

@@ -45,7 +45,7 @@ impl Rule for RequestQuota {
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
             cost: cost.sentence(),
             cost_share: cost.share(),
-            // Who does not say which request was the last leaves a step to us.
+            // If the server does not name the last request, a step is inferred.
             confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
             fixes: fixes(software, &quota, &cost),
             confirm: confirm(cell, &quota.words()),
@@ -69,8 +69,8 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     symptom
 }
 
-/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all who wait has
-/// one to spare at the end of the load, when nobody waits any more.
+/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all waiting requests has
+/// one to spare at the end of the load, when none waits any more.
 const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
     cost.useless >= quota.agreeing && cost.useless > 0
 }
@@ -105,7 +105,7 @@ struct Quota<'a> {
     requests: u32,
     /// It is not smaller than this; the number itself where the server says which request was the last.
     least: u32,
-    /// Connections that ended after just as many.
+    /// Connections that ended after exactly as many.
     agreeing: usize,
     /// Connections that the server ended in all.
     ends: usize,
@@ -119,12 +119,12 @@ type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
 /// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
 /// them, not all at one moment, and they are more than half of those that the server ended.
 ///
-/// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and such as
-/// share an even load have then had about as many requests, some of them just as many. A "quota" of one request is a
+/// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and those that
+/// share an even load have then had about as many requests, some exactly as many. A "quota" of one request is a
 /// server that does not keep connections at all, which is another matter.
 ///
-/// A server that announces the end without saying which request was the last leaves a range on each connection: the quota
-/// lies where most ranges meet. The largest number there is told, since a client hears of it a little late at best.
+/// A server that announces the end without naming the last request leaves a range on each connection: the quota
+/// lies where most ranges meet. The largest number of it is reported, since the client receives the announcement late.
 fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
     let ends: Vec<End<'a>> = repetitions
         .iter()
@@ -145,8 +145,8 @@ fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
     (is_quota && (quota.is_exact() || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
 }
 
-/// Whether ranges say enough: three or more meet in no more than half of the number, and the connections did not all live
-/// for as long as a timer would have let them.
+/// Whether ranges suffice: three or more overlap in no more than half of the number, and the connections did not all last
+/// as long as with a timer.
 fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
     let ages = || agreeing.iter().map(|(_, end)| end.age);
     let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
@@ -155,7 +155,7 @@ fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
 }
 
 impl Quota<'_> {
-    /// Whether the server said which request was the last.
+    /// Whether the server named the last request.
     const fn is_exact(&self) -> bool {
         self.least == self.requests
     }
@@ -268,8 +268,8 @@ fn useless_dials(repetition: &Repetition<'_>) -> usize {
     connections.filter(|connection| connection.is_useless_dial() && connection.dialled_at >= first).count()
 }
 
-/// Whether a request failed because the server ended its connection: refused or cut off there, or reset when that had
-/// begun. What failed otherwise failed for another reason, whatever became of the connection.
+/// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
+/// begun. Other failures have other causes.
 fn is_lost(repetition: &Repetition<'_>, sample: &Sample) -> bool {
     let mut ends = repetition.facts.ends.iter().filter(|end| end.connection == sample.connection);
     match sample.outcome {
@@ -295,9 +295,9 @@ fn waited(repetition: &Repetition<'_>, sample: &Sample) -> bool {
             .any(|end| sample.scheduled_at <= end.at + longest && end.at <= sent_at)
 }
 
-/// How a server that we recognise limits the requests of a connection.
+/// How a known product limits the requests of a connection.
 struct Product {
-    /// As it names itself, in lower case.
+    /// Its name in the `server` field, in lower case.
     marker: &'static str,
     name: &'static str,
     /// The setting over HTTP/2 and over HTTP/1.1, where there is one.
@@ -309,7 +309,7 @@ struct Product {
 const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default, and streams count. The limit lets \
                      memory that is bound to a connection go: raise it, do not remove it";
 
-/// Only settings that were checked against the product. Of h2o and Caddy none is known.
+/// Only settings that were checked against the product. h2o and Caddy have none that is known.
 const PRODUCTS: &[Product] = &[
     Product {
         marker: "nginx",
@@ -357,7 +357,7 @@ const PRODUCTS: &[Product] = &[
     Product { marker: "caddy", name: "Caddy", h2: None, h1: None, why: "" },
 ];
 
-/// What to change: the server's limit, by its name if we know it, and how the client takes it.
+/// What to change: the server's limit, by its name if known, and the client's reaction.
 fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     let goaway = quota.first.goaway;
     let named = software.unwrap_or_default().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! When a number may be stated, and when not.
+//! When a number may be reported, and when not.
 #![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
 
 use crate::diagnose::testing::Scene;
@@ -161,11 +161,11 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     assert!((finding.cost_share - 40.0 / 325.0).abs() < 1e-9);
 }
 
-/// The `last_stream` of a GOAWAY that says that the end is near and not which request will be the last.
+/// The `last_stream` of a GOAWAY that only announces the end, without naming the last request.
 const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
-/// Connections of a server that announces ends and no more: of each how many requests were begun, how many of them were
-/// answered by then, and for how long it had lived, in ms. One request a millisecond; the last ones come at its end.
+/// Connections of a server that only announces ends: of each how many requests were begun, how many of them were
+/// answered by then, and for how long it had lasted, in ms. One request a millisecond; the last ones come at its end.
 fn announced(connections: &[(u32, u32, u64)]) -> Scene {
     let mut scene = Scene::new(Protocol::H2).connections(connections.len() as u32 + 1);
     for (index, &(begun, answered, age)) in (0..).zip(connections) {

@@ -75,13 +75,13 @@ struct Blocked {
     sharing: usize,
     /// Streams whose answers were overdue in it.
     overdue: usize,
-    /// The sum of the times for which they were.
+    /// The sum of the times for which they were overdue.
     stream_time: Duration,
-    /// Segments that were missing: dropped, or sent again.
+    /// Segments that were missing: dropped, or retransmitted.
     segments: usize,
 }
 
-/// The stalls of a repetition that two or more streams shared because segments were missing.
+/// The stalls of a repetition shared by two or more streams because segments were missing.
 fn blocked(facts: &Facts) -> Vec<Blocked> {
     let missing = |stall: &Stall| {
         if facts.has_packet_log { by_packet_log(facts, stall) } else { by_retransmission(facts, stall) }
@@ -110,7 +110,7 @@ fn blocked(facts: &Facts) -> Vec<Blocked> {
         .collect()
 }
 
-/// From when on missing segments explain a stall, and how many. They explain it if frames came again when a hole was
+/// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
 /// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
 /// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
 fn by_packet_log(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
@@ -133,8 +133,8 @@ fn by_packet_log(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     covers.then(|| (begin, holes.iter().filter(inside).count()))
 }
 
-/// As [`by_packet_log`], over a network that we do not see: frames came again when a segment that an end had sent again had
-/// arrived, and the stall lasted for the round trip that it takes to notice a loss.
+/// As [`by_packet_log`], over a network without a packet log: frames resumed when a retransmitted segment
+/// arrived, and the stall lasted for the round trip that it takes to detect a loss.
 fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     let slack = (facts.rtt / 4).max(LEAST_SLACK);
     if stall.end.since(stall.begin) < facts.rtt.max(facts.least_stall()) {

@@ -19,7 +19,7 @@ pub(super) fn claim(up: &HalfExchange<'_>, sample: &Sample, is_direct: bool, tim
         direct(up, sample, sent, timeline);
     } else {
         slot(up, due, sent, timeline);
-        // The generator's wait for a connection to the sidecar, unless that could not go on itself.
+        // The generator's wait for a connection to the sidecar, unless the sidecar was blocked itself.
         let handed_over = (due + Duration::from_nanos(sample.stall_open_ns)).min(sent);
         up.claim_held(due, handed_over, Cause::StreamSlot, timeline);
         up.claim_held(handed_over, sent, Cause::Client, timeline);
@@ -27,7 +27,7 @@ pub(super) fn claim(up: &HalfExchange<'_>, sample: &Sample, is_direct: bool, tim
     timeline.claim(due, sent, Cause::Client);
 }
 
-/// The handshake, if the connection was not there when the request was due.
+/// The handshake, if the connection was not established when the request was due.
 fn handshake_within(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
     let mut within = Timeline::new(due, sent);
     handshake::claim(up.traced, up.delays, &mut within);
@@ -38,12 +38,12 @@ fn handshake_within(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut
     }
 }
 
-/// The generator says itself what its request waited for.
+/// The generator's own record of what its request waited for.
 fn direct(up: &HalfExchange<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline) {
     let (due, written) = (sample.scheduled_at, sample.sent_at);
     let slot = Duration::from_nanos(sample.stall_open_ns);
     timeline.claim(due, (due + slot).min(sent), Cause::StreamSlot);
-    // From when it lay in the socket, or would have if there had been room.
+    // From when it was in the socket, or would have been with room there.
     let ready = (written - Duration::from_nanos(sample.stall_socket_ns)).max(due);
     if written.happened() && sent.since(ready) > PROMPT {
         let after = up.traced.up.sending.shrunk_by(up.start);
@@ -51,7 +51,7 @@ fn direct(up: &HalfExchange<'_>, sample: &Sample, sent: Time, timeline: &mut Tim
     }
 }
 
-/// A sidecar's wait for a stream: it had as many as the server takes, up to when it could open this one.
+/// A sidecar's wait for a stream: it had as many as the server allows, until it could open this one.
 fn slot(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
     let Some(limit) = up.traced.frames(Direction::Down).max_streams() else { return };
     let just_before = sent - PROMPT;

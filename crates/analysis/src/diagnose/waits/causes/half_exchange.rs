@@ -1,4 +1,4 @@
-//! A message on its way: its bytes, and what their losses cost.
+//! A message in transit: its bytes, and what their losses cost.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) struct HalfExchange<'a> {
     pub traced: &'a Traced,
     pub direction: Direction,
     pub delays: &'a Delays,
-    /// Its bytes, in their order.
+    /// Its bytes, in order.
     own: Vec<Range<u64>>,
     /// Where it begins.
     pub start: u64,
@@ -24,7 +24,7 @@ pub(super) struct HalfExchange<'a> {
 }
 
 impl<'a> HalfExchange<'a> {
-    /// The way of one half of an exchange; `None` if no frame of it was seen.
+    /// One half of an exchange; `None` if no frame of it was seen.
     pub fn new(
         traced: &'a Traced,
         exchange: &Exchange,
@@ -56,7 +56,7 @@ impl<'a> HalfExchange<'a> {
         self.own.get(first).is_some_and(|own| own.start < bytes.end)
     }
 
-    /// The times in which segments were missing that had been lost. What came last is claimed first: without its loss the
+    /// The times in which segments were missing that had been lost. The last arrival is claimed first: without its loss the
     /// others' would have mattered less.
     pub fn claim_losses(&self, byte_ranges: &[&ByteRange], from: Time, until: Time, timeline: &mut Timeline) {
         let mut late: Vec<&&ByteRange> =
@@ -69,7 +69,7 @@ impl<'a> HalfExchange<'a> {
         }
     }
 
-    /// From when each loss of a byte range was felt to when the next one was, or to its arrival.
+    /// From when each loss of a byte range took effect to when the next one did, or to its arrival.
     fn losses(&self, byte_range: &'a ByteRange) -> impl Iterator<Item = (Time, Time, Cause)> {
         let whose = if self.is_own(&byte_range.bytes) { Whose::Own } else { self.owner(&byte_range.bytes) };
         let brought = byte_range.sent.brought();
@@ -85,9 +85,9 @@ impl<'a> HalfExchange<'a> {
         })
     }
 
-    /// Whose bytes these are.
+    /// The owner of these bytes.
     fn owner(&self, bytes: &Range<u64>) -> Whose {
-        // A stream's frame says more than one of the connection beside it.
+        // A stream's frame is more specific than one of the connection beside it.
         let frames = self.traced.frames(self.direction).of(bytes);
         let Some(frame) = frames.iter().find(|frame| frame.stream != 0).or(frames.first()) else {
             return Whose::Unnamed;

@@ -7,14 +7,14 @@ use crate::diagnose::waits::latency_breakdown::Cause;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
-/// Claims the handshake of a connection, the losses in it apart. It ends with the connection's first frame, since TLS has its
-/// share of it.
+/// Claims the handshake of a connection, its losses separately. It ends with the connection's first frame, since TLS is
+/// part of it.
 pub(super) fn claim(traced: &Traced, delays: &Delays, timeline: &mut Timeline) {
     let Some(begin) = traced.opening.all().first().map(|syn| syn.at) else { return };
     let first_frame = traced.frames(Direction::Up).all().first().map(|frame| frame.bytes.clone());
     let first = first_frame.as_ref().and_then(|bytes| traced.up.history.of(bytes.clone()).first());
     let end = first.map_or(Time::NEVER, |byte_range| byte_range.sent.first_sent());
-    // A client that has its answer sends at once: the SYN's losses matter up to when one came, and so do its answer's.
+    // A client sends as soon as it has the SYN-ACK: losses of either SYN matter only until one of them arrived.
     claim_losses(&traced.opening, Direction::Up, delays, end, timeline);
     claim_losses(&traced.answer, Direction::Down, delays, end, timeline);
     let before = first_frame.map_or(0, |bytes| bytes.start);

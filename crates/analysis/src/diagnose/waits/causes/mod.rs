@@ -1,4 +1,4 @@
-//! Which cause has which part of a request's life: one file for each part, and for each reason to wait.
+//! Assigns causes to the parts of a request's time: one file for each part, and for each reason to wait.
 
 mod before;
 mod half_exchange;
@@ -24,7 +24,7 @@ use h2lab_link::LinkSpec;
 use h2lab_model::record::Sample;
 use h2lab_wire::trace::Direction;
 
-/// Below this, what passes between a process and its socket, or between two packets, is nobody's waiting.
+/// Shorter times between a process and its socket, or between two packets, are no waits.
 const PROMPT: Duration = Duration::from_millis(1);
 
 /// The least delays of the link.
@@ -35,7 +35,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Those that a link was set to, in the course of time.
+    /// The delays configured for a link, over time.
     pub fn of(link: &LinkSpec) -> Self {
         let delays = |impairment: &h2lab_link::Impairment| {
             let later = impairment.steps.iter().filter_map(|step| step.delay);
@@ -44,7 +44,7 @@ impl Delays {
         Self { up: delays(&link.uplink), down: delays(&link.downlink) }
     }
 
-    /// Those of a link that says nothing of itself: the least that packets were seen to take.
+    /// The delays of a link without a specification: the least transit of its packets.
     pub fn observed(up: Duration, down: Duration) -> Self {
         Self { up: vec![up], down: vec![down] }
     }
@@ -56,8 +56,8 @@ impl Delays {
         }
     }
 
-    /// How much of a packet's transit is the link's delay: what the link was set to then, as far as a single transit tells. All
-    /// of it if the link was quicker than it was told to be.
+    /// How much of a packet's transit is the link's delay: what was configured then, as far as a single transit shows. All
+    /// of it if the link was faster than configured.
     pub fn base(&self, direction: Direction, transit: Duration) -> Duration {
         let all = self.all(direction).iter().copied();
         all.filter(|delay| *delay <= transit).max().unwrap_or(transit)
@@ -74,7 +74,7 @@ impl Delays {
         least(Direction::Up) + least(Direction::Down)
     }
 
-    /// When a packet that was dropped would have arrived, by how long the one took that came in its stead.
+    /// When a packet that was dropped would have arrived, by the transit of the one that replaced it.
     fn due(&self, direction: Direction, lost: &Transmission, brought: Option<&Transmission>) -> Time {
         let delay = match brought {
             Some(brought) => self.base(direction, brought.out_at.since(brought.at)),
@@ -84,9 +84,9 @@ impl Delays {
     }
 }
 
-/// The life of a request that was found on a stream of a connection; `None` if the stream is not there.
+/// The intervals of a request that was found on a stream of a connection; `None` if the stream is not there.
 ///
-/// `is_direct`: the connection is the generator's own, so that the sample says what happened before the link.
+/// `is_direct`: the connection is the generator's own, so that the sample covers the time before the link.
 pub(super) fn life(
     traced: &Traced,
     stream: u32,
@@ -102,14 +102,14 @@ pub(super) fn life(
     before::claim(&up, sample, is_direct, &mut timeline);
     let (answered, come) =
         down.as_ref().map_or((Time::NEVER, Time::NEVER), |down| (down.first_sent(), down.come()));
-    // A response may begin before the request has ended. If it even ends before, nobody waited for the rest.
+    // A response may begin before the request has ended. If it even ends before, the rest of the request was not waited for.
     let asked = if up.come() <= come { up.come() } else { answered.max(sent) };
     up.claim(sent, asked, Cause::Client, &mut timeline);
     if let Some(down) = &down {
         down.claim_held(asked, answered, Cause::Server, &mut timeline);
         down.claim(answered.max(asked), come, Cause::Server, &mut timeline);
     } else {
-        // No byte of it ever entered the link: it may stand behind those of others that could not go.
+        // No byte of it ever entered the link: it may be queued behind those of others that were blocked.
         claim_holds(&traced.down, &mut timeline, asked);
         timeline.claim(asked, Time::NEVER, Cause::Server);
     }
@@ -117,7 +117,7 @@ pub(super) fn life(
     Some(timeline.finish())
 }
 
-/// Claims the times from `from` on in which one end of a connection held back what it had to say.
+/// Claims the times from `from` on in which one end of a connection held back data.
 fn claim_holds(half_connection: &HalfConnection, timeline: &mut Timeline, from: Time) {
     for hold in half_connection.sending.holds().skip_while(|hold| hold.until <= from) {
         let cause = Cause::CongestionWindow { after: hold.after };

@@ -1,4 +1,4 @@
-//! Requests whose stream is not known: what can be said of them without it.
+//! Requests whose stream is not known: their causes without it.
 
 use super::{Delays, Timeline, handshake};
 use crate::diagnose::waits::connection::{HalfConnection, Traced};
@@ -6,7 +6,7 @@ use crate::diagnose::waits::latency_breakdown::{Cause, Interval, Repair, Whose};
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;
 
-/// The life of a request on a connection of the generator's whose bytes could not be read; it could carry requests from
+/// The intervals of a request on a connection of the generator's whose bytes could not be read; it could carry requests from
 /// `ready_at` on.
 pub(in super::super) fn unread(
     traced: &Traced,
@@ -32,8 +32,8 @@ pub(in super::super) fn unread(
     timeline.finish()
 }
 
-/// The life of a request of a sidecar whose connection is not known: `traced` are all that could not be read. Only a loss
-/// says where it was whose repair came just before the request's end.
+/// The intervals of a sidecar's request on an unknown connection: `traced` are all that could not be read. Only a loss
+/// repaired just before the request's end shows where it was.
 pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
     let slack = delays.round_trip() + super::PROMPT * 5;
@@ -61,7 +61,7 @@ pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &
         }
     }
     if is_found {
-        // Wherever it went, it crossed the link both ways.
+        // On whichever connection, it crossed the link both ways.
         timeline.claim(sample.scheduled_at, sample.scheduled_at + delays.round_trip(), Cause::Propagation);
     }
     timeline.finish()

@@ -6,19 +6,19 @@ use h2lab_base::units::Time;
 /// The span.
 #[derive(Debug)]
 pub(in super::super) struct Timeline {
-    /// What nobody has claimed, in order.
+    /// The unclaimed parts, in order.
     free: Vec<(Time, Time)>,
     claimed: Vec<Interval>,
 }
 
 impl Timeline {
-    /// A span that nobody has claimed.
+    /// A span without claims.
     pub fn new(from: Time, until: Time) -> Self {
         let free = if from < until { vec![(from, until)] } else { Vec::new() };
         Self { free, claimed: Vec::new() }
     }
 
-    /// Gives what is still free between the two to a cause.
+    /// Assigns the unclaimed parts between the two to a cause.
     pub fn claim(&mut self, from: Time, until: Time, cause: Cause) {
         let first = self.free.partition_point(|(_, end)| *end <= from);
         let behind = self.free.partition_point(|(begin, _)| *begin < until);
@@ -34,7 +34,7 @@ impl Timeline {
         self.free.splice(first..behind, rest);
     }
 
-    /// All parts in order; what nobody has claimed is not known.
+    /// All parts in order; unclaimed ones are unknown.
     pub fn finish(mut self) -> Vec<Interval> {
         let unknown = |(from, until)| Interval { from, until, cause: Cause::Unknown };
         self.claimed.extend(self.free.into_iter().map(unknown));

@@ -1,4 +1,4 @@
-//! What the bytes of a message on its way waited for.
+//! What the bytes of a message in transit waited for.
 
 use super::half_exchange::HalfExchange;
 use super::{Timeline, window};
@@ -9,8 +9,8 @@ use h2lab_base::units::Time;
 use h2lab_wire::trace::FrameKind;
 
 impl<'a> HalfExchange<'a> {
-    /// Claims the time between the two, in which the message is on its way. `idle` is why bytes did not exist that nothing
-    /// kept from being sent.
+    /// Claims the time between the two, in which the message is in transit. `idle` is why bytes did not exist that could have
+    /// been sent.
     pub fn claim(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
         if from >= until {
             return;
@@ -23,7 +23,7 @@ impl<'a> HalfExchange<'a> {
         for byte_range in &own {
             self.claim_transit(byte_range, from, until, timeline);
         }
-        // All of its bytes have come, and some before them have not.
+        // All of its bytes have arrived, and some before them have not.
         self.claim_losses(&others, from, until, timeline);
         for byte_range in &others {
             let (sent, come) = (byte_range.sent.first_sent(), byte_range.sent.arrived());
@@ -38,7 +38,7 @@ impl<'a> HalfExchange<'a> {
         }
     }
 
-    /// The times in which the sender still held bytes of the message, in their order.
+    /// The times in which the sender still held bytes of the message, in order.
     fn claim_unsent(
         &self,
         own: &[&ByteRange],
@@ -75,7 +75,7 @@ impl<'a> HalfExchange<'a> {
             self.claim_losses(others, since.max(from), until, timeline);
             timeline.claim(since.max(from), until, Cause::CongestionWindow { after });
         }
-        // The rest of a frame that has begun exists: frames are written as a whole.
+        // The rest of a begun frame exists: frames are written as a whole.
         if let Some(begun) = frame.and_then(|frame| self.begun(frame, place)) {
             self.claim_losses(others, begun.max(from), until, timeline);
             let after = self.half_connection().sending.shrunk_by(place);
@@ -84,7 +84,7 @@ impl<'a> HalfExchange<'a> {
         timeline.claim(from, until, idle);
     }
 
-    /// The message's frame with the byte at `place`; in HTTP/2 only, since only its frames say what is to come.
+    /// The message's frame with the byte at `place`; in HTTP/2 only, whose frames announce their length.
     fn frame_at(&self, place: u64) -> Option<&'a Placed> {
         if !self.traced.streams.is_http2() {
             return None;
@@ -101,7 +101,7 @@ impl<'a> HalfExchange<'a> {
         (frame.bytes.start < place).then(|| self.half_connection().first_sent(frame.bytes.start))
     }
 
-    /// A byte range's first transit: the link's least delay, and what it took beyond.
+    /// A byte range's first transit: the link's least delay, and the excess.
     fn claim_transit(&self, byte_range: &ByteRange, from: Time, until: Time, timeline: &mut Timeline) {
         let (sent, come) = (byte_range.sent.first_sent(), byte_range.sent.arrived());
         let transit = byte_range.sent.brought().map(|brought| brought.out_at.since(brought.at));

@@ -1,9 +1,9 @@
-//! Requests that never entered the link: what kept them at its near end, in the client's sidecar or in the generator.
+//! Requests that never entered the link: what held them at its near end, in the client's sidecar or in the generator.
 //!
-//! Where every packet of the link is known, what is not among them did not go. On which connection it would have gone the
-//! generator says of its own, once it has given the request to one: then that one alone held it. Of the others nobody knows,
-//! neither those that were given to none nor those of a sidecar; but connections are few, and what they were doing is known.
-//! While one of them would have let it go and it did not come, the near end had it. While none would, that is what it waited for.
+//! If every packet of the link is known, a request without packets was not sent. The generator records the connection of its own
+//! requests once it has assigned one: then only that one held it. The connection of the others is unknown, of unassigned ones as
+//! of a sidecar's; but connections are few, and their states are known. While one of them would have let it go and it did not
+//! come, the near end had it. While none would, their state is what it waited for.
 
 use super::{Delays, Timeline, claim_holds, handshake};
 use crate::diagnose::waits::connection::Traced;
@@ -21,13 +21,13 @@ pub(in super::super) struct NearEnd {
 }
 
 impl NearEnd {
-    /// That of a repetition with these connections, in the order of their begins, of which all is known. `is_tls`: they are
+    /// The near end of a repetition with these connections, in the order of their begins, all fully known. `is_tls`: they are
     /// encrypted.
     pub fn new(traced: &[Traced], is_tls: bool, delays: &Delays) -> Self {
         let gates: Vec<Vec<Interval>> =
             traced.iter().map(|connection| may_send(connection, is_tls)).collect();
         let mut barriers = Timeline::new(Time::ZERO, Time::NEVER);
-        // Whichever connection is open counts for all; what kept the others does not matter then.
+        // If any connection is open the request could be sent; what blocked the others does not matter then.
         for is_open in [true, false] {
             let parts = gates.iter().flatten().filter(|part| (part.cause == Cause::Client) == is_open);
             for part in parts {
@@ -43,9 +43,9 @@ impl NearEnd {
         Self { barriers: barriers.finish() }
     }
 
-    /// The life of a request that never entered the link, of which nobody knows on which connection it would have. `is_direct`:
-    /// they are the generator's own, so that what it says of its wait for a stream comes first; else that was for a connection
-    /// to a sidecar which could not go on itself.
+    /// The intervals of a request that never entered the link, for an unknown connection. `is_direct`:
+    /// they are the generator's own, so that its recorded wait for a stream comes first; else that was for a connection
+    /// to a sidecar that was blocked itself.
     pub fn life(&self, sample: &Sample, is_direct: bool) -> Vec<Interval> {
         let (due, end) = (sample.scheduled_at, sample.completed_at);
         let slot_until = due + Duration::from_nanos(sample.stall_open_ns);
@@ -65,8 +65,8 @@ impl NearEnd {
     }
 }
 
-/// The life of a request that the generator gave to a connection of its own, where it lies in the socket: what other connections
-/// would have let go says nothing of it.
+/// The intervals of a request that the generator assigned to a connection, where it waits in the socket: other connections
+/// do not matter.
 pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let (due, end) = (sample.scheduled_at, sample.completed_at);
     let mut timeline = Timeline::new(due, end);
@@ -79,8 +79,8 @@ pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Dela
     timeline.finish()
 }
 
-/// The time in which a connection was set up. One on which nobody has said anything is ready when its SYN is answered. One whose
-/// SYN nobody answers was given up, if it was, without a word on the link: it counts until the `next` connection begins.
+/// The time in which a connection was set up. One without data is ready when its SYN is answered. One whose SYN is never answered
+/// was abandoned, if at all, without a packet: it counts until the `next` connection begins.
 fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = Interval> {
     let answered = traced.answer.arrived();
     let is_silent = traced.up.history.all().is_empty();
@@ -94,9 +94,9 @@ fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = 
     within.finish().into_iter().filter(|part| part.cause != Cause::Unknown)
 }
 
-/// From when a connection could take its first request to its end, or to the GOAWAY with which the server takes no more: when it
-/// would have let another one go, told as [`Cause::Client`], and why not at other times. In clear it could when its SYN was
-/// answered, even if nobody ever used it; with TLS, whose handshake both sides share, when the client first said something behind
+/// From when a connection could take its first request to its end, or to the GOAWAY with which the server accepts no more: when
+/// it could have sent another one, as [`Cause::Client`], and why not at other times. In clear it could from when its SYN was
+/// answered, even if it was never used; with TLS, whose handshake both sides share, from when the client first sent data after
 /// that.
 fn may_send(traced: &Traced, is_tls: bool) -> Vec<Interval> {
     let said = traced.frames(Direction::Up).all().first();

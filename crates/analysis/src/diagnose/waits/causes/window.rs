@@ -1,7 +1,7 @@
 //! Waiting for a flow-control window of HTTP/2 (RFC 9113 §5.2).
 //!
-//! No simulation is needed: what DATA up to the end of a frame takes in all must have been granted in all before the frame
-//! could go, and so its sender cannot have sent it before the WINDOW_UPDATE could be read that made it so.
+//! No simulation is needed: the credit that DATA up to the end of a frame takes in all must have been granted before the frame
+//! could be sent, so its sender cannot have sent it before it could read the completing WINDOW_UPDATE.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use crate::diagnose::waits::streams::{DEFAULT_WINDOW, Placed, Update};
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
-/// The WINDOW_UPDATE that let a frame go.
+/// The WINDOW_UPDATE that unblocked a frame.
 #[derive(Clone, Copy)]
 struct Opened<'a> {
     /// When its receiver, the sender of the DATA, could read it.
@@ -23,8 +23,8 @@ struct Opened<'a> {
     update: &'a Update,
 }
 
-/// Claims what of the time between the two the frame waited for a window; at its end bytes of the frame were sent. `others` is
-/// what of others was missing at the receiver meanwhile: it opens no window for what it cannot read.
+/// Claims the part of the time between the two in which the frame waited for a window; at its end bytes of the frame were sent.
+/// `others` are the missing bytes of others at the receiver meanwhile: it grants no credit for what it cannot read.
 pub(super) fn claim(
     half_exchange: &HalfExchange<'_>,
     frame: &Placed,
@@ -51,7 +51,7 @@ pub(super) fn claim(
     timeline.claim(from, opened.at.min(until), window(None));
 }
 
-/// What let a frame go that was sent at `sent`; `None` if the windows with which all begins sufficed.
+/// What unblocked a frame that was sent at `sent`; `None` if the initial windows sufficed.
 fn opened<'a>(half_exchange: &HalfExchange<'a>, frame: &Placed, sent: Time) -> Option<Opened<'a>> {
     let direction = opposite(half_exchange.direction);
     let (back, granted) =

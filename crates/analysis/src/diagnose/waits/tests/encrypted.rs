@@ -1,4 +1,4 @@
-//! TLS: offsets go through the records, and without the secrets the stream's name is missing and nothing else.
+//! TLS: offsets go through the records, and without the secrets only the stream's name is missing.
 
 use super::*;
 use crate::diagnose::waits::tls::keys::Secrets;
@@ -48,7 +48,7 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat()
 }
 
-/// A hello: random, session, suite, and what says TLS 1.3.
+/// A hello: random, session, suite, and the extension for TLS 1.3.
 fn hello_of(message: u8, random: [u8; 32], suite: u16, is_tls13: bool) -> Vec<u8> {
     let mut body = [&[message, 0, 0, 0, 3, 3][..], &random, &[0]].concat();
     body.extend(suite.to_be_bytes());
@@ -64,7 +64,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
-/// A connection of which stream 1's request is lost at 100 ms, with those of two further streams behind it.
+/// A connection of which stream 1's request is lost at 100 ms, followed by those of two further streams.
 fn with_loss(suite: u16) -> Scene {
     let mut ends = Ends::new(suite);
     let mut scene = Scene::connected();

@@ -1,4 +1,4 @@
-//! Connections that are not there yet.
+//! Connections that are not yet established.
 
 use super::*;
 use crate::diagnose::waits::Kind;

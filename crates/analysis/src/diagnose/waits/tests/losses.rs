@@ -5,7 +5,7 @@ use crate::diagnose::waits::{Cause, Kind, Repair, Whose};
 use h2lab_model::record::PacketFate;
 use h2lab_wire::trace::Direction::{Down, Up};
 
-/// A connection with HTTP/2's beginnings behind it; what follows may begin at 50 ms.
+/// A connection with HTTP/2's preface exchanged; what follows may begin at 50 ms.
 fn http2() -> Scene {
     let mut scene = Scene::connected();
     scene.send(Up, 20, &hello());

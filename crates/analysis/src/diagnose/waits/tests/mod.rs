@@ -1,7 +1,7 @@
-//! Packet traces and what must be told of them, worked out by hand.
+//! Packet traces and their expected explanations, worked out by hand.
 //!
 //! A trace is written as a [`Scene`]: the link takes 10 ms each way, unless a packet says otherwise, and every packet
-//! acknowledges what its sender has by then. Latency breakdowns are compared as text: `10..20 the propagation`, times in
+//! acknowledges what its sender has received by then. Latency breakdowns are compared as text: `10..20 the propagation`, times in
 //! milliseconds.
 
 mod encrypted;

@@ -1,4 +1,4 @@
-//! HTTP/3: nothing is told but why, and what was lost meanwhile.
+//! HTTP/3: only the reason and the losses meanwhile are reported.
 
 use super::*;
 use crate::diagnose::waits::{Doubt, Split};

@@ -1,4 +1,4 @@
-//! Bytes to streams: HTTP/1.1, several connections, sidecars, TLS, and what is told without names.
+//! Bytes to streams: HTTP/1.1, several connections, sidecars, TLS, and what is reported without names.
 
 use super::*;
 use crate::diagnose::waits::{Doubt, Kind};
@@ -44,7 +44,7 @@ fn requests_behind_a_sidecar_are_known_by_their_ids() {
     let mut scene = Scene::with_sidecar();
     scene.connect(5, 0);
     scene.send(Up, 20, &hello());
-    // The sidecar gives streams as it likes.
+    // The sidecar may choose any stream.
     let lost = scene.lose(Up, 103, &headers(1, Some(1), true));
     scene.send(Up, 104, &headers(3, Some(0), true));
     scene.ack(Down, 114, true);

@@ -1,4 +1,4 @@
-//! Whatever comes in, every latency breakdown is a partition of its request's time.
+//! For any input, every latency breakdown is a partition of its request's time.
 
 use proptest::prelude::*;
 

@@ -16,7 +16,7 @@ use h2lab_wire::trace::Direction::{Down, Up};
 /// The link's delay, each way.
 pub const DELAY: u64 = 10;
 const SERVER: u16 = 8080;
-/// What both ends take in a segment.
+/// The maximum segment size of both ends.
 pub const MAX_SEGMENT: u16 = 1460;
 /// Numbers of the SYNs: near the end, so that they wrap.
 const FIRST: [u32; 2] = [u32::MAX - 100, 7];
@@ -25,7 +25,7 @@ pub fn ms(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-/// A packet of a scene, so that it can be sent again.
+/// A packet of a scene, for retransmission.
 #[derive(Debug, Clone)]
 pub struct Sent {
     port: u16,
@@ -44,9 +44,9 @@ pub struct Scene {
     port: u16,
     indices: [u64; 2],
     ids: Vec<u64>,
-    /// What the packet log has and the capture has not.
+    /// Packets in the log that the capture lacks.
     pub unkept: Vec<PacketRecord>,
-    /// How many packets neither of them has.
+    /// How many packets both of them lack.
     pub unrecorded: u64,
     pub key_log: String,
 }
@@ -144,7 +144,7 @@ impl Scene {
         self.transmit(sent.direction, (at, out), sent.bytes.start, &sent.payload).index
     }
 
-    /// An acknowledgement and no more.
+    /// A pure acknowledgement.
     pub fn ack(&mut self, direction: Direction, at: u64, arrives: bool) -> u64 {
         let place = self.sent(direction);
         let seq = FIRST[direction as usize].wrapping_add(1).wrapping_add(place);
@@ -179,7 +179,7 @@ impl Scene {
         self.of_connection(direction).map(|(bytes, _)| bytes.end).max().unwrap_or(0)
     }
 
-    /// What has come at `at`: all before the first gap, and pieces behind it.
+    /// What has arrived by `at`: the bytes before the first gap, and ranges after it.
     fn come(&self, direction: Direction, at: Time) -> (u32, Vec<Range<u32>>) {
         let arrived = self.of_connection(direction).filter(|(_, packet)| packet.out_at <= at);
         let mut pieces: Vec<Range<u32>> = arrived.map(|(bytes, _)| bytes).collect();
@@ -229,7 +229,7 @@ impl Scene {
         index
     }
 
-    /// A request on a stream of the connection that was last spoken of: due, and written, at `due`; `done` when its client
+    /// A request on a stream of the current connection: due, and written, at `due`; `done` when its client
     /// had all of the response.
     pub fn request(&mut self, stream: u32, due: u64, done: u64) -> &mut Sample {
         let id = self.ids.len() as u64;
@@ -247,12 +247,12 @@ impl Scene {
         self.record.samples.last_mut().expect("it was just added")
     }
 
-    /// The trace, to be changed.
+    /// The trace, mutable.
     pub fn packets(&mut self) -> &mut Vec<(PacketRecord, Vec<u8>)> {
         &mut self.packets
     }
 
-    /// What is told of all requests.
+    /// The explanations of all requests.
     pub fn waits(&self) -> Waits {
         let mut packets: Vec<&(PacketRecord, Vec<u8>)> = self.packets.iter().collect();
         packets.sort_by_key(|(packet, _)| packet.at);

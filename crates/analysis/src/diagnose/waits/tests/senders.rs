@@ -1,4 +1,4 @@
-//! What keeps a sender from sending: windows, slots, and having nothing to say.
+//! What keeps a sender from sending: windows, slots, and a lack of data.
 
 use super::*;
 use crate::diagnose::waits::Kind;
@@ -7,7 +7,7 @@ use h2lab_wire::trace::Direction::{Down, Up};
 /// Bytes of a full segment's DATA.
 const FULL: usize = 1439;
 
-/// HTTP/2's beginnings, with SETTINGS of both.
+/// HTTP/2's prefaces, with SETTINGS of both.
 fn http2(client: &[u8], server: &[u8]) -> Scene {
     let mut scene = Scene::connected();
     scene.send(Up, 20, &[scene::PREFACE, client].concat());
@@ -60,7 +60,7 @@ fn a_window_that_a_loss_has_shrunk_names_the_loss() {
     scene.ack(Up, 120, true);
     scene.again(&lost, 130, true);
     scene.ack(Up, 140, true);
-    // Two segments at a time: those of stream 3 go when those of stream 1 are acknowledged.
+    // Two segments at a time: those of stream 3 are sent when those of stream 1 are acknowledged.
     scene.send(Down, 150, &[headers(3, None, false), data(3, 100, true)].concat());
     scene.request(3, 118, 160);
     let expected = [
@@ -156,7 +156,7 @@ fn what_lay_in_the_socket_waited_for_the_congestion_window() {
     assert_eq!(scene.rendered(0), expected);
 }
 
-/// A sidecar's request that was due at 100 and went at 150, when so many streams were open that it may have waited for one.
+/// A sidecar's request that was due at 100 and was sent at 150, when so many streams were open that it may have waited for one.
 fn behind_a_sidecar(limit: u32) -> Scene {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
@@ -190,7 +190,7 @@ fn filling() -> Vec<u8> {
     data(1, usize::from(scene::MAX_SEGMENT) - 9, false)
 }
 
-/// A response whose parts go at 110 ms and at 130 ms, when everything before is acknowledged.
+/// A response whose parts are sent at 110 ms and at 130 ms, when everything before is acknowledged.
 fn in_two_parts(first: &[u8], second: &[u8]) -> Vec<String> {
     let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
     scene.send(Up, 100, &headers(1, Some(0), true));

@@ -1,4 +1,4 @@
-//! Requests that never entered the link: what their near end waited for, and when that is not known.
+//! Requests that never entered the link: what their near end waited for, and when that is unknown.
 
 use super::*;
 use crate::diagnose::waits::{Doubt, Kind};
@@ -107,7 +107,7 @@ fn a_connection_lets_nothing_go_once_the_client_has_read_a_goaway() {
     scene.send(Up, 80, &hello());
     scene.send(Up, 100, &headers(1, Some(9), true));
     scene.ack(Down, 110, true);
-    // Without an error, and the last stream may yet be any.
+    // Without an error, and with the last stream still open.
     scene.send(Down, 190, &scene::frame(7, 0, 0, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
     scene.request(0, 110, 400);
     let rendered = scene.rendered(1);
@@ -131,7 +131,8 @@ fn a_server_that_takes_no_more_streams_keeps_it() {
 #[test]
 fn a_stream_that_either_side_cancelled_makes_room_for_another() {
     let cancel = scene::frame(3, 0, 1, &8_u32.to_be_bytes());
-    // It is closed when the client sends its RST_STREAM, whatever of the response comes after that, or has read the server's.
+    // It is closed when the client sends its RST_STREAM, whatever part of the response comes after that, or has read the
+    // server's.
     for (direction, free) in [(Up, 200), (Down, 210)] {
         let mut scene = Scene::with_sidecar();
         scene.connect(0, 0);
@@ -196,7 +197,7 @@ fn a_syn_that_nobody_answers_is_waited_for_until_the_next_one() {
     let mut scene = http1();
     scene.fin(Up, 240);
     scene.on(1).syn(Up, 250, false);
-    // What is sent once more on the same connection is no other one.
+    // A retransmission on the same connection is not a new one.
     scene.syn(Up, 260, false);
     scene.connect(2, 280);
     scene.fin(Up, 320);
@@ -215,7 +216,7 @@ fn a_handshake_that_a_side_gives_up_is_over() {
     scene.fin(Up, 240);
     scene.record.cell.protocol = Protocol::H1s;
     scene.connect(1, 250);
-    // The begin of a record of TLS, and never more.
+    // The beginning of a TLS record, never completed.
     scene.send(Up, 270, &[22, 3, 1]);
     scene.request(0, 245, 400);
     assert_eq!(scene.rendered(1), ["245..250 the client", "250..400 the handshake"]);
@@ -263,7 +264,7 @@ fn what_the_generator_could_not_hand_over_waited_for_its_connection() {
     }
 }
 
-/// A generator's own connection 0, held by a loss from 100 to 720 ms, and 1, which lets all go.
+/// A generator's own connection 0, held by a loss from 100 to 720 ms, and 1, which blocks nothing.
 fn held_beside_an_open_one() -> Scene {
     let mut scene = Scene::new();
     for connection in [0, 1] {
@@ -285,7 +286,7 @@ fn held_beside_an_open_one() -> Scene {
 #[test]
 fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do() {
     let mut scene = held_beside_an_open_one();
-    // Both were given to a connection at 110 ms; a request to none has stream and connection of none.
+    // Both were assigned to a connection at 110 ms; an unassigned request has no stream and connection.
     scene.on(0).request(3, 110, 400);
     scene.on(1).request(3, 110, 400);
     scene.request(0, 110, 400).connection = Sample::NO_CONNECTION;
@@ -302,7 +303,7 @@ fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do
 #[test]
 fn what_the_generator_gave_to_a_connection_has_its_stream() {
     let mut scene = held_beside_an_open_one();
-    // Its limit is 1 now, which the request on stream 1 has: the other one was begun before.
+    // The limit is now 1, which the request on stream 1 takes: the other one was begun before.
     scene.on(0).send(Down, 105, &settings(3, 1));
     scene.request(3, 110, 900).stall_open_ns = 10_000_000;
     let rendered = scene.rendered(0);
@@ -311,7 +312,7 @@ fn what_the_generator_gave_to_a_connection_has_its_stream() {
     assert_eq!(rendered[2..], ["720..900 the client"]);
 }
 
-/// A response of which nothing has come when the repetition is cut at 400 ms, beside one whose segments go from 120 ms on.
+/// A response without bytes when the repetition is cut at 400 ms, beside one whose segments go from 120 ms on.
 fn unanswered(end: &[u8]) -> Vec<String> {
     let mut repetition = begun();
     repetition.send(Up, 100, &headers(3, Some(1), true));

@@ -8,10 +8,10 @@ use sha2::{Sha256, Sha384};
 
 use h2lab_wire::trace::Direction;
 
-/// A hello's random; the client's names the connection in a key log.
+/// A hello's random; the client's identifies the connection in a key log.
 pub(in super::super) type Random = [u8; 32];
 
-/// A secret's name in a key log (RFC 9850 §2) that is of use here.
+/// A secret's name in a key log (RFC 9850 §2) that is used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     /// TLS 1.3: of the client's application data.
@@ -40,7 +40,7 @@ pub(in super::super) struct KeyLog {
 }
 
 impl KeyLog {
-    /// Reads the text of a key log; lines that say nothing of use are passed over.
+    /// Reads the text of a key log; other lines are skipped.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let mut words = line.split_ascii_whitespace();
@@ -56,7 +56,7 @@ impl KeyLog {
     }
 }
 
-/// The octets that hexadecimal digits say.
+/// Decodes hexadecimal digits.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let digit = |byte: u8| char::from(byte).to_digit(16);

@@ -54,7 +54,7 @@ impl Cipher {
     }
 }
 
-/// Cipher and hash of a suite; `None` if it is none that is read here.
+/// Cipher and hash of a suite; `None` if it is not supported here.
 const fn suite(number: u16) -> Option<(Cipher, Hash)> {
     Some(match number {
         // TLS 1.3 (RFC 8446 §B.4), then TLS 1.2: RSA, DHE, ECDHE with either signature.
@@ -102,7 +102,7 @@ impl Protection {
     pub fn update(&mut self) {
         if let Some(secret) = self.hash.expand_label(&self.secret, "traffic upd", self.hash.length()) {
             self.secret = secret;
-            // Lengths that sufficed once suffice again.
+            // The lengths are those of the first derivation, which succeeded.
             let _ = self.derive();
         }
     }

@@ -115,7 +115,7 @@ pub struct DriveArgs {
     reach: Flags<ReachArgs, Agents>,
 }
 
-/// What agents are not told.
+/// What agents do not need to know.
 #[derive(Debug, Clone, Default)]
 struct Agents;
 
@@ -168,7 +168,7 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
 /// That the user wanted an end, else whether all pairs are complete, and all agents were there to the end.
 fn exit_of(record: &FleetRecord) -> Exit {
     let PairTally { partial, failed, lost, .. } = FleetSummary::of(record).pairs;
-    // A server that was lost in the middle may have served all that its clients tell.
+    // A server that was lost in the middle may have served everything that its clients report.
     let is_lost = |agents: &[AgentRecord]| agents.iter().any(|agent| agent.lost.is_some());
     match record.interrupted {
         true => Exit::Interrupted,

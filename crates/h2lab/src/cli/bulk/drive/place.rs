@@ -1,4 +1,4 @@
-//! Where clients and servers of a drive are, as words of the command line.
+//! Where clients and servers of a drive are, as the command line names them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::super::super::exit::Missing;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::fleet::TransportKind;
 
-/// What a place is, for messages about one that is none.
+/// What a place is, for the error about anything else.
 const EXPECTED: &str = "a place: local, netns:NAME or ssh:[USER@]HOST, of a server with =ADDRESS[:PORT] behind it if clients \
                         reach it by another one";
 

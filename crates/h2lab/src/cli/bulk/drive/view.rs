@@ -19,7 +19,7 @@ pub struct View {
 }
 
 impl View {
-    /// A line, unless nobody would see it.
+    /// A line, unless it would not be seen.
     pub fn new(is_quiet: bool) -> Self {
         let line = ProgressBar::new_spinner();
         if is_quiet || !std::io::stderr().is_terminal() {

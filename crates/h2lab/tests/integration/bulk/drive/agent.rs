@@ -1,4 +1,4 @@
-//! An agent as a driver of somebody else's would speak to it: lines of JSON.
+//! An agent as another program's driver would use it: lines of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};

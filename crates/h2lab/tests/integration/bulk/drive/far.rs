@@ -29,7 +29,7 @@ impl Sshd {
         }
         fs::copy(path("user.pub"), path("authorized_keys")).unwrap();
         let host_key = fs::read_to_string(path("host.pub")).unwrap();
-        // sshd takes no port 0: a free one may be taken by somebody else before it listens, and then another one is.
+        // sshd takes no port 0: another program may take the free one before sshd listens, and then another one is tried.
         for _ in 0..16 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let config = format!(

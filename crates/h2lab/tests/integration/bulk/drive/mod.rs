@@ -1,4 +1,4 @@
-//! `h2lab bulk drive`: several clients and servers, some of which die, fall silent or were never there.
+//! `h2lab bulk drive`: several clients and servers, some of which die, fall silent or never exist.
 
 /// `h2lab agent --stdio`, spoken to over pipes.
 mod agent;
@@ -6,7 +6,7 @@ mod agent;
 /// Agents in other places: behind ssh, in network namespaces.
 mod far;
 
-/// Servers that hang or die before they have told what they spent.
+/// Servers that hang or die before they have reported what they spent.
 mod servers;
 
 use std::fs;
@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::{Server, document};
 use crate::support::{DEADLINE, Finished, binary, folder, h2lab};
 
-/// The words of a drive that says what it did as JSON; a short one with small transfers, unless `more` says otherwise.
+/// The arguments of a drive with a JSON document; a short one with small transfers, unless `more` changes that.
 fn words(more: &[&str]) -> Vec<String> {
     let usual = [("-z", "-z1s"), ("--size", "--size=1M"), ("--concurrency", "--concurrency=4")];
     let is_given = |flag: &str| more.iter().any(|word| word.starts_with(flag));
@@ -81,10 +81,10 @@ impl FakeSsh {
     }
 }
 
-/// Runs the agent itself, after it has written down who it is.
+/// Runs the agent itself, after its process id was written to a file.
 const WITH_PID: &str = "echo $$ > $here/$1.tmp; mv $here/$1.tmp $here/$1.pid; exec $2";
 
-/// The process whose number stands in this file: written before anything that it says, so there is no need to wait for it.
+/// The process whose id is in this file, which is written before its first output, so there is no need to wait for it.
 fn pid(path: &Path) -> Pid {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
@@ -141,7 +141,7 @@ fn assert_adds_up(report: &Value) {
     }
 }
 
-/// What must hold of a document whose servers all had agents that lived: they have told what they spent, and it can be.
+/// What must hold of a document whose servers all had agents that lived: they have reported what they spent, and plausibly.
 #[track_caller]
 fn assert_servers_reported(report: &Value) {
     let pairs = report["pairs"].as_array().unwrap();
@@ -306,7 +306,7 @@ fn an_agent_that_is_killed_is_lost_and_the_rest_is_kept() {
 
 #[test]
 fn a_silent_agent_is_given_up_in_time() {
-    // It answers until it has its plan, and is stopped then: alive, and deaf.
+    // It answers until it has its plan, and is stopped then: alive, without reading.
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));

@@ -72,7 +72,7 @@ fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     (record.unwrap(), sent.expect("something came of both"))
 }
 
-/// Whatever became of the second server, the run has ended when it had to, and the first one has told.
+/// Whatever became of the second server, the run has ended in time, and the first one has reported.
 #[track_caller]
 fn assert_rest_is_kept(record: &FleetRecord, waited: Duration) {
     let job = job();

@@ -1,10 +1,10 @@
-//! Servers that are told to stop, and say what they spent, or do not.
+//! Servers that are sent Stop, and report what they spent, or do not.
 
 use super::*;
 use crate::fleet::{AgentRecord, ServerFigures};
 
-/// A fleet of one client and two servers whose pairs are over, and the moment of that. Servers that are mute have been told to stop,
-/// and are silent.
+/// A fleet of one client and two servers whose pairs are over, and the time of that. Mute servers have been sent Stop, and are
+/// silent.
 fn over(mute: &[usize]) -> (Fleet, Time) {
     let mut fleet = Fleet::new(job(1, 2), &[]);
     fleet.mute = mute.to_vec();
@@ -16,7 +16,7 @@ fn over(mute: &[usize]) -> (Fleet, Time) {
     (fleet, now)
 }
 
-/// The servers in the end; nothing that happened to them took anything from the pairs.
+/// The servers in the end; whatever happened to them cost no pair.
 fn servers(fleet: Fleet) -> Vec<AgentRecord> {
     let record = fleet.coordinator.into_record();
     assert!(record.pairs.iter().all(|pair| pair.state() == Complete));

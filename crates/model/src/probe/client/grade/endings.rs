@@ -6,10 +6,10 @@ use crate::probe::client::{Fate, TestCase};
 use crate::probe::{Check, CheckMeta, Verdict, id};
 use h2lab_wire::trace::FrameKind;
 
-/// More connections for each GOAWAY than this are a stampede.
+/// More connections for each GOAWAY than this are a reconnect storm.
 const MOST_DIALS: f64 = 2.0;
 
-/// Needed to see anything of it.
+/// Requests needed to observe it.
 const SEVERAL: usize = 3;
 
 /// The checks of these test cases.
@@ -93,7 +93,7 @@ fn lost(meta: &'static CheckMeta, case_run: &CaseRun, expected: usize) -> Check 
     check.with("GOAWAY as sent", frames(case_run, |item| item.seen.starts_with("GOAWAY")))
 }
 
-/// Whether it lives through an end that takes requests along, and sends again what it may.
+/// Whether it survives an end that loses requests, and retries what it may.
 fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
     let is_error = |frame: &FrameNote| frame.value != 0;
     let cut = case_run.h2().find(|seen| seen.received(FrameKind::GOAWAY).any(is_error));
@@ -102,7 +102,8 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
         return Check::new(id::CLNT118, Verdict::Undecided, summary);
     };
     let (answered, replayable) = (case_run.answered(), cut.beyond_goaway());
-    // Begun below the last stream, and not answered: they may have been processed, and only the application knows if they may be again.
+    // Begun at or below the last stream, and not answered: they may have been processed, and only the application knows whether a
+    // retry is safe.
     let is_cut_off =
         |request: &&RequestSeen| request.fate == Fate::Open && Some(request.stream) <= cut.last_stream();
     let cut_off = cut.requests.iter().filter(is_cut_off).count();
@@ -123,7 +124,7 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
     check.with("GOAWAY as sent", frames(case_run, |item| item.seen.starts_with("GOAWAY")))
 }
 
-/// Whether it sends again what was refused.
+/// Whether it retries what was refused.
 fn refused(case_run: &CaseRun, expected: usize) -> Check {
     let (answered, refused) = (case_run.answered(), case_run.count(Fate::Refused));
     let check = if refused == 0 {

@@ -1,4 +1,4 @@
-//! What was seen of the test cases that were run, as all checks tell it.
+//! The evidence of the test cases that were run, in the form that all checks use.
 
 use crate::probe::client::TestCase;
 use crate::probe::client::seen::{CaseRun, ConnectionSeen};
@@ -9,12 +9,12 @@ use crate::probe::{Check, CheckMeta, EvidenceItem, Verdict};
 pub struct CaseRuns<'a>(pub &'a [CaseRun]);
 
 impl<'a> CaseRuns<'a> {
-    /// What was seen in `test_case`; `None` if it was not played.
+    /// What was seen in `test_case`; `None` if it was not run.
     pub fn of(self, test_case: TestCase) -> Option<&'a CaseRun> {
         self.0.iter().find(|case_run| case_run.test_case == test_case)
     }
 
-    /// Requests that the command makes when nothing is in its way.
+    /// Requests that the command makes without faults.
     pub fn expected(self) -> usize {
         self.of(TestCase::Plain).map_or(0, CaseRun::answered)
     }
@@ -35,21 +35,21 @@ pub(super) fn opening(connection: &ConnectionSeen) -> Vec<EvidenceItem> {
     connection.items.iter().take(8).cloned().collect()
 }
 
-/// What the command said last, as a part of a sentence.
+/// The last output of the command, as a part of a sentence.
 pub(super) fn last_words(case_run: &CaseRun) -> String {
-    // Bodies of ours are dots; whoever prints them says nothing by that.
+    // Our bodies are dots; a command that prints them has printed no message.
     let words = |line: &'_ str| line.trim().trim_start_matches('.').chars().take(120).collect::<String>();
     let line = case_run.said.lines().rev().map(words).find(|line| !line.is_empty());
     line.map_or_else(|| "it said nothing".to_owned(), |line| format!("it said `{line}`"))
 }
 
-/// The frames of connections that `is_wanted` wants, at most a dozen.
+/// The frames of connections that match `is_wanted`, at most a dozen.
 pub(super) fn frames(case_run: &CaseRun, is_wanted: impl Fn(&EvidenceItem) -> bool) -> Vec<EvidenceItem> {
     let items = case_run.connections.iter().flat_map(|connection| &connection.items);
     items.filter(|item| is_wanted(item)).take(12).cloned().collect()
 }
 
-/// The last frames of the connections that `is_wanted` wants, at most two dozen of each.
+/// The last frames of the connections that match `is_wanted`, at most two dozen of each.
 pub(super) fn last_frames(
     case_run: &CaseRun,
     is_wanted: impl Fn(&ConnectionSeen) -> bool,
@@ -61,7 +61,7 @@ pub(super) fn last_frames(
     case_run.connections.iter().filter(|connection| is_wanted(connection)).take(2).flat_map(last).collect()
 }
 
-/// A check that says how the command ended when it did not end well.
+/// A check for a command that did not end well.
 pub(super) fn broken(meta: &CheckMeta, case_run: &CaseRun, what: &str) -> Check {
     let errors = case_run.connections.iter().find_map(|connection| connection.error.as_deref());
     let error = errors.map_or_else(String::new, |error| format!("; our engine ended a connection: {error}"));

@@ -10,10 +10,10 @@ use h2lab_base::units::format_bytes;
 use h2lab_wire::h2::frame::flag;
 use h2lab_wire::trace::FrameKind;
 
-/// One update for each DATA frame of the default size, or more often, is too often.
+/// One update for each DATA frame of the default size, or more, is too frequent.
 const LEAST: u64 = 16_384;
 
-/// Bytes of the large body for each WINDOW_UPDATE, of its stream or of the connection, whichever come oftener.
+/// Bytes of the large body for each WINDOW_UPDATE, of its stream or of the connection, whichever are more frequent.
 pub fn cadence(case_run: &CaseRun) -> Check {
     let bytes = |connection: &ConnectionSeen| -> u64 {
         connection.received(FrameKind::DATA).map(|frame| u64::from(frame.length)).sum()
@@ -52,7 +52,7 @@ pub fn cadence(case_run: &CaseRun) -> Check {
 
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
 const INITIAL_WINDOW: u16 = 4;
-/// What holds before the client has acknowledged ours.
+/// The window before the client has acknowledged ours.
 const DEFAULT_WINDOW: i64 = 65_535;
 
 /// How many of its DATA frames were larger than the window of their stream by the settings that it had acknowledged.

@@ -1,4 +1,4 @@
-//! Whether it honours what a server tells it: settings, interim responses, promises.
+//! Whether it honours what a server sends: settings, interim responses, promises.
 
 use super::evidence::{CaseRuns, broken, frames, last_frames};
 use crate::probe::client::TestCase;
@@ -51,7 +51,7 @@ fn pushes(case_run: &CaseRun, expected: usize) -> Check {
     }
     let mut items = frames(case_run, |item| item.seen.starts_with("PUSH_PROMISE"));
     if items.is_empty() {
-        // Among many frames those in the middle are not kept; what became of it is at the end.
+        // Of many frames the middle is not kept; the outcome is at the end.
         items = last_frames(case_run, |seen| seen.received(FrameKind::PUSH_PROMISE).next().is_some());
     }
     if is_well(case_run, expected) {
@@ -63,7 +63,7 @@ fn pushes(case_run: &CaseRun, expected: usize) -> Check {
         .with("the promise", items)
 }
 
-/// The most streams that a client had open at a time after it had acknowledged our SETTINGS.
+/// The most streams that a client had open at once after it had acknowledged our SETTINGS.
 fn most_open(connection: &ConnectionSeen) -> usize {
     let mut acknowledged = false;
     connection.most_open(|frame| {
@@ -93,7 +93,7 @@ fn obedience(case_run: &CaseRun, expected: usize, rendered: &str) -> Check {
     if case_run.ran_out {
         return broken(id::CLNT111, case_run, &format!("{rendered}, and it came to no end with them"));
     }
-    // What it had begun before it could know of the limit was refused, which is CLNT108's.
+    // Streams begun before it could know the limit were refused; CLNT108 covers that.
     let is_refusal = |frame: &&FrameNote| frame.value == ErrorCode::REFUSED_STREAM.0;
     let refused =
         |connection| ConnectionSeen::received(connection, FrameKind::RST_STREAM).filter(is_refusal).count();

@@ -69,7 +69,7 @@ fn plain(answered: u32) -> CaseRun {
     case_run(TestCase::Plain, Some(0), vec![connection(vec![settings(0, &[])], answered)])
 }
 
-/// The verdict on `id` when these test cases were run behind a plain one of 12 requests.
+/// The verdict on `id` when these test cases were run after a plain one of 12 requests.
 #[track_caller]
 fn verdict(id: &str, test_cases: Vec<CaseRun>) -> Verdict {
     let case_runs: Vec<CaseRun> = std::iter::once(plain(12)).chain(test_cases).collect();
@@ -146,7 +146,7 @@ fn more_than_two_dials_per_goaway_are_a_stampede() {
     assert_eq!(with(0, 2), Verdict::Pass);
     assert_eq!(with(1, 2), Verdict::Pass);
     assert_eq!(with(2, 2), Verdict::Fail);
-    // Who has one request open at a time cannot stampede, and shows nothing by not doing so.
+    // A client with one open request at a time cannot cause a reconnect storm, which proves nothing.
     assert_eq!(with(0, 1), Verdict::Undecided);
     assert_eq!(with(2, 1), Verdict::Fail);
 }
@@ -172,7 +172,7 @@ fn where_nothing_had_to_be_sent_again_nothing_is_decided() {
         vec![case_run(test_case, Some(0), vec![first, connection(Vec::new(), 8)])]
     };
     assert_eq!(verdict("CLNT106", test_case(TestCase::Quota)), Verdict::Undecided);
-    // A graceful end is there so that nothing need be.
+    // A graceful end must cost no request.
     assert_eq!(verdict("CLNT107", test_case(TestCase::Graceful)), Verdict::Pass);
 }
 
@@ -180,7 +180,7 @@ fn where_nothing_had_to_be_sent_again_nothing_is_decided() {
 fn an_abrupt_end_may_take_what_was_under_way_and_nothing_else() {
     let with = |cut_off: u32, answered_later, exit| {
         let goaway = FrameNote { value: 2, ..goaway(5, 7) };
-        // What comes behind the end is seen as frames alone.
+        // Frames after the end are seen without their requests.
         let mut first = connection(vec![head(1, 7), goaway, head(5, 9), head(6, 11)], 4 - cut_off);
         first.requests.extend((0..cut_off).map(|n| request(7 - 2 * n, Fate::Open)));
         first.requests.push(request(9, Fate::Open));
@@ -221,7 +221,7 @@ fn small_windows_are_honoured_as_far_as_they_are_acknowledged() {
         Verdict::Undecided,
         "one window was enough"
     );
-    // What is announced counts from its acknowledgement.
+    // A setting counts from its acknowledgement.
     let lowered = [ours(3, after), data(before), credit(before), ack(4), data(after), credit(1)];
     assert_eq!(with([greeting(), lowered.to_vec()].concat(), 12), Verdict::Pass);
     assert_eq!(with([greeting(), lowered.to_vec(), vec![data(2)]].concat(), 12), Verdict::Fail);
@@ -362,8 +362,8 @@ fn interim_responses_promises_and_drops_may_do_no_harm() {
     assert_eq!(with(&[], Some(1)), Verdict::Fail);
 }
 
-/// Node ends its session with GOAWAY, hears the promised response only then, and takes that for an error: what it had asked for
-/// it has.
+/// Node ends its session with GOAWAY, receives the promised response only then, and treats that as an error; it has all requested
+/// responses.
 #[test]
 fn an_error_behind_a_goodbye_takes_no_answer_back() {
     let said = |ms, code| FrameNote { value: code, ..note(ms, Direction::Up, FrameKind::GOAWAY, 0) };

@@ -1,4 +1,4 @@
-//! What it does while a server says little or nothing.
+//! Its behaviour while a server sends little or nothing.
 
 use super::evidence::{CaseRuns, broken, last_frames, many};
 use crate::probe::client::TestCase;
@@ -64,7 +64,7 @@ fn recovers(case_run: &CaseRun, expected: usize) -> Check {
         .with("the last frames of the silent one", last_frames(case_run, is_dark))
 }
 
-/// What it does about a connection that is silent since `dark`.
+/// How it recovers from a connection that is silent since `dark`.
 fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String) {
     let next = case_run.connections.iter().map(|connection| connection.opened_at).find(|at| *at > dark);
     let (answered, ending) = (case_run.answered(), case_run.ending());
@@ -98,7 +98,7 @@ const fn is_dark(connection: &ConnectionSeen) -> bool {
     connection.dark_since.is_some()
 }
 
-/// Whether it asks by PING if the server is still there.
+/// Whether it checks by PING that the server is alive.
 fn asks(case_run: &CaseRun) -> Check {
     let Some((connection, dark)) =
         case_run.h2().find_map(|connection| Some((connection, connection.dark_since?)))

@@ -14,7 +14,7 @@ use h2lab_net::quic::{Arrival, Congestion, QuicEndpoint};
 use h2lab_net::reactor::{Reactor, Token};
 use h2lab_net::transport::{Received, Sent, Transport};
 
-/// How often it looks whether it is to end.
+/// How often it checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A connection.

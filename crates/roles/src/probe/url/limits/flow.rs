@@ -35,7 +35,7 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
         }
     }
     let pongs = raw_h2_client.pongs;
-    // Who answers nothing else either is slow, and not deaf to PINGs.
+    // A server that answers nothing else either is slow, and does not just ignore PINGs.
     let is_alive =
         pongs >= sent || raw_h2_client.ended().is_some() || raw_h2_client.get(prober)?.status.is_some();
     let (bound, verdict, summary) = match raw_h2_client.ended() {

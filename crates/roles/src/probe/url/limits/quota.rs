@@ -13,7 +13,7 @@ use crate::probe::h1::{H1Outcome, Sequence};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::{ProbeError, Prober};
 
-/// Requests that are tried on one connection of HTTP/2: above the highest limit that is anybody's default (10,000).
+/// Requests that are tried on one connection of HTTP/2: above the highest default limit of any server (10,000).
 const MOST: u64 = 10_050;
 /// The same of HTTP/1.1, where the defaults are 100 and 1,000.
 const MOST_H1: u64 = 1_050;

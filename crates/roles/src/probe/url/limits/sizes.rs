@@ -64,7 +64,7 @@ struct Searched {
 }
 
 impl Searched {
-    /// What is known, in words, and whether all was tried that was to be tried.
+    /// What is known, as text, and whether everything was tried.
     fn rendered(&self) -> (Bound, String, bool) {
         let how = match (&self.stopped, &self.refusal) {
             (Some(why), _) => why.clone(),
@@ -132,7 +132,7 @@ fn heads(
             }
         }
         again = 0;
-        // Who refused may have left a part of the request unread.
+        // A server that refused may have left a part of the request unread.
         probing.raw_h2_client = Some(raw_h2_client).filter(|_| taken == Taken::Yes);
     }
     Ok(searched)
@@ -191,7 +191,7 @@ pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
     Ok(check.with("one field of growing length", searched.items))
 }
 
-/// The longest field block: many fields, of which none is long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
+/// The longest field block: many fields, none of them long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
 pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let searched = heads(prober, protocol, found, many)?;
     let (bound, summary, is_all) = searched.rendered();
@@ -223,14 +223,14 @@ fn rendered(bound: &Bound) -> String {
     }
 }
 
-/// The longest body that is not refused: by its announced length, of which nothing is sent, else by sending it as far as the
-/// budget allows.
+/// The longest body that is not refused: by its announced length, without sending it, else by sending it as far as the budget
+/// allows.
 pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
     let share = Share::of(prober);
-    // What a short POST is answered, whatever that is, is no refusal.
+    // The answer to a short POST, whatever it is, is no refusal.
     let ordinary = found.expected.iter().find(|(of, _)| *of == protocol).map(|(_, answer)| answer.status);
     let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
-    // The longest first: who takes that looks at no announcement.
+    // The longest first: a server that accepts it ignores announcements.
     let began = prober.now();
     let until = prober.soon();
     let first = announced(prober, &mut raw_h2_client, LONGEST_BODY, until)?;
@@ -240,7 +240,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
         return Ok(by_sending(prober, protocol, found, &first, ordinary)?
             .with("a body that is announced and not sent", items));
     }
-    // Who refused that at once has this long to refuse others.
+    // If it refused that at once, it has this long to refuse others.
     let patience = REFUSAL.max(took * SLOWER).min(prober.patience);
     let mut searched = Searched {
         search: Search::between(0, LONGEST_BODY),

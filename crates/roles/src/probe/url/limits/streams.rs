@@ -12,7 +12,7 @@ use crate::probe::{ProbeError, Prober};
 
 /// Streams that are opened at most: above what most servers announce.
 const MOST: u64 = 1_030;
-/// How often a server that holds back the heads of responses is asked to let them go.
+/// How many PINGs to send to a server that holds back response heads, to make it flush them.
 const PINGS: u32 = 8;
 /// Requests that are left for the checks that follow.
 const RESERVE: u64 = 4;

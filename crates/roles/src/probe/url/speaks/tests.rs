@@ -102,7 +102,7 @@ fn an_offer_is_taken_refused_or_ignored() {
 
 #[test]
 fn over_tls_an_offer_is_made_too() {
-    // A server that speaks no TLS is told by the attempt, and not by the scheme.
+    // That a server speaks no TLS shows in the attempt, not in the scheme.
     let (verdict, summary) =
         verdict(h1(|peer, _| peer.close()), |prober, found| upgrade(prober, Protocol::H1s, found));
     assert_eq!(verdict, Verdict::Unsupported, "{summary}");

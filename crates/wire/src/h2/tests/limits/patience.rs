@@ -1,4 +1,4 @@
-//! A peer that lets us wait, or waits for us, on both sides of each bound.
+//! A peer that is slow to send or to read, on both sides of each bound.
 
 use super::*;
 use crate::limits::accounts::FAIR_PIECE;
@@ -37,7 +37,7 @@ fn a_fair_piece_starts_the_patience_anew_and_a_small_frame_does_not() {
 
 #[test]
 fn small_pieces_that_come_to_a_fair_one_are_progress() {
-    // A client that reads 100 bytes a second, and says so each time.
+    // A client that reads 100 bytes a second and returns credit each time.
     let mut peer = responding(10_000, 1_000);
     while peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false) > 0 {}
     for _ in 0..100 {
@@ -59,7 +59,7 @@ fn who_opens_its_window_while_our_output_is_full_gains_no_more_than_thirty_secon
     while send(&mut peer, 1) > 0 {}
     peer.sent();
     assert_eq!(peer.wait(just_below(30)), []);
-    // Another body fills the output, so that the first one waits for that when its patience is looked at.
+    // Another body fills the output, so that the first one waits for that when its deadline is checked.
     peer.engine.send_response(peer.now, StreamId(3), &OK);
     while send(&mut peer, 3) > 0 {}
     assert_eq!(peer.receive(&window_update(1, 1)), []);
@@ -179,7 +179,7 @@ fn who_is_answered_already_or_has_no_credit_is_not_slow() {
 
 #[test]
 fn who_waited_for_our_role_has_a_period_from_then_on_and_no_more() {
-    // What is left of the window when the role is slow: nothing, or too little to be worth a frame. And the connection's.
+    // The rest of the window when the role is slow: nothing, or less than a useful frame. And the connection's.
     for (left, stream_window) in [(0, 65_535), (FAIR_PIECE - 1, 65_535), (0, 1 << 20)] {
         let mut config = server_config();
         (config.flow.manual_release, config.flow.stream_window) = (true, stream_window);
@@ -190,7 +190,7 @@ fn who_waited_for_our_role_has_a_period_from_then_on_and_no_more() {
         assert_eq!(peer.wait(seconds(69)), [], "{left}");
         peer.engine.release(peer.now, StreamId(1), 40_000);
         assert!(!peer.sent().is_empty(), "credit");
-        // Eleven seconds, of which the first ended a period in which it could not send.
+        // Eleven seconds; the first ended a period in which the peer could not send.
         assert_eq!(peer.wait(seconds(1)), [], "{left}");
         assert_eq!(peer.wait(just_below(10)), [], "{left}");
         assert_eq!(peer.wait(MS), [evicted(1)], "{left}");
