@@ -17,7 +17,7 @@ pub fn run() -> Result<ExitCode> {
 
 /// Runs every check; stops at the first that fails.
 pub fn all(tiers: &mut Tiers) -> Result<()> {
-    tiers.time("formatting", || cargo(&["fmt", "--all", "--check"], "mend it with `cargo fmt --all`"))?;
+    tiers.time("formatting", || cargo(&["fmt", "--all", "--check"], "fix it with `cargo fmt --all`"))?;
     tiers.time("dependency rules", deps::check)?;
     tiers.time("unused public items", unused::check)?;
     let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
