@@ -1,12 +1,13 @@
 //! What the kernel's TCP and our QUIC count of a connection.
 
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::units::Time;
 
 /// How long TCP could not send as fast as it might have, by what was in the way (`tcpi_busy_time` and its neighbours, Linux 4.10
 /// or later). In microseconds, since the connection began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TcpLimits {
     /// Data was on its way or waiting in the socket.
     pub busy_us: u64,
@@ -17,7 +18,7 @@ pub struct TcpLimits {
 }
 
 /// What `TCP_INFO` said of one end of a connection when the cell ended.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TcpSummary {
     /// Segments that this end sent again, in all. The other end's are invisible here.
     pub retransmits: u32,
@@ -39,14 +40,14 @@ pub struct TcpSummary {
     /// Bytes that the other end has acknowledged.
     #[serde(default)]
     pub bytes_acked: u64,
-    /// What was in the way of sending; `None` if the kernel does not tell, and in records of before the field.
+    /// What was in the way of sending; `None` if the kernel does not report it, and in records of before the field.
     #[serde(default)]
     pub limits: Option<TcpLimits>,
 }
 
 /// What our end of a QUIC connection had counted when the cell ended. The server's end is invisible here: its packets are
 /// encrypted, and no kernel knows of them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QuicSummary {
     /// Packets that this end sent, acknowledgements and probes of the path's size among them.
     pub packets_sent: u64,

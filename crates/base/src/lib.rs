@@ -6,3 +6,9 @@
 pub mod counters;
 pub mod random;
 pub mod units;
+
+/// Derives the JSON Schema of a type with the feature `schema`; without it, nothing.
+#[cfg(not(feature = "schema"))]
+pub use h2lab_no_schema::JsonSchema;
+#[cfg(feature = "schema")]
+pub use schemars::JsonSchema;

@@ -3,6 +3,7 @@
 //! Durations are [`core::time::Duration`]. A bare `u64` of bytes or nanoseconds never crosses a module boundary
 //! without a unit in its name.
 
+use crate::JsonSchema;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
@@ -15,18 +16,7 @@ use serde::{Deserialize, Serialize};
 /// All processes of a run share one origin on the kernel's monotonic clock, so that the times of the generator, the
 /// link and the server compare directly. [`Time::NEVER`] marks what did not happen.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
 pub struct Time(u64);
@@ -223,9 +213,7 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// A link's capacity in bits per second.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Bandwidth(u64);
@@ -302,9 +290,7 @@ impl From<Bandwidth> for String {
 }
 
 /// A share between 0 and 1: a loss probability, an error share. Written `3%` or `0.03`.
-#[derive(
-    Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "RatioText", into = "String")]
 #[schemars(with = "String")]
 pub struct Ratio(f64);

@@ -1,8 +1,6 @@
 //! Delay, its variation, and the order in which packets come out.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use super::reorder::Displacement;
@@ -10,7 +8,8 @@ use h2lab_base::random::Counter;
 use h2lab_base::units::{ParseQuantityError, Time, nanos};
 
 /// Whether jitter lets packets overtake each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ParseQuantityError, parse_err_fn = no_jitter_order)]
 pub enum JitterOrder {
     /// None overtakes: a late one holds up those behind it, as in the queues that make jitter in a real network.
     #[default]
@@ -19,25 +18,8 @@ pub enum JitterOrder {
     Free,
 }
 
-impl FromStr for JitterOrder {
-    type Err = ParseQuantityError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "kept" => Ok(Self::Kept),
-            "free" => Ok(Self::Free),
-            _ => Err(ParseQuantityError::new(text, "an order under jitter (kept, free)")),
-        }
-    }
-}
-
-impl fmt::Display for JitterOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kept => "kept",
-            Self::Free => "free",
-        })
-    }
+fn no_jitter_order(text: &str) -> ParseQuantityError {
+    ParseQuantityError::new(text, "an order under jitter (kept, free)")
 }
 
 super::text_form!(JitterOrder);

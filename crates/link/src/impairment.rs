@@ -1,5 +1,6 @@
 //! What a link does to packets: the values a user sets, in netem's words where it has them.
 
+use h2lab_base::JsonSchema;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use h2lab_base::units::{
 };
 
 /// Both directions of a link, and the seed of all its random choices.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
     /// Client to server.
@@ -33,7 +34,7 @@ impl LinkSpec {
 }
 
 /// One direction of a link. What earlier versions did not have is written only where it is set: their runs read the same.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Impairment {
     /// One-way delay.
@@ -85,7 +86,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// A change of a direction at a time; what is `None` stays as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     /// When, counted from when the link began to carry.

@@ -24,6 +24,7 @@ macro_rules! text_form {
             }
         }
 
+        #[cfg(feature = "schema")]
         impl schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
                 true

@@ -1,5 +1,6 @@
 //! One direction of the link.
 
+use h2lab_base::JsonSchema;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub enum Admission {
 
 /// Totals of one direction. `packets_in + duplicated = delivered + dropped() + in_flight` always holds, or the cell is
 /// invalid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DirectionTotals {
     /// Packets that entered.
     pub packets_in: u64,

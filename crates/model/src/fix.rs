@@ -1,9 +1,10 @@
 //! A suggested change, in a product's own terms.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A change that should help.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
     /// The product that it is for: `nginx`, `client`, `kernel` …
     pub product: String,
@@ -11,4 +12,11 @@ pub struct Fix {
     pub setting: String,
     /// What it does and what it costs.
     pub why: String,
+}
+
+impl Fix {
+    /// A change of this setting of this product.
+    pub fn new(product: &str, setting: &str, why: impl Into<String>) -> Self {
+        Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into() }
+    }
 }

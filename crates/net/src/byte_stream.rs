@@ -48,6 +48,7 @@ impl ByteStream {
     }
 
     /// The socket below, for its addresses and `TCP_INFO`.
+    #[inline]
     pub const fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -91,6 +92,7 @@ impl ByteStream {
 
     /// Reads plaintext; drives the handshake. Follow it by a [`ByteStream::flush`] or [`ByteStream::write`]: TLS may have
     /// something to send.
+    #[inline]
     pub fn read(&mut self, space: &mut [u8]) -> Result<Read, TransportError> {
         let Some(tls) = &mut self.tls else {
             let read = self.stream.read(space)?;
@@ -115,12 +117,14 @@ impl ByteStream {
     }
 
     /// Whether the last read emptied the socket, so that without a hangup another one is not needed.
+    #[inline]
     pub const fn is_drained(&self) -> bool {
         self.drained
     }
 
     /// The socket is drained at `now`, and `expected` bytes of a body come next on it: if these come fast, a completion is
     /// reported for many at a time. With TLS each read is a record or two, whatever has come.
+    #[inline]
     pub fn rest(&mut self, expected: u64, now: Time) {
         if self.tls.is_none()
             && let Some(bytes) = self.rcvlowat.next(expected, now)
@@ -130,6 +134,7 @@ impl ByteStream {
     }
 
     /// Writes plaintext. What was taken by TLS but not yet by the socket is kept, see [`ByteStream::wants_write`].
+    #[inline]
     pub fn write(&mut self, plaintext: &[u8]) -> Result<Written, TransportError> {
         let Some(tls) = &mut self.tls else { return Ok(self.stream.write(plaintext)?) };
         if !tls.flush(&self.stream)? {
@@ -155,6 +160,7 @@ impl ByteStream {
     }
 
     /// Sends what TLS holds; `false` if the socket did not take it all and a completion must be awaited.
+    #[inline]
     pub fn flush(&mut self) -> Result<bool, TransportError> {
         match &mut self.tls {
             Some(tls) => tls.flush(&self.stream),

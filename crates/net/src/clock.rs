@@ -26,6 +26,7 @@ impl Clock {
     }
 
     /// The time since the origin; [`Time::ZERO`] before it.
+    #[inline]
     pub fn now(self) -> Time {
         Time::from_nanos(monotonic_ns().saturating_sub(self.origin_ns))
     }
@@ -63,6 +64,7 @@ impl Instants {
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds since some point before boot.
+#[inline]
 fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
@@ -78,6 +80,7 @@ pub fn process_cpu() -> Duration {
 }
 
 /// The clocks read here are never negative and last 584 years.
+#[inline]
 fn nanoseconds(time: Timespec) -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

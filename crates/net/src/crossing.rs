@@ -1,9 +1,8 @@
-//! What crosses a transport of either kind, and why one fails.
+//! The results of using a transport of either kind, and why one fails.
 
 use std::io;
 
 use h2lab_wire::StreamId;
-use h2lab_wire::h3::stream::QuicStreamId;
 
 use super::tls::TlsError;
 
@@ -22,34 +21,6 @@ pub enum TransportError {
     /// One side broke the rules of QUIC, or gave up the connection.
     #[error("QUIC: {0}")]
     Quic(String),
-}
-
-/// What crosses, in one direction or the other, as an observer of the connection sees it.
-#[derive(Debug, Clone, Copy)]
-pub enum Crossing<'a> {
-    /// Bytes in clear.
-    Bytes {
-        /// The stream that they are on; `None` if there is only one.
-        stream: Option<QuicStreamId>,
-        /// The bytes; QUIC may end a stream without any.
-        bytes: &'a [u8],
-        /// The stream ends behind them; never set for TCP's one stream.
-        fin: bool,
-    },
-    /// `RESET_STREAM` (RFC 9000 §19.4).
-    Reset {
-        /// The stream.
-        stream: QuicStreamId,
-        /// Why.
-        code: u64,
-    },
-    /// `STOP_SENDING` (RFC 9000 §19.5).
-    Stop {
-        /// The stream.
-        stream: QuicStreamId,
-        /// Why.
-        code: u64,
-    },
 }
 
 /// The result of receiving.

@@ -10,6 +10,7 @@
 pub mod byte_stream;
 pub mod clock;
 mod crossing;
+pub mod lock;
 pub mod machine;
 pub mod precise_wakeup;
 pub mod process;

@@ -66,12 +66,8 @@ impl Child {
     pub fn spawn(mut command: Command, on_line: Option<OnLine>) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
-        let parent = getpid();
-        let before_exec = move || {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            if getppid() != Some(parent) {
-                return Err(io::Error::from_raw_os_error(libc::ECHILD)); // we died before the call above
-            }
+        die_with_us(&mut command);
+        let before_exec = || {
             let mut files = getrlimit(Resource::Nofile);
             files.current = files.maximum;
             Ok(setrlimit(Resource::Nofile, files)?)
@@ -133,11 +129,7 @@ impl Child {
     pub fn kill(&mut self) -> io::Result<Ended> {
         match self.ended {
             Some(ended) => Ok(ended),
-            None => {
-                let ended = self.reap()?;
-                self.ended = Some(ended);
-                Ok(ended)
-            }
+            None => Ok(*self.ended.insert(self.reap()?)),
         }
     }
 
@@ -364,7 +356,7 @@ impl Log {
         loop {
             line.clear();
             match reader.by_ref().take(Self::LINE_LIMIT).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => break, // `read_until` goes on after EINTR by itself
+                Ok(0) | Err(_) => break, // `read_until` continues after EINTR by itself
                 Ok(_) => {}
             }
             if let Some(on_line) = &mut on_line {
@@ -392,12 +384,7 @@ impl Log {
 
     fn text(&self) -> String {
         let state = self.lock();
-        let mut text = String::with_capacity(state.bytes);
-        for line in &state.lines {
-            text.push_str(line);
-            text.push('\n');
-        }
-        text
+        state.lines.iter().flat_map(|line| [line, "\n"]).collect()
     }
 
     fn wait_for<T>(
@@ -508,12 +495,11 @@ mod tests {
     fn a_child_that_ignores_the_polite_signal_is_killed() {
         let polite = shell("trap 'exit 3' TERM; echo ready; while :; do sleep 1000 & wait; done");
         let deaf = shell("trap '' TERM; echo ready; while :; do sleep 1000; done");
-        for (command, patience, code) in
-            [(polite, DEADLINE, Some(3)), (deaf, Duration::from_millis(50), None)]
+        for (command, timeout, code) in [(polite, DEADLINE, Some(3)), (deaf, Duration::from_millis(50), None)]
         {
             let mut child = Child::spawn(command, None).unwrap();
             child.wait_for_line(DEADLINE, |line| (line == "ready").then_some(())).unwrap();
-            assert_eq!(child.stop(Signal::TERM, patience).unwrap().status.code(), code);
+            assert_eq!(child.stop(Signal::TERM, timeout).unwrap().status.code(), code);
         }
     }
 

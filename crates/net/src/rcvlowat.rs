@@ -38,12 +38,14 @@ impl RcvLowat {
     }
 
     /// So many bytes were read.
+    #[inline]
     pub const fn received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     /// The socket is empty at `now`, and `expected` bytes of the current message are still to come, 0 if that is not known.
     /// Returns the mark to set, in bytes, if it has changed.
+    #[inline]
     pub fn next(&mut self, expected: u64, now: Time) -> Option<u32> {
         let (bytes, elapsed_ns) = (self.bytes, now.nanos_since(self.since).max(1));
         (self.since, self.bytes) = (now, 0);

@@ -189,6 +189,7 @@ impl Reactor {
     }
 
     /// Sets the timer of `token` to `at`, in place of what it was set to before; [`Time::NEVER`] disarms it.
+    #[inline]
     pub fn set_timer(&mut self, token: Token, at: Time) {
         let slot = self.slot(token);
         slot.deadline = at;
@@ -313,6 +314,7 @@ impl Reactor {
 
     /// The next completion of the last [`Reactor::wait`]; `None` when all have been taken. Timers come first, in the
     /// order of their deadlines.
+    #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
         if let Some(token) = self.expired_timer() {
             return Some(Completion::Timer { token });
@@ -328,6 +330,7 @@ impl Reactor {
     }
 
     /// Takes the next timer that was due when the last wait returned.
+    #[inline]
     fn expired_timer(&mut self) -> Option<Token> {
         while let Some(&Reverse((at, index))) = self.timers.peek()
             && at <= self.woken_at
@@ -377,27 +380,18 @@ impl Reactor {
                 }
                 result.map(|result| Completion::Accepted { token, result })
             }
-            Source::Stream => {
-                slot.source = Source::Stream;
-                self.taken += 1;
-                let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-                let hangup = broken || flags.contains(EventFlags::RDHUP);
-                Some(Completion::Ready {
-                    token,
-                    readable: hangup || flags.contains(EventFlags::IN),
-                    writable: broken || flags.contains(EventFlags::OUT),
-                    hangup,
-                })
-            }
-            Source::Datagrams => {
-                slot.source = Source::Datagrams;
+            source @ (Source::Stream | Source::Datagrams) => {
+                let is_stream = matches!(source, Source::Stream);
+                slot.source = source;
                 self.taken += 1;
                 let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+                let ended = failed || flags.contains(EventFlags::RDHUP);
                 Some(Completion::Ready {
                     token,
-                    readable: failed || flags.contains(EventFlags::IN),
+                    readable: ended || flags.contains(EventFlags::IN),
                     writable: failed || flags.contains(EventFlags::OUT),
-                    hangup: false,
+                    // Datagrams have no end.
+                    hangup: is_stream && ended,
                 })
             }
         }
@@ -411,6 +405,7 @@ impl Reactor {
         Ok(epoll::add(&self.epoll, socket, data, flags)?)
     }
 
+    #[inline]
     fn slot(&mut self, token: Token) -> &mut Slot {
         let index = token.0 as usize;
         if index >= self.slots.len() {
@@ -739,12 +734,12 @@ mod tests {
         assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
         quiet(&mut reactor);
         client.set_rcvlowat(1);
-        assert!(!readable(&mut reactor, CLIENT), "a lower mark tells of what was there");
+        assert!(!readable(&mut reactor, CLIENT), "a lower mark reports what was there");
         assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
         client.set_rcvlowat(2_000);
         assert_eq!(server.write(&[1; 10]).unwrap(), Written::Bytes(10));
         server.shutdown_write().unwrap();
-        assert!(readable(&mut reactor, CLIENT), "the end is told at any mark");
+        assert!(readable(&mut reactor, CLIENT), "the end is reported at any mark");
         assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
     }
 }

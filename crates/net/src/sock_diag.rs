@@ -262,7 +262,7 @@ mod tests {
         for cut in 0..=bytes.len() {
             assert!(Messages(&bytes[..cut]).find_map(|message| parse(message.body)).is_none());
         }
-        let zero = Messages(&[0; 64]).count(); // a length of 0 must not go on for ever
+        let zero = Messages(&[0; 64]).count(); // a length of 0 must not repeat for ever
         assert_eq!(zero, 0);
     }
 }

@@ -136,6 +136,7 @@ impl Stream {
     ///
     /// Fewer bytes than `space` mean that the socket is drained: a second read, which would only return [`Read::WouldBlock`], is
     /// not needed unless the completion reported a hangup.
+    #[inline]
     pub fn read(&self, space: &mut [u8]) -> io::Result<Read> {
         let (reads, writes) = self.calls.get();
         self.calls.set((reads + 1, writes));

@@ -4,10 +4,11 @@
 //! it has to send, [`Transport::flush`] makes sure that it leaves. The difference between one byte stream and many stays in here.
 
 use h2lab_base::units::Time;
+use h2lab_wire::trace::Crossing;
 use h2lab_wire::{Config, Connection, ErrorCode};
 
 use super::byte_stream::ByteStream;
-pub use super::crossing::{Crossing, Received, Sent, TransportError};
+pub use super::crossing::{Received, Sent, TransportError};
 use super::quic::QuicSession;
 use super::tcp::{Read, Stream, Written};
 use super::tls::TlsFacts;
@@ -23,6 +24,7 @@ pub enum Transport {
 
 impl Transport {
     /// The TCP or Unix socket below, for its addresses and `TCP_INFO`; `None` below QUIC.
+    #[inline]
     pub const fn tcp(&self) -> Option<&Stream> {
         match self {
             Self::Stream(stream) => Some(stream.stream()),
@@ -31,6 +33,7 @@ impl Transport {
     }
 
     /// The QUIC connection, if it is one.
+    #[inline]
     pub const fn quic(&self) -> Option<&QuicSession> {
         match self {
             Self::Stream(_) => None,
@@ -39,6 +42,7 @@ impl Transport {
     }
 
     /// The same, to be changed.
+    #[inline]
     pub const fn quic_mut(&mut self) -> Option<&mut QuicSession> {
         match self {
             Self::Stream(_) => None,
@@ -66,7 +70,7 @@ impl Transport {
     pub fn is_resumed(&self) -> Option<bool> {
         match self {
             Self::Stream(stream) => stream.is_resumed(),
-            Self::Quic(_) => None, // `quinn-proto` does not tell
+            Self::Quic(_) => None, // `quinn-proto` does not report it
         }
     }
 
@@ -96,6 +100,7 @@ impl Transport {
     }
 
     /// When [`Transport::handle_timeout`] must be called. TCP keeps its own time.
+    #[inline]
     pub const fn timeout(&self) -> Time {
         match self {
             Self::Stream(_) => Time::NEVER,
@@ -104,6 +109,7 @@ impl Transport {
     }
 
     /// Does what is due by now. Whether anything was due: then receive and flush.
+    #[inline]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         match self {
             Self::Stream(_) => false,
@@ -113,6 +119,7 @@ impl Transport {
 
     /// Whether to receive now, by an engine that may have to wait until its peer has read: then all of TCP's one stream has to
     /// wait. QUIC must still process acknowledgements, and leaves unread what is not wanted.
+    #[inline]
     pub fn may_receive(&self, engine: &Connection) -> bool {
         matches!(self, Self::Quic(_)) || engine.wants_input()
     }
@@ -140,7 +147,7 @@ impl Transport {
                 let now = now(); // of what was read, or of the error
                 match read? {
                     Read::Bytes(n) => {
-                        see(now, Crossing::Bytes { stream: None, bytes: &space[..n], fin: false });
+                        see(now, Crossing::tcp(&space[..n]));
                         engine.handle_received(now, n);
                         Ok(Received::Bytes(n))
                     }
@@ -160,6 +167,7 @@ impl Transport {
     }
 
     /// Whether the last call of [`Transport::receive`] emptied the socket, so that without a hangup another one is not needed.
+    #[inline]
     pub const fn is_drained(&self) -> bool {
         match self {
             Self::Stream(stream) => stream.is_drained(),
@@ -170,6 +178,7 @@ impl Transport {
     /// Nothing more is there at `now`, and `engine` has taken everything: waits for a completion, which may come later for bytes
     /// in the middle of a body that comes fast. With `gathers` it is reported later for whatever comes during long bodies, and
     /// this is called again from time to time in case the peer has nothing more to send.
+    #[inline]
     pub fn rest(&mut self, engine: &Connection, gathers: bool, now: Time) {
         if let Self::Stream(stream) = self {
             stream.rest(if gathers { engine.announced() } else { engine.expected() }, now);
@@ -194,7 +203,7 @@ impl Transport {
                 }
                 match stream.write(bytes)? {
                     Written::Bytes(n) => {
-                        see(Crossing::Bytes { stream: None, bytes: &bytes[..n], fin: false });
+                        see(Crossing::tcp(&bytes[..n]));
                         engine.handle_transmitted(now, n);
                         Ok(Sent::Bytes { stream: None, bytes: n })
                     }
@@ -209,6 +218,7 @@ impl Transport {
     }
 
     /// Sends what the transport itself holds; `false` if the socket did not take it all and a completion must be awaited.
+    #[inline]
     pub fn flush(&mut self, now: Time) -> Result<bool, TransportError> {
         match self {
             Self::Stream(stream) => stream.flush(),
@@ -243,7 +253,7 @@ fn send_scattered(
         let (taken, _) = place.split_at(place.len().min(left));
         left -= taken.len();
         if !taken.is_empty() {
-            see(Crossing::Bytes { stream: None, bytes: taken, fin: false });
+            see(Crossing::tcp(taken));
         }
     }
     engine.handle_transmitted(now, n);

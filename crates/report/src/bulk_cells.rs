@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::factors::{BASELINE, factor};
 use super::format::{bytes, count, number, plural, ratio};
-use super::style::{Paint, TextStyle, paragraph};
+use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, Stalls};
@@ -306,7 +306,7 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
         };
         Some((its.len(), held))
     };
-    let mut all: Vec<(usize, Held)> = BindingKind::ALL.into_iter().filter_map(of).collect();
+    let mut all: Vec<(usize, Held)> = BindingKind::ALL.iter().copied().filter_map(of).collect();
     all.sort_by_key(|(cells, _)| std::cmp::Reverse(*cells));
     all.into_iter().map(|(_, held)| held).collect()
 }
@@ -321,9 +321,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>]
     }
     let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Findings"));
     for one in held {
-        let mut title = String::new();
-        paragraph(&mut title, style, "- ", &format!("{}: {}", one.title, one.cells));
-        let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end()));
+        painted(out, style, Paint::Bold, "- ", &format!("{}: {}", one.title, one.cells));
         paragraph(out, style, "  ", &one.shown);
         if let Some(fix) = &one.fix {
             paragraph(out, style, "  fix:  ", fix);
@@ -369,18 +367,14 @@ fn each(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>], style: Te
             let heading =
                 if one.factor == BASELINE { format!("{BASELINE}: {whole}") } else { one.factor.clone() };
             out.push('\n');
-            let mut broken = String::new();
-            paragraph(&mut broken, style, "", &heading);
-            let _ = writeln!(out, "{}", style.paint(Paint::Bold, broken.trim_end()));
+            painted(out, style, Paint::Bold, "", &heading);
             for line in &lines[..2] {
                 let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
             }
         }
         let _ = writeln!(out, "{line}");
         if let Some(state) = sentences::state(one.summary) {
-            let mut note = String::new();
-            paragraph(&mut note, style, "  ", &state);
-            let _ = writeln!(out, "{}", style.paint(Paint::Yellow, note.trim_end()));
+            painted(out, style, Paint::Yellow, "  ", &state);
         }
         for note in notes(one) {
             paragraph(out, style, "  ", &note);

@@ -259,11 +259,11 @@ fn checksum(transfer: &TransferRecord) -> Option<String> {
     let digest = &transfer.digest;
     let computed = digest.computed.as_ref()?;
     Some(match (digest.verdict, &digest.declared) {
-        (DigestVerdict::Matches, _) => format!("{computed} as told"),
+        (DigestVerdict::Matches, _) => format!("{computed} as declared"),
         (DigestVerdict::Differs, Some(rendered)) => {
-            format!("CHECKSUM MISMATCH: {computed} here, {} told", rendered.hex())
+            format!("CHECKSUM MISMATCH: {computed} here, {} declared", rendered.hex())
         }
-        _ => format!("{computed} here, and the other end tells none"),
+        _ => format!("{computed} here, and the other end declares none"),
     })
 }
 

@@ -179,7 +179,7 @@ pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Optio
     let occurs = |kind: &Kind| tails.iter().any(|(_, tail)| tail.split.parts.contains_key(kind));
     // A column of zeros for the unknown is informative.
     let kinds: Vec<Kind> =
-        Kind::ALL.into_iter().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
+        Kind::ALL.iter().copied().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
     let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));
     let row = |(summary, tail): (&'a CellSummary, Tail<'_>)| {
         let is_reported = tail.unsupported().is_none();
@@ -277,7 +277,7 @@ mod tests {
         let report = fixture.report();
         let tail = Tail::of(&report, 5).unwrap();
         let why = "unsupported: QUIC encrypts whose bytes a datagram carries, so that what 10 slow requests waited for is \
-                   not told; while 6 of them lasted, a datagram of their connection was lost";
+                   not known; while 6 of them lasted, a datagram of their connection was lost";
         assert_eq!(tail.notes(), [why]);
         let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();
         let table = table(&report, &[summary]).unwrap();

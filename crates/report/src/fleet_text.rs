@@ -69,7 +69,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     let all = bytes(summary.bytes as f64);
     page.line("Received", &format!("{all} in {}: {rate} over {}", short(summary.elapsed), record.protocol));
     let lost = (summary.lost_bytes > 0).then(|| {
-        format!("{} by pairs that were lost, as far as they had told", bytes(summary.lost_bytes as f64))
+        format!("{} by pairs that were lost, as far as they had reported", bytes(summary.lost_bytes as f64))
     });
     page.line("  of these", &lost.unwrap_or_default());
     let tally = summary.pairs;
@@ -92,7 +92,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         some(complete, "complete"),
         some(partial, "partial"),
         some(failed, "failed"),
-        (tally.lost > 0).then(|| format!("{} of which nobody told", plural(tally.lost, "pair"))),
+        (tally.lost > 0).then(|| format!("{} without a report", plural(tally.lost, "pair"))),
     ]);
     page.line("Files", &files);
 }
@@ -353,7 +353,7 @@ mod tests {
             record.servers[place as usize].lost = Some("its disk burnt".to_owned());
             let text = fleet_text(&record, STYLE);
             assert!(text.contains(&format!("{name}: LOST: its disk burnt")), "{text}");
-            assert!(!text.contains("- ssh:kek-10: LOST: it fell silent"), "its pair tells it: {text}");
+            assert!(!text.contains("- ssh:kek-10: LOST: it fell silent"), "its pair has it: {text}");
         }
     }
 

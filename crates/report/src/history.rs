@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{count, millis, rate};

@@ -74,7 +74,7 @@ fn requests(page: &mut Page, summary: &CellSummary) {
         Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
         some(counts.failed, "failed"),
         some(counts.unfinished, "unfinished"),
-        some(summary.connections.replayed, "sent again"),
+        some(summary.requests.replayed, "sent again"),
     ]);
     page.line("Requests", &text);
     let offered = (summary.cell.work.arrival.rate().is_some())
@@ -188,19 +188,17 @@ fn connections(page: &mut Page, summary: &CellSummary) {
             "{} × {} last stream {}{debug}",
             count(goaway.count),
             ErrorCode(goaway.code),
-            goaway.last_stream
+            goaway.last_stream_id
         )
     });
     page.line("  GOAWAY", &first_few(goaways));
-    let by = |resets: &[(u32, u64)], whom: &str| {
-        let rendered =
-            |&(code, n): &(u32, u64)| Some(format!("{} × {} by {whom}", count(n), ErrorCode(code)));
-        resets.iter().map(rendered).collect::<Vec<_>>()
-    };
-    let resets = by(&totals.resets, "the server").into_iter().chain(by(&totals.resets_sent, "us"));
+    let resets = totals.resets.iter().map(|reset| {
+        let whom = if reset.initiator == "local" { "us" } else { "the server" };
+        Some(format!("{} × {} by {whom}", count(reset.count), ErrorCode(reset.code)))
+    });
     page.line("  RST_STREAM", &listed(resets));
-    let (accepted, refused) = totals.pushes;
-    page.line("  pushes", &listed([some(accepted, "accepted"), some(refused, "refused")]));
+    let pushes = totals.pushes;
+    page.line("  pushes", &listed([some(pushes.accepted, "accepted"), some(pushes.refused, "refused")]));
     page.line(
         "  interim",
         &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
@@ -227,26 +225,21 @@ fn settings(is_http3: bool, settings: &[(u16, u32)]) -> String {
 /// How connections ended, in words.
 fn how(end: &Closing) -> String {
     let why = if end.why.is_empty() { String::new() } else { format!(" ({})", end.why) };
-    format!("{}{why}", notes::ended(end.reason))
+    format!("{}{why}", notes::ended(&end.reason))
 }
 
 fn traffic(page: &mut Page, summary: &CellSummary) {
     let totals = &summary.connections;
-    page.line(
-        "Bytes",
-        &format!(
-            "{} sent, {} received",
-            bytes(totals.bytes_sent as f64),
-            bytes(totals.bytes_received as f64)
-        ),
-    );
-    if summary.cell.protocol.is_multiplexed() && totals.headers_plain > 0 {
-        let saved = totals.headers_plain.saturating_sub(totals.headers_sent);
-        let (plain, sent) = (bytes(totals.headers_plain as f64), bytes(totals.headers_sent as f64));
+    let counts = &totals.bytes;
+    let (sent, received) = (bytes(counts.sent as f64), bytes(counts.received as f64));
+    page.line("Bytes", &format!("{sent} sent, {received} received"));
+    if summary.cell.protocol.is_multiplexed() && counts.headers_plain > 0 {
+        let saved = totals.header_bytes_saved();
+        let (plain, sent) = (bytes(counts.headers_plain as f64), bytes(counts.headers_sent as f64));
         let compression = if summary.cell.protocol.is_quic() { "QPACK" } else { "HPACK" };
         page.line(
             "  headers",
-            &format!("{plain} as {sent}: {compression} saves {}", percent(saved, totals.headers_plain)),
+            &format!("{plain} as {sent}: {compression} saves {}", percent(saved, counts.headers_plain)),
         );
         page.line("Frames sent", &frames(&totals.frames_sent));
         page.line("  received", &frames(&totals.frames_received));

@@ -50,7 +50,7 @@ fn connections(summary: &CellSummary) -> Option<String> {
     let totals = &summary.connections;
     let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
     for end in totals.closed.iter().filter(|end| end.reason != "cell") {
-        *ends.entry(ended(end.reason)).or_insert(0) += end.count;
+        *ends.entry(ended(&end.reason)).or_insert(0) += end.count;
     }
     if ends.is_empty()
         && (totals.useless_dials == 0 || !summary.cell.as_generated().protocol.is_multiplexed())
@@ -60,7 +60,8 @@ fn connections(summary: &CellSummary) -> Option<String> {
     let ends = ends.into_iter().map(|(how, n)| format!("{} {how}", count(n)));
     let useless =
         (totals.useless_dials > 0).then(|| format!("{} carried no request", count(totals.useless_dials)));
-    let again = (totals.replayed > 0).then(|| format!("{} sent again", plural(totals.replayed, "request")));
+    let replayed = summary.requests.replayed;
+    let again = (replayed > 0).then(|| format!("{} sent again", plural(replayed, "request")));
     let gap = (!totals.without_any.is_zero())
         .then(|| format!("{} without any connection", millis_unit(totals.without_any)));
     let opened = plural(totals.opened, "connection");
@@ -109,7 +110,11 @@ mod tests {
     #[test]
     fn ends_are_added_up_by_who_ended_them_whatever_their_last_stream_was() {
         let mut summary = clean();
-        let end = |reason, why: &str, count| Closing { reason, why: why.to_owned(), count };
+        let end = |reason: &str, why: &str, count| Closing {
+            reason: reason.to_owned(),
+            why: why.to_owned(),
+            count,
+        };
         summary.connections.closed =
             vec![end("cell", "", 4), end("goaway", "last stream 1999", 2), end("goaway", "last stream 7", 1)];
         summary.connections.opened = 1_234;
@@ -120,7 +125,7 @@ mod tests {
         );
         summary.connections.closed.truncate(1);
         assert_eq!(of(&summary), Vec::<String>::new());
-        (summary.connections.useless_dials, summary.connections.replayed) = (99, 1);
+        (summary.connections.useless_dials, summary.requests.replayed) = (99, 1);
         assert!(
             of(&summary)[0]
                 .starts_with("1,234 connections opened: 99 carried no request, 1 request sent again"),

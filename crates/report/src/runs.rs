@@ -102,7 +102,7 @@ fn rows(difference: &Difference) -> [Vec<String>; 3] {
     };
     let served = difference
         .throughput
-        .map(|of| [rate(of.baseline), rate(of.candidate), ratio(of.ratio), interval(of.low, of.high)]);
+        .map(|of| [rate(of.baseline_rps), rate(of.cell_rps), ratio(of.ratio), interval(of.low, of.high)]);
     let mut rows = [
         time("p50", difference.median, median),
         time(difference.tail.name(), difference.tail_ratio, tail),

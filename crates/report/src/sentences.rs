@@ -113,8 +113,8 @@ fn served(verdict: &CellVerdict) -> String {
             ratio(of.ratio),
             ratio(of.low),
             ratio(of.high),
-            rate(of.candidate),
-            rate(of.baseline)
+            rate(of.cell_rps),
+            rate(of.baseline_rps)
         )
     })
 }
@@ -589,10 +589,9 @@ mod tests {
         let sentence = concluded(|_, verdict| {
             verdict.conclusion = Conclusion::Slower;
             verdict.tail_ratio = Some(tail(2.0, 1.5, 2.5));
-            let (baseline, candidate) = (10_000.0, 7_100.0);
             verdict.throughput = Some(h2lab_analysis::stats::RateRatio {
-                baseline,
-                candidate,
+                baseline_rps: 10_000.0,
+                cell_rps: 7_100.0,
                 ratio: 0.71,
                 low: 0.66,
                 high: 0.76,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, number};
-use super::style::{Paint, TextStyle, paragraph};
+use super::style::{Paint, TextStyle, painted};
 use super::table::{self, Column};
 use super::{Report, condition};
 use h2lab_analysis::stats::study::{Condition, Configuration, Need, Needed, Study};
@@ -198,11 +198,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     columns.extend(named.iter().map(|_| FIGURE));
     for matrix in matrices(report, &study) {
         let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, &matrix.title));
-        let heads: [&dyn Fn(&ConditionLabel) -> &str; 3] = [
-            &|condition_label| &condition_label.rtt,
-            &|condition_label| &condition_label.loss,
-            &|condition_label| &condition_label.rest,
-        ];
+        let heads: [fn(&ConditionLabel) -> &str; 3] = [|one| &one.rtt, |one| &one.loss, |one| &one.rest];
         let mut rows: Vec<Vec<String>> = heads
             .iter()
             .map(|head| std::iter::once("").chain(named.iter().map(head)).map(str::to_owned).collect())
@@ -214,9 +210,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
             *out += &if k < headers { style.paint(Paint::Dim, &line) } else { line };
             out.push('\n');
         }
-        let mut key = String::new();
-        paragraph(&mut key, style, "", &matrix.key);
-        let _ = writeln!(out, "{}", style.paint(Paint::Dim, key.trim_end()));
+        painted(out, style, Paint::Dim, "", &matrix.key);
     }
 }
 
@@ -392,7 +386,7 @@ mod tests {
                 }
             })
         };
-        assert_eq!(bursts(3), ["", "bernoulli", "burst"], "without loss there is nothing to tell");
+        assert_eq!(bursts(3), ["", "bernoulli", "burst"], "without loss there is nothing to distinguish");
         assert_eq!(bursts(4)[2], "burst, bursts of 4");
         let per_connection = condition_label(&|configuration| {
             if configuration.loss != LossModel::None {

@@ -47,6 +47,13 @@ impl TextStyle {
     }
 }
 
+/// [`paragraph`] in `paint`.
+pub(super) fn painted(out: &mut String, style: TextStyle, paint: Paint, lead: &str, text: &str) {
+    let mut plain = String::new();
+    paragraph(&mut plain, style, lead, text);
+    let _ = writeln!(out, "{}", style.paint(paint, plain.trim_end()));
+}
+
 /// Writes `text` wrapped to the width, its further lines indented like the first one's `lead`.
 pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
     let indent = " ".repeat(lead.chars().count());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::format::{count, millis, number, rate};
 use super::runs::{self, Compared};
-use super::style::{Paint, TextStyle, paragraph};
+use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, bulk_cells, causes, condition, notes, sentences, study};
 use h2lab_analysis::diagnose::Finding;
@@ -20,8 +20,8 @@ pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
         let headed = |report: &Report<'_>| {
             let heading = format!("Run {} ({})", report.name(), report.run.command.join(" "));
             let mut out = String::new();
-            paragraph(&mut out, style, "", &heading);
-            format!("{}\n{}", style.paint(Paint::Bold, out.trim_end()), one(report, style))
+            painted(&mut out, style, Paint::Bold, "", &heading);
+            out + &one(report, style)
         };
         let mut out = reports.iter().map(headed).collect::<Vec<_>>().join("\n");
         for comparison in Compared::all(reports) {
@@ -35,9 +35,7 @@ pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
 
 /// A run against the first one: a table, and the reasons to doubt it.
 fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
-    let mut heading = String::new();
-    paragraph(&mut heading, style, "", &comparison.heading());
-    let _ = writeln!(out, "{}", style.paint(Paint::Bold, heading.trim_end()));
+    painted(out, style, Paint::Bold, "", &comparison.heading());
     let rows = comparison.rows();
     if !rows.is_empty() {
         let lines = table::lay_out(&runs::COLUMNS, &rows, style.limit());
@@ -115,20 +113,14 @@ fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: T
         }
         let _ = writeln!(out, "{line}");
         if let Some(state) = sentences::state(summary) {
-            let mut note = String::new();
-            paragraph(&mut note, style, "  ", &state);
-            out.push_str(&style.paint(Paint::Yellow, note.trim_end_matches('\n')));
-            out.push('\n');
+            painted(out, style, Paint::Yellow, "  ", &state);
         }
         for note in notes::of(summary) {
             paragraph(out, style, "  ", &note);
         }
     }
     let Some(sizes) = sentences::request_sizes(group) else { return };
-    let mut note = String::new();
-    paragraph(&mut note, style, "", &sizes);
-    out.push_str(&style.paint(Paint::Dim, note.trim_end_matches('\n')));
-    out.push('\n');
+    painted(out, style, Paint::Dim, "", &sizes);
 }
 
 fn row(summary: &CellSummary) -> Vec<String> {
@@ -193,10 +185,11 @@ fn verdicts(out: &mut String, report: &Report<'_>, style: TextStyle) {
             Conclusion::BothUnstable | Conclusion::Invalid | Conclusion::Unsupported => Some(Paint::Yellow),
             Conclusion::NoDifference => None,
         };
-        let mut sentence = String::new();
-        paragraph(&mut sentence, style, "- ", &sentences::verdict(report, verdict));
-        let sentence = sentence.trim_end_matches('\n');
-        let _ = writeln!(out, "{}", paint.map_or(sentence.to_owned(), |paint| style.paint(paint, sentence)));
+        let sentence = sentences::verdict(report, verdict);
+        match paint {
+            Some(paint) => painted(out, style, paint, "- ", &sentence),
+            None => paragraph(out, style, "- ", &sentence),
+        }
     }
     for note in [sentences::how_sure(report), sentences::missing_tails(report)].into_iter().flatten() {
         paragraph(out, style, "", &note);
@@ -226,9 +219,7 @@ fn one_finding(
     before: Option<&Finding>,
     style: TextStyle,
 ) {
-    let mut title = String::new();
-    paragraph(&mut title, style, "- ", &sentences::finding_title(report, finding));
-    let _ = writeln!(out, "{}", style.paint(Paint::Bold, title.trim_end_matches('\n')));
+    painted(out, style, Paint::Bold, "- ", &sentences::finding_title(report, finding));
     paragraph(out, style, "  ", &finding.symptom);
     paragraph(out, style, "  cost: ", &finding.cost);
     let rendered = before.map_or(&[][..], |before| &before.fixes);
@@ -288,7 +279,7 @@ mod tests {
         let headings: Vec<&str> = both.lines().filter(|line| line.starts_with("Run ")).collect();
         let name = "Run ./h2lab-runs/20260131T120000Z-42 (h2lab compare --seed 42)";
         assert_eq!(headings, [name, "Run b (h2lab compare --seed 42)"]);
-        assert!(both.contains(&alone), "each run is told as it is alone");
+        assert!(both.contains(&alone), "each run is reported as it is alone");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Checksums end to end, and their HTTP fields (RFC 9530).
 
+use h2lab_base::JsonSchema;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
@@ -12,18 +13,7 @@ use h2lab_base::units::{ParseQuantityError, base64, from_base64};
 
 /// What a file is summed with.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -117,7 +107,7 @@ impl FromStr for Algorithm {
 ///
 /// Its text is that of HTTP, a member of the dictionary that `Repr-Digest` is: `crc32c=:4waSgw==:`, the bytes of a CRC in
 /// network order. People are shown [`Checksum::hex`], as `sha256sum` prints it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Checksum {
@@ -231,18 +221,19 @@ impl From<Checksum> for String {
     }
 }
 
-/// Sums bytes that come in order.
-#[derive(Debug, Clone)]
+/// Sums bytes that come in order. By default it makes no sum.
+#[derive(Debug, Clone, Default)]
 pub struct Digest {
     state: State,
     bytes: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 enum State {
     Crc32c(Box<crc_fast::Digest>),
     Sha256(Sha256),
     Sha512(Box<Sha512>),
+    #[default]
     None,
 }
 

@@ -1,12 +1,13 @@
 //! Which bytes of a file are stored.
 
+use h2lab_base::JsonSchema;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 /// Byte ranges of a file, sorted, disjoint and never adjacent: what is safely here. In JSON `[[from, to], …]`, each `to`
 /// one past the last byte.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 #[schemars(with = "Vec<(u64, u64)>")]
 pub struct Extents {

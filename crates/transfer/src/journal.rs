@@ -85,7 +85,7 @@ pub enum Changed {
     },
     /// The server sends no validator to compare.
     #[error(
-        "the server no longer tells which version it sends (it was {was}), so that parts could be of different ones"
+        "the server no longer declares which version it sends (it was {was}), so that parts could be of different ones"
     )]
     Undeclared {
         /// The value in the journal.

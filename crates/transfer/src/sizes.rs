@@ -1,5 +1,6 @@
 //! How large the files of a run are.
 
+use h2lab_base::JsonSchema;
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,7 +10,7 @@ use h2lab_base::random::Counter;
 use h2lab_base::units::{ParseQuantityError, parse_bytes};
 
 /// Sizes of files in bytes. Written `100M`, or `normal:100M:20M` for a mean and a standard deviation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum Sizes {

@@ -1,5 +1,6 @@
 //! What can go wrong on a connection, and whose fault it was.
 
+use h2lab_base::JsonSchema;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::limits::Exceeded;
 
 /// Who ended a stream or a connection.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Initiator {
     /// The role that drives the engine asked for it.
@@ -124,7 +123,7 @@ impl ErrorCode {
     }
 
     /// What conveys it when it ends a connection.
-    const fn carrier(self) -> &'static str {
+    const fn frame_name(self) -> &'static str {
         if self.is_http3() { "CONNECTION_CLOSE" } else { "GOAWAY" }
     }
 }
@@ -161,7 +160,7 @@ pub enum Error {
         hint: &'static str,
     },
     /// The peer ended the connection with an error code: in a GOAWAY, or over HTTP/3 by closing the transport.
-    #[error("the peer ended the connection with {carrier} {0}", carrier = .0.carrier())]
+    #[error("the peer ended the connection with {frame} {0}", frame = .0.frame_name())]
     GoAway(ErrorCode),
     /// The peer went beyond one of our [`super::Limits`]; over HTTP/2 and HTTP/3 the engine sent the matching error code.
     #[error("{0}")]

@@ -88,16 +88,8 @@ pub struct Limits {
 
 impl Limits {
     /// The defaults for a role.
-    pub const fn new(role: Role) -> Self {
-        let (stall, head, body_period, idle) = match role {
-            Role::Server => (
-                Some(Duration::from_secs(30)),
-                Some(Duration::from_secs(10)),
-                Some(Duration::from_secs(10)),
-                Some(Duration::from_secs(75)),
-            ),
-            Role::Client => (None, None, None, None),
-        };
+    pub fn new(role: Role) -> Self {
+        let of_server = |seconds| (role == Role::Server).then_some(Duration::from_secs(seconds));
         Self {
             resets: Rate { burst: 100, per_second: 33 },
             stream_errors: 1_024,
@@ -111,11 +103,11 @@ impl Limits {
             unread_output: 1 << 20,
             small_data_frames: 1_000,
             interims: 100,
-            stall,
-            head,
-            body_period,
+            stall: of_server(30),
+            head: of_server(10),
+            body_period: of_server(10),
             body_rate: 240,
-            idle,
+            idle: of_server(75),
         }
     }
 }

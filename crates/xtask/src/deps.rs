@@ -11,7 +11,8 @@ use serde::Deserialize;
 use crate::process;
 
 /// Crates of ours that take values and return values: no sockets, files, environment, clock, threads, printing.
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
+    "h2lab-no-schema",
     "h2lab-base",
     "h2lab-wire",
     "h2lab-link",
@@ -22,7 +23,7 @@ const PURE: [&str; 7] = [
 ];
 
 /// Crates of others that they may depend on: values, formats and arithmetic.
-const FREE_OF_IO: [&str; 16] = [
+const FREE_OF_IO: [&str; 17] = [
     "aes-gcm",
     "chacha20poly1305",
     "crc-fast",
@@ -38,6 +39,7 @@ const FREE_OF_IO: [&str; 16] = [
     "serde",
     "serde_json",
     "sha2",
+    "strum",
     "thiserror",
     "toml",
 ];

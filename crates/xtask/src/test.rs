@@ -17,6 +17,14 @@ pub struct Arguments {
     rest: Vec<String>,
 }
 
+/// How many tests the test harness runs at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// Integration tests mostly wait for processes and their timeouts: with a test per CPU the suite takes twice as long.
+const INTEGRATION_TESTS_PER_CPU: usize = 3;
+
+/// Tests have the schemas, the lints before them have not, so that both are compiled.
+const SCHEMA: &str = "--features=h2lab/schema";
+
 /// Installs what is missing, then runs the checks and the tests. Nothing is printed after cargo's own last line.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.rest.is_empty() {
@@ -39,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Profile dev: the integration tests drive the binary that cargo builds for them beside the tests. Timing never decides a
 /// test, so that a release build would only cost minutes.
 fn cargo_test<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<ExitCode> {
-    let status = process::stream(process::cargo(["test", "--workspace"]).args(arguments))?;
+    let status = process::stream(process::cargo(["test", "--workspace", SCHEMA]).args(arguments))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -80,8 +88,8 @@ struct Profile {
 
 /// Builds all test binaries: those with the units first, then those that drive the product.
 fn build() -> Result<Vec<Binary>> {
-    let arguments = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
-    eprintln!("xtask: cargo {}", arguments[..3].join(" "));
+    let arguments = ["test", "--workspace", SCHEMA, "--no-run", "--message-format=json-render-diagnostics"];
+    eprintln!("xtask: cargo {}", arguments[..4].join(" "));
     Ok(binaries(&process::said(&mut process::cargo(arguments))?))
 }
 
@@ -125,6 +133,10 @@ impl Binary {
         let mut command = Command::new(&self.executable);
         // Those in our own environment are xtask's.
         command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", self.package());
+        if self.target.name == "integration" && std::env::var_os(THREADS).is_none() {
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, (INTEGRATION_TESTS_PER_CPU * cpus).to_string());
+        }
         Ok(process::stream(&mut command)?.success())
     }
 }

@@ -17,7 +17,7 @@ use crate::source::{self, Tree};
 const KEPT: &[(&str, &str)] = &[
     ("HEADINGS", "the form of every page, against which a test holds them"),
     ("bytes_of", "integration tests end a server once its transfer has begun"),
-    ("checksums", "what a fetch has found out, for tests that have no record to read it from"),
+    ("no_schema", "the derive; code names it `JsonSchema`"),
     ("resident_bytes", "integration tests hold the memory of a server under attack against it"),
     ("transmission_time", "the simulation's reader that is slower than the link"),
     ("wire_fields", "the simulation's client, which makes the requests of the load generator"),

@@ -4,6 +4,7 @@
 //! whatever limits a connection lets a fixed number of bytes through per round trip, so that the limit has about the size of the
 //! data in flight. Last, TCP's congestion window, if nothing else explains it.
 
+pub use sentence::BUSY;
 use std::time::Duration;
 
 use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
@@ -17,8 +18,6 @@ pub const FULL: f64 = 0.9;
 pub const MOST_OF_THE_TIME: f64 = 0.5;
 /// A wait of this share of the time is likely the limit.
 pub const MUCH_OF_THE_TIME: f64 = 0.25;
-/// A thread busy for this share of the time is saturated; the same bound makes a measurement doubtful.
-pub const BUSY: f64 = 0.95;
 /// A buffer matches the data in flight from this share of its size, since none is always full: Linux wakes the writer of
 /// a socket when a third of its buffer is free.
 pub const AGREES_FROM: f64 = 2.0 / 3.0;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::limits::{self, congestion_wait};
+use h2lab_base::JsonSchema;
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
 use h2lab_model::bulk::{
     Binding, BindingKind, BulkRecord, ConnectionFigures, PartRecord, Spread, Tally, TransferOutcome,
     TransferRecord,
 };
+use serde::{Deserialize, Serialize};
 
 /// The window at the end of a transfer, long after slow start.
 pub const AT_SPEED: Duration = Duration::from_secs(30);
@@ -53,16 +55,18 @@ impl Stalls {
     }
 }
 
-/// A connection and its limit.
-#[derive(Debug, Clone, PartialEq)]
+/// A connection that carried data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BoundConnection {
     /// Its index.
     pub connection: u32,
-    /// Bytes of data that it carried.
+    /// Bytes of data.
     pub bytes: u64,
-    /// Bits of data per second while it carried data.
+    /// Over the time in which it carried some.
+    #[serde(rename = "rate_bps")]
     pub rate: f64,
     /// What held it back.
+    #[serde(rename = "limit")]
     pub binding: Binding,
 }
 
@@ -144,7 +148,12 @@ impl Summary {
     /// How many connections each kind limited, in the order of [`BindingKind::ALL`]; kinds without any are left out.
     pub fn kinds(&self) -> Vec<(BindingKind, u64)> {
         let of = |kind| self.bound.iter().filter(|one| one.binding.kind == kind).count() as u64;
-        BindingKind::ALL.into_iter().map(|kind| (kind, of(kind))).filter(|(_, count)| *count > 0).collect()
+        BindingKind::ALL
+            .iter()
+            .copied()
+            .map(|kind| (kind, of(kind)))
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 }
 

@@ -1,14 +1,13 @@
 //! A diagnosis: what is wrong, how it is known, what it costs, what to change, how to prove it.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::Time;
 use h2lab_model::Fix;
 
 /// How sure a finding is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// Every step of the cause was seen.
@@ -18,7 +17,7 @@ pub enum Confidence {
 }
 
 /// One fact that a finding rests on. Every number names its unit and where in the record it stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// What was seen, in words.
     pub what: String,
@@ -32,8 +31,21 @@ pub struct Evidence {
     pub at: Option<Time>,
 }
 
+impl Evidence {
+    /// A number of the whole cell.
+    pub fn new(what: &str, value: f64, unit: &str) -> Self {
+        Self { what: what.to_owned(), value, unit: unit.to_owned(), connection: None, at: None }
+    }
+
+    /// The same, seen on this connection at this time.
+    #[must_use]
+    pub fn seen(self, connection: u32, at: Time) -> Self {
+        Self { connection: Some(connection), at: Some(at), ..self }
+    }
+}
+
 /// A diagnosis of one cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The rule's id: `LOSS101`.
     pub rule: String,

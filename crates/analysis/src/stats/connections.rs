@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use super::Latency;
 use super::tallied::Tallies;
+use h2lab_base::JsonSchema;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord};
 use h2lab_wire::ErrorCode;
+use serde::{Deserialize, Serialize};
 
-/// GOAWAYs of one code, last stream and debug text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// GOAWAYs that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GoAwayCount {
-    /// The error code.
+    /// The error code (RFC 9113 §7).
     pub code: u32,
     /// The highest stream that was or might be processed.
-    pub last_stream: u32,
+    pub last_stream_id: u32,
     /// Debug data, made printable.
     pub debug: String,
     /// How many came.
@@ -23,12 +25,12 @@ pub struct GoAwayCount {
 }
 
 /// Connections that ended alike.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Closing {
-    /// What ended them: `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`,
-    /// `cell` (the end of the cell), `not-established`.
-    pub reason: &'static str,
-    /// The cause as text; for a GOAWAY its code, last stream and debug data. Empty if there is nothing to add.
+    /// `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`, `cell` (the end
+    /// of the cell), `not-established`.
+    pub reason: String,
+    /// The cause in words; of a GOAWAY its code, last stream and debug data.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -60,18 +62,16 @@ fn words(goaway: &GoAwayRecord) -> String {
     format!("{}, last stream {}{debug}", ErrorCode(goaway.code), goaway.last_stream)
 }
 
-/// How many requests the connections carried that carried any: the fewest, the median and the most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spread {
-    /// The fewest.
+/// A number per connection, over connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub struct RequestSpread {
     pub min: u32,
-    /// The lower median.
     pub p50: u32,
-    /// The most.
     pub max: u32,
 }
 
-impl Spread {
+impl RequestSpread {
     /// `None` if empty.
     fn of(mut counts: Vec<u32>) -> Option<Self> {
         counts.sort_unstable();
@@ -111,6 +111,41 @@ impl TlsHandshakes {
     }
 }
 
+/// `RST_STREAM`s that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResetCount {
+    /// The error code (RFC 9113 §7).
+    pub code: u32,
+    /// Who sent it: `remote`, or `local`, which is us.
+    pub initiator: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Responses that the server pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PushCounts {
+    /// Let in.
+    pub accepted: u64,
+    /// Refused with `RST_STREAM`.
+    pub refused: u64,
+}
+
+/// Bytes in clear, warm-up included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ByteCounts {
+    /// Handed to the transport.
+    pub sent: u64,
+    /// Taken from the transport.
+    pub received: u64,
+    /// Header bytes as sent: HPACK blocks, QPACK sections, or heads as text.
+    pub headers_sent: u64,
+    /// Header bytes as received.
+    pub headers_received: u64,
+    /// What the header fields sent would take as HTTP/1.1 text.
+    pub headers_plain: u64,
+}
+
 /// Connections of a cell and what crossed them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ConnectionTotals {
@@ -127,9 +162,7 @@ pub struct ConnectionTotals {
     /// Requests begun on them, warm-up included.
     pub requests: u64,
     /// Requests on each connection that carried any; `None` if none did.
-    pub per_connection: Option<Spread>,
-    /// How often measured requests were replayed.
-    pub replayed: u64,
+    pub per_connection: Option<RequestSpread>,
     /// How long requests waited.
     pub stalls: Stalls,
     /// From dialling to ready: TCP, TLS and HTTP/2 preface.
@@ -138,28 +171,18 @@ pub struct ConnectionTotals {
     pub tls: Option<TlsHandshakes>,
     /// GOAWAYs received.
     pub goaways: Vec<GoAwayCount>,
-    /// `RST_STREAM`s received: (code, count).
-    pub resets: Vec<(u32, u64)>,
-    /// `RST_STREAM`s that we sent: (code, count).
-    pub resets_sent: Vec<(u32, u64)>,
-    /// Pushes accepted, and refused.
-    pub pushes: (u64, u64),
+    /// `RST_STREAM`s, those received first.
+    pub resets: Vec<ResetCount>,
+    /// Responses that the server pushed.
+    pub pushes: PushCounts,
     /// Interim responses: (status, count).
     pub interim: Vec<(u16, u64)>,
     /// Our settings in effect, (identifier, value): those of the first connection that had any.
     pub settings_local: Vec<(u16, u32)>,
     /// The server's, likewise.
     pub settings_remote: Vec<(u16, u32)>,
-    /// Bytes handed to the transport, in clear.
-    pub bytes_sent: u64,
-    /// Bytes taken from the transport, in clear.
-    pub bytes_received: u64,
-    /// Header bytes as sent: HPACK blocks, or heads as text.
-    pub headers_sent: u64,
-    /// Header bytes as received.
-    pub headers_received: u64,
-    /// What the header fields sent would take as HTTP/1.1 text.
-    pub headers_plain: u64,
+    /// Bytes in clear.
+    pub bytes: ByteCounts,
     /// Frames sent, by the number of their type; the last slot is for all unknown types.
     pub frames_sent: [u64; 11],
     /// Frames received, likewise.
@@ -180,16 +203,20 @@ impl ConnectionTotals {
         totals.handshakes =
             Latency::new(handshakes.map(|connection| connection.ready_at.since(connection.dialled_at)));
         totals.tls = TlsHandshakes::of(connections());
-        totals.per_connection =
-            Spread::of(connections().map(|connection| connection.requests).filter(|&n| n > 0).collect());
+        totals.per_connection = RequestSpread::of(
+            connections().map(|connection| connection.requests).filter(|&n| n > 0).collect(),
+        );
         totals.closed = closings(connections());
         totals.goaways = goaways(connections());
-        totals.resets = sums(connections().flat_map(|connection| &connection.resets_received));
-        totals.resets_sent = sums(connections().flat_map(|connection| &connection.http.resets_sent));
+        let received = sums(connections().flat_map(|connection| &connection.resets_received));
+        let sent = sums(connections().flat_map(|connection| &connection.http.resets_sent));
+        for (resets, initiator) in [(received, "remote"), (sent, "local")] {
+            let count = |(code, count)| ResetCount { code, initiator: initiator.to_owned(), count };
+            totals.resets.extend(resets.into_iter().map(count));
+        }
         totals.interim = sums(connections().flat_map(|connection| &connection.http.interim));
         totals.without_any = repetitions.iter().map(|repetition| without_any(repetition)).sum();
         for tally in tallies.measured() {
-            totals.replayed += tally.counts.replays;
             totals.stalls.open += Duration::from_nanos(tally.counts.stall_open_ns);
             totals.stalls.window += Duration::from_nanos(tally.counts.stall_window_ns);
             totals.stalls.socket += Duration::from_nanos(tally.counts.stall_socket_ns);
@@ -199,7 +226,7 @@ impl ConnectionTotals {
 
     /// Header bytes that HPACK saved; 0 in HTTP/1.1, where the request line comes on top of the fields.
     pub const fn header_bytes_saved(&self) -> u64 {
-        self.headers_plain.saturating_sub(self.headers_sent)
+        self.bytes.headers_plain.saturating_sub(self.bytes.headers_sent)
     }
 
     fn add_life(&mut self, connection: &ConnectionRecord) {
@@ -210,17 +237,17 @@ impl ConnectionTotals {
         }
         self.useless_dials += u64::from(connection.is_useless_dial());
         self.requests += u64::from(connection.requests);
-        self.pushes.0 += u64::from(connection.http.pushes_accepted);
-        self.pushes.1 += u64::from(connection.http.pushes_refused);
+        self.pushes.accepted += u64::from(connection.http.pushes_accepted);
+        self.pushes.refused += u64::from(connection.http.pushes_refused);
     }
 
     fn add_bytes(&mut self, connection: &ConnectionRecord) {
         let counters = &connection.counters;
-        self.bytes_sent += connection.bytes_sent;
-        self.bytes_received += connection.bytes_received;
-        self.headers_sent += counters.headers_sent;
-        self.headers_received += counters.headers_received;
-        self.headers_plain += counters.headers_plain;
+        self.bytes.sent += connection.bytes_sent;
+        self.bytes.received += connection.bytes_received;
+        self.bytes.headers_sent += counters.headers_sent;
+        self.bytes.headers_received += counters.headers_received;
+        self.bytes.headers_plain += counters.headers_plain;
         for (total, n) in self.frames_sent.iter_mut().zip(counters.frames_sent) {
             *total += n;
         }
@@ -256,8 +283,10 @@ fn closings<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<
     for connection in connections {
         *counts.entry(Closing::of(connection)).or_insert(0) += 1;
     }
-    let mut closings: Vec<Closing> =
-        counts.into_iter().map(|((reason, why), count)| Closing { reason, why, count }).collect();
+    let mut closings: Vec<Closing> = counts
+        .into_iter()
+        .map(|((reason, why), count)| Closing { reason: reason.to_owned(), why, count })
+        .collect();
     closings.sort_by_key(|closing| std::cmp::Reverse(closing.count));
     closings
 }
@@ -267,9 +296,9 @@ fn goaways<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<G
     for goaway in connections.flat_map(|connection| &connection.goaways) {
         *counts.entry((goaway.code, goaway.last_stream, &goaway.debug)).or_insert(0) += 1;
     }
-    let count = |((code, last_stream, debug), count): ((u32, u32, &str), u64)| GoAwayCount {
+    let count = |((code, last_stream_id, debug), count): ((u32, u32, &str), u64)| GoAwayCount {
         code,
-        last_stream,
+        last_stream_id,
         debug: debug.to_owned(),
         count,
     };
@@ -297,7 +326,7 @@ fn without_any(repetition: &CellRecord) -> Duration {
 mod tests {
     use super::*;
     use h2lab_model::record::HttpRecord;
-    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
     /// A repetition with four connections: 10 ms to the first request, half a second of warm-up and 3 s measured.
@@ -316,7 +345,7 @@ mod tests {
             connection.goaways.push(goaway(last_stream, Time::ZERO));
         }
         let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
-        let counts: Vec<_> = totals.goaways.iter().map(|g| (g.last_stream, g.count)).collect();
+        let counts: Vec<_> = totals.goaways.iter().map(|g| (g.last_stream_id, g.count)).collect();
         assert_eq!(counts, [(7, 1), (1999, 3)]);
     }
 
@@ -334,7 +363,7 @@ mod tests {
             connection.goaways.extend(said.then(|| goaway(1999, Time::ZERO)));
         }
         let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
-        let closed: Vec<_> = totals.closed.iter().map(|c| (c.reason, &*c.why, c.count)).collect();
+        let closed: Vec<_> = totals.closed.iter().map(|c| (&*c.reason, &*c.why, c.count)).collect();
         assert_eq!(
             closed,
             [
@@ -354,7 +383,7 @@ mod tests {
         (record.connections[2].requests, record.connections[3].requests) = (7, 9);
         let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
         assert_eq!(totals.useless_dials, 1);
-        assert_eq!(totals.per_connection, Some(Spread { min: 7, p50: 7, max: 9 }));
+        assert_eq!(totals.per_connection, Some(RequestSpread { min: 7, p50: 7, max: 9 }));
     }
 
     #[test]
@@ -392,9 +421,12 @@ mod tests {
         record.samples[999].replays = 2;
         record.samples[999].stall_open_ns = 1_000;
         let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
-        assert_eq!((totals.resets_sent, totals.pushes), (vec![(8, 6)], (2, 4)));
+        let resets = vec![ResetCount { code: 8, initiator: "local".to_owned(), count: 6 }];
+        let pushes = PushCounts { accepted: 2, refused: 4 };
+        assert_eq!((totals.resets, totals.pushes), (resets, pushes));
         assert_eq!(totals.interim, [(100, 2), (103, 10)]);
         assert_eq!((totals.settings_local, totals.settings_remote), (vec![(2, 0)], vec![(3, 128)]));
-        assert_eq!((totals.replayed, totals.stalls.open), (2, Duration::from_micros(1)));
+        let replayed = crate::stats::analyse(&run(vec![record])).cells[0].requests.replayed;
+        assert_eq!((replayed, totals.stalls.open), (2, Duration::from_micros(1)));
     }
 }

@@ -27,7 +27,10 @@ use std::collections::BTreeMap;
 
 pub use bars::{Bar, bars};
 pub use bootstrap::RatioInterval;
-pub use connections::{Closing, ConnectionTotals, GoAwayCount, Spread, Stalls, TlsHandshakes};
+pub use connections::{
+    ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
+    TlsHandshakes,
+};
 pub use latency::{Latency, Percentiles, Tail};
 pub use process::ProcessTotals;
 pub use ramps::Ramps;

@@ -1,20 +1,22 @@
 //! The cost of the servers and sidecars that we started in a cell, its repetitions pooled.
 
 use super::tallied::Tallies;
+use h2lab_base::JsonSchema;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::record::{CellRecord, ServerSummary};
+use serde::{Deserialize, Serialize};
 
-/// A server's or a sidecar's process.
-#[derive(Debug, Clone, PartialEq)]
+/// A process that we started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessTotals {
-    /// `haproxy` …
+    /// `origin`, `haproxy` …
     pub name: String,
     /// As it says itself.
     pub version: String,
-    /// CPU time per request sent, in microseconds.
+    /// CPU time per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// Peak resident memory, in bytes; 0 if unknown.
-    pub rss_peak_bytes: u64,
+    /// The most memory that was resident at a time, in bytes; null if it could not be seen.
+    pub rss_peak_bytes: Option<u64>,
 }
 
 impl ProcessTotals {
@@ -33,7 +35,7 @@ impl ProcessTotals {
             name: first.name.clone(),
             version: first.version.clone(),
             cpu_us_per_request: cpu_ns as f64 / 1e3 / sent.max(1) as f64,
-            rss_peak_bytes: processes.iter().map(|process| process.rss_peak_bytes).max().unwrap_or(0),
+            rss_peak_bytes: processes.iter().map(|process| process.rss_peak_bytes).max().filter(|&n| n > 0),
         })
     }
 }
@@ -59,7 +61,7 @@ mod tests {
         let totals =
             ProcessTotals::of(&repetitions, &tallies, |repetition| repetition.server.as_ref()).unwrap();
         assert!((totals.cpu_us_per_request * sent as f64 - 4000.0).abs() < 1e-6);
-        assert_eq!(totals.rss_peak_bytes, 7);
+        assert_eq!(totals.rss_peak_bytes, Some(7));
         assert_eq!(
             ProcessTotals::of(&repetitions, &tallies, |repetition| Some(
                 &repetition.sidecar.as_ref()?.process

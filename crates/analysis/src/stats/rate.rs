@@ -8,21 +8,23 @@ use super::bootstrap::{
 };
 use super::latency::nearest_rank;
 use super::summary::RepetitionSeries;
+use h2lab_base::JsonSchema;
 use h2lab_base::random::Counter;
+use serde::{Deserialize, Serialize};
 
-/// The ratio candidate / baseline of successes per second, with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A ratio of successes per second with its 95 % interval by block bootstrap.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateRatio {
-    /// Successes per second of the baseline.
-    pub baseline: f64,
-    /// Successes per second of the candidate.
-    pub candidate: f64,
-    /// Candidate over baseline.
+    /// Cell over baseline.
     pub ratio: f64,
     /// The interval's lower end.
     pub low: f64,
     /// The interval's upper end.
     pub high: f64,
+    /// The cell's.
+    pub cell_rps: f64,
+    /// The baseline's.
+    pub baseline_rps: f64,
 }
 
 impl RateRatio {
@@ -60,8 +62,8 @@ pub(super) fn ratio(
     let between = spread_of_repetitions([base.repetition_rates(), cand.repetition_rates()]);
     let end = |replicate: f64| stretch * (replicate - estimate);
     Some(RateRatio {
-        baseline: base.rate(),
-        candidate: cand.rate(),
+        baseline_rps: base.rate(),
+        cell_rps: cand.rate(),
         ratio: estimate.exp(),
         low: (estimate + end(at(OUTSIDE / 2.0)).min(-between)).exp(),
         high: (estimate + end(at(1.0 - OUTSIDE / 2.0)).max(between)).exp(),
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn what_never_varies_has_an_exact_ratio() {
         let ratio = ratio(&repetitions(1, |_, _| 100), &repetitions(1, |_, _| 150), 1).unwrap();
-        assert!((ratio.baseline - 1_000.0).abs() < 1e-6 && (ratio.candidate - 1_500.0).abs() < 1e-6);
+        assert!((ratio.baseline_rps - 1_000.0).abs() < 1e-6 && (ratio.cell_rps - 1_500.0).abs() < 1e-6);
         assert!([ratio.low, ratio.ratio, ratio.high].iter().all(|r| (r - 1.5).abs() < 1e-9), "{ratio:?}");
         assert!(ratio.is_clear_of_one());
     }

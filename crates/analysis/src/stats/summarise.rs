@@ -92,6 +92,7 @@ fn count(tallies: &Tallies<'_>) -> RequestCounts {
     for tally in tallies.measured() {
         let n = tally.counts.requests;
         counts.sent += n;
+        counts.replayed += tally.counts.replays;
         match tally.class.outcome {
             Outcome::Succeeded => counts.succeeded += n,
             Outcome::Unfinished => counts.unfinished += n,
@@ -205,7 +206,10 @@ mod tests {
         let repetitions = [one_repetition(&cell, 0, &Model::CLEAN), one_repetition(&cell, 1, &Model::CLEAN)];
         let summary = CellSummary::of(&[&repetitions[0], &repetitions[1]]);
         assert_eq!(summary.measured, Duration::from_secs(6));
-        assert_eq!(summary.requests, RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0 });
+        assert_eq!(
+            summary.requests,
+            RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0, replayed: 0 }
+        );
         assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
         assert_eq!(summary.connections.opened, 8);
         assert!((summary.requests_per_connection() - 875.0).abs() < 1e-9);
@@ -236,7 +240,10 @@ mod tests {
         record.samples[measured[3]].outcome = Outcome::Timeout;
         record.samples[measured[4]].outcome = Outcome::Unanswered;
         let summary = CellSummary::of(&[&record]);
-        assert_eq!(summary.requests, RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0 });
+        assert_eq!(
+            summary.requests,
+            RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0, replayed: 0 }
+        );
         assert_eq!(summary.response.n(), 2995);
         assert_eq!(summary.statuses, BTreeMap::from([(200, 2995), (503, 3)]));
         let kinds: Vec<_> = summary.errors.iter().map(|e| (e.kind, e.code, e.fault, e.count)).collect();

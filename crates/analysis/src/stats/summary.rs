@@ -8,14 +8,16 @@ use super::Latency;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
+use h2lab_base::JsonSchema;
 use h2lab_base::units::millis_f64;
 use h2lab_model::record::{Fault, Level, Outcome};
 use h2lab_model::scenario::{Cell, Naming};
+use serde::{Deserialize, Serialize};
 
-/// How the requests that were due inside the measured time ended. `sent` is the sum of the others: nothing is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How requests ended; `sent` is the sum of `succeeded`, `failed` and `unfinished`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RequestCounts {
-    /// Due inside the measured time, whether or not they found a connection.
+    /// Due inside the measured time.
     pub sent: u64,
     /// Got a complete 2xx or 3xx response.
     pub succeeded: u64,
@@ -23,14 +25,17 @@ pub struct RequestCounts {
     pub failed: u64,
     /// Still under way when the cell was cut.
     pub unfinished: u64,
+    /// How often requests were sent again that a server had left unprocessed.
+    pub replayed: u64,
 }
 
-/// Failed requests of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Failures of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorCount {
-    /// How they ended.
+    /// `status`, `timeout`, `connect`, `tls`, `reset`, `refused`, `go-away`, `closed`, `protocol`, `cancelled`.
+    #[schemars(with = "String")]
     pub kind: Outcome,
-    /// The status for [`Outcome::Status`], else the HTTP/2 error code or 0.
+    /// The status of `status`, else the HTTP/2 error code or 0.
     pub code: u32,
     /// Whose fault it was.
     pub fault: Fault,
@@ -53,7 +58,8 @@ pub struct RepetitionSeries {
 }
 
 /// The trust in a cell's figures.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum CellState {
     /// Valid.
     Ok,
@@ -80,13 +86,8 @@ pub enum CellState {
 
 impl CellState {
     /// The name in JSON and reports.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unstable { .. } => "unstable",
-            Self::Invalid { .. } => "invalid",
-            Self::Unsupported { .. } => "unsupported",
-        }
+    pub fn name(&self) -> &'static str {
+        self.into()
     }
 }
 

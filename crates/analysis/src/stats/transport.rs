@@ -4,22 +4,24 @@ use std::time::Duration;
 
 use super::Latency;
 use super::tallied::{self, Tallies};
+use h2lab_base::JsonSchema;
 use h2lab_base::counters::{QuicSummary, TcpSummary};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::workload::Arrival;
 use h2lab_wire::trace::Direction;
+use serde::{Deserialize, Serialize};
 
-/// One end of the cell's TCP connections.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One end of the cell's connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpEnd {
-    /// Segments that this end retransmitted. Those of the other end are not visible here.
+    /// Segments that this end sent again.
     pub retransmits: u64,
-    /// Median of the smoothed round-trip times, over ticks and connections, in microseconds.
+    /// Median smoothed round-trip time.
     pub rtt_us_p50: u32,
-    /// Median congestion window, over ticks and connections, in segments.
+    /// Median congestion window, in segments.
     pub cwnd_p50: u32,
-    /// Congestion control as the kernel says; several if the connections differ.
+    /// Congestion control as the kernel says.
     pub congestion_control: String,
 }
 
@@ -51,25 +53,24 @@ impl TcpEnd {
     }
 }
 
-/// Our end of the cell's QUIC connections. It is no [`TcpEnd`]: QUIC counts lost packets, and resends their contents in others;
-/// its window is in bytes; and its figures are read only at the end of each connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Our end of the cell's QUIC connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuicEnd {
-    /// Packets that this end sent.
+    /// Packets that it sent, acknowledgements among them.
     pub packets_sent: u64,
-    /// Those of them that it declared lost. Those of the other end are not visible here.
+    /// Those of them that it declared lost; what was in them went again in others.
     pub packets_lost: u64,
     /// UDP datagrams sent.
     pub datagrams_sent: u64,
     /// UDP datagrams received.
     pub datagrams_received: u64,
-    /// Median of the smoothed round-trip times over connections, in microseconds.
+    /// Median over connections of the smoothed round-trip time when they ended.
     pub rtt_us_p50: u32,
-    /// Median congestion window over connections, in bytes.
+    /// Median over connections of the congestion window when they ended, in bytes.
     pub cwnd_bytes_p50: u64,
-    /// The longest datagram that the path carries, in bytes of UDP payload; the most over connections.
+    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
     pub mtu: u16,
-    /// Congestion control of our end; several if the connections differ.
+    /// Congestion control of this end.
     pub congestion_control: String,
 }
 

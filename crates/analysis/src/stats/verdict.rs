@@ -22,7 +22,8 @@ const FLOOR: Duration = Duration::from_micros(200);
 const LATENESS_FACTOR: u32 = 2;
 
 /// The conclusion on a cell against its baseline.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Conclusion {
     /// Its tail is faster than the baseline's.
     Faster,
@@ -54,17 +55,8 @@ pub enum Conclusion {
 
 impl Conclusion {
     /// The name in JSON and reports.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::NoDifference => "no-difference",
-            Self::Unstable { .. } => "unstable",
-            Self::BaselineUnstable { .. } => "baseline-unstable",
-            Self::BothUnstable => "both-unstable",
-            Self::Invalid => "invalid",
-            Self::Unsupported => "unsupported",
-        }
+    pub fn name(&self) -> &'static str {
+        self.into()
     }
 
     /// Whether it claims that the two differ in latency.

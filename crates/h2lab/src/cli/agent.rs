@@ -7,11 +7,11 @@ use super::{Exit, help};
 use h2lab_net::resources;
 use h2lab_roles::fleet::stdio;
 
-/// Fetch and serve for a `bulk drive`, told by standard input
+/// Fetch and serve for `bulk drive`, controlled over standard input
 ///
-/// `bulk drive` starts this over ssh, or in a network namespace; by hand there is no need to. It reads messages and writes them, one
-/// line of JSON each, fetches to nowhere, and serves bytes of memory. It ends when its input ends, and with it all that it began:
-/// nothing is written to a disk, and nothing stays behind.
+/// `bulk drive` starts this command over ssh, or in a network namespace; there is no need to start it by hand. It reads
+/// and writes messages, one line of JSON each, discards what it fetches, and serves bytes from memory. When its input
+/// ends it stops all transfers and exits. It writes nothing to disk.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

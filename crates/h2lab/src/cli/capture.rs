@@ -9,18 +9,18 @@ use h2lab_model::scenario::Capture;
 pub struct CaptureArgs {
     /// Write each repetition's packets for Wireshark, with the secrets of TLS inside: RUN-FOLDER/pcap/*.pcapng
     ///
-    /// Every packet is there as it entered the link and as it left it (interfaces `uplink in`, `uplink out`, `downlink in`,
-    /// `downlink out`); why one was dropped stands in its comment. `frame.interface_id in {0,3}` shows what the client saw,
-    /// `{1,2}` what the server saw. Whoever has the file can read what was sent.
+    /// Each packet is recorded when it enters the link and when it leaves it (interfaces `uplink in`, `uplink out`,
+    /// `downlink in`, `downlink out`); the reason for a drop is in the packet's comment. `frame.interface_id in {0,3}`
+    /// shows what the client saw, `{1,2}` what the server saw. Anyone who has the file can read what was sent.
     #[arg(long)]
     pub pcap: bool,
     #[command(flatten)]
     pub snaplen: SnaplenArgs,
-    /// Say what each slow request waited for: a lost segment, of its own or of another stream, a window, the server …
+    /// Report what each slow request waited for: a lost segment of its own or of another stream, a window, the server …
     ///
-    /// Slow are those above the 95th percentile of their repetition. It is distinguished from the link's packets when a
-    /// repetition has ended; each request then carries its number in a field `x-h2lab-id` (some 15 bytes), so that it is known
-    /// behind a proxy.
+    /// Slow requests are those above the 95th percentile of their repetition. The causes are found from the link's
+    /// packets after a repetition. Each request carries its number in a field `x-h2lab-id` (some 15 bytes), so that it
+    /// can be found behind a proxy.
     #[arg(long)]
     pub causes: bool,
 }

@@ -104,7 +104,7 @@ mod tests {
                     Ok(_) => assert!(!its.is_hide_set(), "{line:?} is not in the help"),
                     Err(error) => {
                         let error = error.to_string();
-                        let reasons = ["has no meaning", "is for live", "is not told", "is not for probes"];
+                        let reasons = ["has no meaning", "is for live", "is not for probes"];
                         let says_why = reasons.iter().any(|reason| error.contains(reason));
                         assert!(its.is_hide_set() && says_why, "{line:?}: {error}");
                     }

@@ -4,18 +4,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::scenario::Scenario;
 
-use super::capture::CaptureArgs;
-use super::client::ClientArgs;
+use super::cells::{CellArgs, Request};
 use super::flags::Flags;
-use super::impair::LinkArgs;
 use super::output::OutputArgs;
-use super::policy::PolicyArgs;
 use super::reach::ReachArgs;
 use super::resume::{FolderArgs, Unfinished};
-use super::run::Request;
-use super::servers::ServerArgs;
-use super::work::WorkArgs;
-use super::{Exit, discover, flags, help, tls};
+use super::{Exit, discover, help, tls};
 use crate::run::execute::Live;
 
 /// The embedded scenario: `h2lab run scenarios/compare.toml` gives the same cells.
@@ -27,8 +21,8 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 /// connections, without loss and with 3 %, in about a minute. No root is needed; every flag replaces a value of
 /// scenarios/compare.toml, and several values of a flag are compared with each other.
 ///
-/// With URLs: finds out which protocols each server speaks and measures it over the network as it is, gently: GET, 50
-/// requests per second, one HTTP/2 connection, unless you ask for more.
+/// With URLs: finds out which protocols each server speaks and measures them over the network as it is, by default with
+/// a low load: GET, 50 requests per second, one HTTP/2 connection.
 ///
 /// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
 #[derive(Debug, Args)]
@@ -39,7 +33,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
         ("h2lab compare --origin nginx --congestion cubic,bbr", "Debian's nginx behind the link"),
         ("h2lab compare https://service.example/", "a live server, in each protocol that it speaks"),
         ("h2lab compare http://service:8080/ http://proxy:8080/", "direct beside through the proxy"),
-        ("h2lab compare --resume latest", "go on with the last run, which was interrupted"),
+        ("h2lab compare --resume latest", "resume the last run, which was interrupted"),
         ("h2lab compare --fail-if 'h2c.p99 > 1.2*h1.p99' -o report.html", "as a gate, with a report"),
     ],
 ))]
@@ -48,17 +42,7 @@ pub struct CompareArgs {
     #[arg(id = "live", value_name = "URL")]
     pub urls: Vec<String>,
     #[command(flatten)]
-    pub work: WorkArgs,
-    #[command(flatten)]
-    pub client: ClientArgs,
-    #[command(flatten)]
-    pub policy: PolicyArgs,
-    #[command(flatten)]
-    pub link: Flags<LinkArgs>,
-    #[command(flatten)]
-    pub servers: Flags<ServerArgs>,
-    #[command(flatten)]
-    pub capture: Flags<CaptureArgs>,
+    pub cells: CellArgs,
     #[command(flatten)]
     pub reach: Flags<ReachArgs>,
     #[command(flatten)]
@@ -75,7 +59,10 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     let (scenario, live) = if args.urls.is_empty() {
         (emulated(args, unfinished.as_ref())?, Live::default())
     } else {
-        discover::prepare(args)?
+        let mut scenario = args.cells.applied_live(&discover::gentle())?;
+        let protocol = &args.cells.client.protocol;
+        let live = discover::find(&mut scenario, &args.urls, protocol, &args.reach)?;
+        (scenario, live)
     };
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     Request { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
@@ -84,23 +71,11 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
 /// The work over an emulated link: of a resumed run its own.
 fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scenario> {
     args.reach.refuse(&[], "is for live servers: give a URL")?;
-    let mut scenario = match unfinished {
+    let scenario = match unfinished {
         Some(unfinished) => unfinished.scenario()?,
         None => Scenario::from_toml(SCENARIO).context("the embedded scenario")?,
     };
-    scenario = args.work.chosen(&scenario)?;
-    let file = scenario.clone();
-    args.work.apply(&mut scenario);
-    args.client.apply(&mut scenario)?;
-    args.policy.apply(&mut scenario);
-    args.link.apply(&mut scenario);
-    args.servers.apply(&mut scenario);
-    args.capture.apply(&mut scenario.capture);
-    if unfinished.is_none() {
-        flags::keep_claim(&mut scenario, &file);
-    }
-    flags::check(&scenario)?;
-    Ok(scenario)
+    args.cells.applied(&scenario, unfinished.is_some())
 }
 
 #[cfg(test)]

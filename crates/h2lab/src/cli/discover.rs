@@ -1,21 +1,20 @@
-//! Finds the live servers of `compare`, asks them which protocols they speak, and makes the scenario of what is sent.
+//! Requests to live servers: how few are sent by default, where the servers are, and which protocols they speak.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use h2lab_model::record::Level;
+use h2lab_model::fleet::Trust;
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Protocol, RequestShape};
 
-use super::compare::CompareArgs;
 use super::exit::Usage;
 use super::flags;
-use super::protocols::SCHEMES;
+use super::protocols::{ProtocolArgs, SCHEMES};
 use super::reach::{self, ReachArgs};
 use super::values::replace;
 use crate::run::execute::{Live, LiveServer};
 use crate::run::messages::{Failure, FailureKind};
-use crate::run::spec::TlsTrust;
+use crate::run::spec::GeneratorSpec;
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
@@ -39,34 +38,32 @@ pub fn gentle() -> Scenario {
     scenario
 }
 
-/// What is sent to the servers of `args`, and where they are: each was found and asked which protocols it speaks.
-pub fn prepare(args: &CompareArgs) -> Result<(Scenario, Live)> {
-    let why = "belongs to the emulated link; a live server is measured as it is";
-    args.link.refuse(&[], why)?;
-    args.servers.refuse(&[], why)?;
-    args.capture.refuse(&[], why)?;
-    let urls: Vec<Url> = args.urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
-    let wanted = wanted(&urls, |is_tls| args.client.protocol.asked(is_tls));
+/// Finds the servers of `urls`, asks each which protocols it speaks, and enters both in `scenario`. `protocol` names those that
+/// are wanted, if any are.
+pub fn find(
+    scenario: &mut Scenario,
+    urls: &[String],
+    protocol: &ProtocolArgs,
+    reach: &ReachArgs,
+) -> Result<Live> {
+    let parsed: Vec<Url> = urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
+    let wanted = wanted(&parsed, |is_tls| protocol.asked(is_tls));
     let wanted = wanted.as_ref();
-    fitting(&urls, wanted)?;
-    let mut live = Live { servers: Vec::new(), tls: args.reach.tls.trust()? };
-    let mut scenario = args.work.chosen(&gentle())?;
-    args.work.apply(&mut scenario);
-    args.client.apply(&mut scenario)?;
-    args.policy.apply(&mut scenario);
+    fitting(&parsed, wanted).map_err(|why| Usage(format!("{}: {why}", protocol.flag())))?;
     replace(&mut scenario.matrix.protocols, wanted);
     // The servers are entered before the check, so that what a live server rules out is refused before any request to one.
-    scenario.matrix.live = args.urls.iter().zip(&urls).map(|(text, url)| unasked(text, url)).collect();
-    flags::check(&scenario)?;
-    for (place, (text, url)) in args.urls.iter().zip(&urls).enumerate() {
-        let mut server = resolve(text, url, &args.reach)?;
-        scenario.matrix.live[place].protocols = asked(url, &mut server, &live.tls, &scenario, wanted)?;
+    scenario.matrix.live = urls.iter().zip(&parsed).map(|(text, url)| unasked(text, url)).collect();
+    flags::check(scenario)?;
+    let mut live = Live { servers: Vec::new(), tls: reach.tls.trust()? };
+    for (place, (text, url)) in urls.iter().zip(&parsed).enumerate() {
+        let mut server = resolve(text, url, reach)?;
+        scenario.matrix.live[place].protocols = asked(url, &mut server, &live.tls, scenario, wanted)?;
         live.servers.push(server);
     }
     if wanted.is_none() {
         scenario.matrix.protocols = all_of(&scenario.matrix.live);
     }
-    Ok((scenario, live))
+    Ok(live)
 }
 
 /// A server that was not asked yet what it speaks: it has one protocol, which any has.
@@ -88,15 +85,15 @@ fn wanted(urls: &[Url], asked: impl Fn(bool) -> Option<Axis<Protocol>>) -> Optio
 
 /// Refuses a wanted protocol that no URL's scheme allows, and a URL whose scheme allows none of them: either would be
 /// missing from the results without a word.
-fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), Usage> {
+fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), String> {
     let Some(wanted) = wanted else { return Ok(()) };
     let fits = |protocol: &Protocol, url: &Url| protocol.is_tls() == url.is_tls();
     let astray = wanted.values().iter().find(|protocol| !urls.iter().any(|url| fits(protocol, url)));
     if let Some(protocol) = astray {
-        return Err(Usage(format!("{protocol} fits no URL here: {SCHEMES}")));
+        return Err(format!("{protocol} fits no URL here: {SCHEMES}"));
     }
     match urls.iter().find(|url| !wanted.values().iter().any(|protocol| fits(protocol, url))) {
-        Some(url) => Err(Usage(format!("nothing of {wanted} fits {url}: {SCHEMES}"))),
+        Some(url) => Err(format!("nothing of {wanted} fits {url}: {SCHEMES}")),
         None => Ok(()),
     }
 }
@@ -112,7 +109,7 @@ fn all_of(targets: &[LiveTarget]) -> Axis<Protocol> {
 fn asked(
     url: &Url,
     server: &mut LiveServer,
-    tls: &TlsTrust,
+    tls: &Trust,
     scenario: &Scenario,
     wanted: Option<&Axis<Protocol>>,
 ) -> Result<Axis<Protocol>> {
@@ -141,9 +138,9 @@ fn asked(
 }
 
 /// The work of the comparison, as a single request.
-fn probe(url: &Url, server: &LiveServer, tls: &TlsTrust, scenario: &Scenario) -> LoadSpec<'static> {
+fn probe(url: &Url, server: &LiveServer, tls: &Trust, scenario: &Scenario) -> LoadSpec<'static> {
     let cell = in_one_protocol(&server.url, url, scenario).plan().swap_remove(0);
-    spec(cell, url, server.address.into(), tls)
+    spec(cell, url, server.address.clone(), tls)
 }
 
 /// The work of `scenario` at the server of `url` alone, in one protocol.
@@ -155,22 +152,17 @@ fn in_one_protocol(text: &str, url: &Url, scenario: &Scenario) -> Scenario {
 }
 
 /// The work of `cell` at `address`, the server of `url`.
-fn spec(cell: Cell, url: &Url, address: Endpoint, tls: &TlsTrust) -> LoadSpec<'static> {
-    LoadSpec {
+fn spec(cell: Cell, url: &Url, address: Endpoint, tls: &Trust) -> LoadSpec<'static> {
+    let spec = GeneratorSpec {
         cell,
         address,
         authority: url.authority().to_owned(),
         server_name: url.host().to_owned(),
-        tls: tls.options(),
+        tls: tls.clone(),
         clock_origin_ns: Clock::start().origin_ns(),
-        requests: None,
-        threads: 1,
-        record: Some(Level::Full),
-        tap: true,
-        on_thread: None,
-        sharp: false,
-        stop: None,
-    }
+        cpu: None,
+    };
+    spec.load_spec()
 }
 
 /// A single GET over HTTP/2 that accepts any certificate, for `h2lab __get`.
@@ -193,13 +185,9 @@ pub fn one_cell(text: &str, url: &Url, args: &ReachArgs, scenario: &Scenario) ->
 
 /// Finds the address: of several the first that answers.
 fn resolve(text: &str, url: &Url, args: &ReachArgs) -> Result<LiveServer> {
-    let Endpoint::Tcp(address) = reach::answering(&args.endpoints(text, url)?) else {
-        let words = "--unix-socket: protocols are compared over TCP and UDP; `h2lab load` takes it";
-        return Err(Usage(words.to_owned()).into());
-    };
     Ok(LiveServer {
         url: text.to_owned(),
-        address,
+        address: reach::answering(&args.endpoints(text, url)?),
         authority: url.authority().to_owned(),
         server_name: url.host().to_owned(),
         refused: Vec::new(),
@@ -224,7 +212,7 @@ mod tests {
     fn a_protocol_must_fit_a_url_and_a_url_a_protocol() {
         let reported = |wanted: &str, urls: &[&str]| {
             let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
-            fitting(&urls, Some(&wanted.parse().unwrap())).err().map(|error| error.to_string())
+            fitting(&urls, Some(&wanted.parse().unwrap())).err()
         };
         assert_eq!(reported("h1s,h2", &["https://a/"]), None);
         assert_eq!(reported("h1,h2", &["http://a/", "https://a/"]), None);

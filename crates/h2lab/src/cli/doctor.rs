@@ -1,5 +1,6 @@
 //! `h2lab doctor`: what this machine allows, what is missing, and the line that enables it.
 
+use h2lab_base::JsonSchema;
 use std::io::Write;
 
 use anyhow::Result;
@@ -12,11 +13,11 @@ use h2lab_lab::sut::Availability;
 use h2lab_lab::topology::doctor;
 use h2lab_lab::topology::doctor::{Check, Examination, Status};
 
-/// Try each step that a run needs, and say what is missing and what to do
+/// Try each step that a run needs, and report what is missing and how to fix it
 ///
-/// Every step is done for real: namespaces, devices, routes, the packet ring, each server. What fails is reported with its
-/// consequence, what works without it, and the line that enables it. Exits with 4 if `h2lab compare` without a URL cannot
-/// work for this user.
+/// Each step is really carried out: namespaces, devices, routes, the packet ring, each server. For each failure the
+/// consequence, what works without it, and the command that enables it are printed. Exits with 4 if `h2lab compare`
+/// without a URL cannot work for this user.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[("h2lab doctor", "as this user"), ("sudo h2lab doctor", "as root and as an unprivileged user")],
@@ -28,7 +29,7 @@ pub struct DoctorArgs {
 }
 
 /// What `--json` prints.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DoctorDocument {
     /// Version of h2lab.
     version: String,

@@ -21,34 +21,34 @@ pub struct EngineArgs {
     /// Connection window: bytes, or bits up to 31
     #[arg(short = 'W', long, value_name = "SIZE", value_parser = window)]
     pub connection_window: Option<u32>,
-    /// Windows that grow with the measured bandwidth-delay product, up to LIMIT (16M if not given)
+    /// Let windows grow with the measured bandwidth-delay product, up to LIMIT (16M if not given)
     ///
-    /// They begin with 65,535 bytes, or with -w and -W. Only what has been used up counts: a slow reader gets no growth.
+    /// They begin with 65,535 bytes, or with -w and -W. They do not grow for a slow reader.
     #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = AUTO_LIMIT, value_parser = window)]
     pub auto_window: Option<u32>,
-    /// Memory that the windows of all connections may promise together, each an equal share [default: 1G]
+    /// Limit of the windows of all connections together, in equal shares [default: 1G]
     ///
-    /// With more connections windows shrink as they are used, and grow again when there are fewer.
+    /// With more connections windows shrink as they are used; with fewer they grow again.
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| parse_bytes(text).map_err(|e| e.to_string()))]
     pub window_budget: Option<u64>,
-    /// Share of a window after which credit is returned, in percent (with --auto-window 25 at most)
+    /// Share of a window after which a WINDOW_UPDATE is sent, in percent (with --auto-window at most 25)
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
     pub window_update_threshold: Option<u8>,
-    /// Bytes after which credit is returned, instead of a share of the window
+    /// Bytes after which a WINDOW_UPDATE is sent, instead of a share of the window
     #[arg(long, visible_alias = "win-update-interval", value_name = "SIZE", value_parser = update_bytes, conflicts_with = "window_update_threshold")]
     pub window_update_bytes: Option<u32>,
-    /// Largest frame that we accept: 16k to 16M - 1
+    /// Largest frame to accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     pub max_frame_size: Option<u32>,
-    /// Write each frame by itself, as servers do that do not gather what they send
+    /// Write each frame with its own system call, as servers do that do not batch
     #[arg(long)]
     pub no_coalesce: bool,
-    /// Ask a peer that is silent for so long whether it is still there (PING), off by default
+    /// Send a PING to a peer that was silent for this long; off by default
     ///
-    /// It has 10 s to answer. The origin asks only while a request is under way: it ends idle connections anyway.
+    /// The peer has 10 s to answer. The origin sends PINGs only while a request is open: it ends idle connections anyway.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub keep_alive: Option<Duration>,
-    /// Client: let the server push responses, and count them; they are refused otherwise
+    /// Client: accept and count pushed responses; by default they are refused
     #[arg(long)]
     pub push: bool,
 }

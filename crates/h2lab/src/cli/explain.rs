@@ -12,7 +12,7 @@ use super::{Exit, help};
 
 /// Explain a rule that a finding names, or a check of a probe
 ///
-/// What it means, how it is known, when it stays silent, and what to change.
+/// Prints what it means, how it is detected, when it is not reported, and what to change.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

@@ -38,41 +38,41 @@ pub struct LinkArgs {
     pub congestion: Option<Axis<String>>,
     /// A kernel setting of the client's network namespace, as sysctl(8) writes it; repeatable
     ///
-    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. It is read back, and refused if
-    /// it is not in force.
+    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. The value is read back; the
+    /// run ends if the kernel did not take it.
     #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
     pub sysctl_client: Vec<(String, Axis<String>)>,
-    /// The same of the server's
+    /// A kernel setting of the server's network namespace; as --sysctl-client
     #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
     pub sysctl_server: Vec<(String, Axis<String>)>,
     /// Whether jitter lets packets overtake each other: kept, free (as netem)
     #[arg(long, value_name = "LIST", value_parser = axis::<JitterOrder>)]
     pub jitter_order: Option<Axis<JitterOrder>>,
-    /// Who shares the losses' chain and random numbers: link (all packets), connection (each its own)
+    /// Scope of the loss model's state: link (all packets share it), connection (each has its own)
     #[arg(long, value_name = "LIST", value_parser = axis::<LossPer>)]
     pub loss_per: Option<Axis<LossPer>>,
-    /// What keeps the queue short: drop-tail, codel[:TARGET/INTERVAL] (RFC 8289)
+    /// Queue discipline: drop-tail, codel[:TARGET/INTERVAL] (RFC 8289)
     #[arg(long, value_name = "LIST", value_parser = axis::<QueueDiscipline>)]
     pub queue_discipline: Option<Axis<QueueDiscipline>>,
     /// Share of packets that skip the delay, or are held back: 1%, 1%:2ms; of every 5th: 50%:gap5
     #[arg(long, value_name = "LIST", value_parser = axis::<Reorder>)]
     pub reorder: Option<Axis<Reorder>>,
-    /// Share of packets that come twice
+    /// Share of packets that are duplicated
     #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
     pub duplicate: Option<Axis<Ratio>>,
-    /// Share of packets with a bit of the payload flipped, which the receiver drops for their checksum
+    /// Share of packets with a flipped bit in the payload; the receiver drops them for their checksum
     #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
     pub corrupt: Option<Axis<Ratio>>,
-    /// Times in which nothing passes, counted from when the link begins: 2s..2.5s; repeatable, all in every cell
+    /// Intervals in which no packet passes, from the start of the link: 2s..2.5s; repeatable, all apply to every cell
     #[arg(long, value_name = "FROM..TO", value_parser = value::<BlackOut>)]
     pub blackout: Vec<BlackOut>,
-    /// What changes while the link carries: 10s:loss=3%,delay=20ms; repeatable, all in every cell
+    /// Change the link during a repetition: 10s:loss=3%,delay=20ms; repeatable, all apply to every cell
     #[arg(long = "at", value_name = "TIME:KEY=VALUE,…", value_parser = value::<LinkStep>)]
     pub steps: Vec<LinkStep>,
-    /// What is different from client to server: delay=5ms,loss=0%,script=data 3 of flow 2
+    /// Values for the direction from client to server: delay=5ms,loss=0%,script=data 3 of flow 2
     #[arg(long = "up", value_name = "KEY=VALUE,…", value_parser = link_override)]
     pub uplink: Option<LinkOverride>,
-    /// What is different from server to client
+    /// Values for the direction from server to client
     #[arg(long = "down", value_name = "KEY=VALUE,…", value_parser = link_override)]
     pub downlink: Option<LinkOverride>,
 }

@@ -1,5 +1,6 @@
 //! `h2lab link`: the emulated link for any program.
 
+use h2lab_base::JsonSchema;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -22,12 +23,12 @@ use crate::run::commands::{Commands, Done, End, exit_code};
 use crate::run::store::direction_name;
 use h2lab_net::scratch;
 
-/// Put an emulated link between a server and a client of yours
+/// Run your own server and client with an emulated link between them
 ///
-/// Both commands (of the shell) run in network namespaces of their own, where `server` and `client` are names of the two
-/// ends, as `$H2LAB_SERVER` and `$H2LAB_CLIENT` have their addresses; the client's begins when something listens on the server's
-/// side. No root is needed, and nothing is left behind. What the client prints is printed, its exit code is ours, and a summary
-/// of what the link did follows on standard error.
+/// Both shell commands run in network namespaces of their own. There the names `server` and `client` resolve to the two
+/// ends; `$H2LAB_SERVER` and `$H2LAB_CLIENT` hold the addresses. The client starts when something listens at the
+/// server's end. No root is needed, and nothing is left behind. The client's output and exit code are passed on, and a
+/// summary of the link follows on standard error.
 ///
 /// The commands see your files, but no other network, not even the machine's own loopback.
 #[derive(Debug, Args)]
@@ -55,10 +56,10 @@ pub struct LinkCommandArgs {
     /// Seed of the link's random choices: the same seed drops the same packets
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How long the server may take to listen; then the client begins all the same
+    /// Time to wait for the server to listen; the client starts then in any case
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     wait: Duration,
-    /// The server's output goes here instead of to standard error
+    /// Write the server's output to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     server_log: Option<PathBuf>,
     /// Write every packet and what became of it, as CSV
@@ -66,9 +67,9 @@ pub struct LinkCommandArgs {
     packets: Option<PathBuf>,
     /// Write every packet for Wireshark, with the secrets of TLS of programs that know `SSLKEYLOGFILE` (curl and others)
     ///
-    /// Every packet is there as it entered the link and as it left it (interfaces `uplink in`, `uplink out`, `downlink in`,
-    /// `downlink out`); why one was dropped stands in its comment. `frame.interface_id in {0,3}` shows what the client saw,
-    /// `{1,2}` what the server saw. Whoever has the file can read what was sent.
+    /// Each packet is recorded when it enters the link and when it leaves it (interfaces `uplink in`, `uplink out`,
+    /// `downlink in`, `downlink out`); the reason for a drop is in the packet's comment. `frame.interface_id in {0,3}`
+    /// shows what the client saw, `{1,2}` what the server saw. Anyone who has the file can read what was sent.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -82,7 +83,7 @@ pub struct LinkCommandArgs {
 }
 
 /// What `--json` prints.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct LinkDocument {
     /// Version of h2lab.
     version: String,
@@ -110,7 +111,7 @@ pub struct LinkDocument {
 }
 
 /// A word for each end.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Ends {
     client: String,
     server: String,
@@ -170,8 +171,8 @@ fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     Ok((link, congestion, first.sysctls.clone()))
 }
 
-/// The folder for a capture's temporary files: that of its output file; the system's if that is a pipe or a device, since nothing
-/// may be created beside `/dev/stdout`.
+/// The folder for a capture's temporary files: that of its output file; the system's if that is a pipe or a device,
+/// since nothing may be created beside `/dev/stdout`.
 fn scratch_for(file: &Path) -> PathBuf {
     let file = fs::canonicalize(file).ok().filter(|file| file.is_file());
     file.as_deref().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_owned)

@@ -19,15 +19,15 @@ pub struct ListenArgs {
     /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     listen: Vec<SocketAddr>,
-    /// Listen with TLS: h1s and h2 by ALPN; without --cert the certificate is made at start
+    /// Listen with TLS: h1s and h2 by ALPN; without --cert a self-signed certificate is made at start
     #[arg(long, value_name = "ADDR")]
     tls_listen: Vec<SocketAddr>,
-    /// Speak HTTP/3, too: over UDP, on the ports of --tls-listen, and say so to clients over TLS by Alt-Svc
+    /// Serve HTTP/3 too, over UDP on the ports of --tls-listen, and announce it to clients over TLS by Alt-Svc
     #[arg(long, requires = "tls_listen")]
     pub h3: bool,
     #[command(flatten)]
     identity: IdentityArgs,
-    /// How long requests under way may take after the first SIGTERM or Ctrl-C; the second one ends at once
+    /// Time for open requests to finish after the first SIGTERM or Ctrl-C; a second one ends at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     drain_timeout: Duration,
     #[command(flatten)]

@@ -4,6 +4,7 @@ mod agent;
 mod asking;
 mod bulk;
 mod capture;
+mod cells;
 mod client;
 mod compare;
 mod discover;

@@ -22,11 +22,11 @@ use h2lab_roles::origin::{GoAway, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped: what was asked until
-/// then is still answered, and a last line says what it has served. With SSLKEYLOGFILE set, the secrets of TLS connections go to
-/// that file, for Wireshark.
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped. Open requests are
+/// still answered then, and the last line is a summary of what was served. With SSLKEYLOGFILE set, the secrets of TLS
+/// connections go to that file, for Wireshark.
 ///
-/// A CONNECT that names a protocol (RFC 8441, such as websocket) on /echo or /anything gets back what it sends.
+/// An extended CONNECT (RFC 8441, such as websocket) on /echo or /anything echoes what it sends.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
 /// /early?ms= (103, then the response; at= status= links= on= push= bytes= body= trailers= play other servers, see
@@ -52,19 +52,19 @@ pub struct OriginArgs {
     /// End a connection after this many requests, as nginx's `keepalive_requests` does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_requests_per_connection: Option<u32>,
-    /// How HTTP/2 tells it: one GOAWAY at once, or a warning a round trip before
+    /// How HTTP/2 announces that end: one GOAWAY at once, or a warning a round trip before
     #[arg(long, value_name = "HOW", value_enum, default_value_t = GoAwayArg::Abrupt)]
     goaway: GoAwayArg,
     /// Streams that a client may have open on a connection
     #[arg(long, value_name = "N", default_value_t = origin::MAX_CONCURRENT_STREAMS)]
     max_concurrent_streams: u32,
-    /// Switch to HTTP/2 in clear when the first request asks for it by `Upgrade: h2c`; its body may have 64 KiB
+    /// Accept `Upgrade: h2c` in the first request of a connection; its body may have up to 64 KiB
     #[arg(long)]
     h2c_upgrade: bool,
     /// Octets of padding in every HEADERS and DATA
     #[arg(long, value_name = "N", default_value_t = 0)]
     padding: u8,
-    /// Time added to every answer
+    /// Delay added to each response
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handler_delay: Option<Duration>,
     /// What a client may do before it is cut off (resets, floods, slowness), repeatable

@@ -63,7 +63,7 @@ impl OutputArgs {
 /// What slow requests waited for, as the folder has it. A table that cannot be read costs this part of the report alone.
 fn causes(folder: &Path) -> Vec<Explained> {
     store::read_waits(folder).unwrap_or_else(|error| {
-        eprintln!("note: what slow requests waited for cannot be told: {error:#}");
+        eprintln!("note: what slow requests waited for is unknown: {error:#}");
         Vec::new()
     })
 }
@@ -185,9 +185,9 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     })
 }
 
-/// The same for a load: what an open loop was to do and could not was not measured. A closed loop goes as fast as both sides can:
-/// that ours was the slower one is reported, but is no failure. A server that does not speak the protocol, or completes no
-/// request at all, counts as unreachable.
+/// The same for a load: what an open loop was to do and could not was not measured. A closed loop goes as fast as both
+/// sides can: that ours was the slower one is reported, but is no failure. A server that does not speak the protocol,
+/// or completes no request at all, counts as unreachable.
 pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     let failed = run.check(&output.fail_if)?;
     let absent = run.analysis.cells.iter().find_map(|summary| match &summary.state {
@@ -208,8 +208,8 @@ pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     })
 }
 
-/// Whether not one of a load's requests got a complete response, whatever its status. What we cancelled ourselves does not count
-/// against the server.
+/// Whether not one of a load's requests got a complete response, whatever its status. What we cancelled ourselves does
+/// not count against the server.
 fn unanswered(summary: &CellSummary) -> Option<String> {
     let first = summary.errors.iter().find(|error| error.kind != Outcome::Cancelled)?;
     if !summary.statuses.is_empty() {

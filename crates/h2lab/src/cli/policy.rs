@@ -20,23 +20,23 @@ pub struct PolicyArgs {
     pub max_connections: Option<u32>,
     /// What h2, h2c and h3 dial when requests wait and no connection is usable
     ///
-    /// single-flight: one connection for all that wait. stampede: one for each that waits, as Go's net/http and others do
-    /// when a server's GOAWAY leaves none.
+    /// single-flight: one connection for all that wait. stampede: one for each request that waits, as Go's net/http and
+    /// others do after a GOAWAY.
     #[arg(long, value_name = "POLICY", value_parser = axis::<DialPolicy>)]
     pub dial_policy: Option<Axis<DialPolicy>>,
-    /// End a connection ourselves after so many requests, and dial a new one
+    /// Close a connection after this many requests, and dial a new one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub reconnect_every: Option<u32>,
-    /// Keep at most so many idle connections, as the pools of `OkHttp` and Go do; all if it is not given
+    /// Keep at most this many idle connections, as the pools of `OkHttp` and Go do [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
     pub pool_size: Option<u32>,
-    /// Cancel each request that is unanswered for this long, as callers do whose user has left
+    /// Cancel each request that is unanswered for this long, as callers do whose user has gone away
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub cancel_after: Option<Duration>,
-    /// Give up on a connection that is not established, TLS and all, within this long; 10 s unless given
+    /// Give up on a connection that is not established, with TLS, within this long [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
-    /// Fail what a server certainly did not process (after GOAWAY, `REFUSED_STREAM`), rather than send it again
+    /// Do not repeat requests that the server did not process (after GOAWAY or `REFUSED_STREAM`); they fail
     #[arg(long)]
     pub no_replay: bool,
 }
@@ -57,6 +57,16 @@ impl PolicyArgs {
         policy.connect_timeout = self.connect_timeout.or(policy.connect_timeout);
         scenario.work.replay &= !self.no_replay;
     }
+}
+
+/// Congestion control of what we send, the same for every command whose sockets are not behind the emulated link.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CongestionArgs {
+    /// Congestion control of our sockets: cubic, bbr, reno … whatever the kernel has (h3: those three)
+    ///
+    /// It governs what we send; what the other side sends is under its own. `bulk drive` sets it at both ends.
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
 }
 
 /// Refuses congestion control that no TCP socket of this process could have.

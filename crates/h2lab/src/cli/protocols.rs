@@ -15,7 +15,7 @@ pub const SCHEMES: &str = "https:// takes h1s, h2 and h3, http:// takes h1 and h
 #[command(next_help_heading = "Protocol")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own, as people know them")]
 pub struct ProtocolArgs {
-    /// Protocol: h1, h1s, h2, h2c, h3. `compare` and `run` take several (h1,h2c); one named twice is an A/A run
+    /// Protocol: h1, h1s, h2, h2c, h3. `compare`, `run` and `probe` take several (h1,h2c); one named twice is an A/A run
     #[arg(long = "proto", value_name = "NAME", value_parser = axis::<Protocol>, group = "protocol")]
     protocols: Option<Axis<Protocol>>,
     /// HTTP/1.1, in clear or over TLS as the URL says
@@ -24,10 +24,10 @@ pub struct ProtocolArgs {
     /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
     #[arg(long, group = "protocol")]
     http2: bool,
-    /// HTTP/2 in clear at once
+    /// HTTP/2 in clear without an upgrade (prior knowledge)
     #[arg(long, visible_alias = "h2c", group = "protocol")]
     http2_prior_knowledge: bool,
-    /// HTTP/3, over UDP on the port of the URL; never by fallback
+    /// HTTP/3, over UDP on the port of the URL; no fallback to another protocol
     #[arg(long, group = "protocol")]
     http3: bool,
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
@@ -67,7 +67,43 @@ impl ProtocolArgs {
         }
     }
 
-    /// The same where one is spoken at a time.
+    /// The protocols that were asked for by name at either scheme; none if none was.
+    pub fn either_scheme(&self) -> Vec<Protocol> {
+        let mut protocols: Vec<Protocol> = Vec::new();
+        for axis in [true, false].into_iter().filter_map(|is_tls| self.asked(is_tls)) {
+            protocols.extend(axis.values());
+        }
+        protocols.sort_unstable();
+        protocols.dedup();
+        protocols
+    }
+
+    /// The flag that names a protocol, as it was typed.
+    pub fn flag(&self) -> String {
+        match self {
+            Self { protocols: Some(named), .. } => format!("--proto {named}"),
+            Self { http3: true, .. } => "--http3".to_owned(),
+            Self { http1: true, .. } => "--http1.1".to_owned(),
+            Self { http2: true, .. } => "--http2".to_owned(),
+            _ => "--http2-prior-knowledge".to_owned(),
+        }
+    }
+
+    /// The error of a protocol that a URL's scheme does not allow.
+    pub fn misfit(&self) -> Usage {
+        Usage(format!("{} does not fit the URL: {SCHEMES}", self.flag()))
+    }
+
+    /// Refuses `--h2c-mode` where `protocol` is another than h2c.
+    pub fn check_mode(&self, protocol: Protocol) -> Result<(), Usage> {
+        if self.h2c_mode.is_some() && protocol != Protocol::H2c {
+            let words = "--h2c-mode is about HTTP/2 in clear; give --proto h2c and http://";
+            return Err(Usage(words.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The protocol that was asked for by name, where one is spoken at a time.
     pub fn single(&self, is_tls: bool) -> Result<Option<Protocol>, Usage> {
         let asked = self.asked(is_tls);
         match asked.as_ref().map(|asked| (asked, asked.values())) {
@@ -88,12 +124,9 @@ impl ProtocolArgs {
             None if is_tls => return Ok(vec![Protocol::H2, Protocol::H1s]),
             None => return Ok(in_clear.to_vec()),
         };
-        if self.h2c_mode.is_some() && (is_tls || asked != Protocol::H2c) {
-            let words = "--h2c-mode is about HTTP/2 in clear; give --proto h2c and http://";
-            return Err(Usage(words.to_owned()));
-        }
+        self.check_mode(if is_tls { Protocol::H2 } else { asked })?;
         if asked.is_tls() != is_tls {
-            return Err(Usage(format!("--proto {asked} does not fit the URL: {SCHEMES}")));
+            return Err(self.misfit());
         }
         Ok(vec![asked])
     }
@@ -170,8 +203,8 @@ mod tests {
             (Ok(vec![H3]), Ok(vec![H2c]))
         );
         for (line, is_tls, words) in [
-            ("--http3", false, "does not fit the URL"),
-            ("--proto h1", true, "does not fit the URL"),
+            ("--http3", false, "--http3 does not fit the URL"),
+            ("--proto h1", true, "--proto h1 does not fit the URL"),
             ("--proto h1,h2c", false, "h2lab compare"),
             ("--h2c-mode upgrade", true, "in clear"),
             ("--h2c-mode upgrade --proto h1", false, "in clear"),

@@ -13,10 +13,10 @@ use crate::run::{history, store};
 
 /// Print the report of runs again, in any form
 ///
-/// Every figure is computed anew from the run folder, so that a newer h2lab may see more in it. Several runs stand one
-/// after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, and in JSON as
-/// one document `{"runs": [...]}`, each as it is alone. Each but the first is then compared with the first: ratios of
-/// median, tail and throughput with 95 % intervals, and whether the difference is real.
+/// All figures are computed again from the run folder, so that a newer h2lab may report more. Several runs are printed
+/// one after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, and in
+/// JSON as one document `{"runs": [...]}`. Each but the first is then compared with the first: ratios of median, tail
+/// and throughput with 95 % intervals, and whether the difference is real.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

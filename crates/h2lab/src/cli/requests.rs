@@ -39,10 +39,10 @@ pub struct RequestArgs {
     /// Header fields of each request: bare (a plain client's) or mesh (a sidecar's, 15 fields)
     #[arg(long, value_name = "NAME", value_parser = axis::<RequestShape>)]
     pub shape: Option<Axis<RequestShape>>,
-    /// Fill placeholders in paths, fields and bodies anew for each request: {{counter}}, {{random 1..99}}, {{uuid}} …
+    /// Replace placeholders in paths, fields and bodies for each request: {{counter}}, {{random 1..99}}, {{uuid}} …
     ///
     /// {{counter}} is the number of the request, from 0; {{random LOW..HIGH}} a whole number, both included; {{hex DIGITS}}
-    /// so many hexadecimal digits; {{uuid}} a random UUID; {{pick A|B|C}} one of these; {{{{ stands for itself. The same
+    /// that many hexadecimal digits; {{uuid}} a random UUID; {{pick A|B|C}} one of these; {{{{ stands for itself. The same
     /// --seed makes the same requests.
     #[arg(long)]
     pub template: bool,

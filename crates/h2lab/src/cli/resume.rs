@@ -17,13 +17,13 @@ pub struct FolderArgs {
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the unfinished run of this folder (or `latest`): its finished repetitions stay, the others are made
+    /// Resume the unfinished run of this folder (or `latest`): finished repetitions are kept, the others are made
     ///
-    /// What is measured must be what was: without a scenario it is the folder's. Values of header fields and bodies, which
-    /// a folder does not keep, must be given again. `h2lab runs` shows what to type.
+    /// The scenario must be the same; without one the folder's is used. Values of header fields and bodies are not kept
+    /// in a folder and must be given again. `h2lab runs` prints the command.
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
-    /// No progress: neither what is about to happen nor how far it is, only what is wrong with a repetition
+    /// No plan and no progress, only warnings about repetitions
     #[arg(long)]
     pub quiet: bool,
 }

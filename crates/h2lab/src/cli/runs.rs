@@ -4,19 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use h2lab_base::JsonSchema;
 use h2lab_report::PastRun;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::exit::Usage;
 use super::{Exit, help, output};
 use crate::run::{history, store};
 
-/// List the runs that were kept, newest last
+/// List the stored runs, newest last
 ///
-/// Each with when it began, what answered, the figures of its cells, its folder, and its command without what may be a
-/// secret. A folder that cannot be read is listed with the reason,
-/// an unfinished one with the line that goes on with it.
+/// Each is listed with its start, its servers, the figures of its cells, its folder, and its command without possible
+/// secrets. A folder that cannot be read is listed with the reason, an unfinished run with the command that resumes it.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

@@ -13,18 +13,18 @@ pub struct ServerArgs {
     /// haproxy, caddy, nghttpx, apache, h2o
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub origin: Option<Axis<String>>,
-    /// Where sidecars stand: direct (nowhere), sidecar (beside the client), two-sidecars (at both ends of the link)
+    /// Where sidecar proxies run: direct (none), sidecar (beside the client), two-sidecars (at both ends of the link)
     ///
-    /// The generator speaks HTTP/1.1 to its sidecar, and --proto is what is spoken over the link.
+    /// The generator speaks HTTP/1.1 to its sidecar; --proto is the protocol over the link.
     #[arg(long, value_name = "LIST", value_parser = axis::<Topology>)]
     pub topology: Option<Axis<Topology>>,
-    /// Programs that are sidecars: haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
+    /// Programs to use as sidecars: haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub sidecar: Option<Axis<String>>,
-    /// Requests after which a server that we start ends a connection, or unlimited
+    /// Requests after which a server behind the link ends a connection, or unlimited
     #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
     pub max_requests_per_connection: Option<Axis<RequestLimit>>,
-    /// Those of --origin that have this limit (all if not given): a proxy, but not the origin beside it
+    /// Which of --origin have that limit, such as a proxy but not its origin [default: all]
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub limited: Option<Axis<String>>,
 }

@@ -6,41 +6,44 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use h2lab_model::fleet::{ClientIdentity, Trust};
 
 use super::exit::Usage;
-use crate::run::spec::TlsTrust;
 use h2lab_net::tls;
 use h2lab_net::tls::{Identity, TlsError};
 
 /// Whom we believe, and who we are, in TLS.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TlsArgs {
-    /// Believe any certificate
+    /// Accept any certificate
     #[arg(short = 'k', long)]
     pub insecure: bool,
-    /// Believe these certificates (PEM) instead of the system's
+    /// Trust these certificates (PEM) instead of the system's
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
     #[command(flatten)]
     identity: IdentityArgs,
-    /// A full TLS handshake for every connection; later ones resume an earlier one's session otherwise
+    /// A full TLS handshake for every connection, without session resumption
     #[arg(long)]
     no_tls_resumption: bool,
 }
 
 impl TlsArgs {
     /// What the flags mean, once the files that they name are known to hold what they should.
-    pub fn trust(&self) -> Result<TlsTrust, Usage> {
+    pub fn trust(&self) -> Result<Trust, Usage> {
         let ca_pem = self.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
-        let identity = self.identity.read()?;
-        Ok(TlsTrust { insecure: self.insecure, ca_pem, identity, full_handshakes: self.no_tls_resumption })
+        let identity = self
+            .identity
+            .read()?
+            .map(|own| ClientIdentity { certificates_pem: own.certificates_pem, key_pem: own.key_pem });
+        Ok(Trust { insecure: self.insecure, ca_pem, identity, full_handshakes: self.no_tls_resumption })
     }
 }
 
 /// A certificate and its key, by curl's names.
 #[derive(Debug, Clone, Default, Args)]
 pub struct IdentityArgs {
-    /// Our certificate (PEM), then those between it and its authority
+    /// Certificate (PEM), followed by those between it and its authority
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
     /// Its private key (PEM, not encrypted) [default: in the file of --cert]
@@ -93,8 +96,8 @@ fn text(flag: &str, path: &Path) -> Result<String, Usage> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Checks whether `SSLKEYLOGFILE` asks for the secrets of TLS connections to be written, and prints a notice: with that file the
-/// traffic can be decrypted. A file that cannot be written would otherwise be ignored silently.
+/// Checks whether `SSLKEYLOGFILE` asks for the secrets of TLS connections to be written, and prints a notice: with that
+/// file the traffic can be decrypted. A file that cannot be written would otherwise be ignored silently.
 pub fn announce_key_log() -> Result<(), Usage> {
     let Some(path) = std::env::var_os("SSLKEYLOGFILE").filter(|path| !path.is_empty()).map(PathBuf::from)
     else {

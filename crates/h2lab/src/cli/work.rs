@@ -21,7 +21,7 @@ pub struct WorkArgs {
     /// Requests per second in all, open loop
     #[arg(short = 'q', long, value_name = "LIST", value_parser = axis::<f64>)]
     pub rate: Option<Axis<f64>>,
-    /// Closed loop instead: this many requests always in flight
+    /// Closed loop instead, with this many requests in flight
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
     pub concurrency: Option<u32>,
     /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10
@@ -33,22 +33,22 @@ pub struct WorkArgs {
     /// Measured time of one repetition of a cell
     #[arg(short = 'z', long = "duration", value_name = "LIST", value_parser = axis::<Duration>)]
     pub measure: Option<Axis<Duration>>,
-    /// Repetitions of each cell, pooled; more repetitions and longer ones buy precision
+    /// Repetitions of each cell, pooled; more and longer repetitions give narrower intervals
     #[arg(long, value_name = "N")]
     pub repetitions: Option<u32>,
     /// Time before measuring in which requests are sent but not counted
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
-    /// Time after measuring in which what is under way may finish
+    /// Time after measuring for open requests to finish
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub drain: Option<Duration>,
-    /// A request unanswered for this long is cancelled
+    /// Cancel a request that is unanswered for this long
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// Seeds of everything random
+    /// Seeds of all random choices
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
     pub seed: Option<Axis<u64>>,
-    /// A look: what the scenario's [quick] table says, else one repetition of 1 s to each cell
+    /// A quick look: as the scenario's [quick] table says, else one repetition of 1 s for each cell
     #[arg(long, conflicts_with_all = ["repetitions", "measure"])]
     pub quick: bool,
 }

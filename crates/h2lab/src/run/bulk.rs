@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::bulk as core_bulk;
 use h2lab_model::bulk::{BulkRecord, PartRecord, TransferOutcome, TransferRecord};
@@ -17,10 +17,11 @@ use h2lab_net::clock::Clock;
 use h2lab_net::resources;
 use h2lab_net::tcp::{Endpoint, largest_buffers};
 use h2lab_roles::bulk;
+use h2lab_roles::bulk::job::config;
 use h2lab_roles::bulk::raw;
 use h2lab_roles::bulk::raw::RawJob;
-use h2lab_roles::bulk::run::config;
 use h2lab_roles::bulk::{Job, JobError, Manner, Place, RunError, Wanted};
+use h2lab_roles::client::reach::tls_options;
 
 /// After so long without a byte a server has gone: a link may have black-outs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,14 +52,14 @@ fn congestion(spec: &GeneratorSpec) -> Option<&str> {
 
 fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Moved> {
     let cell = &spec.cell;
-    let tls = spec.tls.options();
+    let tls = tls_options(&spec.tls);
     let job = Job {
         wanted: vec![Wanted {
             url: cell.work.path.clone(),
             path: cell.work.path.clone(),
             place: Place::Discard,
         }],
-        address: Endpoint::Tcp(spec.address),
+        address: spec.address.clone(),
         authority: &spec.authority,
         server_name: &spec.server_name,
         tls: &tls,
@@ -70,10 +71,10 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         connections: cell.connections,
         streams: cell.streams,
         // Each response in one request, repeatedly: none is fetched in parts.
-        manner: Manner::by_itself(),
+        manner: Manner::default(),
         duration: Some(core_bulk::duration(&cell.work)),
         listed: usize::MAX, // each is a sample
-        patience: PATIENCE,
+        timeout: PATIENCE,
         stop: None,
         clock: Clock::new(spec.clock_origin_ns),
     };
@@ -121,8 +122,9 @@ fn failures(transfers: &[TransferRecord]) -> Vec<String> {
 
 fn over_tcp<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Moved> {
     let cell = &spec.cell;
+    let Endpoint::Tcp(address) = spec.address else { bail!("bytes without HTTP go over TCP only") };
     let job = RawJob {
-        address: spec.address,
+        address,
         connections: cell.connections,
         congestion: congestion(spec),
         duration: core_bulk::duration(&cell.work),

@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose::waits::Waits;
 use h2lab_analysis::stats;
+use h2lab_model::fleet::Trust;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
 
 use super::child::{Ended, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, Progress};
-use super::spec::{GeneratorSpec, LabSpec, TlsTrust};
+use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
 use h2lab_net::clock::Clock;
+use h2lab_net::tcp::Endpoint;
 
 /// How often an invalid repetition is tried again.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -26,7 +28,7 @@ pub struct LiveServer {
     /// The URL as in the plan.
     pub url: String,
     /// Its address.
-    pub address: std::net::SocketAddr,
+    pub address: Endpoint,
     /// Host, and port unless it is the scheme's own.
     pub authority: String,
     /// The name for SNI.
@@ -41,7 +43,7 @@ pub struct Live {
     /// The servers.
     pub servers: Vec<LiveServer>,
     /// What to trust.
-    pub tls: TlsTrust,
+    pub tls: Trust,
 }
 
 /// What a plan needs besides its cells.
@@ -229,7 +231,7 @@ fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Settin
             }
             let spec = GeneratorSpec {
                 cell: cell.clone(),
-                address: server.address,
+                address: server.address.clone(),
                 authority: server.authority.clone(),
                 server_name: server.server_name.clone(),
                 tls: setting.live.tls.clone(),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_that_was_there_before_only_what_is_new_is_told() {
+    fn of_a_file_that_was_there_before_only_what_is_new_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine");
         fs::write(&path, "OLD 1 2\nNEW 3 4\n").unwrap();

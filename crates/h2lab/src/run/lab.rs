@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_base::units::{Time, nanos};
+use h2lab_model::fleet::Trust;
 use h2lab_model::record::{
     CellRecord, Environment, LinkSummary, PacketRecord, ServerSummary, SidecarSummary,
 };
@@ -22,7 +23,7 @@ use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::placement::Placement;
 use super::server_watch::ServerWatch;
-use super::spec::{GeneratorSpec, LabSpec, TlsTrust, read_task};
+use super::spec::{GeneratorSpec, LabSpec, read_task};
 use h2lab_lab::sut;
 use h2lab_lab::sut::{Place, StartedSut, Upstream};
 use h2lab_lab::topology;
@@ -209,15 +210,11 @@ impl Repetition {
             protocol: cell.protocol,
             connections: if cell.protocol.is_multiplexed() { cell.connections } else { 1 },
         };
+        // The server's end may be the same program.
+        let logs = self.spec.logs.join(CLIENT);
         let options = sut::StartOptions {
-            ip: Ipv4Addr::LOCALHOST.into(),
-            // The server's end may be the same program.
-            logs: self.spec.logs.join(CLIENT),
-            max_requests_per_connection: None,
             key_log: keys.map(|keys| keys.path().to_owned()),
-            h3: None,
-            bulk: None,
-            early: None,
+            ..sut::StartOptions::new(Ipv4Addr::LOCALHOST.into(), logs)
         };
         let place = LabSide { namespaces, side: Side::Client, keys };
         let started = sut::start_sidecar(&sidecar.name, &options, upstream, &place).map_err(Failure::from)?;
@@ -234,12 +231,12 @@ impl Repetition {
     ) -> Result<Running> {
         let cell = self.spec.cell.as_generated();
         let spec = GeneratorSpec {
-            address: lab_side.namespaces.dialled(endpoint(front, cell.protocol)?),
+            address: lab_side.namespaces.dialled(endpoint(front, cell.protocol)?).into(),
             // A client does not know of its sidecar.
             authority: endpoint(server, self.spec.cell.protocol)?.to_string(),
             cell,
             server_name: "server".to_owned(),
-            tls: TlsTrust { insecure: true, ..TlsTrust::default() },
+            tls: Trust { insecure: true, ..Trust::default() },
             clock_origin_ns: self.spec.clock_origin_ns,
             cpu: placement.generator,
         };
@@ -336,7 +333,7 @@ fn endpoint(server: &StartedSut, protocol: Protocol) -> Result<SocketAddr, Failu
 fn lacking(unrecorded: u64) -> Option<String> {
     (unrecorded > 0).then(|| {
         format!(
-            "the link's packet log had no room for {unrecorded} packets that were delivered: it is not whole, and connections that only they tell of are not counted"
+            "the link's packet log had no room for {unrecorded} packets that were delivered: it is incomplete, and connections known only from them are not counted"
         )
     })
 }

@@ -84,7 +84,7 @@ impl ServerEnds {
             if summary.retransmits > before {
                 let tick = TcpTick {
                     at: now,
-                    connection: 0, // known only when the generator has told its ports
+                    connection: 0, // known only when the generator has reported its ports
                     retransmits: summary.retransmits,
                     cwnd: summary.cwnd,
                     rtt_us: summary.rtt_us,

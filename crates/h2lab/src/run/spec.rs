@@ -1,16 +1,17 @@
 //! What a child gets on its standard input: one JSON document.
 
 use std::io::BufRead;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use h2lab_model::fleet::Trust;
 use h2lab_model::record::Level;
 use h2lab_model::scenario::Cell;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use h2lab_net::tls::{Identity, TlsOptions};
+use h2lab_net::tcp::Endpoint;
+use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::load::LoadSpec;
 
 /// Reads the task: one line of JSON.
@@ -20,44 +21,20 @@ pub(super) fn read_task<T: DeserializeOwned>(input: &mut impl BufRead) -> Result
     serde_json::from_str(&line).context("the task is not what this version of h2lab understands")
 }
 
-/// How TLS servers are met.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TlsTrust {
-    /// Believe any certificate (`-k`).
-    pub insecure: bool,
-    /// Believe these certificates, PEM, instead of the system's (`--cacert`).
-    pub ca_pem: Option<String>,
-    /// Our identity for servers that ask (`--cert`, `--key`).
-    pub identity: Option<Identity>,
-    /// A full TLS handshake for every connection (`--no-tls-resumption`).
-    pub full_handshakes: bool,
-}
-
-impl TlsTrust {
-    /// The same, as TLS itself takes it.
-    pub fn options(&self) -> TlsOptions {
-        TlsOptions {
-            insecure: self.insecure,
-            ca_pem: self.ca_pem.as_ref().map(|pem| pem.clone().into_bytes()),
-            identity: self.identity.clone(),
-            full_handshakes: self.full_handshakes,
-        }
-    }
-}
-
 /// The work of a generator: `h2lab __load`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorSpec {
     /// The repetition.
     pub cell: Cell,
     /// Where to connect to.
-    pub address: SocketAddr,
+    #[serde(with = "endpoint")]
+    pub address: Endpoint,
     /// Host, and port unless it is the scheme's own.
     pub authority: String,
     /// The name for SNI and for checking the certificate.
     pub server_name: String,
     /// How the server is met in TLS.
-    pub tls: TlsTrust,
+    pub tls: Trust,
     /// Origin of all times, on the monotonic clock.
     pub clock_origin_ns: u64,
     /// CPU to stay on, if placed.
@@ -69,10 +46,10 @@ impl GeneratorSpec {
     pub fn load_spec(&self) -> LoadSpec<'static> {
         LoadSpec {
             cell: self.cell.clone(),
-            address: self.address.into(),
+            address: self.address.clone(),
             authority: self.authority.clone(),
             server_name: self.server_name.clone(),
-            tls: self.tls.options(),
+            tls: tls_options(&self.tls),
             clock_origin_ns: self.clock_origin_ns,
             requests: None,
             // One thread and every request: what is compared is a protocol, and cells are not loads.
@@ -99,4 +76,26 @@ pub struct LabSpec {
     pub scratch: PathBuf,
     /// The file of the repetition's packets, if there is to be one.
     pub pcap: Option<PathBuf>,
+}
+
+/// An [`Endpoint`] in a document: an address, or else the path of a Unix socket.
+mod endpoint {
+    use std::net::SocketAddr;
+    use std::path::{Path, PathBuf};
+
+    use h2lab_net::tcp::Endpoint;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(endpoint: &Endpoint, to: S) -> Result<S::Ok, S::Error> {
+        let either: Result<&SocketAddr, &Path> = match endpoint {
+            Endpoint::Tcp(address) => Ok(address),
+            Endpoint::Unix(path) => Err(path),
+        };
+        either.serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Endpoint, D::Error> {
+        let either = Result::<SocketAddr, PathBuf>::deserialize(from)?;
+        Ok(either.map_or_else(|path| Endpoint::Unix(path.into()), Endpoint::Tcp))
+    }
 }

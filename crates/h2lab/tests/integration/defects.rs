@@ -153,7 +153,7 @@ fn a_quota_on_connections_costs_no_request_with_or_without_a_body() {
 fn averages_do_not_depend_on_how_often_progress_is_told() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/delay/20", origin.clear);
-    let finished = h2lab(&["load", "--json", "--no-store", "-c2", "-z", "2500ms", &url]);
+    let finished = h2lab(&["load", "--json", "--no-store", "-c2", "-z", "4s", &url]);
     assert!(finished.stderr.contains("answered"), "progress was told\n{}", finished.transcript());
     let document = finished.json();
     for kind in ["response", "service", "ttfb"] {
@@ -201,7 +201,7 @@ fn a_table_has_one_header_however_often_progress_was_told() {
     let finished = run_program(
         &binary(),
         folder.path(),
-        &["load", "--no-store", "-c2", "-z", "2500ms", "-o", "r.csv", &url],
+        &["load", "--no-store", "-c2", "-z", "4s", "-o", "r.csv", &url],
     );
     assert!(finished.stderr.contains("answered"), "{}", finished.transcript());
     let table = std::fs::read_to_string(folder.path().join("r.csv")).expect("it was written");

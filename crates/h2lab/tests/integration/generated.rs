@@ -17,6 +17,9 @@ fn the_published_schemas_are_those_of_this_program() {
         let name = published.display();
         let written = fs::read_to_string(entry.path()).expect("it was just written");
         // Both are thousands of lines: git shows better than a failure where they differ.
-        assert!(text == written, "{name} lags behind: run `cargo run --release -- gen schema docs/schema`");
+        assert!(
+            text == written,
+            "{name} lags behind: run `cargo run --features schema -- gen schema docs/schema`"
+        );
     }
 }

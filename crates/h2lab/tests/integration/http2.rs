@@ -12,7 +12,7 @@ use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
 
 use crate::origin::{Origin, over_all_protocols};
 use crate::peers::Peer;
-use crate::support::{folder, h2lab, need, run_program};
+use crate::support::{DRAIN, folder, h2lab, need, run_program};
 
 /// What nghttp prints with these arguments; `None` if the tests are to do without it.
 #[track_caller]
@@ -104,7 +104,8 @@ fn priorities_of_rfc_7540_are_read_and_have_no_effect() {
 fn our_client_takes_trailers_and_padding_of_nghttpd() {
     let Some(server) = Peer::nghttpd(&["--trailer=x-end: 1", "--padding=200"]) else { return };
     let url = format!("http://{}/file", server.address);
-    let finished = h2lab(&["compare", "--json", "--proto=h2c", "-q=200", "-z=1s", "--repetitions=1", &url]);
+    let finished =
+        h2lab(&["compare", "--json", "--proto=h2c", "-q=200", "-z=1s", "--repetitions=1", DRAIN, &url]);
     finished.assert_measured();
     let cell = &finished.json()["cells"][0];
     assert_eq!(cell["requests"]["failed"], 0, "{cell}");

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::curl::Curl;
 use crate::load::{attempt, load};
 use crate::origin::Origin;
-use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, h2lab, need, run_program};
 use crate::tls::Files;
 
 const USAGE: i32 = 2;
@@ -175,13 +175,22 @@ fn whoever_does_not_speak_http_3_is_distinguished_from_the_others() {
     // A socket that takes datagrams and does not answer.
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
-    let finished = h2lab(&["trace", "-k", "--proto=h3", "--json", "--timeout=300ms", &url]);
+    let finished = h2lab(&["trace", "-k", "--proto=h3", "--json", "--timeout=3s", &url]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
-    assert!(finished.stderr.contains("no answer over UDP within 300ms"), "{}", finished.transcript());
+    assert!(finished.stderr.contains("no answer over UDP within 3s"), "{}", finished.transcript());
     // A comparison says which of the protocols are not there.
     let url = format!("https://{}/", over_tcp.tls);
-    let finished =
-        h2lab(&["compare", "-k", "--json", "--proto=h1s,h3", "-q=50", "-z=300ms", "--repetitions=1", &url]);
+    let finished = h2lab(&[
+        "compare",
+        "-k",
+        "--json",
+        "--proto=h1s,h3",
+        "-q=50",
+        "-z=300ms",
+        "--repetitions=1",
+        DRAIN,
+        &url,
+    ]);
     let cells = finished.json()["cells"].as_array().expect("cells").clone();
     let states: Vec<_> = cells.iter().map(|cell| (&cell["protocol"], &cell["state"])).collect();
     assert!(states.contains(&(&"h3".into(), &"unsupported".into())), "{states:?}");
@@ -190,7 +199,7 @@ fn whoever_does_not_speak_http_3_is_distinguished_from_the_others() {
 #[test]
 fn what_does_not_go_together_with_http_3_is_a_slip_of_the_pen() {
     let clear = h2lab(&["load", "--http3", "http://127.0.0.1:1/"]);
-    assert_error(&clear, USAGE, &["--proto h3 does not fit the URL", "http:// takes h1 and h2c"]);
+    assert_error(&clear, USAGE, &["--http3 does not fit the URL", "http:// takes h1 and h2c"]);
     let vegas = h2lab(&["compare", "--proto=h2,h3", "--congestion=vegas"]);
     assert_error(&vegas, USAGE, &["vegas", "reno, cubic, bbr"]);
     let sidecar = h2lab(&["compare", "--proto=h3", "--topology=sidecar", "--sidecar=haproxy"]);
@@ -352,6 +361,7 @@ fn quic_goes_over_the_emulated_link_and_recovers_what_it_loses() {
         "-q=200",
         "-z=1s",
         "--repetitions=1",
+        DRAIN,
     ]);
     let document = finished.json();
     let cells: Vec<&Value> = document["cells"].as_array().expect("cells").iter().collect();
@@ -397,6 +407,7 @@ fn caddy_speaks_http_3_behind_the_link() {
         "-q=100",
         "-z=500ms",
         "--repetitions=1",
+        DRAIN,
     ]);
     let document = finished.json();
     let cell = &document["cells"][0];

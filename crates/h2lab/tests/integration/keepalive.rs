@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use crate::support::{h2lab, need, workspace};
+use crate::support::{DRAIN, h2lab, need, workspace};
 
-/// A limit that is reached many times within the second that a cell is measured, on any machine.
+/// A limit that is reached many times within the three seconds that a cell is measured, on any machine.
 const LIMIT: u64 = 20;
 /// A limit that is not reached.
 const NO_LIMIT: &str = "1000000";
@@ -51,10 +51,10 @@ impl Proxy {
             &scenario,
             "--json",
             "--out=run",
-            "-z=1s",
+            "-z=3s",
             "--warmup=0s",
             "--repetitions=1",
-            "--drain=5s",
+            DRAIN,
             &concurrency,
         ];
         let finished = h2lab(&[&short[..], more].concat());

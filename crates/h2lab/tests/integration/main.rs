@@ -95,6 +95,7 @@ mod peers;
 mod robust;
 
 /// What is generated from the program and checked in: it must not lag behind.
+#[cfg(feature = "schema")]
 mod generated;
 
 /// HTTP/2 in clear by `Upgrade: h2c`, both sides, each against implementations that are not ours.

@@ -62,11 +62,11 @@ fn accounted(document: &Value) -> Vec<(String, String, u64)> {
 }
 
 /// Far longer than a responsive server takes: only a wait for more than comes reaches it.
-const PATIENT: &str = "--timeout=60s";
+const PATIENT: &[&str] = &["-c2", "--timeout=60s"];
 
 /// Loads a server of HTTP/1.1 that does `script` after each request it reads, until that fails.
 #[track_caller]
-fn meet(timeout: &str, script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u64)> {
+fn meet(flags: &[&str], script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u64)> {
     let address = server(move |mut stream| {
         loop {
             read_head(&mut stream)?;
@@ -74,8 +74,8 @@ fn meet(timeout: &str, script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(Str
         }
     });
     let requests = REQUESTS.to_string();
-    let arguments = ["load", "--json", "--quiet", "--no-store", "-c2", timeout, "-n", &requests];
-    let finished = h2lab(&[&arguments[..], &[&format!("http://{address}/")]].concat());
+    let arguments = ["load", "--json", "--quiet", "--no-store", "-n", &requests];
+    let finished = h2lab(&[&arguments[..], flags, &[&format!("http://{address}/")]].concat());
     assert_eq!(
         finished.code,
         Some(3),
@@ -124,14 +124,15 @@ fn a_server_that_talks_nonsense_failed_every_request() {
 
 #[test]
 fn a_server_that_never_answers_runs_into_the_timeout_of_every_request() {
-    let errors = meet("--timeout=500ms", |_| Ok(()));
+    let errors = meet(&["-c2", "--timeout=500ms"], |_| Ok(()));
     assert!(errors.iter().all(|(kind, ..)| kind == "timeout"), "{errors:?}");
     assert!(errors.iter().any(|(_, fault, _)| fault == "sut"), "{errors:?}");
 }
 
 #[test]
 fn a_body_that_trickles_beyond_the_timeout_is_cut_off_by_us() {
-    let errors = meet("--timeout=500ms", |stream| {
+    // All at once: each is answered, and then begins to wait.
+    let errors = meet(&["-c20", "--timeout=3s"], |stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")?;
         // Until the client is gone.
         loop {
@@ -149,10 +150,10 @@ fn a_server_without_tls_on_its_tls_port_costs_no_more_than_the_time_to_connect()
     let url = format!("https://{address}/");
     for protocol in ["h1s", "h2"] {
         let arguments =
-            ["load", "--no-store", "-k", "-n1", "-c1", "--connect-timeout=150ms", "--proto", protocol, &url];
+            ["load", "--no-store", "-k", "-n1", "-c1", "--connect-timeout=3s", "--proto", protocol, &url];
         let finished = h2lab(&arguments);
         assert_eq!(finished.code, Some(3), "{}", finished.transcript());
-        let why = "TLS was not established within 150ms";
+        let why = "TLS was not established within 3s";
         assert!(finished.stderr.contains(why), "{}", finished.transcript());
     }
 }

@@ -221,8 +221,7 @@ fn a_proxy_that_never_stops_talking_is_not_listened_to_for_ever() {
             while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_ok() {}
         }
     });
-    let words =
-        ["--proxy", &url, "--backend-listen", "127.0.0.1:0", "--i-own-this-host", "--timeout", "300ms"];
+    let words = ["--proxy", &url, "--backend-listen", "127.0.0.1:0", "--i-own-this-host", "--timeout", "3s"];
     let finished = refused(&words);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     assert!(finished.stderr.contains("gave no answer"), "{}", finished.transcript());
@@ -312,7 +311,7 @@ fn is_unavailable(proxy: SocketAddr) -> bool {
 fn a_proxy_that_speaks_http_2_to_the_backend_is_told_so() {
     const UNREACHABLE: i32 = 3;
     let Some(haproxy) = need("haproxy") else { return };
-    let finished = Proxy::start(&haproxy, "proto h2").probe(&["--timeout", "500ms"]);
+    let finished = Proxy::start(&haproxy, "proto h2").probe(&["--timeout", "5s"]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     assert!(finished.stderr.contains("what it sends to the backend is HTTP/2"), "{}", finished.transcript());
 }

@@ -4,11 +4,11 @@
 
 use serde_json::Value;
 
-use crate::support::{DEADLINE, Finished, binary, folder, h2lab, need};
+use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, h2lab, need};
 
 /// Requests over a clean link. At 200/s and a round trip of 40 ms eight are in flight at a time.
-const LOOK: [&str; 7] =
-    ["compare", "--json", "--loss=0%", "--delay=20ms", "-q=200", "-z=400ms", "--repetitions=1"];
+const LOOK: [&str; 8] =
+    ["compare", "--json", "--loss=0%", "--delay=20ms", "-q=200", "-z=400ms", "--repetitions=1", DRAIN];
 
 /// The cells of a look with `more` arguments, by label.
 #[track_caller]

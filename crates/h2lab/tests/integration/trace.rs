@@ -139,13 +139,13 @@ fn a_server_that_speaks_only_http_1_1_is_traced_in_it() {
     server.join().expect("it met what it expected");
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     assert!(finished.stdout.contains("HTTP/1.1 204 No Content"), "{}", finished.transcript());
-    assert!(finished.stderr.contains("going on with h1"), "{}", finished.transcript());
+    assert!(finished.stderr.contains("trying h1"), "{}", finished.transcript());
 }
 
 #[test]
 fn what_a_server_said_before_it_fell_silent_is_shown() {
     let origin = Origin::start(&[]);
-    let finished = h2lab(&["trace", "--timeout=1s", &format!("http://{}/delay/60000", origin.clear)]);
+    let finished = h2lab(&["trace", "--timeout=5s", &format!("http://{}/delay/60000", origin.clear)]);
     assert_eq!(finished.code, Some(3), "{}", finished.transcript());
     for part in ["← SETTINGS[0]", "→ HEADERS[1]", "→ RST_STREAM[1]", "CANCEL", "1 ended as `timeout`"] {
         assert!(finished.stdout.contains(part), "{part}: {}", finished.transcript());
@@ -284,10 +284,10 @@ fn a_server_that_never_speaks_is_given_up_after_the_timeout_and_not_dialled_agai
     let address = listener.local_addr().expect("it is bound");
     // The time in the message is the one that was waited for: without --timeout it is 10 s.
     for (url, words) in [
-        (format!("http://{address}/"), "accepts the connection but does not answer within 300ms"),
-        (format!("https://{address}/"), "TLS was not established within 300ms"),
+        (format!("http://{address}/"), "accepts the connection but does not answer within 3s"),
+        (format!("https://{address}/"), "TLS was not established within 3s"),
     ] {
-        let finished = h2lab(&["trace", "-k", "--timeout=300ms", &url]);
+        let finished = h2lab(&["trace", "-k", "--timeout=3s", &url]);
         assert_eq!(finished.code, Some(3), "{}", finished.transcript());
         assert!(finished.stderr.contains(words), "{words}: {}", finished.transcript());
         assert_eq!(finished.stdout.matches("dialling").count(), 1, "{}", finished.transcript());

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::origin::Origin;
 use crate::peers::Peer;
-use crate::support::{Finished, folder, h2lab, need, run_program};
+use crate::support::{DRAIN, Finished, folder, h2lab, need, run_program};
 
 /// What curl reports of one request with these flags: HTTP version, status, body.
 fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
@@ -34,6 +34,7 @@ fn measure(address: SocketAddr, path: &str) -> Finished {
         "-q=200",
         "-z=1s",
         "--repetitions=1",
+        DRAIN,
         &url,
     ])
 }
@@ -112,7 +113,7 @@ fn an_offer_that_breaks_the_rules_is_answered_in_http_1_1() {
 /// there were.
 #[track_caller]
 fn carried(finished: &Finished) -> Option<u64> {
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     let document: Value = finished.json();
     let cell = &document["cells"][0];
     assert_eq!((cell["protocol"].as_str(), cell["mode"].as_str()), (Some("h2c"), Some("upgrade")));

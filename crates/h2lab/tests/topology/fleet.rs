@@ -21,7 +21,8 @@ use h2lab_link::LinkSpec;
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
-    FleetJob, FleetPlan, FleetTimeouts, PairRecord, PairState, Pairing, Server, ServerPlace, Stage, Trust,
+    FleetJob, FleetPlan, FleetTimeouts, PairRecord, PairState, Pairing, Reach, Server, ServerPlace, Stage,
+    Trust,
 };
 use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_net::process::run;
@@ -114,15 +115,17 @@ fn job() -> FleetJob {
         concurrency: wish.concurrency,
         plan: FleetPlan::make(&wish).unwrap(),
         protocol: Protocol::H2c,
+        upgrade: false,
         sizes: Sizes::Fixed(1 << 40),
-        duration: Duration::from_secs(3),
+        duration: Duration::from_secs(10),
         patience: Duration::from_secs(30),
         settings: EngineSettings::default(),
         fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
+        reach: Reach::default(),
         seed: 1,
-        waits: FleetTimeouts { setup: Duration::from_secs(60), grace: Duration::from_secs(4) },
+        waits: FleetTimeouts { setup: Duration::from_secs(60), grace: Duration::from_secs(10) },
     }
 }
 

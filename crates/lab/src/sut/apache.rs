@@ -9,10 +9,14 @@ use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
-use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site, StartOptions, Sut,
-    SutError, Upstream, VersionQuery, certificate, early,
+use super::early::{self, Page};
+use super::error::SutError;
+use super::kind::{
+    About, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, Ready, SCRATCH, Site, StartOptions, Sut,
+    VersionQuery, files,
 };
+use super::package::Package;
+use super::upstream::Upstream;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -28,24 +32,22 @@ pub const MODULES: &str = "/usr/lib/apache2/modules";
 const THREADS: u32 = 256;
 
 impl Sut for Apache {
-    fn name(&self) -> &'static str {
-        "apache"
-    }
-
-    fn program(&self) -> Program {
-        Program::Installed { name: "apache2", package: Package::Debian("apache2-bin") }
-    }
-
-    /// `Server version: Apache/2.4.71 (Debian)`.
-    fn version(&self) -> VersionQuery {
-        VersionQuery {
-            arguments: &["-v"],
-            read: |line| line.strip_prefix("Server version: Apache/")?.split(' ').next(),
+    fn about(&self) -> About {
+        About {
+            name: "apache",
+            program: Program::Installed { name: "apache2", package: Package::Debian("apache2-bin") },
+            // `Server version: Apache/2.4.71 (Debian)`.
+            version: VersionQuery {
+                arguments: &["-v"],
+                read: |line| line.strip_prefix("Server version: Apache/")?.split(' ').next(),
+            },
+            is_proxy: true,
+            has_hints_switch: true,
+            // With `-X` it logs nothing when it listens.
+            ready: Ready::Silent,
+            built: None,
+            drain_signal: Signal::TERM,
         }
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
     }
 
     /// `MaxKeepAliveRequests` does not apply to HTTP/2, so that a limit would compare unlike things.
@@ -53,25 +55,14 @@ impl Sut for Apache {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
         let endpoints = site.two_ports(options.ip);
-        let (certificate, key) = certificate(self.name(), options.ip)?;
         let folder = site.folder.to_string_lossy();
         let config = Path::new(&*folder).join(CONFIG);
+        let early = self.early(site.folder, upstream, options);
+        let text = configuration(&endpoints, upstream, geteuid().is_root(), &early);
         let with =
             |what: &str| ["-d", &*folder, "-f", &config.to_string_lossy(), what].map(str::to_owned).to_vec();
         Ok(Launch {
-            files: vec![
-                (
-                    CONFIG.to_owned(),
-                    configuration(
-                        &endpoints,
-                        upstream,
-                        geteuid().is_root(),
-                        &self.early(site.folder, upstream, options),
-                    ),
-                ),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
+            files: files(self.name(), options.ip, CONFIG, text)?,
             check: with("-t"),
             arguments: with("-X"),
             endpoints,
@@ -82,23 +73,6 @@ impl Sut for Apache {
     fn pages(&self) -> Vec<Page> {
         let sources = [Source::File, Source::Proxy, Source::SlowProxy, Source::Cgi];
         Page::both(&sources, "Header add Link", "H2PushResource")
-    }
-
-    fn has_hints_switch(&self) -> bool {
-        true
-    }
-
-    /// With `-X` it logs nothing when it listens.
-    fn is_silent(&self) -> bool {
-        true
-    }
-
-    fn is_ready(&self, _line: &str, _endpoints: &mut Endpoints) -> bool {
-        false
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::TERM
     }
 }
 

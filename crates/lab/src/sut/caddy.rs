@@ -7,10 +7,13 @@ use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{
-    Endpoints, Launch, Package, Page, Pages, Program, SCRATCH, Site, StartOptions, Sut, SutError, Upstream,
-    VersionQuery, certificate, early,
+use super::early::{self, Page, Pages};
+use super::error::SutError;
+use super::kind::{
+    About, Endpoints, Launch, Program, Ready, SCRATCH, Site, StartOptions, Sut, VersionQuery, files,
 };
+use super::package::Package;
+use super::upstream::Upstream;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -20,27 +23,24 @@ pub struct Caddy;
 const CONFIG: &str = "caddy.json";
 
 impl Sut for Caddy {
-    fn name(&self) -> &'static str {
-        "caddy"
-    }
-
-    fn program(&self) -> Program {
-        Program::Installed { name: "caddy", package: Package::Debian("caddy") }
-    }
-
-    /// `2.6.2` from Debian, `v2.8.4 h1:…` upstream.
-    fn version(&self) -> VersionQuery {
-        VersionQuery {
-            arguments: &["version"],
-            read: |line| {
-                let version = line.strip_prefix('v').unwrap_or(line).split(' ').next()?;
-                version.starts_with(|first: char| first.is_ascii_digit()).then_some(version)
+    fn about(&self) -> About {
+        About {
+            name: "caddy",
+            program: Program::Installed { name: "caddy", package: Package::Debian("caddy") },
+            // `2.6.2` from Debian, `v2.8.4 h1:…` upstream.
+            version: VersionQuery {
+                arguments: &["version"],
+                read: |line| {
+                    let version = line.strip_prefix('v').unwrap_or(line).split(' ').next()?;
+                    version.starts_with(|first: char| first.is_ascii_digit()).then_some(version)
+                },
             },
+            is_proxy: true,
+            has_hints_switch: false,
+            ready: Ready::Line(|line| line.contains("serving initial configuration")),
+            built: None,
+            drain_signal: Signal::TERM,
         }
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
     }
 
     /// It uses Go's HTTP/2 server, whose limit of streams (250) Caddy cannot change. The same holds of quic-go, whose congestion
@@ -52,15 +52,10 @@ impl Sut for Caddy {
         if options.h3.is_some() {
             endpoints.insert(Protocol::H3, endpoints[&Protocol::H2]);
         }
-        let (certificate, key) = certificate(self.name(), options.ip)?;
         let config = configuration(&endpoints, upstream, options);
         let with = |command: &str| [command, "--config", CONFIG].map(str::to_owned).to_vec();
         Ok(Launch {
-            files: vec![
-                (CONFIG.to_owned(), format!("{config:#}\n")),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
+            files: files(self.name(), options.ip, CONFIG, format!("{config:#}\n"))?,
             check: with("validate"),
             arguments: with("run"),
             endpoints,
@@ -70,14 +65,6 @@ impl Sut for Caddy {
     /// Its `push` without resources pushes what Link fields name.
     fn pages(&self) -> Vec<Page> {
         Page::both(&[Source::File, Source::SlowProxy], "header Link, push", "push RESOURCE")
-    }
-
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        line.contains("serving initial configuration")
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::TERM
     }
 }
 
@@ -183,11 +170,11 @@ mod tests {
 
     #[test]
     fn its_version_is_the_same_from_debian_and_from_its_makers() {
-        assert_eq!((Caddy.version().read)("2.6.2"), Some("2.6.2"));
+        assert_eq!((Caddy.about().version.read)("2.6.2"), Some("2.6.2"));
         assert_eq!(
-            (Caddy.version().read)("v2.8.4 h1:q3pe0wpBj1OcHFZ3n/1nl4V4bxBrYoSoab7rL9BMYNk="),
+            (Caddy.about().version.read)("v2.8.4 h1:q3pe0wpBj1OcHFZ3n/1nl4V4bxBrYoSoab7rL9BMYNk="),
             Some("2.8.4")
         );
-        assert_eq!((Caddy.version().read)("unknown"), None);
+        assert_eq!((Caddy.about().version.read)("unknown"), None);
     }
 }

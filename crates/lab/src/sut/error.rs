@@ -3,17 +3,19 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{ALL, Package};
+use super::package::Package;
 use h2lab_net::process::WaitError;
 
 /// Why there is no server. The text says what to do where that is known.
 #[derive(Debug, thiserror::Error)]
 pub enum SutError {
     /// No server has that name.
-    #[error("there is no server called `{name}`; there are {}", known())]
+    #[error("there is no server called `{name}`; there are {known}")]
     Unknown {
         /// The name.
         name: String,
+        /// The names that there are.
+        known: String,
     },
     /// Its program is not on this machine.
     #[error("{program} is not installed; {}", package.remedy())]
@@ -24,7 +26,7 @@ pub enum SutError {
         package: Package,
     },
     /// Its program does not print its version: it is not the program we expect.
-    #[error("{server} does not tell its version; it says:\n{said}")]
+    #[error("{server} does not print its version; it says:\n{said}")]
     NoVersion {
         /// The server.
         server: &'static str,
@@ -73,8 +75,4 @@ pub enum SutError {
         /// Why.
         source: io::Error,
     },
-}
-
-fn known() -> String {
-    ALL.map(super::Sut::name).join(", ")
 }

@@ -6,10 +6,13 @@ use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
-use super::{
-    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site,
-    StartOptions, Sut, SutError, VersionQuery, certificate,
+use super::early::Page;
+use super::error::SutError;
+use super::kind::{
+    About, BODY_BYTES, Launch, MAX_CONCURRENT_STREAMS, Program, Ready, SCRATCH, Site, StartOptions, Sut,
+    VersionQuery, files,
 };
+use super::package::Package;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -22,20 +25,24 @@ const SOURCE: &str = include_str!("go_server.go.txt");
 const SERVER: &str = "scratch/server";
 
 impl Sut for Go {
-    fn name(&self) -> &'static str {
-        "go"
-    }
-
-    /// HTTP/2 in clear is a part of `net/http` since Go 1.24.
-    fn program(&self) -> Program {
-        Program::Installed { name: "go", package: Package::Page("https://go.dev/dl (1.24 or newer)") }
-    }
-
-    /// `go version go1.26.8 linux/amd64`.
-    fn version(&self) -> VersionQuery {
-        VersionQuery {
-            arguments: &["version"],
-            read: |line| line.strip_prefix("go version go")?.split(' ').next(),
+    fn about(&self) -> About {
+        About {
+            name: "go",
+            // HTTP/2 in clear is a part of `net/http` since Go 1.24.
+            program: Program::Installed {
+                name: "go",
+                package: Package::Page("https://go.dev/dl (1.24 or newer)"),
+            },
+            // `go version go1.26.8 linux/amd64`.
+            version: VersionQuery {
+                arguments: &["version"],
+                read: |line| line.strip_prefix("go version go")?.split(' ').next(),
+            },
+            is_proxy: false,
+            has_hints_switch: false,
+            ready: Ready::Line(|line| line == "listening"),
+            built: Some(SERVER),
+            drain_signal: Signal::TERM,
         }
     }
 
@@ -58,7 +65,6 @@ impl Sut for Go {
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let endpoints = site.two_ports(options.ip);
-        let (certificate, key) = certificate(self.name(), options.ip)?;
         let arguments = [
             format!("--listen={}", endpoints[&Protocol::H1]),
             format!("--tls-listen={}", endpoints[&Protocol::H2]),
@@ -68,26 +74,10 @@ impl Sut for Go {
             format!("--body-bytes={BODY_BYTES}"),
         ];
         Ok(Launch {
-            files: vec![
-                ("server.go".to_owned(), SOURCE.to_owned()),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
+            files: files(self.name(), options.ip, "server.go", SOURCE.to_owned())?,
             check: ["build", "-o", SERVER, "server.go"].map(str::to_owned).to_vec(),
             arguments: arguments.to_vec(),
             endpoints,
         })
-    }
-
-    fn built(&self) -> Option<&'static str> {
-        Some(SERVER)
-    }
-
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        line == "listening"
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::TERM
     }
 }

@@ -6,10 +6,14 @@ use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
-use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site, StartOptions, Sut,
-    SutError, Upstream, VersionQuery, certificate, early,
+use super::early::{self, Page};
+use super::error::SutError;
+use super::kind::{
+    About, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, Ready, SCRATCH, Site, StartOptions, Sut,
+    VersionQuery, files,
 };
+use super::package::Package;
+use super::upstream::Upstream;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -19,69 +23,49 @@ pub struct H2o;
 const CONFIG: &str = "h2o.conf";
 
 impl Sut for H2o {
-    fn name(&self) -> &'static str {
-        "h2o"
-    }
-
-    fn program(&self) -> Program {
-        Program::Installed { name: "h2o", package: Package::Debian("h2o") }
-    }
-
-    /// `h2o version 2.2.5`.
-    fn version(&self) -> VersionQuery {
-        VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("h2o version ") }
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About {
+            name: "h2o",
+            program: Program::Installed { name: "h2o", package: Package::Debian("h2o") },
+            // `h2o version 2.2.5`.
+            version: VersionQuery {
+                arguments: &["--version"],
+                read: |line| line.strip_prefix("h2o version "),
+            },
+            is_proxy: true,
+            has_hints_switch: false,
+            ready: Ready::Line(|line| line.contains("is ready to serve requests")),
+            built: None,
+            drain_signal: Signal::TERM,
+        }
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &[Protocol::H1, Protocol::H1s])?.unforced(self.name())?;
         let endpoints = site.two_ports(options.ip);
-        let (certificate, key) = certificate(self.name(), options.ip)?;
+        let text = configuration(&endpoints, upstream, geteuid().is_root(), &early(upstream, options));
         let arguments = ["-c", CONFIG].map(str::to_owned).to_vec();
         Ok(Launch {
-            files: vec![
-                (
-                    CONFIG.to_owned(),
-                    configuration(&endpoints, upstream, geteuid().is_root(), &early(upstream, options)),
-                ),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
+            files: files(self.name(), options.ip, CONFIG, text)?,
             check: std::iter::once("-t".to_owned()).chain(arguments.iter().cloned()).collect(),
             arguments,
             endpoints,
         })
     }
 
+    /// It has no setting for early push: it pushes what Link fields name, of responses and of 103 from behind.
     fn pages(&self) -> Vec<Page> {
-        pages_of()
+        let page = |source| Page::new(source, Announcement::Link, "header.add: link");
+        [Source::File, Source::SlowProxy].map(page).into()
     }
-
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        line.contains("is ready to serve requests")
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::TERM
-    }
-}
-
-/// It has no setting for early push: it pushes what Link fields name, of responses and of 103 from behind.
-fn pages_of() -> Vec<Page> {
-    [Source::File, Source::SlowProxy]
-        .map(|source| Page::new(source, Announcement::Link, "header.add: link"))
-        .into()
 }
 
 /// The paths of pages, in front of the one that goes to the upstream.
 fn early(upstream: Upstream, options: &StartOptions) -> String {
     let Some(pages) = options.pages() else { return String::new() };
     let mut text = String::new();
-    for page in pages_of() {
+    for page in H2o.pages() {
         let _ = writeln!(text, "      {}:", page.path);
         for resource in early::RESOURCES {
             let _ = writeln!(text, "        header.add: \"link: {}\"", early::link_to(resource));

@@ -8,10 +8,14 @@ use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
-use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Page, Program, SCRATCH, Site, StartOptions, Sut,
-    SutError, Upstream, VersionQuery, certificate, early,
+use super::early::{self, Page};
+use super::error::SutError;
+use super::kind::{
+    About, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, Ready, SCRATCH, Site, StartOptions, Sut,
+    VersionQuery, certificate,
 };
+use super::package::Package;
+use super::upstream::Upstream;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -29,24 +33,22 @@ const SECRETS: [(&str, &str); 4] = [
 ];
 
 impl Sut for Haproxy {
-    fn name(&self) -> &'static str {
-        "haproxy"
-    }
-
-    fn program(&self) -> Program {
-        Program::Installed { name: "haproxy", package: Package::Debian("haproxy") }
-    }
-
-    /// `HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/`.
-    fn version(&self) -> VersionQuery {
-        VersionQuery {
-            arguments: &["-v"],
-            read: |line| line.strip_prefix("HAProxy version ")?.split(' ').next(),
+    fn about(&self) -> About {
+        About {
+            name: "haproxy",
+            program: Program::Installed { name: "haproxy", package: Package::Debian("haproxy") },
+            // `HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/`.
+            version: VersionQuery {
+                arguments: &["-v"],
+                read: |line| line.strip_prefix("HAProxy version ")?.split(' ').next(),
+            },
+            is_proxy: true,
+            has_hints_switch: false,
+            ready: Ready::Silent,
+            built: None,
+            // SIGUSR1 stops it gracefully; SIGTERM would at once.
+            drain_signal: Signal::USR1,
         }
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
     }
 
     /// It has no limit of requests per connection before 2.9 (`tune.h2.fe.max-total-streams`), and then only for HTTP/2.
@@ -69,19 +71,6 @@ impl Sut for Haproxy {
 
     fn pages(&self) -> Vec<Page> {
         Page::both(&[Source::SlowProxy], "http-response add-header Link", "http-request early-hint Link")
-    }
-
-    fn is_silent(&self) -> bool {
-        true
-    }
-
-    fn is_ready(&self, _line: &str, _endpoints: &mut Endpoints) -> bool {
-        false
-    }
-
-    /// SIGUSR1 stops it gracefully; SIGTERM would at once.
-    fn drain_signal(&self) -> Signal {
-        Signal::USR1
     }
 }
 
@@ -128,8 +117,8 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptio
             format!(
                 "
     log global
-    http-request set-log-level silent if {{ var(sess.told) -m bool }}
-    http-request set-var(sess.told) bool(true)
+    http-request set-log-level silent if {{ var(sess.logged) -m bool }}
+    http-request set-var(sess.logged) bool(true)
     log-format \"{lines}\""
             ),
         )
@@ -174,7 +163,7 @@ backend upstream
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{launched, launched_with};
+    use super::super::testing::{launched, launched_with, options};
     use super::*;
 
     #[test]
@@ -205,7 +194,7 @@ mod tests {
             [Protocol::H1, Protocol::H1s].map(|protocol| (protocol, ([10, 9, 0, 2], 80).into())),
         );
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);
-        let options = StartOptions::behind(std::path::Path::new("x"));
+        let options = options();
         let silent = configuration(&endpoints, upstream, &options);
         assert!(!silent.contains("keylog") && !silent.contains("log-format"), "{silent}");
         let rendered =
@@ -219,7 +208,7 @@ mod tests {
     #[test]
     fn its_version_is_told_without_the_date() {
         let line = "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/";
-        assert_eq!((Haproxy.version().read)(line), Some("2.6.12-1+deb12u4"));
-        assert_eq!((Haproxy.version().read)("Status: long-term supported branch"), None);
+        assert_eq!((Haproxy.about().version.read)(line), Some("2.6.12-1+deb12u4"));
+        assert_eq!((Haproxy.about().version.read)("Status: long-term supported branch"), None);
     }
 }

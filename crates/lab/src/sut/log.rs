@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::LOG;
+use super::kind::LOG;
 use h2lab_net::process::OnLine;
 use h2lab_net::scratch;
 use h2lab_net::tls::is_secret;

@@ -6,10 +6,13 @@
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
-use super::{
-    Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Program, SCRATCH, Site, StartOptions, Sut, SutError,
-    Upstream, VersionQuery, certificate,
+use super::error::SutError;
+use super::kind::{
+    About, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Program, Ready, SCRATCH, Site, StartOptions, Sut,
+    VersionQuery, files,
 };
+use super::package::Package;
+use super::upstream::Upstream;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -19,47 +22,35 @@ pub struct Nghttpx;
 const CONFIG: &str = "nghttpx.conf";
 
 impl Sut for Nghttpx {
-    fn name(&self) -> &'static str {
-        "nghttpx"
-    }
-
-    fn program(&self) -> Program {
-        Program::Installed { name: "nghttpx", package: Package::Debian("nghttp2-proxy") }
-    }
-
-    /// `nghttpx nghttp2/1.52.0`.
-    fn version(&self) -> VersionQuery {
-        VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("nghttpx nghttp2/") }
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About {
+            name: "nghttpx",
+            program: Program::Installed { name: "nghttpx", package: Package::Debian("nghttp2-proxy") },
+            // `nghttpx nghttp2/1.52.0`.
+            version: VersionQuery {
+                arguments: &["--version"],
+                read: |line| line.strip_prefix("nghttpx nghttp2/"),
+            },
+            is_proxy: true,
+            has_hints_switch: false,
+            // Its last line at start: its sockets have been listening for a while, and now workers serve them.
+            ready: Ready::Line(|line| line.contains("Created worker thread #0")),
+            built: None,
+            drain_signal: Signal::QUIT,
+        }
     }
 
     /// It has no mode that only checks: an unknown line ends it at once.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?;
         let endpoints = site.two_ports(options.ip);
-        let (certificate, key) = certificate(self.name(), options.ip)?;
+        let text = configuration(&endpoints, upstream, options.max_requests_per_connection);
         Ok(Launch {
-            files: vec![
-                (CONFIG.to_owned(), configuration(&endpoints, upstream, options.max_requests_per_connection)),
-                (format!("{SCRATCH}/certificate.pem"), certificate),
-                (format!("{SCRATCH}/key.pem"), key),
-            ],
+            files: files(self.name(), options.ip, CONFIG, text)?,
             check: Vec::new(),
             arguments: ["--conf", CONFIG].map(str::to_owned).to_vec(),
             endpoints,
         })
-    }
-
-    /// Its last line at start: its sockets have been listening for a while, and now workers serve them.
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        line.contains("Created worker thread #0")
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::QUIT
     }
 }
 

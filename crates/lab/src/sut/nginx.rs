@@ -10,10 +10,12 @@ use std::net::SocketAddr;
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 
-use super::{
-    BODY_BYTES, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Package, Ports, Program, SCRATCH, Site,
-    StartOptions, Sut, SutError, VersionQuery, certificate,
+use super::error::SutError;
+use super::kind::{
+    About, BODY_BYTES, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, Ready, SCRATCH, Site, StartOptions,
+    Sut, VersionQuery, files,
 };
+use super::package::Package;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -51,28 +53,21 @@ pub(super) struct Backend {
 }
 
 impl Sut for Nginx {
-    fn name(&self) -> &'static str {
-        "nginx"
-    }
-
-    fn program(&self) -> Program {
-        PROGRAM
-    }
-
-    fn version(&self) -> VersionQuery {
-        VERSION
+    fn about(&self) -> About {
+        About {
+            name: "nginx",
+            program: PROGRAM,
+            version: VERSION,
+            is_proxy: false,
+            has_hints_switch: false,
+            ready: Ready::Line(listens),
+            built: None,
+            drain_signal: Signal::QUIT,
+        }
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         launch(self.name(), site, options, &itself())
-    }
-
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        listens(line)
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::QUIT
     }
 }
 
@@ -117,28 +112,14 @@ pub(super) fn launch(
     options: &StartOptions,
     backend: &Backend,
 ) -> Result<Launch, SutError> {
-    let (certificate, key) = certificate(name, options.ip)?;
     let config = configuration(site.ports, options, geteuid().is_root(), backend);
-    let at = |port| SocketAddr::new(options.ip, port);
+    let mut endpoints = site.two_ports(options.ip);
+    endpoints.insert(Protocol::H2c, SocketAddr::new(options.ip, site.ports.h2c));
     // `-e`: else it first opens its compiled-in log, which we may not write.
     let arguments: Vec<String> =
         ["-p", &site.folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
     let check = arguments.iter().cloned().chain(["-t".to_owned()]).collect();
-    Ok(Launch {
-        files: vec![
-            (CONFIG.to_owned(), config),
-            (format!("{SCRATCH}/certificate.pem"), certificate),
-            (format!("{SCRATCH}/key.pem"), key),
-        ],
-        check,
-        arguments,
-        endpoints: Endpoints::from([
-            (Protocol::H1, at(site.ports.h1)),
-            (Protocol::H1s, at(site.ports.tls)),
-            (Protocol::H2, at(site.ports.tls)),
-            (Protocol::H2c, at(site.ports.h2c)),
-        ]),
-    })
+    Ok(Launch { files: files(name, options.ip, CONFIG, config)?, check, arguments, endpoints })
 }
 
 /// The configuration.
@@ -204,15 +185,8 @@ mod tests {
     use super::*;
 
     fn options(ip: &str, max_requests_per_connection: Option<u32>) -> StartOptions {
-        StartOptions {
-            ip: ip.parse().unwrap(),
-            logs: PathBuf::from("logs"),
-            max_requests_per_connection,
-            key_log: None,
-            h3: None,
-            bulk: None,
-            early: None,
-        }
+        let logs = PathBuf::from("logs");
+        StartOptions { max_requests_per_connection, ..StartOptions::new(ip.parse().unwrap(), logs) }
     }
 
     fn text(ip: &str, max_requests_per_connection: Option<u32>, is_root: bool) -> String {

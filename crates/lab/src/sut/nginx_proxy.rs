@@ -8,30 +8,28 @@ use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
+use super::early::{self, Page, Pages};
+use super::error::SutError;
+use super::kind::{About, Launch, Ready, Site, StartOptions, Sut};
 use super::nginx::{Backend, PROGRAM, VERSION, launch, listens};
-use super::{
-    Endpoints, Launch, Page, Pages, Program, Site, StartOptions, Sut, SutError, VersionQuery, early,
-};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct NginxProxy;
 
 impl Sut for NginxProxy {
-    fn name(&self) -> &'static str {
-        "nginx-proxy"
-    }
-
-    fn program(&self) -> Program {
-        PROGRAM
-    }
-
-    fn version(&self) -> VersionQuery {
-        VERSION
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About {
+            name: "nginx-proxy",
+            program: PROGRAM,
+            version: VERSION,
+            is_proxy: true,
+            // `http2_push_preload`. Before 1.29 (`early_hints`) it forwards no 103, and takes one for the response.
+            has_hints_switch: true,
+            ready: Ready::Line(listens),
+            built: None,
+            drain_signal: Signal::QUIT,
+        }
     }
 
     /// `proxy_buffering` and `proxy_next_upstream` keep their defaults: they are what is measured.
@@ -65,19 +63,6 @@ impl Sut for NginxProxy {
     fn pages(&self) -> Vec<Page> {
         Page::both(&[Source::File, Source::SlowProxy], "add_header Link, http2_push_preload", "http2_push")
     }
-
-    /// `http2_push_preload`. Before 1.29 (`early_hints`) it forwards no 103, and takes one for the response.
-    fn has_hints_switch(&self) -> bool {
-        true
-    }
-
-    fn is_ready(&self, line: &str, _endpoints: &mut Endpoints) -> bool {
-        listens(line)
-    }
-
-    fn drain_signal(&self) -> Signal {
-        Signal::QUIT
-    }
 }
 
 /// The locations of pages.
@@ -109,22 +94,16 @@ fn locations(scheme: &str, pages: Pages) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    use super::super::{Ports, Upstream};
+    use super::super::kind::Ports;
+    use super::super::testing::options;
+    use super::super::upstream::Upstream;
     use super::*;
 
     #[test]
     fn it_asks_the_origin_and_answers_nothing_itself() {
-        let options = StartOptions {
-            ip: "10.9.0.2".parse().unwrap(),
-            logs: PathBuf::from("logs"),
-            max_requests_per_connection: Some(137),
-            key_log: None,
-            h3: None,
-            bulk: None,
-            early: None,
-        };
+        let options = StartOptions { max_requests_per_connection: Some(137), ..options() };
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         assert!(matches!(NginxProxy.launch(site, &options), Err(SutError::NoUpstream { .. })));
         let upstream = Upstream::new("127.0.0.1:40001".parse().unwrap(), Protocol::H1);

@@ -7,9 +7,11 @@ use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 
-use super::{
-    BulkServer, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Page, Ports, Program, Site, StartOptions, Sut,
-    SutError, VersionQuery,
+use super::early::Page;
+use super::error::SutError;
+use super::kind::{
+    About, BulkServer, Endpoints, Launch, MAX_CONCURRENT_STREAMS, Ports, Program, Ready, Site, StartOptions,
+    Sut, VersionQuery,
 };
 
 /// See the [module](self).
@@ -17,16 +19,17 @@ use super::{
 pub struct Origin;
 
 impl Sut for Origin {
-    fn name(&self) -> &'static str {
-        "origin"
-    }
-
-    fn program(&self) -> Program {
-        Program::Ourselves
-    }
-
-    fn version(&self) -> VersionQuery {
-        VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("h2lab ") }
+    fn about(&self) -> About {
+        About {
+            name: "origin",
+            program: Program::Ourselves,
+            version: VersionQuery { arguments: &["--version"], read: |line| line.strip_prefix("h2lab ") },
+            is_proxy: false,
+            has_hints_switch: false,
+            ready: Ready::Addresses(listens),
+            built: None,
+            drain_signal: Signal::TERM,
+        }
     }
 
     /// Its handlers decide what they announce, and when.
@@ -46,60 +49,56 @@ impl Sut for Origin {
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let ports = site.ports;
-        if let Some(bulk) = &options.bulk {
-            let arguments = bulk_arguments(ports, options, bulk);
-            return Ok(Launch {
-                files: Vec::new(),
-                check: Vec::new(),
-                arguments,
-                endpoints: Endpoints::new(),
-            });
-        }
-        let listen = |port| SocketAddr::new(options.ip, port).to_string();
-        let mut arguments = vec![
-            "origin".to_owned(),
-            format!("--listen={}", listen(ports.h1)),
-            format!("--tls-listen={}", listen(ports.tls)),
-            format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
-            "--h2c-upgrade".to_owned(), // a cell whose mode is `upgrade` asks for it
-        ];
-        if let Some(requests) = options.max_requests_per_connection {
-            arguments.push(format!("--max-requests-per-connection={requests}"));
-        }
-        if let Some(h3) = &options.h3 {
-            arguments.push("--h3".to_owned());
-            arguments.extend(h3.congestion.iter().map(|name| format!("--quic-congestion={name}")));
-        }
+        let arguments = match &options.bulk {
+            Some(bulk) => bulk_arguments(ports, options, bulk),
+            None => arguments(ports, options),
+        };
         Ok(Launch { files: Vec::new(), check: Vec::new(), arguments, endpoints: Endpoints::new() })
     }
+}
 
-    /// It prints a line per socket when all of them listen; that of TLS over TCP comes last.
-    fn is_ready(&self, line: &str, endpoints: &mut Endpoints) -> bool {
-        let Some((scheme, address)) = line.strip_prefix("listening ").and_then(|url| url.split_once("://"))
-        else {
-            return false;
-        };
-        let (address, is_h3) = match address.strip_suffix(" h3") {
-            Some(address) => (address, true),
-            None => (address, false),
-        };
-        let Ok(address) = address.trim_end_matches('/').parse::<SocketAddr>() else { return false };
-        if scheme == Protocol::Tcp.name() {
-            endpoints.insert(Protocol::Tcp, address);
-            return true;
-        }
-        let protocols: &[Protocol] = match scheme {
-            "http" => &[Protocol::H1, Protocol::H2c],
-            _ if is_h3 => &[Protocol::H3],
-            _ => &[Protocol::H1s, Protocol::H2],
-        };
-        endpoints.extend(protocols.iter().map(|protocol| (*protocol, address)));
-        Protocol::OVER_TCP.iter().all(|protocol| endpoints.contains_key(protocol))
+/// The command line of the origin with its paths for tests and comparisons.
+fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
+    let listen = |port| SocketAddr::new(options.ip, port).to_string();
+    let mut arguments = vec![
+        "origin".to_owned(),
+        format!("--listen={}", listen(ports.h1)),
+        format!("--tls-listen={}", listen(ports.tls)),
+        format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
+        "--h2c-upgrade".to_owned(), // a cell whose mode is `upgrade` asks for it
+    ];
+    if let Some(requests) = options.max_requests_per_connection {
+        arguments.push(format!("--max-requests-per-connection={requests}"));
     }
+    if let Some(h3) = &options.h3 {
+        arguments.push("--h3".to_owned());
+        arguments.extend(h3.congestion.iter().map(|name| format!("--quic-congestion={name}")));
+    }
+    arguments
+}
 
-    fn drain_signal(&self) -> Signal {
-        Signal::TERM
+/// Whether every socket listens. It prints a line per socket when all of them do; that of TLS over TCP comes last.
+fn listens(line: &str, endpoints: &mut Endpoints) -> bool {
+    let Some((scheme, address)) = line.strip_prefix("listening ").and_then(|url| url.split_once("://"))
+    else {
+        return false;
+    };
+    let (address, is_h3) = match address.strip_suffix(" h3") {
+        Some(address) => (address, true),
+        None => (address, false),
+    };
+    let Ok(address) = address.trim_end_matches('/').parse::<SocketAddr>() else { return false };
+    if scheme == Protocol::Tcp.name() {
+        endpoints.insert(Protocol::Tcp, address);
+        return true;
     }
+    let protocols: &[Protocol] = match scheme {
+        "http" => &[Protocol::H1, Protocol::H2c],
+        _ if is_h3 => &[Protocol::H3],
+        _ => &[Protocol::H1s, Protocol::H2],
+    };
+    endpoints.extend(protocols.iter().map(|protocol| (*protocol, address)));
+    Protocol::OVER_TCP.iter().all(|protocol| endpoints.contains_key(protocol))
 }
 
 /// Minimum bytes that a server of bulk data writes at once.
@@ -160,16 +159,17 @@ fn engine_flags(settings: &EngineSettings) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
+    use super::super::testing::options;
     use super::*;
 
     #[test]
     fn it_is_ready_when_both_sockets_have_told_their_address() {
         let mut endpoints = Endpoints::new();
-        assert!(!Origin.is_ready("error: something else", &mut endpoints));
-        assert!(!Origin.is_ready("listening http://10.9.0.2:8080", &mut endpoints));
-        assert!(Origin.is_ready("listening https://[fd00::2]:8443", &mut endpoints));
+        assert!(!listens("error: something else", &mut endpoints));
+        assert!(!listens("listening http://10.9.0.2:8080", &mut endpoints));
+        assert!(listens("listening https://[fd00::2]:8443", &mut endpoints));
         assert_eq!(endpoints[&Protocol::H2c], "10.9.0.2:8080".parse().unwrap());
         assert_eq!(endpoints[&Protocol::H2], "[fd00::2]:8443".parse().unwrap());
         assert!(!endpoints.contains_key(&Protocol::H3));
@@ -178,30 +178,22 @@ mod tests {
     #[test]
     fn where_it_speaks_http_3_is_told_before_it_is_ready() {
         let mut endpoints = Endpoints::new();
-        assert!(!Origin.is_ready("listening http://10.9.0.2:8080", &mut endpoints));
-        assert!(!Origin.is_ready("listening https://10.9.0.2:8443 h3", &mut endpoints));
-        assert!(Origin.is_ready("listening https://10.9.0.2:8443", &mut endpoints));
+        assert!(!listens("listening http://10.9.0.2:8080", &mut endpoints));
+        assert!(!listens("listening https://10.9.0.2:8443 h3", &mut endpoints));
+        assert!(listens("listening https://10.9.0.2:8443", &mut endpoints));
         assert_eq!(endpoints[&Protocol::H3], endpoints[&Protocol::H2]);
     }
 
     #[test]
     fn what_is_wanted_is_passed_on_and_nothing_else() {
-        let mut options = StartOptions {
-            ip: "10.9.0.2".parse().unwrap(),
-            logs: PathBuf::from("logs"),
-            max_requests_per_connection: None,
-            key_log: None,
-            h3: None,
-            bulk: None,
-            early: None,
-        };
+        let mut options = options();
         let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
         let arguments = |options: &StartOptions| Origin.launch(site, options).unwrap().arguments;
         assert!(!arguments(&options).iter().any(|argument| argument.contains("max-requests")));
         assert!(
             !arguments(&options).iter().any(|argument| argument.contains("h3") || argument.contains("quic"))
         );
-        options.h3 = Some(super::super::H3 { congestion: Some("bbr".to_owned()) });
+        options.h3 = Some(super::super::kind::H3 { congestion: Some("bbr".to_owned()) });
         assert!(arguments(&options).ends_with(&["--h3".to_owned(), "--quic-congestion=bbr".to_owned()]));
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
@@ -212,15 +204,7 @@ mod tests {
         let chunk = |client_frame, server_frame| {
             let engine = EngineSettings { max_frame_size: server_frame, ..EngineSettings::default() };
             let bulk = BulkServer { engine, client_frame, ..BulkServer::default() };
-            let options = StartOptions {
-                ip: "10.9.0.2".parse().unwrap(),
-                logs: PathBuf::from("logs"),
-                max_requests_per_connection: None,
-                key_log: None,
-                h3: None,
-                bulk: Some(bulk),
-                early: None,
-            };
+            let options = StartOptions { bulk: Some(bulk), ..options() };
             let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
             let arguments = Origin.launch(site, &options).unwrap().arguments;
             arguments.iter().find_map(|word| word.strip_prefix("--chunk=").map(str::to_owned)).unwrap()

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Endpoints, PATIENCE, Sut, SutError};
+use super::error::SutError;
+use super::kind::{Endpoints, PATIENCE, Ready, Sut};
 use h2lab_net::process::{Child, WaitError};
 use h2lab_net::tcp;
 
@@ -49,10 +50,10 @@ pub(super) fn wait_until_ready(
     endpoints: &mut Endpoints,
     place: &dyn Place,
 ) -> Result<(), SutError> {
-    let ready = if sut.is_silent() {
-        knock(sut, child, endpoints, place)?
-    } else {
-        child.wait_for_line(PATIENCE, |line| sut.is_ready(line, endpoints).then_some(()))
+    let ready = match sut.about().ready {
+        Ready::Line(says) => child.wait_for_line(PATIENCE, |line| says(line).then_some(())),
+        Ready::Addresses(says) => child.wait_for_line(PATIENCE, |line| says(line, endpoints).then_some(())),
+        Ready::Silent => knock(sut, child, endpoints, place)?,
     };
     ready.map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })
 }

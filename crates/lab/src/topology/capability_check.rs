@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 
-use super::error::{During, TopologyError};
+use super::error::{During, Result, TopologyError};
 use super::step::Step;
 use super::sys::{Forked, exit_now, fork, wait_for};
 
@@ -44,9 +44,7 @@ impl Refusal {
 }
 
 /// Runs a capability check in a child; returns why it failed. The calling process must have only one thread.
-pub(super) fn in_child(
-    run: &dyn Fn() -> Result<(), TopologyError>,
-) -> Result<Option<Refusal>, TopologyError> {
+pub(super) fn in_child(run: &dyn Fn() -> Result<()>) -> Result<Option<Refusal>> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
     match fork().during(Step::PidNamespace)? {
         Forked::Child => {

@@ -8,7 +8,7 @@ use h2lab_link::LinkSpec;
 use socket2::SockRef;
 
 use super::congestion::Congestion;
-use super::error::{During, TopologyError};
+use super::error::{During, Result, TopologyError};
 use super::namespaces::Namespaces;
 use super::pump::{Pump, PumpOptions};
 use super::side::Side;
@@ -26,7 +26,7 @@ impl Namespaces {
     /// `spec` says and reads it back, the congestion control from a real connection over the link.
     ///
     /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
-    pub fn create(spec: &TopologySpec) -> Result<Self, TopologyError> {
+    pub fn create(spec: &TopologySpec) -> Result<Self> {
         let mut namespaces = Self::make(spec)?;
         namespaces.congestion = read_back(&namespaces, spec.congestion.as_deref())?;
         Ok(namespaces)
@@ -37,7 +37,7 @@ impl Namespaces {
 ///
 /// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. A successful connection
 /// also proves the whole path: devices, routes, neighbours, checksums, rings.
-fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion, TopologyError> {
+fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion> {
     let options = PumpOptions { packets: PACKETS, ..PumpOptions::default() };
     let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;
     let sockets = connect(namespaces);
@@ -55,7 +55,7 @@ fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion,
 }
 
 /// A connection over the link: the socket that connected and the one that was accepted.
-fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2], TopologyError> {
+fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2]> {
     let addressing = namespaces.addressing();
     let listen = || TcpListener::bind((addressing.own(Side::Server), 0));
     let listener = namespaces.within(Side::Server, listen)?.during(Step::Connection)?;

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 use super::address::Addressing;
 use super::congestion;
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::netlink::{Netlink, Route, VethEnd};
 use super::netns_handle::NetnsHandle;
 use super::port::Plug;
@@ -44,12 +44,7 @@ const fn device_name(side: Side, mechanism: Mechanism) -> &'static str {
 }
 
 /// Makes the device of `side` in `netns` and connects it to the calling thread's namespace, which is the link's.
-pub(super) fn plug_in(
-    side: Side,
-    mechanism: Mechanism,
-    link: &Netlink,
-    netns: &NetnsHandle,
-) -> Result<Plug, TopologyError> {
+pub(super) fn plug_in(side: Side, mechanism: Mechanism, link: &Netlink, netns: &NetnsHandle) -> Result<Plug> {
     let name = device_name(side, mechanism);
     match (mechanism, netns.namespace()) {
         (Mechanism::PacketRing, Some(namespace)) => {
@@ -69,7 +64,7 @@ pub(super) fn plug_in(
 }
 
 /// Opens a ring on a device that every namespace has, and closes it.
-pub(super) fn try_ring(link: &Netlink) -> Result<(), TopologyError> {
+pub(super) fn try_ring(link: &Netlink) -> Result<()> {
     veth::open_rings(link.index_of("lo")?, 1).map(drop).during(Step::PacketRing)
 }
 
@@ -83,14 +78,14 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub fn open(side: Side, mechanism: Mechanism, addressing: Addressing) -> Result<Self, TopologyError> {
+    pub fn open(side: Side, mechanism: Mechanism, addressing: Addressing) -> Result<Self> {
         let netlink = Netlink::open().during(Step::NetworkNamespace)?;
         let index = netlink.index_of(device_name(side, mechanism))?;
         Ok(Self { side, mechanism, addressing, netlink, index })
     }
 
     /// Configures it, once and for all.
-    pub fn configure(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
+    pub fn configure(&self, congestion: Option<&str>) -> Result<()> {
         if self.mechanism != Mechanism::Reflector {
             self.netlink.set_up(self.netlink.index_of("lo")?)?;
         }
@@ -107,28 +102,28 @@ impl Device {
     }
 
     /// Limits the kernel's super-packets to what a slot of the ring holds, and turns GRO off: merging is the link's own task.
-    pub fn limit_offload(&self) -> Result<(), TopologyError> {
+    pub fn limit_offload(&self) -> Result<()> {
         self.netlink.limit_offload(self.index, veth::LARGEST_FRAME)?;
         let name = device_name(self.side, self.mechanism);
         set_feature(self.netlink.as_fd(), name, SET_GRO, false).during(Step::Offload)
     }
 
-    pub fn set_up(&self) -> Result<(), TopologyError> {
+    pub fn set_up(&self) -> Result<()> {
         self.netlink.set_up(self.index)
     }
 
-    pub fn add_address(&self) -> Result<(), TopologyError> {
+    pub fn add_address(&self) -> Result<()> {
         let mut all = self.addressing.all(self.side).into_iter();
         all.try_for_each(|own| self.netlink.add_address(self.index, own, self.prefix(own)))
     }
 
-    pub fn add_neighbour(&self) -> Result<(), TopologyError> {
+    pub fn add_neighbour(&self) -> Result<()> {
         let peer = self.side.opposite();
         let mut all = self.addressing.all(peer).into_iter();
         all.try_for_each(|address| self.netlink.add_neighbour(self.index, address, peer.mac()))
     }
 
-    pub fn add_route(&self, congestion: Option<&str>) -> Result<(), TopologyError> {
+    pub fn add_route(&self, congestion: Option<&str>) -> Result<()> {
         self.addressing.all(self.side).into_iter().try_for_each(|source| {
             let network = match self.addressing {
                 Addressing::Reflected(_) => self.addressing.from_afar(self.side.opposite()),

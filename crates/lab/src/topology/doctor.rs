@@ -1,5 +1,6 @@
 //! What this machine allows: every step of a run is performed, not inferred from settings.
 
+use h2lab_base::JsonSchema;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -12,7 +13,7 @@ use super::address::Addressing;
 use super::capability_check::{Refusal, in_child};
 use super::device::{self, Device};
 use super::enter::{IsolationLevel, enter_network_namespace, enter_user_namespace};
-use super::error::{During, TopologyError};
+use super::error::{During, Result, TopologyError};
 use super::namespaces::Namespaces;
 use super::netlink::Netlink;
 use super::netns_handle::{NetnsHandle, new_namespace, within};
@@ -34,7 +35,7 @@ const CONGESTIONS: [&str; 3] = ["cubic", "bbr", "reno"];
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Whether a step can be done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Status {
     /// It was done.
@@ -57,7 +58,7 @@ pub enum Status {
 }
 
 /// One step of a run, as this machine answers to it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// The stable name: `user-namespace`, `route`, `congestion-bbr` …
     pub id: String,
@@ -90,7 +91,7 @@ impl Check {
 }
 
 /// What root and a plain user can do here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Examination {
     /// As root; `None` unless h2lab was started as root.
     pub root: Option<Vec<Check>>,
@@ -110,7 +111,7 @@ pub fn isolation_level(checks: &[Check]) -> Option<IsolationLevel> {
 }
 
 /// Performs each step in a process of its own, which ends with everything that it made. Call it before the first thread starts.
-pub fn examine() -> Result<Examination, TopologyError> {
+pub fn examine() -> Result<Examination> {
     match threads() {
         Ok(1) | Err(_) => {}
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
@@ -130,7 +131,7 @@ struct CapabilityCheck {
     step: Step,
     consequence: String,
     still_works: &'static str,
-    run: Box<dyn Fn() -> Result<(), TopologyError>>,
+    run: Box<dyn Fn() -> Result<()>>,
 }
 
 const NO_LINK: &str = "no emulated link: `compare` without a URL and scenarios with a link";
@@ -142,15 +143,8 @@ const NO_TUN: &str = "nothing is missed as long as `packet-ring` works: TUN devi
 
 /// All steps, in the order of a run.
 fn capability_checks() -> Vec<CapabilityCheck> {
-    let needed = |step: Step, run: fn() -> Result<(), TopologyError>| CapabilityCheck {
-        id: step.id().to_owned(),
-        what: step.what().to_owned(),
-        step,
-        consequence: NO_LINK.to_owned(),
-        still_works: URLS,
-        run: Box::new(run),
-    };
-    let of_ring = |step: Step, run: fn() -> Result<(), TopologyError>| CapabilityCheck {
+    let needed = CapabilityCheck::needed;
+    let of_ring = |step: Step, run: fn() -> Result<()>| CapabilityCheck {
         consequence: NO_RING.to_owned(),
         still_works: "the emulated link, if `tun` works",
         ..needed(step, run)
@@ -184,20 +178,17 @@ fn capability_checks() -> Vec<CapabilityCheck> {
         run: Box::new(move || on_device(&EITHER, |device| add_route(device, Some(name)))),
     }));
     capability_checks.push(CapabilityCheck {
-        id: Step::Realtime.id().to_owned(),
-        what: Step::Realtime.what().to_owned(),
-        step: Step::Realtime,
         consequence:
             "on a busy machine packets leave the link late; repetitions with too late ones are repeated"
                 .to_owned(),
         still_works: ALL,
-        run: Box::new(|| sched::make_realtime().during(Step::Realtime)),
+        ..needed(Step::Realtime, || sched::make_realtime().during(Step::Realtime))
     });
     capability_checks
 }
 
 /// Tries all steps as this user or as another.
-fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
+fn examine_as(user: Option<u32>) -> Result<Vec<Check>> {
     let is_root = user.is_none() && geteuid().is_root();
     let mut checks = Vec::new();
     for capability_check in capability_checks() {
@@ -217,16 +208,8 @@ fn examine_as(user: Option<u32>) -> Result<Vec<Check>, TopologyError> {
 
 /// Whether both ends can be in this network namespace. Only tried where they cannot have their own: the capability check makes
 /// devices beside the machine's.
-fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check, TopologyError> {
-    let step = Step::Reflector;
-    let capability_check = CapabilityCheck {
-        id: step.id().to_owned(),
-        what: step.what().to_owned(),
-        step,
-        consequence: NO_LINK.to_owned(),
-        still_works: URLS,
-        run: Box::new(try_reflector),
-    };
+fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check> {
+    let capability_check = CapabilityCheck::needed(Step::Reflector, try_reflector);
     if isolation_level(others).is_some() {
         let reason = "both ends have namespaces of their own".to_owned();
         return Ok(Check { status: Status::NotNeeded { reason }, ..capability_check.judge(None) });
@@ -236,12 +219,24 @@ fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check, Topol
 }
 
 /// Whether root is refused a network namespace of its own, as in most containers.
-fn needs_user_namespace() -> Result<bool, TopologyError> {
+fn needs_user_namespace() -> Result<bool> {
     let direct = || unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace);
     Ok(in_child(&direct)?.is_some())
 }
 
 impl CapabilityCheck {
+    /// One without which there is no emulated link.
+    fn needed(step: Step, run: fn() -> Result<()>) -> Self {
+        Self {
+            id: step.id().to_owned(),
+            what: step.what().to_owned(),
+            step,
+            consequence: NO_LINK.to_owned(),
+            still_works: URLS,
+            run: Box::new(run),
+        }
+    }
+
     fn judge(self, refusal: Option<Refusal>) -> Check {
         let (status, remedy) = match refusal {
             None => (Status::Ok, None),
@@ -256,7 +251,7 @@ impl CapabilityCheck {
 }
 
 /// Gives up root's rights for good, as a program started by that user has them.
-fn become_user(user: u32) -> Result<(), TopologyError> {
+fn become_user(user: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     set_thread_groups(&[]).during(Step::UserNamespace)?;
     set_thread_res_gid(gid, gid, gid).during(Step::UserNamespace)?;
@@ -266,12 +261,12 @@ fn become_user(user: u32) -> Result<(), TopologyError> {
 }
 
 /// Enters a network namespace, then another one of the kind of `flags`.
-fn isolated(flags: UnshareFlags, step: Step) -> Result<(), TopologyError> {
+fn isolated(flags: UnshareFlags, step: Step) -> Result<()> {
     enter_network_namespace()?;
     unshare(flags).during(step)
 }
 
-fn try_pid_namespace() -> Result<(), TopologyError> {
+fn try_pid_namespace() -> Result<()> {
     isolated(UnshareFlags::NEWPID, Step::PidNamespace)?;
     match fork().during(Step::PidNamespace)? {
         Forked::Child => exit_now(i32::from(!getpid().is_init())),
@@ -284,7 +279,7 @@ fn try_pid_namespace() -> Result<(), TopologyError> {
 }
 
 /// Starts a process that starts another, kills the first, and checks whether the other dies with it.
-fn try_death_signal() -> Result<(), TopologyError> {
+fn try_death_signal() -> Result<()> {
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
     let (ready, readied) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
     let Forked::Parent(middle) = fork().during(Step::DeathSignal)? else {
@@ -320,7 +315,7 @@ fn live_and_let_die(readied: &std::os::fd::OwnedFd) -> ! {
     }
 }
 
-fn try_sysctl() -> Result<(), TopologyError> {
+fn try_sysctl() -> Result<()> {
     enter_network_namespace()?;
     let namespace = new_namespace()?;
     let wanted = Sysctl::of_spec(Side::Client, &TopologySpec::default());
@@ -331,10 +326,7 @@ fn try_sysctl() -> Result<(), TopologyError> {
 const EITHER: [Mechanism; 2] = [Mechanism::PacketRing, Mechanism::Tun];
 
 /// Does `work` with the device of a client that is connected to a link by the first of `mechanisms` that is available.
-fn on_device(
-    mechanisms: &[Mechanism],
-    work: impl FnOnce(&Device) -> Result<(), TopologyError> + Send,
-) -> Result<(), TopologyError> {
+fn on_device(mechanisms: &[Mechanism], work: impl FnOnce(&Device) -> Result<()> + Send) -> Result<()> {
     enter_network_namespace()?;
     let netns = NetnsHandle::new()?;
     let link = Netlink::open().during(Step::NetworkNamespace)?;
@@ -347,24 +339,24 @@ fn on_device(
     netns.within(|| open().and_then(|device| work(&device)))?
 }
 
-fn add_neighbour(device: &Device) -> Result<(), TopologyError> {
+fn add_neighbour(device: &Device) -> Result<()> {
     device.set_up()?;
     device.add_neighbour()
 }
 
-fn add_route(device: &Device, congestion: Option<&str>) -> Result<(), TopologyError> {
+fn add_route(device: &Device, congestion: Option<&str>) -> Result<()> {
     device.set_up()?;
     device.add_address()?;
     device.add_route(congestion)
 }
 
-fn try_ring() -> Result<(), TopologyError> {
+fn try_ring() -> Result<()> {
     enter_network_namespace()?;
     device::try_ring(&Netlink::open().during(Step::NetworkNamespace)?)
 }
 
 /// A connection through a reflector, in the namespace that we are in.
-fn try_reflector() -> Result<(), TopologyError> {
+fn try_reflector() -> Result<()> {
     let spec = TopologySpec { mechanism: Some(Mechanism::Reflector), ..TopologySpec::default() };
     // Whichever part is refused, a run cannot do this step.
     Namespaces::create(&spec).map(drop).map_err(|error| match error {
@@ -376,7 +368,7 @@ fn try_reflector() -> Result<(), TopologyError> {
 }
 
 /// The whole path: a connection through both devices and the pump.
-fn try_connection() -> Result<(), TopologyError> {
+fn try_connection() -> Result<()> {
     enter_network_namespace()?;
     Namespaces::create(&TopologySpec::default()).map(drop)
 }

@@ -10,7 +10,7 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use super::capability_check::in_child;
-use super::error::{During, TopologyError};
+use super::error::{During, Result, TopologyError};
 use super::spec::Mechanism;
 use super::step::Step;
 use super::subreaper;
@@ -76,13 +76,13 @@ impl Entered {
 ///
 /// Where namespaces are refused but we have `CAP_NET_ADMIN`, the process stays in its namespaces, ready for a reflector; the
 /// replacement of the PID namespace is described in `subreaper.rs`.
-pub fn enter() -> Result<Entered, TopologyError> {
+pub fn enter() -> Result<Entered> {
     enter_removing(None)
 }
 
 /// The same; the remaining process removes `file` when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it.
 /// For a file that the lab makes afterwards and that must not stay.
-pub fn enter_removing(file: Option<&Path>) -> Result<Entered, TopologyError> {
+pub fn enter_removing(file: Option<&Path>) -> Result<Entered> {
     match threads() {
         Ok(1) | Err(_) => {}
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
@@ -104,7 +104,7 @@ pub fn enter_removing(file: Option<&Path>) -> Result<Entered, TopologyError> {
 /// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.
 ///
 /// That is tried in a child, since entering a user namespace gives up the capabilities outside.
-fn only_the_reflector() -> Result<Option<String>, TopologyError> {
+fn only_the_reflector() -> Result<Option<String>> {
     let sets = capabilities(None).during(Step::UserNamespace)?;
     let is_full_root = geteuid().is_root() && sets.effective.contains(CapabilitySet::SYS_ADMIN);
     if is_full_root || !sets.effective.contains(CapabilitySet::NET_ADMIN) {
@@ -114,7 +114,7 @@ fn only_the_reflector() -> Result<Option<String>, TopologyError> {
 }
 
 /// Leaves the old namespaces; whether that was with root's own rights.
-fn enter_namespaces() -> Result<bool, TopologyError> {
+fn enter_namespaces() -> Result<bool> {
     let is_root = enter_network_namespace()?;
     unshare(UnshareFlags::NEWNS).during(Step::MountNamespace)?;
     unshare(UnshareFlags::NEWPID).during(Step::PidNamespace)?;
@@ -122,7 +122,7 @@ fn enter_namespaces() -> Result<bool, TopologyError> {
 }
 
 /// Enters a fresh network namespace, and a user namespace first if necessary; `true` if that was not necessary.
-pub(super) fn enter_network_namespace() -> Result<bool, TopologyError> {
+pub(super) fn enter_network_namespace() -> Result<bool> {
     if geteuid().is_root() {
         match unshare(UnshareFlags::NEWNET) {
             Ok(()) => return Ok(true),
@@ -137,7 +137,7 @@ pub(super) fn enter_network_namespace() -> Result<bool, TopologyError> {
 }
 
 /// Creates a user namespace in which this user and group keep their numbers.
-pub(super) fn enter_user_namespace() -> Result<(), TopologyError> {
+pub(super) fn enter_user_namespace() -> Result<()> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     unshare(UnshareFlags::NEWUSER).during(Step::UserNamespace)?;
     let write = |file: &str, text: String| {

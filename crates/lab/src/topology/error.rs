@@ -7,6 +7,9 @@ use std::io;
 use super::remedy::remedy;
 use super::step::Step;
 
+/// What a step of making namespaces and devices comes to.
+pub(super) type Result<T, E = TopologyError> = std::result::Result<T, E>;
+
 /// The topology could not be made. For the command line this is exit code 4, "the environment cannot", unless
 /// [`TopologyError::is_input`] says that a wrong value was asked for, which is exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -152,11 +155,11 @@ const WELL_KNOWN: [&str; 3] = ["cubic", "bbr", "reno"];
 /// Names the step of a failed call.
 pub(super) trait During<T> {
     /// Turns the error into a [`TopologyError`] of `step`.
-    fn during(self, step: Step) -> Result<T, TopologyError>;
+    fn during(self, step: Step) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
-    fn during(self, step: Step) -> Result<T, TopologyError> {
+    fn during(self, step: Step) -> Result<T> {
         self.map_err(|error| TopologyError::refused(step, error))
     }
 }

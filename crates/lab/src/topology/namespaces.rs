@@ -21,7 +21,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use super::address::Addressing;
 use super::congestion::Congestion;
 use super::device::{self, Device};
-use super::error::{During, TopologyError};
+use super::error::{During, Result, TopologyError};
 use super::netlink::{Drops, Netlink};
 use super::netns_handle::NetnsHandle;
 use super::port::Plug;
@@ -78,7 +78,7 @@ pub struct Namespaces {
 
 impl Namespaces {
     /// Makes them as `spec` says, without reading back the ends' congestion control.
-    pub(super) fn make(spec: &TopologySpec) -> Result<Self, TopologyError> {
+    pub(super) fn make(spec: &TopologySpec) -> Result<Self> {
         if spec.mechanism != Some(Mechanism::Reflector) {
             // The link has no address, so it must announce nothing.
             sysctl::switch_ipv6(false)?;
@@ -96,7 +96,7 @@ impl Namespaces {
 
     /// Makes them with TUN devices, after packet rings failed with `error`. If that fails too, the error is still the first one:
     /// packet rings are what a machine should have.
-    fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self, TopologyError> {
+    fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self> {
         match error {
             TopologyError::Refused {
                 step: step @ (Step::Veth | Step::Offload | Step::PacketRing),
@@ -114,7 +114,7 @@ impl Namespaces {
     }
 
     /// Makes the client's and the server's namespace and connects them to the link's.
-    fn connect(spec: &TopologySpec, mechanism: Mechanism) -> Result<Self, TopologyError> {
+    fn connect(spec: &TopologySpec, mechanism: Mechanism) -> Result<Self> {
         let addressing = spec.addressing()?;
         let link = Arc::new(Netlink::open().during(Step::NetworkNamespace)?);
         if mechanism == Mechanism::PacketRing {
@@ -154,7 +154,7 @@ impl Namespaces {
     }
 
     /// Runs `work` in a thread on `side`. Sockets that it opens stay on that side wherever they are used later.
-    pub fn within<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
+    pub fn within<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.end_of(side).netns.within(work)
     }
 
@@ -216,7 +216,7 @@ impl LinkEnd {
         spec: &TopologySpec,
         sysctls: &mut Vec<(String, String)>,
         counters: &mut Vec<DropCounter>,
-    ) -> Result<Self, TopologyError> {
+    ) -> Result<Self> {
         let netns = if mechanism == Mechanism::Reflector {
             Sysctl::refuse_any(spec)?;
             NetnsHandle::HERE
@@ -229,7 +229,7 @@ impl LinkEnd {
             netns
         };
         let plug = device::plug_in(side, mechanism, link, &netns)?;
-        let device = netns.within(|| -> Result<Device, TopologyError> {
+        let device = netns.within(|| -> Result<Device> {
             let device = Device::open(side, mechanism, addressing)?;
             device.configure(spec.congestion.as_deref())?;
             Ok(device)

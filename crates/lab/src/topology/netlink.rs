@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::error::TopologyError;
+use super::error::{Result, TopologyError};
 use super::step::Step;
 use h2lab_net::socket_option::set_option;
 
@@ -200,7 +200,7 @@ impl Netlink {
     }
 
     /// Sends a request that the kernel acknowledges.
-    fn run(&self, step: Step, message: Message) -> Result<(), TopologyError> {
+    fn run(&self, step: Step, message: Message) -> Result<()> {
         let answer = self.ask(message).map_err(|error| TopologyError::refused(step, error))?;
         match answer.error() {
             None => Ok(()),
@@ -216,7 +216,7 @@ impl Netlink {
         peer_namespace: BorrowedFd<'_>,
         mtu: u32,
         queue: u32,
-    ) -> Result<(), TopologyError> {
+    ) -> Result<()> {
         use std::os::fd::AsRawFd;
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL | libc::NLM_F_ACK;
         let message = Message::new(libc::RTM_NEWLINK, flags, &interface_body(0, 0, 0))
@@ -235,19 +235,19 @@ impl Netlink {
     }
 
     /// The index of a device of this namespace.
-    pub fn index_of(&self, name: &str) -> Result<u32, TopologyError> {
+    pub fn index_of(&self, name: &str) -> Result<u32> {
         rustix::net::netdevice::name_to_index(&self.socket, name)
             .map_err(|error| TopologyError::refused(Step::Veth, error))
     }
 
     /// Switches a device on.
-    pub fn set_up(&self, index: u32) -> Result<(), TopologyError> {
+    pub fn set_up(&self, index: u32) -> Result<()> {
         let up = libc::IFF_UP as u32;
         self.run(Step::Veth, Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, up, up)))
     }
 
     /// Sets the largest packet and the length of the queue of a device.
-    pub fn set_size(&self, index: u32, mtu: u32, queue: u32) -> Result<(), TopologyError> {
+    pub fn set_size(&self, index: u32, mtu: u32, queue: u32) -> Result<()> {
         let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
             .with(libc::IFLA_MTU, &mtu.to_ne_bytes())
             .with(libc::IFLA_TXQLEN, &queue.to_ne_bytes());
@@ -255,14 +255,14 @@ impl Netlink {
     }
 
     /// Limits the super-packets that the kernel leaves to a device to segment, in bytes.
-    pub fn limit_offload(&self, index: u32, bytes: u32) -> Result<(), TopologyError> {
+    pub fn limit_offload(&self, index: u32, bytes: u32) -> Result<()> {
         let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
             .with(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes());
         self.run(Step::Offload, message)
     }
 
     /// Gives a device an address. No route is made.
-    pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> Result<(), TopologyError> {
+    pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
         let (family, octets) = wire(address);
         let mut body = [0; 8];
         body[0] = family;
@@ -277,7 +277,7 @@ impl Netlink {
     }
 
     /// Adds a permanent neighbour.
-    pub fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<(), TopologyError> {
+    pub fn add_neighbour(&self, index: u32, address: IpAddr, mac: Mac) -> Result<()> {
         let (family, octets) = wire(address);
         let mut body = [0; 12];
         body[0] = family;
@@ -291,7 +291,7 @@ impl Netlink {
     }
 
     /// Makes a route through a device.
-    pub fn add_route(&self, index: u32, route: &Route<'_>) -> Result<(), TopologyError> {
+    pub fn add_route(&self, index: u32, route: &Route<'_>) -> Result<()> {
         let ((family, network), (_, source)) = (wire(route.network.0), wire(route.source));
         let mut body = [0; 12];
         body[0] = family;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::step::Step;
 use super::sys::unshare;
 
@@ -20,7 +20,7 @@ impl NetnsHandle {
     pub const HERE: Self = Self(None);
 
     /// A fresh one.
-    pub fn new() -> Result<Self, TopologyError> {
+    pub fn new() -> Result<Self> {
         Ok(Self(Some(Arc::new(new_namespace()?))))
     }
 
@@ -30,7 +30,7 @@ impl NetnsHandle {
     }
 
     /// Runs `work` there. Sockets that it opens stay there wherever they are used later.
-    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, TopologyError> {
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         match &self.0 {
             Some(namespace) => within(namespace, work),
             None => Ok(work()),
@@ -45,7 +45,7 @@ impl NetnsHandle {
 }
 
 /// A fresh network namespace, made by a thread that ends: the caller stays where it is.
-pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
+pub(super) fn new_namespace() -> Result<OwnedFd> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| -> io::Result<OwnedFd> {
             unshare(UnshareFlags::NEWNET)?;
@@ -57,10 +57,7 @@ pub(super) fn new_namespace() -> Result<OwnedFd, TopologyError> {
 }
 
 /// Runs `work` in a thread inside of `namespace`. A thread that ends need not move back, which a panic could prevent.
-pub(super) fn within<T: Send>(
-    namespace: &OwnedFd,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T, TopologyError> {
+pub(super) fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))

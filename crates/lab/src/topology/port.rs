@@ -7,7 +7,7 @@ use h2lab_link::Offload;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::error::TopologyError;
+use super::error::Result;
 use super::received::Received;
 use super::side::Side;
 use super::tun::Tun;
@@ -39,7 +39,7 @@ pub(super) const PIECES: usize = 32;
 
 impl Port {
     /// Opens the port of `side`, from a thread in the link's namespace; `packets` is how many ordinary ones a ring holds.
-    pub fn open(plug: &Plug, side: Side, packets: u32) -> Result<Self, TopologyError> {
+    pub fn open(plug: &Plug, side: Side, packets: u32) -> Result<Self> {
         match plug {
             Plug::Veth(pair) => Veth::open(pair, side, packets).map(Self::Veth),
             Plug::Tun { device, reflects } => Tun::open(device, *reflects).map(Self::Tun),

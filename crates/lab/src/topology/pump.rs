@@ -15,7 +15,7 @@ use rustix::net::sockopt::socket_error;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::capture_buffer::{Entered, Intake};
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::namespaces::{DropCounters, Namespaces};
 use super::packet_batch::{Held, PacketBatch, PumpRecords};
 use super::packet_log::{CAPACITY, Lateness, PacketLog, record_of};
@@ -88,12 +88,7 @@ impl Pump {
     /// Starts to carry packets between client and server, impaired as `link` says under `seed`.
     ///
     /// Call it from a thread in the link's namespace, such as the one that made `namespaces`.
-    pub fn start(
-        namespaces: &Namespaces,
-        link: &LinkSpec,
-        seed: u64,
-        options: PumpOptions,
-    ) -> Result<Self, TopologyError> {
+    pub fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64, options: PumpOptions) -> Result<Self> {
         let counters = namespaces.drop_counters();
         let drops_before = counters.read().during(Step::Veth)?;
         let open = |side| Port::open(namespaces.plug(side), side, options.packets);
@@ -131,7 +126,7 @@ impl Pump {
     }
 
     /// Ends the pump. Packets that are still inside count as in flight.
-    pub fn stop(mut self) -> Result<LinkResult, TopologyError> {
+    pub fn stop(mut self) -> Result<LinkResult> {
         let result = self.join().expect("only stop and drop join, and stop consumes");
         let drops = self.counters.read().during(Step::Veth)? - self.drops_before;
         let summary = LinkSummary {

@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 
 use super::netlink::Mac;
 
-/// An end of the link.
+/// An end of the link. Its number is the last octet of its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// Where load comes from.
-    Client,
+    Client = 1,
     /// Where the server under test or the origin listens.
-    Server,
+    Server = 2,
 }
 
 impl Side {
@@ -36,25 +36,16 @@ impl Side {
 
     /// Its IPv4 address on a link between namespaces; [`super::Addressing`] has the others.
     pub const fn address(self) -> Ipv4Addr {
-        match self {
-            Self::Client => Ipv4Addr::new(10, 9, 0, 1),
-            Self::Server => Ipv4Addr::new(10, 9, 0, 2),
-        }
+        Ipv4Addr::new(10, 9, 0, self as u8)
     }
 
     /// Link-layer address of its device (locally administered).
     pub(super) const fn mac(self) -> Mac {
-        match self {
-            Self::Client => [2, 0, 0, 0, 0, 1],
-            Self::Server => [2, 0, 0, 0, 0, 2],
-        }
+        [2, 0, 0, 0, 0, self as u8]
     }
 
     /// Link-layer address of the link's device to it: no frame is sent to it.
     pub(super) const fn port_mac(self) -> Mac {
-        match self {
-            Self::Client => [2, 0, 0, 0, 1, 1],
-            Self::Server => [2, 0, 0, 0, 1, 2],
-        }
+        [2, 0, 0, 0, 1, self as u8]
     }
 }

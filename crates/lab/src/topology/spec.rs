@@ -5,7 +5,7 @@ use std::io;
 use h2lab_model::scenario::Sysctls;
 
 use super::address::Addressing;
-use super::error::TopologyError;
+use super::error::{Result, TopologyError};
 use super::step::Step;
 
 /// How packets are moved between the client's and the server's namespace.
@@ -52,7 +52,7 @@ pub struct TopologySpec {
 }
 
 impl TopologySpec {
-    pub(super) fn addressing(&self) -> Result<Addressing, TopologyError> {
+    pub(super) fn addressing(&self) -> Result<Addressing> {
         match (self.mechanism, self.ipv6) {
             (Some(Mechanism::Reflector), true) => Err(TopologyError::refused(
                 Step::Address,

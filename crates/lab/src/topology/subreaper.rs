@@ -18,7 +18,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, wait,
 };
 
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::step::Step;
 use super::supervisor::{TerminationPolicy, become_first_process, die_with_parent};
 use super::sys::{Forked, exit_now, fork, wait_for};
@@ -26,7 +26,7 @@ use h2lab_net::process::children;
 
 /// Forks twice. The lab returns; the calling process waits, removes `file` and ends as the lab did, as
 /// [`super::enter_removing`] promises.
-pub(super) fn become_subreaped_process(file: Option<&Path>) -> Result<(), TopologyError> {
+pub(super) fn become_subreaped_process(file: Option<&Path>) -> Result<()> {
     // The same fork as into a PID namespace. The subreaper must outlive its parent, to clean up after it.
     let above = become_first_process(&TerminationPolicy::CloseLifeline, file)?;
     set_child_subreaper(Some(getpid())).during(Step::DeathSignal)?;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, set_par
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::step::Step;
 use super::sys::{Forked, exit_now, fork, wait_for};
 
@@ -30,10 +30,7 @@ pub(super) enum TerminationPolicy {
 /// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [supervises](supervise) it.
 /// By its termination policy the child dies with the parent, or learns of the parent's end by a hang-up of the returned
 /// descriptor.
-pub(super) fn become_first_process(
-    termination: &TerminationPolicy,
-    file: Option<&Path>,
-) -> Result<OwnedFd, TopologyError> {
+pub(super) fn become_first_process(termination: &TerminationPolicy, file: Option<&Path>) -> Result<OwnedFd> {
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
     match fork().during(Step::PidNamespace)? {
         Forked::Parent(child) => {
@@ -56,7 +53,7 @@ pub(super) fn become_first_process(
 ///
 /// `getppid` does not help: the parent is outside of the PID namespace, where its number is always 0. But only the parent holds
 /// the other end of `alive`.
-pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<(), TopologyError> {
+pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
     let mut fds = [PollFd::new(alive, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(Step::DeathSignal)?;

@@ -8,7 +8,7 @@ use h2lab_model::scenario::Sysctls;
 use h2lab_model::scenario::sysctl::words;
 use rustix::process::getegid;
 
-use super::error::TopologyError;
+use super::error::{Result, TopologyError};
 use super::netns_handle::{new_namespace, within};
 use super::side::Side;
 use super::spec::TopologySpec;
@@ -51,7 +51,7 @@ impl Sysctl {
     }
 
     /// Refuses a specification that sets any, where the namespace is not ours.
-    pub fn refuse_any(spec: &TopologySpec) -> Result<(), TopologyError> {
+    pub fn refuse_any(spec: &TopologySpec) -> Result<()> {
         if spec.tcp_rmem.is_none() && spec.tcp_wmem.is_none() && spec.sysctls.is_empty() {
             return Ok(());
         }
@@ -99,7 +99,7 @@ pub fn present<'a>(names: impl IntoIterator<Item = &'a String>) -> BTreeSet<Stri
 
 /// Sets each of these in a temporary namespace: whether this kernel has the names and accepts the values. Call it in the process
 /// that returned from [`super::enter`].
-pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), TopologyError> {
+pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<()> {
     for sysctls in wanted {
         for (side, table) in [(Side::Client, &sysctls.client), (Side::Server, &sysctls.server)] {
             let wanted: Vec<Sysctl> = of_table(table).collect();
@@ -111,7 +111,7 @@ pub fn try_all<'a>(wanted: impl IntoIterator<Item = &'a Sysctls>) -> Result<(), 
 
 /// Switches IPv6 on or off in the calling thread's namespace, before it has a device. Where it is on, devices have only the
 /// addresses that we give them, and the kernel does not solicit others.
-pub(super) fn switch_ipv6(on: bool) -> Result<(), TopologyError> {
+pub(super) fn switch_ipv6(on: bool) -> Result<()> {
     let switches: &[(&str, &str)] = if on {
         // 1: no link-local address is made.
         &[("default/addr_gen_mode", "1"), ("default/accept_ra", "0"), ("default/router_solicitations", "0")]
@@ -135,7 +135,7 @@ pub(super) fn switch_ipv6(on: bool) -> Result<(), TopologyError> {
 
 /// Sets the sysctls of the calling thread's namespace. The names come back as `client NAME`, with the values as read back
 /// after all were written.
-pub(super) fn apply(side: Side, wanted: &[Sysctl]) -> Result<Vec<(String, String)>, TopologyError> {
+pub(super) fn apply(side: Side, wanted: &[Sysctl]) -> Result<Vec<(String, String)>> {
     for sysctl in wanted {
         fs::write(sysctl.path(), &sysctl.value).map_err(|error| sysctl.refused(error))?;
     }

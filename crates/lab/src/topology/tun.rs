@@ -9,7 +9,7 @@ use h2lab_link::Offload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::address::{admit, release};
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::received::Received;
 use super::step::Step;
 use super::sys::{InterfaceRequest, check};
@@ -22,7 +22,7 @@ const LARGEST: usize = 65_535 + vnet::LENGTH;
 const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
 /// Creates a device of this name in the calling thread's network namespace; it exists as long as the descriptor.
-pub(super) fn create(name: &str) -> Result<OwnedFd, TopologyError> {
+pub(super) fn create(name: &str) -> Result<OwnedFd> {
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let make = || -> io::Result<OwnedFd> {
         let device = OpenOptions::new()
@@ -53,7 +53,7 @@ pub(super) struct Tun {
 
 impl Tun {
     /// Opens a port on a device. What was sent into it before is dropped, as on an unplugged cable.
-    pub fn open(device: &OwnedFd, reflects: bool) -> Result<Self, TopologyError> {
+    pub fn open(device: &OwnedFd, reflects: bool) -> Result<Self> {
         let device = device.try_clone().during(Step::Tun)?;
         let mut port = Self { device, reflects, buffer: vec![0; LARGEST].into_boxed_slice() };
         while port.receive(|_| ()).is_some() {}

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use h2lab_link::Offload;
 
-use super::error::{During, TopologyError};
+use super::error::{During, Result};
 use super::netns_handle::within;
 use super::received::Received;
 use super::ring::{ETHERNET, OVERHEAD, Ring, Shape, packet_socket};
@@ -55,7 +55,7 @@ pub(super) struct Veth {
 
 impl Veth {
     /// Opens the port to `side`, from a thread in the link's namespace; `packets` is how many ordinary ones its ring holds.
-    pub fn open(pair: &Pair, side: Side, packets: u32) -> Result<Self, TopologyError> {
+    pub fn open(pair: &Pair, side: Side, packets: u32) -> Result<Self> {
         let open = || -> io::Result<(Ring, Ring)> { open_rings(pair.device, packets) };
         let (small, large) = within(&pair.namespace, open)?.during(Step::PacketRing)?;
         let sender = open_sender(pair.port).during(Step::PacketRing)?;

@@ -1,5 +1,6 @@
 //! Loss models as values: their kinds, text forms and shares of loss.
 
+use h2lab_base::JsonSchema;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use h2lab_base::units::{ParseQuantityError, Ratio, duration_text, format_exact, 
 /// Models clocked by packets draw by the packet's index, never by its arrival time: two protocols under one seed meet the
 /// same losses. But their bursts stall together with the connection that they hit, because no packet moves them on. A
 /// model clocked by time is in a state for as long as it is drawn, whoever sends.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
 pub enum LossModel {
     /// None.
@@ -242,7 +243,8 @@ impl fmt::Display for LossShape {
 }
 
 /// Which packets share a loss model's chain and random numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ParseQuantityError, parse_err_fn = no_loss_per)]
 pub enum LossPer {
     /// All packets of the direction: a burst hits whatever is on the link.
     #[default]
@@ -252,25 +254,8 @@ pub enum LossPer {
     Connection,
 }
 
-impl FromStr for LossPer {
-    type Err = ParseQuantityError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "link" => Ok(Self::Link),
-            "connection" => Ok(Self::Connection),
-            _ => Err(ParseQuantityError::new(text, "who shares the losses (link, connection)")),
-        }
-    }
-}
-
-impl fmt::Display for LossPer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Link => "link",
-            Self::Connection => "connection",
-        })
-    }
+fn no_loss_per(text: &str) -> ParseQuantityError {
+    ParseQuantityError::new(text, "who shares the losses (link, connection)")
 }
 
 super::super::text_form!(LossPer);

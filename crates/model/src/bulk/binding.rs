@@ -1,14 +1,14 @@
 //! Which limit held a transfer back: the result, without its derivation.
 
-use std::fmt;
-
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// What can hold a transfer back.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BindingKind {
     /// The stream windows of HTTP (RFC 9113 §6.9), of the end that receives.
     StreamWindow,
@@ -34,33 +34,11 @@ pub enum BindingKind {
 
 impl BindingKind {
     /// All kinds, in the order in which they are listed.
-    pub const ALL: [Self; 10] = [
-        Self::StreamWindow,
-        Self::ConnectionWindow,
-        Self::SendBuffer,
-        Self::ReceiveBuffer,
-        Self::CongestionWindow,
-        Self::Disk,
-        Self::Cpu,
-        Self::Peer,
-        Self::Link,
-        Self::Unknown,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// The name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::StreamWindow => "stream-window",
-            Self::ConnectionWindow => "connection-window",
-            Self::SendBuffer => "send-buffer",
-            Self::ReceiveBuffer => "receive-buffer",
-            Self::CongestionWindow => "congestion-window",
-            Self::Disk => "disk",
-            Self::Cpu => "cpu",
-            Self::Peer => "peer",
-            Self::Link => "link",
-            Self::Unknown => "unknown",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// As the subject of a sentence.
@@ -80,17 +58,11 @@ impl BindingKind {
     }
 }
 
-impl fmt::Display for BindingKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// How sure it is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Certainty {
     /// Counted, and most of the time.
     Measured,
@@ -104,18 +76,13 @@ pub enum Certainty {
 
 impl Certainty {
     /// The name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Likely => "likely",
-            Self::Guessed => "guessed",
-            Self::None => "none",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
 /// The limit that a connection ran into.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
     /// What it is.
     pub kind: BindingKind,

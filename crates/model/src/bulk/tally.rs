@@ -1,11 +1,14 @@
 //! Counts of how the files of a transfer ended.
 
+use h2lab_base::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// The number of files by outcome; every file is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Tally {
     /// All of it arrived.
     pub complete: u64,
-    /// A part of it did, as intended.
+    /// Cut off: the time was over, or somebody interrupted us.
     pub partial: u64,
     /// Something went wrong.
     pub failed: u64,

@@ -1,5 +1,6 @@
 //! One file's transfer: its requests, how it ended, its checksum.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Fault;
@@ -9,7 +10,7 @@ use h2lab_wire::StreamId;
 use h2lab_wire::trace::Direction;
 
 /// Which way the data goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferDirection {
     /// From the server to us.
@@ -38,7 +39,7 @@ impl TransferDirection {
 }
 
 /// How a transfer ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", tag = "outcome")]
 pub enum TransferOutcome {
     /// All of it arrived.
@@ -58,14 +59,16 @@ pub enum TransferOutcome {
 }
 
 /// What became of a checksum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DigestVerdict {
-    /// The other end told one, and it is ours.
+    /// The other end declared one, and it is ours.
     Matches,
-    /// The other end told one, and it is another: the bytes are not those that were sent.
+    /// The other end declared one, and it is another: the bytes are not those that were sent.
     Differs,
-    /// The other end told none: ours is only for the user to compare.
+    /// The other end declared none: ours is only for the user to compare.
     #[serde(alias = "untold")]
     Undeclared,
     /// It was not made, since none was wanted or not all of the file arrived.
@@ -89,13 +92,8 @@ impl DigestVerdict {
     }
 
     /// The name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Matches => "matches",
-            Self::Differs => "differs",
-            Self::Undeclared => "undeclared",
-            Self::None => "none",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -104,7 +102,7 @@ impl DigestVerdict {
 pub struct DigestRecord {
     /// What was asked for.
     pub asked: Algorithm,
-    /// What the other end told.
+    /// What the other end declared.
     #[serde(alias = "told")]
     pub declared: Option<Checksum>,
     /// The checksum that we computed of the bytes received or sent.

@@ -272,9 +272,9 @@ impl Coordinator {
             }
             Stage::Running { until, .. } if now >= until => {
                 let after = format_duration(self.job.duration + self.job.waits.grace);
-                let silent = format!("it told no result within {after} after the start");
+                let silent = format!("it reported no result within {after} after the start");
                 let interrupted = format!(
-                    "it told no result within {} after the interruption",
+                    "it reported no result within {} after the interruption",
                     format_duration(self.job.waits.grace)
                 );
                 let why = if self.interrupted { interrupted } else { silent };
@@ -413,7 +413,9 @@ impl Coordinator {
                 course.meter.add_all(&figures.meter, |time| offset.to_us(time));
                 PairEnd::Reported(figures)
             }
-            Ok(_) => PairEnd::Lost { why: "its client tells figures that nobody could add up".to_owned() },
+            Ok(_) => {
+                PairEnd::Lost { why: "its client reports figures that are too large to add up".to_owned() }
+            }
             Err(why) => PairEnd::Failed { why },
         });
     }

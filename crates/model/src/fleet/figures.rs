@@ -1,5 +1,6 @@
 //! The figures of a pair and of its server, small enough to be sent.
 
+use h2lab_base::JsonSchema;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -11,9 +12,9 @@ use crate::bulk::{Binding, ByteMeter, FrameFigures, Spread, TransferOutcome};
 const MOST: u128 = 1 << 60;
 
 /// Files that ended in the same way. Every file is counted in one of these.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ending {
-    /// How.
+    /// `complete`, `partial` or `failed`; why, and of a failure whose fault it was.
     #[serde(flatten)]
     pub outcome: TransferOutcome,
     /// How many.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{FetchTask, FleetPlan, ServeTask, Trust};
+use super::{FetchTask, FleetPlan, Reach, ServeTask, Trust};
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::random::Counter;
 use h2lab_transfer::Sizes;
@@ -56,6 +56,8 @@ pub struct FleetJob {
     pub plan: FleetPlan,
     /// The protocol.
     pub protocol: Protocol,
+    /// Whether `h2c` begins with an upgrade; servers that agents start do not take one.
+    pub upgrade: bool,
     /// How much each request asks for.
     pub sizes: Sizes,
     /// For how long.
@@ -70,6 +72,8 @@ pub struct FleetJob {
     pub congestion: Option<String>,
     /// What clients trust of servers that run already. Those that agents start are trusted: they send filler.
     pub trust: Trust,
+    /// Where clients look for servers that run already.
+    pub reach: Reach,
     /// The seed of all random choices.
     pub seed: u64,
     /// Timeouts.
@@ -92,10 +96,17 @@ impl FleetJob {
     pub fn fetch_task(&self, pair: usize, url: &str) -> Option<FetchTask> {
         let planned = self.plan.pairs.get(pair)?;
         let is_ours = matches!(self.servers.get(planned.server as usize)?.place, ServerPlace::Agent { .. });
+        let full_handshakes = self.trust.full_handshakes;
+        let (trust, reach) = if is_ours {
+            (Trust { insecure: true, full_handshakes, ..Trust::default() }, Reach::default())
+        } else {
+            (self.trust.clone(), self.reach.clone())
+        };
         Some(FetchTask {
             pair: pair as u32,
             urls: self.urls(pair, url),
             protocol: self.protocol,
+            upgrade: self.upgrade && !is_ours,
             connections: planned.connections,
             streams: planned.streams,
             duration: self.duration,
@@ -103,7 +114,8 @@ impl FleetJob {
             settings: self.settings,
             fields: self.fields.clone(),
             congestion: self.congestion.clone(),
-            trust: if is_ours { Trust { insecure: true, ca_pem: None } } else { self.trust.clone() },
+            trust,
+            reach,
         })
     }
 

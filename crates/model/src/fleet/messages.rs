@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{PairFigures, ServerFigures};
+use super::{PairFigures, Reach, ServerFigures, Trust};
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
-pub const AGENT_VERSION: u32 = 3;
+pub const AGENT_VERSION: u32 = 4;
 
 /// The longest line that is read as a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;
@@ -110,8 +110,11 @@ pub struct FetchTask {
     pub pair: u32,
     /// What is fetched and discarded, one after the other, over and over; all of one server.
     pub urls: Vec<String>,
-    /// The protocol. `h2c` begins with prior knowledge.
+    /// The protocol.
     pub protocol: Protocol,
+    /// Whether `h2c` begins with an upgrade; else with prior knowledge.
+    #[serde(default)]
+    pub upgrade: bool,
     /// Connections.
     pub connections: u32,
     /// Requests at a time on each.
@@ -126,17 +129,11 @@ pub struct FetchTask {
     pub fields: Vec<(String, String)>,
     /// Congestion control of its sockets; it governs what it sends.
     pub congestion: Option<String>,
-    /// Which certificates to trust.
+    /// What to trust and to present in TLS.
     pub trust: Trust,
-}
-
-/// Which certificates a client trusts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Trust {
-    /// Any certificate.
-    pub insecure: bool,
-    /// These certificates (PEM) instead of the system's.
-    pub ca_pem: Option<String>,
+    /// Where the server is looked for.
+    #[serde(default)]
+    pub reach: Reach,
 }
 
 /// Why a line is not a valid message.

@@ -11,6 +11,7 @@ pub mod job;
 pub mod messages;
 pub mod offset;
 pub mod plan;
+pub mod reach;
 pub mod record;
 pub mod summary;
 #[cfg(any(test, feature = "testing"))]
@@ -19,8 +20,9 @@ pub mod testing;
 pub use coordinator::{Coordinator, Stage};
 pub use figures::{Ending, PairFigures, ServerFigures};
 pub use job::{FleetJob, FleetTimeouts, Server, ServerPlace};
-pub use messages::{AGENT_VERSION, FetchTask, FromAgent, MessageError, ServeTask, ToAgent, Trust};
+pub use messages::{AGENT_VERSION, FetchTask, FromAgent, MessageError, ServeTask, ToAgent};
 pub use offset::{ClockOffset, RoundTrip};
 pub use plan::{FleetPlan, FleetPlanError, Pair, Pairing};
+pub use reach::{ClientIdentity, Reach, Trust};
 pub use record::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 pub use summary::{FleetSummary, PairState, PairTally};

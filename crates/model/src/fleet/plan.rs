@@ -1,6 +1,6 @@
 //! Who fetches from whom.
 
-use std::fmt;
+use h2lab_base::JsonSchema;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,10 @@ use h2lab_base::random::Counter;
 use h2lab_base::units::ParseQuantityError;
 
 /// How clients come to servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Pairing {
     /// Each client's transfers go to all servers, evenly: no server gets more than one more than another, over all.
     #[default]
@@ -26,18 +28,8 @@ impl Pairing {
     pub const EACH: [Self; 3] = [Self::All, Self::One, Self::Random];
 
     /// The name in flags, JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::One => "one",
-            Self::Random => "random",
-        }
-    }
-}
-
-impl fmt::Display for Pairing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The figures of a fleet, from its record.
 
+use h2lab_base::JsonSchema;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,10 @@ use crate::bulk::record::SILENCE;
 use crate::bulk::{ByteMeter, FrameFigures, Spread, Tally, TransferOutcome};
 
 /// What became of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PairState {
     /// It fetched until its time was over.
     Complete,
@@ -19,32 +22,27 @@ pub enum PairState {
     Partial,
     /// Something went wrong: a file failed, or nothing could be fetched. What had come counts.
     Failed,
-    /// An agent died or fell silent, so that nobody told. What it had told until then counts.
+    /// An agent died or fell silent, so that there is no report. What it had reported until then counts.
     Lost,
 }
 
 impl PairState {
     /// The name in JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Partial => "partial",
-            Self::Failed => "failed",
-            Self::Lost => "lost",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
 /// The number of pairs by state; every pair is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PairTally {
-    /// See [`PairState::Complete`].
+    /// They fetched until their time was over.
     pub complete: u64,
-    /// See [`PairState::Partial`].
+    /// They were interrupted before.
     pub partial: u64,
-    /// See [`PairState::Failed`].
+    /// Something went wrong; what had come counts.
     pub failed: u64,
-    /// See [`PairState::Lost`].
+    /// An agent died or fell silent; what it had reported until then counts.
     pub lost: u64,
 }
 
@@ -221,7 +219,10 @@ impl FleetSummary {
         let undeclared =
             record.servers.iter().filter(|server| record.start_at.happened() && server.is_unreported());
         let undeclared = undeclared.map(|server| {
-            format!("{} did not tell what it spent: its CPU time and retransmits are not known", server.name)
+            format!(
+                "{} did not report what it spent: its CPU time and retransmits are not known",
+                server.name
+            )
         });
         late.into_iter().chain(unsure).chain(silent).chain(others).chain(undeclared).collect()
     }
@@ -325,7 +326,7 @@ mod tests {
         let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
         record.servers[1].served = None;
         assert!(
-            doubts(&record)[0].starts_with("ssh:lyon-2 did not tell what it spent"),
+            doubts(&record)[0].starts_with("ssh:lyon-2 did not report what it spent"),
             "{:?}",
             doubts(&record)
         );

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::plan::Wish;
 use super::record::FleetAsked;
 use super::{
-    AgentRecord, ClockOffset, Ending, FetchTask, FleetJob, FleetPlan, FleetRecord, FleetTimeouts, PairEnd,
-    PairFigures, PairRecord, Pairing, RoundTrip, Server, ServerFigures, ServerPlace, Trust,
+    AgentRecord, ClientIdentity, ClockOffset, Ending, FetchTask, FleetJob, FleetPlan, FleetRecord,
+    FleetTimeouts, PairEnd, PairFigures, PairRecord, Pairing, Reach, RoundTrip, Server, ServerFigures,
+    ServerPlace, Trust,
 };
 use crate::bulk::record::RECORD_VERSION;
 use crate::bulk::{ByteMeter, FrameFigures, Spread, TransferOutcome};
@@ -31,6 +32,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
         concurrency: wish.concurrency,
         plan: FleetPlan::make(&wish).unwrap(),
         protocol: Protocol::H1,
+        upgrade: false,
         sizes: Sizes::Fixed(1 << 30),
         duration: Duration::from_secs(10),
         patience: Duration::from_secs(30),
@@ -38,6 +40,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
         fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
+        reach: Reach::default(),
         seed: 1,
         waits: FleetTimeouts { setup: Duration::from_secs(30), grace: Duration::from_secs(4) },
     }
@@ -49,6 +52,7 @@ pub fn fetch_task(pair: u32) -> FetchTask {
         pair,
         urls: vec!["http://10.0.0.1:8080/bytes/1".to_owned()],
         protocol: Protocol::H2c,
+        upgrade: true,
         connections: 1,
         streams: 8,
         duration: Duration::from_secs(10),
@@ -56,7 +60,16 @@ pub fn fetch_task(pair: u32) -> FetchTask {
         settings: EngineSettings { max_frame_size: Some(1 << 20), ..EngineSettings::default() },
         fields: vec![("x-tenant".to_owned(), "a".to_owned())],
         congestion: None,
-        trust: Trust { insecure: false, ca_pem: Some("PEM".to_owned()) },
+        trust: Trust {
+            ca_pem: Some("PEM".to_owned()),
+            identity: Some(ClientIdentity { certificates_pem: "CERT".to_owned(), key_pem: "KEY".to_owned() }),
+            ..Trust::default()
+        },
+        reach: Reach {
+            resolve: vec!["a.test:443:192.0.2.1".parse().unwrap()],
+            connect_to: vec!["a.test:::8443".parse().unwrap()],
+            ..Reach::default()
+        },
     }
 }
 

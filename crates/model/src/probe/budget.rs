@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::{Time, format_bytes, format_duration};

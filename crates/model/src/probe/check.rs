@@ -1,8 +1,6 @@
 //! One check: what was concluded, how bad it is, and what it rests on.
 
-use std::fmt;
-
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::meta::{CheckMeta, Severity};
@@ -12,6 +10,8 @@ use h2lab_wire::trace::Direction;
 /// What a check came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Verdict {
     /// It is as it should be; of something that may or may not be there: it is there.
     Pass,
@@ -30,18 +30,6 @@ impl Verdict {
     pub const ALL: [Self; 5] = [Self::Fail, Self::Pass, Self::Ignored, Self::Unsupported, Self::Undecided];
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Pass => "pass",
-            Self::Fail => "fail",
-            Self::Ignored => "ignored",
-            Self::Unsupported => "unsupported",
-            Self::Undecided => "undecided",
-        })
-    }
-}
-
 /// A frame, or bytes, that crossed a connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvidenceItem {
@@ -49,7 +37,7 @@ pub struct EvidenceItem {
     pub direction: Direction,
     /// Milliseconds since the connection was dialled.
     pub at_ms: f64,
-    /// The frame as `h2lab trace` tells it, or the bytes with what is not printable escaped as in a string of C.
+    /// The frame as `h2lab trace` prints it, or the bytes with what is not printable escaped as in a string of C.
     pub seen: String,
 }
 

@@ -73,10 +73,10 @@ fn settle(point: &Point, checks: &[Check]) -> ChecklistItem {
     let (mark, why) = match (upgrades, failed, open) {
         (Some(_), ..) if is_smuggling => (
             Mark::Open,
-            "this server upgrades to h2c: `h2lab probe smuggling` tells whether the proxy before it forwards that".to_owned(),
+            "this server upgrades to h2c: `h2lab probe smuggling` shows whether the proxy before it forwards that".to_owned(),
         ),
         (.., Some(check)) if is_smuggling => {
-            (Mark::Open, format!("{}; `h2lab probe smuggling` tells more of a proxy", check.summary))
+            (Mark::Open, format!("{}; `h2lab probe smuggling` shows more about a proxy", check.summary))
         }
         (Some(_), ..) => {
             (Mark::Crossed, "it upgrades to h2c, which RFC 9113 took out: switch it off unless it is used".to_owned())

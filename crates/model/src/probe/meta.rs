@@ -1,9 +1,8 @@
 //! The static part of a check: its page, and the fixes on it.
 
 use std::fmt;
-use std::str::FromStr;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Fix;
@@ -62,6 +61,8 @@ impl fmt::Display for Group {
 /// How bad a failed check is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase", ascii_case_insensitive, parse_err_ty = String, parse_err_fn = no_severity)]
 pub enum Severity {
     /// Nothing to do.
     Info,
@@ -80,28 +81,8 @@ impl Severity {
     pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Info => "info",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        })
-    }
-}
-
-impl FromStr for Severity {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let named = |severity: &Self| severity.to_string().eq_ignore_ascii_case(text);
-        Self::ALL
-            .into_iter()
-            .find(named)
-            .ok_or_else(|| format!("`{text}` is no severity: info, low, medium, high or critical"))
-    }
+fn no_severity(text: &str) -> String {
+    format!("`{text}` is no severity: info, low, medium, high or critical")
 }
 
 /// A check without its verdict.

@@ -1,6 +1,6 @@
 //! The report of a probe, for scripts.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::smuggling::judge::Observation;

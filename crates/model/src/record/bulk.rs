@@ -1,11 +1,12 @@
 //! The record of a repetition of bulk work besides its requests: bytes over time, frames, settings in force.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ByteMeter, FrameFigures};
 
 /// What this end asked of its kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct IoFigures {
     /// Reads from sockets; `None` over QUIC, whose connections share theirs.

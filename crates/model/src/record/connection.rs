@@ -1,5 +1,6 @@
 //! One transport connection and its TCP or QUIC counters.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::counters::{QuicSummary, TcpSummary};
@@ -7,10 +8,11 @@ use h2lab_base::units::Time;
 use h2lab_wire::{Counters, StreamId};
 
 /// Why a connection ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum CloseReason {
     /// It was open when the cell ended; we closed it.
+    #[default]
     Cell,
     /// We ended it: a timeout, a cancellation, an error of the peer that the engine answered.
     Local {
@@ -56,7 +58,7 @@ impl CloseReason {
 }
 
 /// A GOAWAY that the server sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GoAwayRecord {
     /// When it arrived.
     pub at: Time,
@@ -69,7 +71,7 @@ pub struct GoAwayRecord {
 }
 
 /// One transport connection of the generator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ConnectionRecord {
     /// Its index in the cell.
     pub index: u32,

@@ -1,7 +1,6 @@
 //! How much of each request a cell keeps.
 
-use std::fmt;
-use std::str::FromStr;
+use h2lab_base::JsonSchema;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,20 +9,11 @@ use h2lab_base::units::ParseQuantityError;
 /// What is recorded of the requests of a cell. Counts are exact in every level; what differs is how much is known of each
 /// request, and so the memory that a million of them per second take.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Default,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ParseQuantityError, parse_err_fn = no_level)]
 pub enum Level {
     /// Every request as a [`Sample`](super::Sample): about 100 bytes each. Percentiles are exact.
     #[default]
@@ -39,28 +29,11 @@ impl Level {
     pub const ALL: [Self; 3] = [Self::Full, Self::Tail, Self::Hist];
 
     /// The name in flags, JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Tail => "tail",
-            Self::Hist => "hist",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Level {
-    type Err = ParseQuantityError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.name() == text)
-            .ok_or_else(|| ParseQuantityError::new(text, "a level of recording (full, tail, hist)"))
-    }
+fn no_level(text: &str) -> ParseQuantityError {
+    ParseQuantityError::new(text, "a level of recording (full, tail, hist)")
 }

@@ -1,6 +1,8 @@
 //! The packet log of the emulated link.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use h2lab_base::units::Time;
 pub use h2lab_link::{DirectionTotals, DropCause, Marks};
@@ -9,6 +11,8 @@ use h2lab_wire::trace::Direction;
 /// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PacketFate {
     /// It was delivered.
     Delivered,
@@ -27,28 +31,12 @@ pub enum PacketFate {
 }
 
 impl PacketFate {
-    /// All, in the order of their introduction.
-    pub const ALL: [Self; 7] = [
-        Self::Delivered,
-        Self::Lost,
-        Self::TailDropped,
-        Self::InFlight,
-        Self::CodelDropped,
-        Self::Scripted,
-        Self::BlackOut,
-    ];
+    /// All.
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// The name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Lost => "lost",
-            Self::TailDropped => "tail-dropped",
-            Self::CodelDropped => "codel-dropped",
-            Self::Scripted => "scripted",
-            Self::BlackOut => "black-out",
-            Self::InFlight => "in-flight",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Whether the link dropped it.
@@ -105,7 +93,7 @@ impl PacketRecord {
 }
 
 /// What the link did in one repetition, and how late it was itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSummary {
     /// Client to server.
     pub up: DirectionTotals,

@@ -1,5 +1,6 @@
 //! Throughput over wall-clock time.
 
+use h2lab_base::JsonSchema;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -192,7 +193,7 @@ pub fn bits_text(bits_per_second: f64) -> String {
 }
 
 /// What several streams have of something, from the least to the most.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// The least.
     pub min: f64,

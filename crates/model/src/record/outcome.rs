@@ -1,13 +1,11 @@
 //! How a request ended, and whose fault it was if it failed.
 
-use std::fmt;
-
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// Whose fault a failure was. A `Harness` fault never counts against a server: it makes the cell invalid.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
     /// Our client gave up, by a cancellation or a timeout, where it is not shown that the server was at fault.
@@ -23,11 +21,11 @@ pub enum Fault {
 }
 
 /// How a request ended.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
+#[derive(strum::Display, strum::IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// A complete response with a 2xx or 3xx status.
     Succeeded = 0,
@@ -52,7 +50,7 @@ pub enum Outcome {
     Closed = 9,
     /// The answer broke the protocol.
     Protocol = 10,
-    /// We cancelled it because we were told to (`--cancel-after`).
+    /// We cancelled it on purpose (`--cancel-after`).
     Cancelled = 11,
     /// No byte of an answer within `--timeout`, although the server's TCP has acknowledged the whole request and no
     /// emulated link lies between; we cancelled it. Reports call it a timeout too: only the fault is another.
@@ -61,39 +59,11 @@ pub enum Outcome {
 
 impl Outcome {
     /// All outcomes, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
-        Self::Succeeded,
-        Self::Status,
-        Self::Unfinished,
-        Self::Timeout,
-        Self::Connect,
-        Self::Tls,
-        Self::Reset,
-        Self::Refused,
-        Self::GoAway,
-        Self::Closed,
-        Self::Protocol,
-        Self::Cancelled,
-        Self::Unanswered,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// The name in JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Status => "status",
-            Self::Unfinished => "unfinished",
-            Self::Timeout => "timeout",
-            Self::Connect => "connect",
-            Self::Tls => "tls",
-            Self::Reset => "reset",
-            Self::Refused => "refused",
-            Self::GoAway => "go-away",
-            Self::Closed => "closed",
-            Self::Protocol => "protocol",
-            Self::Cancelled => "cancelled",
-            Self::Unanswered => "unanswered",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The outcome as which reports count it: a request that ran into `--timeout` is a timeout, whosever fault it was.
@@ -133,19 +103,13 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_are_stable_and_read_back() {
-        for outcome in Outcome::ALL {
+        for &outcome in Outcome::ALL {
             assert_eq!(Outcome::ALL[outcome as usize], outcome);
         }
     }

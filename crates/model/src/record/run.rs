@@ -1,5 +1,6 @@
 //! One repetition of a cell, and a whole run.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BulkRepetition, ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally};
@@ -12,7 +13,7 @@ use h2lab_wire::trace::FrameEvent;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// How the generator itself did.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorSummary {
     /// CPU time of the generator between start and cut, in nanoseconds.
     pub cpu_ns: u64,
@@ -42,7 +43,7 @@ pub struct GeneratorSummary {
 }
 
 /// Memory of the generator's process, resident, in bytes; zeros where it could not be seen, and in records of before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorMemory {
     /// Before the first connection was dialled.
     pub before: u64,
@@ -53,7 +54,7 @@ pub struct GeneratorMemory {
 }
 
 /// The process of a server or of a sidecar, where we started it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ServerSummary {
     /// `origin`, `nginx` …
     pub name: String,
@@ -70,17 +71,17 @@ pub struct ServerSummary {
 }
 
 /// The sidecar on the client's side.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SidecarSummary {
     /// Its process.
     pub process: ServerSummary,
     /// TCP connections over the link from its start to the end of the repetition: what it took to carry the requests, whether it
-    /// was told how many or not.
+    /// was configured with a number or not.
     pub connections: u32,
 }
 
 /// What a repetition was made under, read back from the kernel rather than assumed.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Congestion control of the client's namespace, read back from a socket.
     pub congestion_client: String,

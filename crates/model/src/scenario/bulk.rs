@@ -46,7 +46,7 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     if scenario.capture.causes {
         return rendered(
             "causes",
-            "no request of it is slow: what held data back is told of each connection",
+            "no request of it is slow: what held data back is reported for each connection",
         );
     }
     uneven(scenario, matrices)?;
@@ -57,7 +57,7 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     if !scenario.matrix.live.is_empty() || !matrices.iter().all(is_origin) {
         return rendered(
             "origin",
-            "its figures are of both ends, which only our origin, asked directly, tells",
+            "its figures are of both ends, which only our origin, asked directly, reports",
         );
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! One point of the matrix.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Capture;
@@ -10,9 +11,7 @@ use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, H2cMode, Protoco
 use h2lab_link::LinkSpec;
 
 /// Who answers.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Target {
     /// Our built-in server, behind the emulated link.

@@ -1,6 +1,7 @@
 //! What is between the generator and the server: nothing, or sidecars, proxies that turn one protocol into another
 //! without the client or the server knowing.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::axis::AxisValue;
@@ -13,7 +14,7 @@ use h2lab_base::units::ParseQuantityError;
 /// sidecar       generator ── sidecar ═══ link ═══ server
 /// two-sidecars  generator ── sidecar ═══ link ═══ sidecar ── origin
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, schemars::JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
     /// None: the generator speaks the cell's protocol over the link.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::summary::{Spread, Summary, spread_of};
@@ -33,7 +33,7 @@ pub enum Source {
 pub enum Announcement {
     /// The server adds Link fields to the response.
     Link,
-    /// The server was told what the page needs, and says so when it is asked.
+    /// The server is configured with what the page needs, and announces it when it is asked.
     Early,
     /// The response from behind has Link fields.
     BackendLink,
@@ -216,7 +216,7 @@ pub struct Case {
     pub server: String,
     /// What it asks the server behind it in; `null` if it asks nobody for this page.
     pub backend: Option<Protocol>,
-    /// Whether it was told to send or forward 103; `null` where it has no such switch.
+    /// Whether it was configured to send or forward 103; `null` where it has no such switch.
     pub early_hints: Option<bool>,
     /// Where the page comes from.
     pub source: Source,

@@ -1,6 +1,6 @@
 //! What happened in one exchange, and when.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Who did it.
@@ -106,7 +106,7 @@ pub struct Waterfall {
     /// Streams that are not among them: the first 1,000 are kept.
     #[serde(default)]
     pub left_off: u32,
-    /// Whether the client of the connection told the server not to push: `SETTINGS_ENABLE_PUSH` = 0, or HTTP/1.1.
+    /// Whether the client of the connection disabled push: `SETTINGS_ENABLE_PUSH` = 0, or HTTP/1.1.
     pub refuses_push: bool,
     /// Why it is not whole, if it is not.
     pub failed: Option<String>,

@@ -7,7 +7,7 @@ pub mod schedule;
 pub mod shape;
 pub mod template;
 
-use std::fmt;
+use h2lab_base::JsonSchema;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ use h2lab_base::units::{ParseQuantityError, duration_text};
 pub const QUIC_CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
 
 /// A protocol under comparison (GLOSSARY.md).
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Protocol {
     /// HTTP/1.1 in clear.
     H1,
@@ -55,15 +55,8 @@ impl Protocol {
     pub const OVER_TCP: [Self; 4] = [Self::H1, Self::H1s, Self::H2, Self::H2c];
 
     /// The name in flags, TOML, JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::H1 => "h1",
-            Self::H1s => "h1s",
-            Self::H2 => "h2",
-            Self::H2c => "h2c",
-            Self::H3 => "h3",
-            Self::Tcp => "tcp",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Whether the transport is encrypted, by TLS or by QUIC, so that its URLs begin with `https://`.
@@ -92,12 +85,6 @@ impl Protocol {
     }
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 impl FromStr for Protocol {
     type Err = ParseQuantityError;
 
@@ -111,7 +98,7 @@ impl FromStr for Protocol {
 }
 
 /// How a connection of `h2c` begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum H2cMode {
     /// With HTTP/2 at once (RFC 9113 §3.3).
@@ -132,7 +119,7 @@ impl H2cMode {
 }
 
 /// When requests are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "loop", deny_unknown_fields)]
 pub enum Arrival {
     /// Closed loop: the next request goes when one is answered; `concurrency` are always in flight.

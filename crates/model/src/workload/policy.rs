@@ -2,6 +2,7 @@
 //! server's
 //! limits.
 
+use h2lab_base::JsonSchema;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use h2lab_base::units::optional_duration_text;
 
 /// What is dialled when requests wait and no connection can take them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialPolicy {
     /// One connection for all that wait, if they can share it; HTTP/1.1 dials one for each, up to its limit.

@@ -2,8 +2,7 @@
 //!
 //! Bytes and segments per request decide the figures, so each shape is listed here in full and printed with a run.
 
-use std::fmt;
-use std::str::FromStr;
+use h2lab_base::JsonSchema;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +10,10 @@ use h2lab_base::units::ParseQuantityError;
 use h2lab_wire::Field;
 
 /// Which header fields a request carries besides method, authority, path and content-length.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ParseQuantityError, parse_err_fn = no_request_shape)]
 pub enum RequestShape {
     /// What a bare client sends: `user-agent` and `accept`.
     Bare,
@@ -53,11 +52,8 @@ impl RequestShape {
     pub const ALL: [Self; 2] = [Self::Bare, Self::Mesh];
 
     /// The name in flags, TOML, JSON and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Mesh => "mesh",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The header fields, lower-case names.
@@ -79,21 +75,8 @@ impl RequestShape {
     }
 }
 
-impl fmt::Display for RequestShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for RequestShape {
-    type Err = ParseQuantityError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|shape| shape.name() == text)
-            .ok_or_else(|| ParseQuantityError::new(text, "a request shape (bare, mesh)"))
-    }
+fn no_request_shape(text: &str) -> ParseQuantityError {
+    ParseQuantityError::new(text, "a request shape (bare, mesh)")
 }
 
 #[cfg(test)]

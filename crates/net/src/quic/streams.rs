@@ -7,6 +7,7 @@ use h2lab_base::units::Time;
 use h2lab_wire::h3::Connection as Engine;
 use h2lab_wire::h3::stream::QuicStreamId;
 use h2lab_wire::h3::transport::Action;
+use h2lab_wire::trace::Crossing;
 use h2lab_wire::{ErrorCode, Priority, StreamId as RequestId};
 use quinn_proto::{
     Connection, ConnectionError, Dir, Event, ReadError, Side, StreamEvent, StreamId, TransportErrorCode,
@@ -14,7 +15,7 @@ use quinn_proto::{
 };
 
 use super::session::{End, QuicSession};
-use crate::crossing::{Crossing, Received, Sent, TransportError};
+use crate::crossing::{Received, Sent, TransportError};
 
 /// Bytes of one stream that are handed over before the next stream's turn.
 const PIECE: usize = 64 * 1024;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use h2lab_wire::connection::{Request, Response};
+use h2lab_wire::trace::Crossing;
 use h2lab_wire::{Config, Connection, ErrorCode, Event, FlowControl, Initiator, Priority, Role, StreamId};
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use quinn_proto::ConnectionError;
 use super::*;
 use crate::clock::Clock;
 use crate::tls::{ClientTls, ServerTls, TlsOptions};
-use crate::transport::{Crossing, Received, Sent, Transport, TransportError};
+use crate::transport::{Received, Sent, Transport, TransportError};
 
 /// Far more than any test here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -42,7 +43,7 @@ impl End {
     }
 
     /// Takes what has come and sends what is due.
-    fn go_on(&mut self, clock: Clock) -> Result<(), TransportError> {
+    fn proceed(&mut self, clock: Clock) -> Result<(), TransportError> {
         self.transport.handle_timeout(clock.now());
         while let Received::Bytes(_) = self.hear(clock)? {}
         while let Sent::Bytes { .. } = self.transport.send(&mut self.engine, clock.now(), &mut |_| ())? {}
@@ -136,7 +137,7 @@ impl Pair {
     fn until(&mut self, is_enough: impl Fn(&End, &End) -> bool) {
         let until = Instant::now() + DEADLINE;
         while !is_enough(&self.client, &self.server) {
-            self.client.go_on(self.clock).unwrap();
+            self.client.proceed(self.clock).unwrap();
             self.serve();
             assert!(Instant::now() < until, "{:?} {:?}", self.client.events, self.server.events);
         }
@@ -144,7 +145,7 @@ impl Pair {
 
     fn serve(&mut self) {
         self.deliver();
-        self.server.go_on(self.clock).unwrap();
+        self.server.proceed(self.clock).unwrap();
     }
 
     /// Gives the server's end its datagrams, which the engine does not take yet.
@@ -206,7 +207,7 @@ fn what_nobody_reads_any_more_is_not_told_as_sent_and_the_engine_is_rid_of_it() 
         pair.until(|_, server| server.events.contains(&RoleEvent::Request(stream)));
         if is_stopped {
             pair.client.engine.reset(now, stream, ErrorCode::H3_REQUEST_CANCELLED);
-            pair.client.go_on(pair.clock).unwrap();
+            pair.client.proceed(pair.clock).unwrap();
         }
         // QUIC has the data; the engine has not taken it yet.
         pair.deliver();
@@ -253,7 +254,7 @@ fn the_most_urgent_stream_goes_first_and_one_of_which_nothing_is_said_amid_them(
     for (stream, urgency) in [(streams[0], 0), (streams[2], 3), (streams[3], 7)] {
         pair.client.engine.send_priority_update(now, stream, Priority { urgency, incremental: false });
     }
-    pair.client.go_on(pair.clock).unwrap();
+    pair.client.proceed(pair.clock).unwrap();
     let mut rank = |dir, number| {
         let id = quinn_proto::StreamId::new(quinn_proto::Side::Client, dir, number);
         pair.client.quic().proto.send_stream(id).priority().expect("it is open")
@@ -289,7 +290,7 @@ fn streams_behind_those_that_bring_much_have_their_turn() {
     let until = Instant::now() + DEADLINE;
     let sent = |client: &mut End| client.quic().summary().datagram_bytes_sent;
     while sent(&mut pair.client) < (6 * BODY) as u64 || pair.client.engine.unsent() > 0 {
-        pair.client.go_on(pair.clock).unwrap();
+        pair.client.proceed(pair.clock).unwrap();
         pair.deliver();
         let now = pair.clock.now();
         pair.server.quic().handle_timeout(now);
@@ -388,7 +389,7 @@ fn what_the_role_does_not_want_stays_in_quic_and_holds_the_peer_up() {
         server.body().0 >= WINDOW as usize && client.engine.unsent() <= BODY - 2 * WINDOW as usize + 100
     });
     for _ in 0..100 {
-        pair.client.go_on(pair.clock).unwrap();
+        pair.client.proceed(pair.clock).unwrap();
         pair.serve();
     }
     let (held, ended) = pair.server.body();

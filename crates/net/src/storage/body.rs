@@ -167,6 +167,13 @@ impl FileBody {
     }
 }
 
+impl Default for Body {
+    /// Nothing.
+    fn default() -> Self {
+        Self::filler(0)
+    }
+}
+
 impl Body {
     /// So many bytes of filler.
     pub const fn filler(bytes: u64) -> Self {

@@ -15,6 +15,7 @@ use h2lab_transfer::{Algorithm, Checksum, Journal};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
+use super::checksum::checksum;
 use super::names::Names;
 use super::saver::Saver;
 
@@ -87,9 +88,10 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 }
 
 /// Where the bytes of one transfer go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Sink {
     /// Nowhere: the network is measured.
+    #[default]
     Discard,
     /// Into a file.
     File(Box<FileSink>),
@@ -168,10 +170,10 @@ impl FileSink {
         let wrong = |why: String| SinkError::Journal { path: path.to_owned(), why };
         let journal = Journal::from_json(&text).map_err(|error| wrong(error.to_string()))?;
         if length == 0 {
-            return Ok(None); // the part is new: what the journal tells of has gone
+            return Ok(None); // the part is new: what the journal lists has gone
         }
         if journal.extents.end() > length {
-            return Err(wrong(format!("it tells of more than the {length} bytes that there are")));
+            return Err(wrong(format!("it lists more than the {length} bytes that there are")));
         }
         Ok(Some(journal))
     }
@@ -207,7 +209,7 @@ impl FileSink {
 
     /// The checksum of its first `total` bytes, read back.
     fn checksum(&self, algorithm: Algorithm, total: u64) -> Result<Option<Checksum>, SinkError> {
-        super::checksum(&self.file, algorithm, total).map_err(|error| self.failed(error))
+        checksum(&self.file, algorithm, total).map_err(|error| self.failed(error))
     }
 
     /// All `total` bytes are there: brings them to the disk and gives the file its name.

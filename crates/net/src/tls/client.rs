@@ -10,8 +10,9 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, KeyLogFile, SignatureScheme};
 
+use super::error::TlsError;
 use super::files::{Identity, roots};
-use super::{TlsError, TlsSession};
+use super::session::TlsSession;
 
 /// What a client trusts, presents and caches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,9 +69,7 @@ impl ClientTls {
         let connection = rustls::ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
         Ok(TlsSession::client(connection, self.alpn, self.has_certificate))
     }
-}
 
-impl ClientTls {
     /// The same for QUIC, which offers and trusts the same. It has no early data (0-RTT): requests in it may be replayed.
     pub fn quic(&self) -> Result<Arc<QuicClientConfig>, TlsError> {
         let config = QuicClientConfig::try_from(Arc::clone(&self.config));

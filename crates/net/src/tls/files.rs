@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 
-use super::TlsError;
+use super::error::TlsError;
 
 /// The identity of one side: a certificate and its key, as the text of PEM files.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

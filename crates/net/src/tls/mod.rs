@@ -7,6 +7,7 @@
 //! set, so that Wireshark can read a capture. The command line prints a notice then.
 
 mod client;
+mod error;
 mod files;
 mod key_log;
 mod server;
@@ -14,114 +15,9 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use rustls::AlertDescription;
-
 pub use client::{ClientTls, TlsOptions};
+pub use error::TlsError;
 pub use files::{Identity, check_authorities};
 pub use key_log::is_secret;
 pub use server::{ServerTls, ServerTlsOptions};
 pub use session::{TlsFacts, TlsSession};
-
-/// Why TLS could not be set up or went wrong. The text says what to do where that is known.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TlsError {
-    /// `server_name` is neither a DNS name nor an address.
-    #[error("`{0}` is not a name that a certificate can be checked against")]
-    Name(String),
-    /// The custom CA file holds no certificate.
-    #[error("the CA file holds no PEM certificate: {0}")]
-    Authority(String),
-    /// The system has no root certificates and none were given.
-    #[error(
-        "this system has no root certificates (Debian: ca-certificates); give --cacert FILE, or -k to skip the check"
-    )]
-    NoRoots,
-    /// The server's certificate was not accepted.
-    #[error(
-        "the server's certificate is not accepted: {0} (--cacert FILE trusts its authority, -k skips the check)"
-    )]
-    Certificate(String),
-    /// A certificate file cannot be used.
-    #[error("the certificate cannot be used: {0}")]
-    Identity(String),
-    /// A key file cannot be used.
-    #[error("the private key cannot be used: {0}")]
-    Key(String),
-    /// The key does not match the certificate.
-    #[error("the private key does not belong to the certificate")]
-    KeyMismatch,
-    /// The server asks for a client certificate, and we have none (RFC 8446 §6.2, `certificate_required`). In TLS 1.3 it says so
-    /// after our handshake is over.
-    #[error("the server requires a client certificate; give --cert FILE and --key FILE")]
-    ClientCertificateRequired,
-    /// The server does not know the authority of our certificate, or rejects it for another reason.
-    #[error(
-        "the server does not accept our client certificate (alert {0}); give one by --cert that its authority has signed"
-    )]
-    ClientCertificateRefused(String),
-    /// The server speaks TLS but not the protocol that we asked for.
-    #[error("the server does not speak `{wanted}` over TLS (ALPN): it chose {chosen}")]
-    Alpn {
-        /// The protocol name that we offered.
-        wanted: String,
-        /// What it chose instead, in words.
-        chosen: String,
-    },
-    /// The first bytes are no TLS record: most often a cleartext port.
-    #[error("the server does not speak TLS on this port; try http:// instead of https://")]
-    NotTls,
-    /// The server refused us by an alert.
-    #[error("the server refused the TLS connection with the alert {0}")]
-    Alert(String),
-    /// Anything else.
-    #[error("TLS failed: {0}")]
-    Other(String),
-}
-
-impl From<rustls::Error> for TlsError {
-    fn from(error: rustls::Error) -> Self {
-        match error {
-            rustls::Error::InvalidCertificate(why) => Self::Certificate(why.to_string()),
-            rustls::Error::InvalidMessage(
-                rustls::InvalidMessage::InvalidContentType | rustls::InvalidMessage::UnknownProtocolVersion,
-            ) => Self::NotTls,
-            rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
-                Self::ClientCertificateRequired
-            }
-            rustls::Error::AlertReceived(alert) => Self::Alert(format!("{alert:?}")),
-            rustls::Error::InconsistentKeys(_) => Self::KeyMismatch,
-            other => Self::Other(other.to_string()),
-        }
-    }
-}
-
-impl TlsError {
-    /// The error that an alert means to a client that asked for the protocol `wanted` and has `shown` a certificate or not; to a
-    /// server if `wanted` is `None`.
-    pub(super) fn refused(alert: AlertDescription, wanted: Option<&str>, shown: bool) -> Self {
-        match (alert, wanted) {
-            (AlertDescription::NoApplicationProtocol, Some(wanted)) => {
-                Self::Alpn { wanted: wanted.to_owned(), chosen: "none of ours".to_owned() }
-            }
-            (alert, Some(_)) if shown && is_about_certificates(alert) => {
-                Self::ClientCertificateRefused(format!("{alert:?}"))
-            }
-            (alert, _) => rustls::Error::AlertReceived(alert).into(),
-        }
-    }
-}
-
-/// Whether an alert is about a client's certificate (RFC 8446 §6.2).
-const fn is_about_certificates(alert: AlertDescription) -> bool {
-    matches!(
-        alert,
-        AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError
-    )
-}

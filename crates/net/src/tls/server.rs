@@ -7,8 +7,9 @@ use rustls::crypto::aws_lc_rs;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{KeyLogFile, ServerConfig};
 
+use super::error::TlsError;
 use super::files::{Identity, authorities};
-use super::{TlsError, TlsSession};
+use super::session::TlsSession;
 
 /// What a server presents and requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 
 use rustls::HandshakeKind;
 
-use super::TlsError;
+use super::error::TlsError;
 use crate::tcp::Read;
 
 /// What a handshake agreed on, in words.

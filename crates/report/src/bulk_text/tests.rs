@@ -112,10 +112,10 @@ fn a_checksum_that_differs_cannot_be_overlooked() {
     let (ours, theirs) = (Checksum::crc32c(1), Checksum::crc32c(2));
     record.transfers[0].digest = DigestRecord::new(Algorithm::Crc32c, Some(theirs), Some(ours.clone()));
     let text = unwrapped(&record);
-    assert!(text.contains("CHECKSUM MISMATCH: crc32c 00000001 here, 00000002 told"), "{text}");
+    assert!(text.contains("CHECKSUM MISMATCH: crc32c 00000001 here, 00000002 declared"), "{text}");
     record.transfers[0].digest = DigestRecord::new(Algorithm::Crc32c, None, Some(ours));
     let text = unwrapped(&record);
-    assert!(text.contains("crc32c 00000001 here, and the other end tells none"), "{text}");
+    assert!(text.contains("crc32c 00000001 here, and the other end declares none"), "{text}");
 }
 
 #[test]

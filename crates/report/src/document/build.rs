@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use super::round::{micros, rounded};
 use super::runs::ratio;
 use super::{
-    BytesDocument, CellDocument, ClosedDocument, Document, ErrorDocument, FramesDocument, GeneratorDocument,
-    GoAwayDocument, HandshakesDocument, LatenciesDocument, LatencyDocument, LinkDocument, MemoryDocument,
-    ProcessDocument, PushesDocument, QuicEndDocument, RequestsDocument, ResetDocument, RunsDocument,
-    SettingsDocument, SpreadDocument, StallsDocument, TcpDocument, TcpEndDocument, VerdictDocument,
+    CellDocument, Document, FramesDocument, GeneratorDocument, HandshakesDocument, LatenciesDocument,
+    LatencyDocument, LinkDocument, MemoryDocument, RunsDocument, SettingsDocument, StallsDocument,
+    TcpDocument, VerdictDocument,
 };
 use crate::{Report, bulk_cells, sentences};
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Latency, LinkTotals, ProcessTotals, QuicEnd, TcpEnd,
+    CellState, CellSummary, CellVerdict, Conclusion, Latency, LinkTotals, ProcessTotals,
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::workload::Protocol;
@@ -58,18 +57,12 @@ fn cells(report: &Report<'_>) -> Vec<CellDocument> {
     cells
 }
 
-fn process(totals: &ProcessTotals) -> ProcessDocument {
-    ProcessDocument {
-        name: totals.name.clone(),
-        version: totals.version.clone(),
-        cpu_us_per_request: rounded(totals.cpu_us_per_request),
-        rss_peak_bytes: (totals.rss_peak_bytes > 0).then_some(totals.rss_peak_bytes),
-    }
+fn process(totals: &ProcessTotals) -> ProcessTotals {
+    ProcessTotals { cpu_us_per_request: rounded(totals.cpu_us_per_request), ..totals.clone() }
 }
 
 pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
     let cell = &summary.cell;
-    let requests = &summary.requests;
     CellDocument {
         index: cell.index,
         group: cell.group,
@@ -89,15 +82,9 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         duration_s: summary.measured.as_secs_f64(),
         state: summary.state.name().to_owned(),
         reasons: reasons(&summary.state),
-        requests: RequestsDocument {
-            sent: requests.sent,
-            succeeded: requests.succeeded,
-            failed: requests.failed,
-            unfinished: requests.unfinished,
-            replayed: summary.connections.replayed,
-        },
+        requests: summary.requests,
         status: summary.statuses.iter().map(|(status, n)| (status.to_string(), *n)).collect(),
-        errors: errors(summary),
+        errors: summary.errors.clone(),
         rate_rps: rounded(summary.offered_rps),
         throughput_rps: rounded(summary.served_rps),
         goodput_bytes_per_s: rounded(summary.goodput_bytes_per_s),
@@ -108,10 +95,10 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         },
         record: summary.level,
         connections_opened: summary.connections.opened,
-        connections_closed: closings(summary),
+        connections_closed: summary.connections.closed.clone(),
         useless_dials: summary.connections.useless_dials,
         zero_connections_ms: rounded(millis_f64(summary.connections.without_any)),
-        streams_per_connection: summary.connections.per_connection.map(spread),
+        streams_per_connection: summary.connections.per_connection,
         stalls_us: stalls(summary),
         requests_per_connection: rounded(summary.requests_per_connection()),
         request_bytes: rounded(summary.per_request.bytes_up),
@@ -122,25 +109,19 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
             p99_us: micros(summary.connections.handshakes.quantile(0.99)),
             resumed: summary.connections.tls.map(|tls| tls.resumed),
         },
-        goaway: goaways(summary),
-        rst_stream: resets(summary),
-        pushes: PushesDocument {
-            accepted: summary.connections.pushes.0,
-            refused: summary.connections.pushes.1,
-        },
+        goaway: summary.connections.goaways.clone(),
+        rst_stream: summary.connections.resets.clone(),
+        pushes: summary.connections.pushes,
         interim: summary.connections.interim.iter().map(|(status, n)| (status.to_string(), *n)).collect(),
         settings: settings(summary),
         header_bytes_saved: summary.connections.header_bytes_saved(),
-        bytes: bytes(summary),
+        bytes: summary.connections.bytes,
         frames: FramesDocument {
             sent: frames(&summary.connections.frames_sent),
             received: frames(&summary.connections.frames_received),
         },
-        tcp: TcpDocument {
-            client: summary.tcp_client.as_ref().map(tcp_end),
-            server: summary.tcp_server.as_ref().map(tcp_end),
-        },
-        quic: summary.quic_client.as_ref().map(quic_end),
+        tcp: TcpDocument { client: summary.tcp_client.clone(), server: summary.tcp_server.clone() },
+        quic: summary.quic_client.clone(),
         link: summary.link.as_ref().map(|totals| link(summary, totals)),
         bulk: None,
         causes: super::causes::document(report, summary),
@@ -176,48 +157,6 @@ fn latency(latency: &Latency) -> Option<LatencyDocument> {
     })
 }
 
-fn errors(summary: &CellSummary) -> Vec<ErrorDocument> {
-    let document = |error: &h2lab_analysis::stats::ErrorCount| ErrorDocument {
-        kind: error.kind.name().to_owned(),
-        code: error.code,
-        fault: error.fault,
-        count: error.count,
-    };
-    summary.errors.iter().map(document).collect()
-}
-
-fn goaways(summary: &CellSummary) -> Vec<GoAwayDocument> {
-    let document = |goaway: &h2lab_analysis::stats::GoAwayCount| GoAwayDocument {
-        code: goaway.code,
-        last_stream_id: goaway.last_stream,
-        debug: goaway.debug.clone(),
-        count: goaway.count,
-    };
-    summary.connections.goaways.iter().map(document).collect()
-}
-
-fn resets(summary: &CellSummary) -> Vec<ResetDocument> {
-    let of = |resets: &[(u32, u64)], initiator: &str| -> Vec<ResetDocument> {
-        let document = |&(code, count)| ResetDocument { code, initiator: initiator.to_owned(), count };
-        resets.iter().map(document).collect()
-    };
-    let connections = &summary.connections;
-    [of(&connections.resets, "remote"), of(&connections.resets_sent, "local")].concat()
-}
-
-fn closings(summary: &CellSummary) -> Vec<ClosedDocument> {
-    let document = |closing: &h2lab_analysis::stats::Closing| ClosedDocument {
-        reason: closing.reason.to_owned(),
-        why: closing.why.clone(),
-        count: closing.count,
-    };
-    summary.connections.closed.iter().map(document).collect()
-}
-
-const fn spread(spread: h2lab_analysis::stats::Spread) -> SpreadDocument {
-    SpreadDocument { min: spread.min, p50: spread.p50, max: spread.max }
-}
-
 fn stalls(summary: &CellSummary) -> StallsDocument {
     let stalls = &summary.connections.stalls;
     StallsDocument { open: micros(stalls.open), window: micros(stalls.window), socket: micros(stalls.socket) }
@@ -236,42 +175,9 @@ fn settings(summary: &CellSummary) -> Option<SettingsDocument> {
     })
 }
 
-fn bytes(summary: &CellSummary) -> BytesDocument {
-    let connections = &summary.connections;
-    BytesDocument {
-        sent: connections.bytes_sent,
-        received: connections.bytes_received,
-        headers_sent: connections.headers_sent,
-        headers_received: connections.headers_received,
-        headers_plain: connections.headers_plain,
-    }
-}
-
 fn frames(counts: &[u64; 11]) -> BTreeMap<String, u64> {
     let named = FRAME_TYPES.iter().zip(counts).filter(|(_, n)| **n > 0);
     named.map(|(name, n)| ((*name).to_owned(), *n)).collect()
-}
-
-fn tcp_end(end: &TcpEnd) -> TcpEndDocument {
-    TcpEndDocument {
-        retransmits: end.retransmits,
-        rtt_us_p50: end.rtt_us_p50,
-        cwnd_p50: end.cwnd_p50,
-        congestion_control: end.congestion_control.clone(),
-    }
-}
-
-fn quic_end(end: &QuicEnd) -> QuicEndDocument {
-    QuicEndDocument {
-        packets_sent: end.packets_sent,
-        packets_lost: end.packets_lost,
-        datagrams_sent: end.datagrams_sent,
-        datagrams_received: end.datagrams_received,
-        rtt_us_p50: end.rtt_us_p50,
-        cwnd_bytes_p50: end.cwnd_bytes_p50,
-        mtu: end.mtu,
-        congestion_control: end.congestion_control.clone(),
-    }
 }
 
 fn link(summary: &CellSummary, totals: &LinkTotals) -> LinkDocument {

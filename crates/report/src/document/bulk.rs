@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::round::rounded;
@@ -10,7 +10,7 @@ use crate::bulk_cells::BulkCell;
 use h2lab_analysis::bulk::{BoundConnection, Stalls, Summary};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::bulk::{
-    Asked, Binding, BulkRecord, ByteMeter, FrameFigures, IoFigures, Spread, TransferDirection,
+    Asked, Binding, BulkRecord, ByteMeter, FrameFigures, IoFigures, Spread, Tally, TransferDirection,
     TransferOutcome, TransferRecord,
 };
 use h2lab_model::workload::Protocol;
@@ -49,7 +49,7 @@ pub struct BulkDocument {
     /// Bytes over time.
     pub intervals: IntervalsDocument,
     /// How many files ended how.
-    pub files: FilesDocument,
+    pub files: Tally,
     /// Each file; of those that are moved over and over (-z) the first 10,000, and all that are not complete.
     pub transfers: Vec<TransferDocument>,
     /// Files that are complete, and not in that list.
@@ -59,7 +59,7 @@ pub struct BulkDocument {
     /// What held the transfer back, by the connections with most of its bytes; null if none carried any.
     pub limit: Option<Binding>,
     /// What held each connection back, the one with most bytes first.
-    pub connections: Vec<BulkConnectionDocument>,
+    pub connections: Vec<BoundConnection>,
     /// Frames of the data and the credit returned for it; null in HTTP/1.1.
     pub frames: Option<BulkFramesDocument>,
     /// What this end asked of its kernel.
@@ -108,17 +108,6 @@ pub struct IntervalsDocument {
     pub bytes: Vec<u64>,
 }
 
-/// How many files ended how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FilesDocument {
-    /// All of it arrived.
-    pub complete: u64,
-    /// Cut off: the time was over, or somebody interrupted us.
-    pub partial: u64,
-    /// Something went wrong.
-    pub failed: u64,
-}
-
 /// One file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransferDocument {
@@ -133,7 +122,7 @@ pub struct TransferDocument {
     pub bytes: u64,
     /// Bytes that were here from before.
     pub held_bytes: u64,
-    /// The length of the whole; null if it was never told.
+    /// The length of the whole; null if it was never declared.
     pub total_bytes: Option<u64>,
     /// From the beginning of the run to its first request; null if none went out.
     pub started_ms: Option<f64>,
@@ -154,11 +143,11 @@ pub struct TransferDocument {
 pub struct ChecksumDocument {
     /// `crc32c`, `sha-256`, `sha-512` or `none`.
     pub algorithm: String,
-    /// `matches`, `differs`, `undeclared` (the other end told none) or `none` (it was not made).
+    /// `matches`, `differs`, `undeclared` (the other end declared none) or `none` (it was not made).
     pub verdict: String,
     /// What we made of the bytes, in hexadecimal digits.
     pub computed: Option<String>,
-    /// What the other end told.
+    /// What the other end declared.
     pub declared: Option<String>,
 }
 
@@ -171,19 +160,6 @@ pub struct StreamsDocument {
     pub broken: u64,
     /// Rates of each over its own time: how even they are. Never what they carry together.
     pub rate_bps: Option<Spread>,
-}
-
-/// A connection that carried data.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BulkConnectionDocument {
-    /// Its index.
-    pub connection: u32,
-    /// Bytes of data.
-    pub bytes: u64,
-    /// Over the time in which it carried some.
-    pub rate_bps: f64,
-    /// What held it back.
-    pub limit: Binding,
 }
 
 /// Frames of the data, as they were, beside what was asked for.
@@ -250,13 +226,13 @@ pub struct BulkCellDocument {
     /// What was asked for.
     pub asked: AskedDocument,
     /// How the responses ended; one that was cut off when the time was over is partial.
-    pub responses: FilesDocument,
+    pub responses: Tally,
     /// Rates of each stream over its own time, in the repetition in the middle.
     pub streams_bps: Option<Spread>,
     /// What held the data back in that repetition, by the connections with most of its bytes.
     pub limit: Option<Binding>,
     /// What held each of its connections back.
-    pub connections: Vec<BulkConnectionDocument>,
+    pub connections: Vec<BoundConnection>,
     /// Frames of the data and the credit returned for it; null where there are none.
     pub frames: Option<BulkFramesDocument>,
     /// What our end asked of its kernel.
@@ -274,10 +250,6 @@ pub struct BulkCellDocument {
 /// The transfer of a cell; `None` if nothing moved.
 pub(super) fn cell(one: &BulkCell<'_>) -> Option<BulkCellDocument> {
     let pooled = one.pooled.as_ref()?;
-    let meter = |meter: &ByteMeter| IntervalsDocument {
-        interval_ms: millis_f64(meter.interval()),
-        bytes: meter.intervals().to_vec(),
-    };
     Some(BulkCellDocument {
         factor: one.factor.clone(),
         rate_bps: spread(pooled.rate),
@@ -285,13 +257,9 @@ pub(super) fn cell(one: &BulkCell<'_>) -> Option<BulkCellDocument> {
         rate_all_bps: rounded(pooled.whole),
         bytes: pooled.bytes,
         elapsed_s: pooled.elapsed.as_secs_f64(),
-        intervals: pooled.meters.iter().map(meter).collect(),
+        intervals: pooled.meters.iter().map(intervals).collect(),
         asked: asked(&pooled.asked),
-        responses: FilesDocument {
-            complete: pooled.tally.complete,
-            partial: pooled.tally.partial,
-            failed: pooled.tally.failed,
-        },
+        responses: pooled.tally,
         streams_bps: pooled.per_stream.map(spread),
         limit: pooled.bound.as_ref().map(|one| one.binding.clone()),
         connections: pooled.connections.iter().map(connection).collect(),
@@ -321,15 +289,8 @@ pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
         elapsed_s: summary.elapsed.as_secs_f64(),
         rate_bps: summary.aggregate.map(rounded),
         rate_last_30s_bps: summary.at_speed.map(rounded),
-        intervals: IntervalsDocument {
-            interval_ms: millis_f64(record.meter.interval()),
-            bytes: record.meter.intervals().to_vec(),
-        },
-        files: FilesDocument {
-            complete: summary.tally.complete,
-            partial: summary.tally.partial,
-            failed: summary.tally.failed,
-        },
+        intervals: intervals(&record.meter),
+        files: summary.tally,
         transfers: record.transfers.iter().map(|one| transfer(one, record.meter.began())).collect(),
         unlisted: record.overflow.files,
         streams: StreamsDocument {
@@ -399,20 +360,19 @@ fn transfer(transfer: &TransferRecord, began: Time) -> TransferDocument {
     }
 }
 
-fn spread(spread: Spread) -> Spread {
+pub(super) fn intervals(meter: &ByteMeter) -> IntervalsDocument {
+    IntervalsDocument { interval_ms: millis_f64(meter.interval()), bytes: meter.intervals().to_vec() }
+}
+
+pub(super) fn spread(spread: Spread) -> Spread {
     Spread { min: rounded(spread.min), median: rounded(spread.median), max: rounded(spread.max), n: spread.n }
 }
 
-fn connection(one: &BoundConnection) -> BulkConnectionDocument {
-    BulkConnectionDocument {
-        connection: one.connection,
-        bytes: one.bytes,
-        rate_bps: rounded(one.rate),
-        limit: one.binding.clone(),
-    }
+fn connection(one: &BoundConnection) -> BoundConnection {
+    BoundConnection { rate: rounded(one.rate), ..one.clone() }
 }
 
-fn frames(frames: &FrameFigures) -> BulkFramesDocument {
+pub(super) fn frames(frames: &FrameFigures) -> BulkFramesDocument {
     BulkFramesDocument {
         data: frames.data,
         largest_data: frames.largest_data,

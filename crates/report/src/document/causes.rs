@@ -1,6 +1,6 @@
 //! What the slow requests of a cell waited for, as scripts read it.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::round::rounded;
@@ -25,13 +25,13 @@ pub struct CausesDocument {
     pub time_ms: f64,
     /// That time by cause; causes that took nothing are left out.
     pub parts: Vec<PartDocument>,
-    /// Why nothing is told of the cell; null if it is. Then there are no parts, and nothing is counted as unknown.
+    /// Why the causes of this cell are not known; null if they are. Then there are no parts, and nothing is counted as unknown.
     pub unsupported: Option<String>,
     /// The share of that time of which nobody knows what it was spent on, 0 to 1.
     pub unknown_share: f64,
     /// How the waits for lost segments ended.
     pub repairs: Vec<RepairDocument>,
-    /// Why less is told than could be.
+    /// Why less is known than could be.
     pub doubts: Vec<Doubt>,
     /// The slowest requests, 20 at most.
     pub slowest: Vec<LatencyBreakdownDocument>,

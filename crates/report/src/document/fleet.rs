@@ -1,14 +1,15 @@
 //! The JSON document of `bulk drive --json`.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::bulk::{BulkFramesDocument, FilesDocument, IntervalsDocument, to_micros};
+use super::bulk::{BulkFramesDocument, IntervalsDocument, frames, intervals, spread, to_micros};
 use super::round::rounded;
 use h2lab_base::units::millis_f64;
-use h2lab_model::bulk::{Binding, ByteMeter, FrameFigures, Spread, Tally, TransferOutcome};
-use h2lab_model::fleet::FleetSummary;
-use h2lab_model::fleet::{AgentRecord, FleetRecord, PairEnd, PairRecord, PairState, ServerFigures};
+use h2lab_model::bulk::{Binding, Spread, Tally};
+use h2lab_model::fleet::{
+    AgentRecord, Ending, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState, PairTally, ServerFigures,
+};
 use h2lab_model::workload::Protocol;
 
 /// The document of transfers among several machines. Rates are in bits of file data per second, sizes in bytes; times are those
@@ -31,7 +32,7 @@ pub struct FleetDocument {
     pub asked: FleetAskedDocument,
     /// Bytes of all pairs, those that failed or were lost among them.
     pub bytes: u64,
-    /// Of these, bytes that pairs had told of before they were lost.
+    /// Of these, bytes that pairs had reported before they were lost.
     pub lost_bytes: u64,
     /// From the first request of any pair to the last byte of any, on one clock.
     pub elapsed_s: f64,
@@ -42,12 +43,12 @@ pub struct FleetDocument {
     /// Bytes of all pairs over time.
     pub intervals: IntervalsDocument,
     /// How many pairs became what.
-    pub tally: PairTallyDocument,
+    pub tally: PairTally,
     /// How the files ended of which that is known.
-    pub files: FilesDocument,
+    pub files: Tally,
     /// How well the common start was kept; null if it never came to that.
     pub start: Option<StartDocument>,
-    /// Frames of the data and the credit returned for it, of all pairs that told; null in HTTP/1.1.
+    /// Frames of the data and the credit returned for it, of all pairs that reported it; null in HTTP/1.1.
     pub frames: Option<BulkFramesDocument>,
     /// Each pair of the plan.
     pub pairs: Vec<PairDocument>,
@@ -76,19 +77,6 @@ pub struct FleetAskedDocument {
     pub congestion_control: Option<String>,
 }
 
-/// How many pairs became what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PairTallyDocument {
-    /// They fetched until their time was over.
-    pub complete: u64,
-    /// They were interrupted before.
-    pub partial: u64,
-    /// Something went wrong; what had come counts.
-    pub failed: u64,
-    /// An agent died or fell silent; what it had told until then counts.
-    pub lost: u64,
-}
-
 /// How well the common start was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StartDocument {
@@ -113,11 +101,11 @@ pub struct PairDocument {
     pub connections: u32,
     /// Streams of each as planned.
     pub streams: u32,
-    /// Connections that were dialled; null if nobody told.
+    /// Connections that were dialled; null if it was not reported.
     pub dialled: Option<u64>,
     /// Bytes that are known to have come.
     pub bytes: u64,
-    /// From its first request, or the common start if nobody told of that, to its last byte.
+    /// From its first request, or the common start if that was not reported, to its last byte.
     pub elapsed_s: f64,
     /// Its bytes over that time.
     pub rate_bps: Option<f64>,
@@ -125,15 +113,15 @@ pub struct PairDocument {
     pub share: Option<f64>,
     /// How long after the common start it was begun, by its client's own clock.
     pub late_ms: Option<f64>,
-    /// How its files ended; null if nobody told.
-    pub files: Option<FilesDocument>,
+    /// How its files ended; null if it was not reported.
+    pub files: Option<Tally>,
     /// The files by how they ended, with reasons: all of them.
-    pub endings: Vec<EndingDocument>,
+    pub endings: Vec<Ending>,
     /// Rates of its streams, each over its own time.
     pub stream_rate_bps: Option<Spread>,
     /// Streams that ended before all of theirs had come.
     pub broken_streams: Option<u64>,
-    /// Frames of its data; null in HTTP/1.1, and if nobody told.
+    /// Frames of its data; null in HTTP/1.1, and if it was not reported.
     pub frames: Option<BulkFramesDocument>,
     /// The longest frame that its client let in.
     pub max_frame_size: Option<u32>,
@@ -141,24 +129,12 @@ pub struct PairDocument {
     pub window_update_bytes: Option<u32>,
     /// What held most of its bytes back.
     pub limit: Option<Binding>,
-    /// CPU time of the client's thread that fetched it; null if nobody told.
+    /// CPU time of the client's thread that fetched it; null if it was not reported.
     pub cpu_s: Option<f64>,
     /// The same per GB that came.
     pub cpu_s_per_gb: Option<f64>,
     /// Bytes over time.
     pub intervals: IntervalsDocument,
-}
-
-/// Files that ended in the same way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct EndingDocument {
-    /// `complete`, `partial` or `failed`; why, and of a failure whose fault it was.
-    #[serde(flatten)]
-    pub outcome: TransferOutcome,
-    /// How many.
-    pub files: u64,
-    /// Bytes of them that came.
-    pub bytes: u64,
 }
 
 /// A client or a server.
@@ -174,13 +150,13 @@ pub struct AgentDocument {
     pub version: Option<String>,
     /// How much its clock may be off the driver's after they were compared.
     pub clock_uncertainty_ms: Option<f64>,
-    /// What serving took; null of a client, of a server that ran already, and of one that did not tell.
+    /// What serving took; null of a client, of a server that ran already, and of one that did not report it.
     pub served: Option<ServedDocument>,
     /// Why it was lost; null if it was not.
     pub lost: Option<String>,
 }
 
-/// What serving took, as the server's end saw it, from when it listened until it was told to stop.
+/// What serving took, as the server's end saw it, from when it listened until it was stopped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServedDocument {
     /// CPU time of the thread that served.
@@ -191,7 +167,7 @@ pub struct ServedDocument {
     pub sent_bytes: u64,
     /// Connections that it accepted.
     pub connections: u64,
-    /// Segments that were sent again, of all its TCP connections; null over QUIC, and if the kernel did not tell.
+    /// Segments that were sent again, of all its TCP connections; null over QUIC, and if the kernel did not report it.
     pub retransmits: Option<u64>,
     /// Congestion control of what it sent; null if nobody connected.
     pub congestion_control: Option<String>,
@@ -222,13 +198,8 @@ pub fn fleet_document(record: &FleetRecord) -> FleetDocument {
         rate_bps: summary.aggregate.map(rounded),
         pair_rate_bps: summary.per_pair.map(spread),
         intervals: intervals(&summary.meter),
-        tally: PairTallyDocument {
-            complete: summary.pairs.complete,
-            partial: summary.pairs.partial,
-            failed: summary.pairs.failed,
-            lost: summary.pairs.lost,
-        },
-        files: files(summary.files),
+        tally: summary.pairs,
+        files: summary.files,
         start: record.start_at.happened().then(|| StartDocument {
             latest_ms: summary.latest_start.map(millis),
             clock_uncertainty_ms: summary.clock_uncertainty.map(millis),
@@ -251,11 +222,6 @@ fn pair(record: &FleetRecord, summary: &FleetSummary, one: &PairRecord) -> PairD
         PairEnd::Failed { why } | PairEnd::Lost { why } => (None, Some(why.clone())),
     };
     let share = one.bytes() as f64 / summary.bytes as f64;
-    let ending = |ending: &h2lab_model::fleet::Ending| EndingDocument {
-        outcome: ending.outcome.clone(),
-        files: ending.files,
-        bytes: ending.bytes,
-    };
     PairDocument {
         client: called(&record.clients, one.pair.client),
         server: called(&record.servers, one.pair.server),
@@ -269,8 +235,8 @@ fn pair(record: &FleetRecord, summary: &FleetSummary, one: &PairRecord) -> PairD
         rate_bps: (!one.meter.elapsed().is_zero()).then(|| rounded(one.rate())),
         share: (summary.bytes > 0).then(|| (share * 1e6).round() / 1e6),
         late_ms: one.late.map(|late| rounded(millis_f64(late))),
-        files: figures.map(|_| files(one.files())),
-        endings: figures.map(|figures| figures.endings.iter().map(ending).collect()).unwrap_or_default(),
+        files: figures.map(|_| one.files()),
+        endings: figures.map(|figures| figures.endings.clone()).unwrap_or_default(),
         stream_rate_bps: figures.and_then(|figures| figures.per_stream).map(spread),
         broken_streams: figures.map(|figures| figures.broken_streams),
         frames: figures.filter(|_| record.protocol.is_multiplexed()).map(|figures| frames(&figures.frames)),
@@ -303,28 +269,6 @@ fn served(figures: &ServerFigures) -> ServedDocument {
         connections: figures.connections,
         retransmits: figures.retransmits,
         congestion_control: figures.congestion.clone(),
-    }
-}
-
-fn files(tally: Tally) -> FilesDocument {
-    FilesDocument { complete: tally.complete, partial: tally.partial, failed: tally.failed }
-}
-
-fn intervals(meter: &ByteMeter) -> IntervalsDocument {
-    IntervalsDocument { interval_ms: millis_f64(meter.interval()), bytes: meter.intervals().to_vec() }
-}
-
-fn spread(spread: Spread) -> Spread {
-    Spread { min: rounded(spread.min), median: rounded(spread.median), max: rounded(spread.max), n: spread.n }
-}
-
-fn frames(frames: &FrameFigures) -> BulkFramesDocument {
-    BulkFramesDocument {
-        data: frames.data,
-        largest_data: frames.largest_data,
-        mean_data: frames.mean_data().map(rounded),
-        window_updates: frames.updates,
-        mean_increment: frames.mean_update().map(rounded),
     }
 }
 

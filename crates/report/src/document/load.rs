@@ -1,6 +1,6 @@
 //! The JSON document of `load --json`: the one cell's fields at the top, and the run's.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::CellDocument;

@@ -15,29 +15,31 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use build::{document, documents};
 pub use bulk::{
-    AskedDocument, BulkCellDocument, BulkConnectionDocument, BulkDocument, BulkFramesDocument,
-    BulkStallsDocument, ChecksumDocument, CpuDocument, FilesDocument, IntervalsDocument, StreamsDocument,
-    TransferDocument, bulk_document,
+    AskedDocument, BulkCellDocument, BulkDocument, BulkFramesDocument, BulkStallsDocument, ChecksumDocument,
+    CpuDocument, IntervalsDocument, StreamsDocument, TransferDocument, bulk_document,
 };
 pub use causes::{
     CausesDocument, DropDocument, IntervalDocument, LatencyBreakdownDocument, PartDocument, RepairDocument,
 };
 pub use fleet::{
-    AgentDocument, EndingDocument, FleetAskedDocument, FleetDocument, PairDocument, PairTallyDocument,
-    StartDocument, fleet_document,
+    AgentDocument, FleetAskedDocument, FleetDocument, PairDocument, StartDocument, fleet_document,
 };
 pub use load::{LoadDocument, load_document};
-pub use runs::{DifferenceDocument, RateRatioDocument, RunsComparisonDocument};
+pub use runs::{DifferenceDocument, RunsComparisonDocument};
 pub use study::{ConditionDocument, ConfigurationDocument, NeededDocument, RampsDocument, StudyDocument};
 pub use timeline::{TimelineAsked, TimelineDocument, timeline_document};
 
 use h2lab_analysis::diagnose::Finding;
-use h2lab_model::record::{Fault, Level};
+use h2lab_analysis::stats::{
+    ByteCounts, Closing, ErrorCount, GoAwayCount, ProcessTotals, PushCounts, QuicEnd, RateRatio,
+    RequestCounts, RequestSpread, ResetCount, TcpEnd,
+};
+use h2lab_model::record::Level;
 use h2lab_model::scenario::{Sysctls, Topology};
 use h2lab_model::workload::Protocol;
 
@@ -69,7 +71,7 @@ pub struct Document {
     pub report: Option<String>,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
-    /// When it was gone on with after an interruption, UTC, RFC 3339.
+    /// When it was resumed after an interruption, UTC, RFC 3339.
     pub resumed: Vec<String>,
     /// Each cell, its repetitions pooled, in the order of the matrix.
     pub cells: Vec<CellDocument>,
@@ -82,19 +84,6 @@ pub struct Document {
     pub study: Option<StudyDocument>,
     /// Doubts about the measurement as a whole.
     pub warnings: Vec<String>,
-}
-
-/// A process that we started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ProcessDocument {
-    /// `origin`, `haproxy` …
-    pub name: String,
-    /// As it says itself.
-    pub version: String,
-    /// CPU time per request, in microseconds.
-    pub cpu_us_per_request: f64,
-    /// The most memory that was resident at a time, in bytes; null if it could not be seen.
-    pub rss_peak_bytes: Option<u64>,
 }
 
 /// One cell.
@@ -115,16 +104,16 @@ pub struct CellDocument {
     /// How `h2c` begins: `prior-knowledge` or `upgrade`; null for the others.
     pub mode: Option<String>,
     /// The server that we started; a proxy's process is its own, without what is behind it. Null for a live server.
-    pub server: Option<ProcessDocument>,
+    pub server: Option<ProcessTotals>,
     /// The client's sidecar; null without one.
-    pub sidecar: Option<ProcessDocument>,
+    pub sidecar: Option<ProcessTotals>,
     /// TCP connections that the sidecar held over the link, added up over all repetitions; null without one.
     pub hop_connections: Option<u64>,
     /// Connections opened before measuring.
     pub connections: u32,
     /// Streams per connection that we allow ourselves.
     pub streams: u32,
-    /// Requests after which the server was told to end a connection; null for no limit.
+    /// Requests after which the server was configured to end a connection; null for no limit.
     pub max_requests_per_connection: Option<u32>,
     /// What is dialled when no connection is usable: `single-flight` or `stampede`; null for HTTP/1.1.
     pub dial_policy: Option<String>,
@@ -137,11 +126,11 @@ pub struct CellDocument {
     /// Why it is not ok, in sentences.
     pub reasons: Vec<String>,
     /// How the measured requests ended.
-    pub requests: RequestsDocument,
+    pub requests: RequestCounts,
     /// Complete responses by status.
     pub status: BTreeMap<String, u64>,
     /// Failures, the most frequent first.
-    pub errors: Vec<ErrorDocument>,
+    pub errors: Vec<ErrorCount>,
     /// Requests per second that were due inside the measured time.
     pub rate_rps: f64,
     /// Successful responses per second that were complete inside the measured time.
@@ -156,7 +145,7 @@ pub struct CellDocument {
     /// Established connections, of all repetitions.
     pub connections_opened: u64,
     /// How and why connections ended, dials that came to nothing included; the most frequent first.
-    pub connections_closed: Vec<ClosedDocument>,
+    pub connections_closed: Vec<Closing>,
     /// Established connections that never carried a request.
     pub useless_dials: u64,
     /// Time in which no connection could take a request, from the first request due to the end of measuring.
@@ -164,7 +153,7 @@ pub struct CellDocument {
     /// Requests per connection, on average.
     pub requests_per_connection: f64,
     /// Requests on the connections that carried any; null if none did.
-    pub streams_per_connection: Option<SpreadDocument>,
+    pub streams_per_connection: Option<RequestSpread>,
     /// How long measured requests waited, added up.
     pub stalls_us: StallsDocument,
     /// Bytes of a request on the wire, on average, as handed to TCP.
@@ -175,11 +164,11 @@ pub struct CellDocument {
     /// From dialling to ready.
     pub handshakes: HandshakesDocument,
     /// GOAWAYs received.
-    pub goaway: Vec<GoAwayDocument>,
+    pub goaway: Vec<GoAwayCount>,
     /// `RST_STREAM`s, of both sides.
-    pub rst_stream: Vec<ResetDocument>,
+    pub rst_stream: Vec<ResetCount>,
     /// Responses that the server pushed.
-    pub pushes: PushesDocument,
+    pub pushes: PushCounts,
     /// Interim responses by status.
     pub interim: BTreeMap<String, u64>,
     /// Settings in effect on the first connection; null in HTTP/1.1.
@@ -187,14 +176,14 @@ pub struct CellDocument {
     /// Header bytes that HPACK or QPACK saved against HTTP/1.1 text.
     pub header_bytes_saved: u64,
     /// Bytes in clear.
-    pub bytes: BytesDocument,
+    pub bytes: ByteCounts,
     /// Frames by type; HTTP/1.1 counts heads as HEADERS and pieces of body as DATA.
     pub frames: FramesDocument,
     /// Both ends of TCP. The client's end is blind to the server's retransmits.
     pub tcp: TcpDocument,
     /// Our end of QUIC; null where nothing speaks it, and never of the server, whose end nobody else can see.
     #[serde(default)]
-    pub quic: Option<QuicEndDocument>,
+    pub quic: Option<QuicEnd>,
     /// The emulated link; null over a real network.
     pub link: Option<LinkDocument>,
     /// What moved; null unless the work is bulk. Latencies say nothing there.
@@ -217,42 +206,6 @@ pub struct CellDocument {
     pub version: String,
 }
 
-/// How requests ended; `sent` is the sum of `succeeded`, `failed` and `unfinished`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RequestsDocument {
-    /// Due inside the measured time.
-    pub sent: u64,
-    /// Got a complete 2xx or 3xx response.
-    pub succeeded: u64,
-    /// Got another status, or none.
-    pub failed: u64,
-    /// Still under way when the cell was cut.
-    pub unfinished: u64,
-    /// How often requests were sent again that a server had left unprocessed.
-    pub replayed: u64,
-}
-
-/// Connections that ended alike.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ClosedDocument {
-    /// `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`, `cell` (the end
-    /// of the cell), `not-established`.
-    pub reason: String,
-    /// The cause in words; of a GOAWAY its code, last stream and debug data.
-    pub why: String,
-    /// How many.
-    pub count: u64,
-}
-
-/// A number per connection, over connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "the names say it all")]
-pub struct SpreadDocument {
-    pub min: u32,
-    pub p50: u32,
-    pub max: u32,
-}
-
 /// What requests waited for, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StallsDocument {
@@ -264,15 +217,6 @@ pub struct StallsDocument {
     pub socket: f64,
 }
 
-/// Responses that the server pushed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PushesDocument {
-    /// Let in.
-    pub accepted: u64,
-    /// Refused with `RST_STREAM`.
-    pub refused: u64,
-}
-
 /// Settings by name (RFC 9113 §6.5.2), announced or initial; no limit is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingsDocument {
@@ -280,19 +224,6 @@ pub struct SettingsDocument {
     pub local: BTreeMap<String, u32>,
     /// The server's; empty if it never said.
     pub remote: BTreeMap<String, u32>,
-}
-
-/// Failures of one kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorDocument {
-    /// `status`, `timeout`, `connect`, `tls`, `reset`, `refused`, `go-away`, `closed`, `protocol`, `cancelled`.
-    pub kind: String,
-    /// The status of `status`, else the HTTP/2 error code or 0.
-    pub code: u32,
-    /// Whose fault it was.
-    pub fault: Fault,
-    /// How many.
-    pub count: u64,
 }
 
 /// The three latencies; each is null if no request has it.
@@ -334,45 +265,6 @@ pub struct HandshakesDocument {
     pub resumed: Option<u64>,
 }
 
-/// GOAWAYs that are alike.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GoAwayDocument {
-    /// The error code (RFC 9113 §7).
-    pub code: u32,
-    /// The highest stream that was or might be processed.
-    pub last_stream_id: u32,
-    /// Debug data, made printable.
-    pub debug: String,
-    /// How many came.
-    pub count: u64,
-}
-
-/// `RST_STREAM`s that are alike.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ResetDocument {
-    /// The error code (RFC 9113 §7).
-    pub code: u32,
-    /// Who sent it: `remote`, or `local`, which is us.
-    pub initiator: String,
-    /// How many.
-    pub count: u64,
-}
-
-/// Bytes in clear, warm-up included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct BytesDocument {
-    /// Handed to the transport.
-    pub sent: u64,
-    /// Taken from the transport.
-    pub received: u64,
-    /// Header bytes as sent: HPACK blocks, QPACK sections, or heads as text.
-    pub headers_sent: u64,
-    /// Header bytes as received.
-    pub headers_received: u64,
-    /// What the header fields sent would take as HTTP/1.1 text.
-    pub headers_plain: u64,
-}
-
 /// Frames by type; types that did not occur are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FramesDocument {
@@ -386,43 +278,9 @@ pub struct FramesDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpDocument {
     /// Our end.
-    pub client: Option<TcpEndDocument>,
+    pub client: Option<TcpEnd>,
     /// The server's end.
-    pub server: Option<TcpEndDocument>,
-}
-
-/// One end of the cell's connections.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TcpEndDocument {
-    /// Segments that this end sent again.
-    pub retransmits: u64,
-    /// Median smoothed round-trip time.
-    pub rtt_us_p50: u32,
-    /// Median congestion window, in segments.
-    pub cwnd_p50: u32,
-    /// Congestion control as the kernel says.
-    pub congestion_control: String,
-}
-
-/// Our end of the cell's QUIC connections.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct QuicEndDocument {
-    /// Packets that it sent, acknowledgements among them.
-    pub packets_sent: u64,
-    /// Those of them that it declared lost; what was in them went again in others.
-    pub packets_lost: u64,
-    /// UDP datagrams sent.
-    pub datagrams_sent: u64,
-    /// UDP datagrams received.
-    pub datagrams_received: u64,
-    /// Median over connections of the smoothed round-trip time when they ended.
-    pub rtt_us_p50: u32,
-    /// Median over connections of the congestion window when they ended, in bytes.
-    pub cwnd_bytes_p50: u64,
-    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
-    pub mtu: u16,
-    /// Congestion control of this end.
-    pub congestion_control: String,
+    pub server: Option<TcpEnd>,
 }
 
 /// The emulated link.
@@ -468,7 +326,7 @@ pub struct GeneratorDocument {
     pub memory_bytes: MemoryDocument,
 }
 
-/// Memory of the generator's process, resident, in bytes. What each connection and request takes is told only of so many that
+/// Memory of the generator's process, resident, in bytes. What each connection and request takes is reported only of so many that
 /// all else in the process does not matter: 100 connections, 1,000 requests in flight of a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryDocument {
@@ -509,7 +367,7 @@ pub struct VerdictDocument {
     /// What the medians alone would say: `faster`, `slower`, `no-difference`.
     pub median_verdict: Option<String>,
     /// The ratio of the throughputs of two closed loops whose latencies are compared; null for any other.
-    pub throughput: Option<RateRatioDocument>,
+    pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.
     pub floor_us: f64,
     /// The verdict in a sentence.
@@ -571,6 +429,7 @@ mod tests {
         assert!(cell["tcp"]["client"]["retransmits"].is_u64());
     }
 
+    #[cfg(feature = "schema")]
     #[test]
     fn the_schema_names_every_part_of_the_contract() {
         let schema = schemars::schema_for!(CellDocument);

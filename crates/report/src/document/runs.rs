@@ -1,6 +1,6 @@
 //! Runs against the first of them, in the document of several runs.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RatioDocument;
@@ -49,26 +49,11 @@ pub struct DifferenceDocument {
     /// As of the median.
     pub tail_verdict: String,
     /// The ratio of the throughputs; null if either served nothing.
-    pub throughput: Option<RateRatioDocument>,
+    pub throughput: Option<RateRatio>,
     /// As of the median: `faster` is more throughput.
     pub throughput_verdict: String,
     /// In what the work of the two differs.
     pub differs_in: Vec<String>,
-}
-
-/// A ratio of successes per second with its 95 % interval by block bootstrap.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RateRatioDocument {
-    /// Cell over baseline.
-    pub ratio: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// The interval's upper end.
-    pub high: f64,
-    /// The cell's.
-    pub cell_rps: f64,
-    /// The baseline's.
-    pub baseline_rps: f64,
 }
 
 /// Each run but the first against the first.
@@ -118,12 +103,12 @@ pub(super) fn ratio(interval: &RatioInterval) -> RatioDocument {
     }
 }
 
-pub(super) fn rate_ratio(ratio: &RateRatio) -> RateRatioDocument {
-    RateRatioDocument {
+pub(super) fn rate_ratio(ratio: &RateRatio) -> RateRatio {
+    RateRatio {
         ratio: rounded(ratio.ratio),
         low: rounded(ratio.low),
         high: rounded(ratio.high),
-        cell_rps: rounded(ratio.candidate),
-        baseline_rps: rounded(ratio.baseline),
+        cell_rps: rounded(ratio.cell_rps),
+        baseline_rps: rounded(ratio.baseline_rps),
     }
 }

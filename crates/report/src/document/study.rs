@@ -1,6 +1,6 @@
 //! The study's part of the document.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::round::rounded;
@@ -81,7 +81,7 @@ pub struct RampsDocument {
     /// The cell's index in the matrix.
     pub cell: u32,
     /// Delayed requests: they take more than twice as long as the quickest twentieth of their repetition, and by more than 10 ms.
-    /// Not those that a tail or causes are told of.
+    /// Not those whose tail or causes are reported.
     pub slow: u64,
     /// Those of them that lie on a ramp.
     pub slow_on_ramps: u64,

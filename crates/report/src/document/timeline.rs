@@ -1,12 +1,11 @@
 //! The JSON document of `timeline --json`.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_model::timeline::hops::{Hop, Leg};
-use h2lab_model::timeline::{Connecting, Spread, Summary, TimelineStream, Waterfall};
+use h2lab_model::timeline::{Summary, Waterfall};
 use h2lab_model::workload::Protocol;
-use std::collections::BTreeMap;
 
 /// The document of a timeline. Times are in milliseconds since the client began to connect; medians where there are several
 /// runs; `null` for what never happened.
@@ -14,30 +13,17 @@ use std::collections::BTreeMap;
 pub struct TimelineDocument {
     /// Version of h2lab.
     pub version: String,
-    /// What was asked for, as given; behind `--hops` the path.
-    pub url: String,
-    /// The protocol that was spoken.
-    pub protocol: Protocol,
-    /// The method of the request.
-    pub method: String,
-    /// Whether the server might push.
-    pub push: bool,
+    /// What was requested, and how.
+    #[serde(flatten)]
+    pub asked: TimelineAsked,
     /// Runs that were made, each over a connection of its own.
     pub runs: u32,
     /// Runs in which the request was answered completely, with any status. What `--h2c-mode upgrade` asks before does not
     /// count.
     pub answered: u32,
-    /// Whether a signal ended it.
-    pub interrupted: bool,
-    /// How the connection came to be.
-    pub connect: Connecting,
-    /// How far its times lie apart; empty with one run.
-    pub connect_spread: BTreeMap<String, Spread>,
-    /// The request's stream, and those that were pushed.
-    pub streams: Vec<TimelineStream>,
-    /// Streams that are not among them, in the run that had the most: of each run the first 1,000 are kept.
-    #[serde(default)]
-    pub left_off: u32,
+    /// The events of the connection and of the streams.
+    #[serde(flatten)]
+    pub summary: Summary,
     /// With `--hops`: the exchange in front of each server, from the client to the origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legs: Vec<Leg>,
@@ -49,13 +35,13 @@ pub struct TimelineDocument {
 }
 
 /// What was requested, from which server, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineAsked {
-    /// The URL as given, or a path.
+    /// What was asked for, as given; behind `--hops` the path.
     pub url: String,
-    /// The protocol in use.
+    /// The protocol that was spoken.
     pub protocol: Protocol,
-    /// The method.
+    /// The method of the request.
     pub method: String,
     /// Whether the server might push.
     pub push: bool,
@@ -69,36 +55,15 @@ pub fn timeline_document(
     each: Vec<Waterfall>,
     (legs, hops): (Vec<Leg>, Vec<Hop>),
 ) -> TimelineDocument {
-    let Summary { connect, connect_spread, streams, left_off } = Summary::of(&each);
-    let TimelineAsked { url, protocol, method, push, interrupted } = asked;
     TimelineDocument {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        url,
-        protocol,
-        method,
-        push,
+        asked,
         runs: each.len() as u32,
         answered: each.iter().filter(|run| run.failed.is_none()).count() as u32,
-        interrupted,
-        connect,
-        connect_spread,
-        streams,
-        left_off,
+        summary: Summary::of(&each),
         legs,
         hops,
         each,
-    }
-}
-
-impl TimelineDocument {
-    /// The events of the streams and the connection, together.
-    pub fn summary(&self) -> Summary {
-        Summary {
-            connect: self.connect.clone(),
-            connect_spread: self.connect_spread.clone(),
-            streams: self.streams.clone(),
-            left_off: self.left_off,
-        }
     }
 }
 

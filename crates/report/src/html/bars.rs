@@ -7,8 +7,9 @@ use crate::{Report, condition, sentences};
 use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_base::units::millis_f64;
 
-const WIDTH: f64 = 960.0;
-/// The least width for labels; longer ones get that of [`room`].
+/// The width of a picture of bars.
+pub(super) const WIDTH: f64 = 960.0;
+/// The least width for labels; longer ones get what they need.
 const LEFT: f64 = 130.0;
 const RIGHT: f64 = 150.0;
 const ROW: f64 = 26.0;
@@ -17,21 +18,10 @@ const HEADING: f64 = 30.0;
 /// The bars of all groups under one scale, so that conditions compare too.
 pub(super) fn draw(report: &Report<'_>) -> String {
     let groups = report.analysis.groups();
-    let figures: Vec<f64> = report.analysis.cells.iter().filter_map(tail_ms).collect();
-    let largest = figures.iter().copied().fold(0.0, f64::max).max(1e-3);
-    let smallest = figures.iter().copied().fold(largest, f64::min);
-    let rows = report.analysis.cells.len() as f64;
-    let height = rows * ROW + groups.len() as f64 * HEADING + 6.0;
-    let labels = report.analysis.cells.iter().map(|summary| short(&summary.label));
-    let left = LEFT.max(16.0 + room(labels));
-    let frame = PlotArea {
-        left,
-        top: 4.0,
-        width: WIDTH - left - RIGHT,
-        height,
-        x: Scale::fitting(smallest / 2.0, largest),
-        y: Scale::Linear { from: 0.0, to: 1.0 },
-    };
+    let cells = &report.analysis.cells;
+    let height = cells.len() as f64 * ROW + groups.len() as f64 * HEADING + 6.0;
+    let labels = cells.iter().map(|summary| summary.label.as_str());
+    let frame = frame(cells.iter().filter_map(tail_ms), labels, LEFT, height);
     let mut svg = Svg::new(WIDTH, height + 44.0, "The tail of each cell, as bars");
     let logarithmic = if frame.x.is_log() { ", logarithmic" } else { "" };
     frame.draw_x(
@@ -103,6 +93,27 @@ pub(super) fn short(label: &str) -> String {
         label.to_owned()
     } else {
         format!("…{}", label.chars().skip(length - FITS + 1).collect::<String>())
+    }
+}
+
+/// The frame of bars for these figures, one below the other in `height`, right of their labels, which have `least` at least.
+pub(super) fn frame<'a>(
+    figures: impl Iterator<Item = f64>,
+    labels: impl Iterator<Item = &'a str>,
+    least: f64,
+    height: f64,
+) -> PlotArea {
+    let figures: Vec<f64> = figures.collect();
+    let largest = figures.iter().copied().fold(0.0, f64::max).max(1e-3);
+    let smallest = figures.iter().copied().fold(largest, f64::min);
+    let left = least.max(16.0 + room(labels.map(short)));
+    PlotArea {
+        left,
+        top: 4.0,
+        width: WIDTH - left - RIGHT,
+        height,
+        x: Scale::fitting(smallest / 2.0, largest),
+        y: Scale::Linear { from: 0.0, to: 1.0 },
     }
 }
 

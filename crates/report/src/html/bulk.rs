@@ -1,12 +1,11 @@
 //! Bulk work in the page: bars of each factor with the baseline as lines, rates over time, the table of each cell.
 
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::axis::{PlotArea, Scale};
-use super::bars::{room, short};
+use super::bars::{WIDTH, frame, short};
 use super::svg::{Anchor, Svg};
+use super::template::render;
 use crate::bulk_cells;
 use crate::bulk_cells::{BulkCell, Held};
 use crate::factors::BASELINE;
@@ -43,8 +42,6 @@ struct Cell {
     notes: Vec<String>,
 }
 
-const WIDTH: f64 = 960.0;
-const RIGHT: f64 = 150.0;
 const ROW: f64 = 24.0;
 const HEADING: f64 = 28.0;
 /// Points of a curve over time.
@@ -62,10 +59,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<String> {
         groups: groups(report, &cells, &colour),
         held: bulk_cells::held(&cells),
     };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let page = environment.render_str(include_str!("bulk.html"), Serde(&part));
-    Some(page.expect("the template is compiled in and tested"))
+    Some(render(include_str!("bulk.html"), &part))
 }
 
 /// Runs of cells of one condition.
@@ -75,20 +69,9 @@ fn by_group<'a, 'b>(cells: &'b [BulkCell<'a>]) -> impl Iterator<Item = &'b [Bulk
 
 /// A bar for each cell under the name of its factor; the rates of the baseline are lines through all of them.
 fn bars(cells: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> String {
-    let rates: Vec<f64> = cells.iter().filter_map(BulkCell::rate).map(|rate| rate / 1e6).collect();
-    let largest = rates.iter().copied().fold(0.0, f64::max).max(1e-3);
-    let smallest = rates.iter().copied().fold(largest, f64::min);
-    let groups = by_group(cells).count() as f64;
-    let height = cells.len() as f64 * ROW + groups * HEADING + 6.0;
-    let left = 90_f64.max(16.0 + room(cells.iter().map(|one| short(&one.summary.label))));
-    let frame = PlotArea {
-        left,
-        top: 4.0,
-        width: WIDTH - left - RIGHT,
-        height,
-        x: Scale::fitting(smallest / 2.0, largest),
-        y: Scale::Linear { from: 0.0, to: 1.0 },
-    };
+    let height = cells.len() as f64 * ROW + by_group(cells).count() as f64 * HEADING + 6.0;
+    let rates = cells.iter().filter_map(BulkCell::rate).map(|rate| rate / 1e6);
+    let frame = frame(rates, cells.iter().map(|one| one.summary.label.as_str()), 90.0, height);
     let mut svg = Svg::new(WIDTH, height + 44.0, "The rate of each cell, as bars");
     let logarithmic = if frame.x.is_log() { ", logarithmic" } else { "" };
     let title = format!("Mbit/s in the measured time{logarithmic}; dashed lines: the baseline's");

@@ -4,12 +4,11 @@
 //! A mark is a button: it can be clicked, and reached by keyboard (Tab to the first, arrows to the others). `breakdown.js`
 //! renders the breakdown from data beside the picture; without scripts the slowest requests are there as text.
 
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::axis::PlotArea;
 use super::svg::{Mark, Svg};
+use super::template::render;
 use crate::causes;
 use crate::causes::{LEGEND, Tail};
 use crate::{Report, format};
@@ -155,15 +154,15 @@ pub(super) fn beneath(report: &Report<'_>, summary: &CellSummary, points: &[Poin
         // Nothing in a breakdown can end the script element; escaped, `<` is still JSON.
         data: data.replace('<', "\\u003c"),
         legend: Kind::ALL
-            .into_iter()
-            .map(|kind| (class(kind), kind.name(), of_kind(kind)))
+            .iter()
+            .map(|&kind| (class(kind), kind.name(), of_kind(kind)))
             .filter(|(.., requests)| *requests > 0)
             .collect(),
         as_text: slowest.iter().take(AS_TEXT).map(text).collect(),
         marked: points.len(),
         all: Tail::of(report, summary.cell.index).map_or(0, |tail| tail.split.requests),
     };
-    render(include_str!("latency_breakdown.html"), Serde(&page))
+    render(include_str!("latency_breakdown.html"), &page)
 }
 
 fn breakdown_data(point: &Point<'_>) -> BreakdownData {
@@ -213,13 +212,7 @@ pub(super) fn table(report: &Report<'_>, group: &[&CellSummary]) -> String {
         columns: table.columns.iter().map(|column| (column.title, column.unit)).collect(),
         rows: table.rows.into_iter().map(|(_, row, notes)| (row, notes.join("; "))).collect(),
     };
-    render(include_str!("causes.html"), Serde(&page))
-}
-
-fn render<T: Serialize>(template: &str, page: Serde<&T>) -> String {
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.render_str(template, page).expect("the template is compiled in and tested")
+    render(include_str!("causes.html"), &page)
 }
 
 #[cfg(test)]
@@ -264,7 +257,7 @@ mod tests {
     #[test]
     fn every_class_has_its_colour() {
         let css = include_str!("latency_breakdown.css");
-        for kind in h2lab_analysis::diagnose::waits::Kind::ALL {
+        for &kind in h2lab_analysis::diagnose::waits::Kind::ALL {
             assert!(css.contains(&format!(".{} {{ fill", super::class(kind))), "{kind:?}");
         }
     }

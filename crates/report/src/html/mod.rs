@@ -15,15 +15,15 @@ mod raster;
 mod scatter;
 mod study;
 mod svg;
+mod template;
 mod timeline;
 mod timeline_study;
 
 pub use timeline::{timeline_page, timeline_svg};
 pub use timeline_study::study_page;
 
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
+use template::render;
 
 use super::runs::{self, Compared};
 use super::style::TextStyle;
@@ -144,11 +144,7 @@ pub fn html(reports: &[Report<'_>]) -> String {
         ),
         script: concat!(include_str!("script.js"), include_str!("latency_breakdown.js")),
     };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment
-        .render_str(include_str!("report.html"), Serde(&page))
-        .expect("the template is compiled in and tested with every kind of page")
+    render(include_str!("report.html"), &page)
 }
 
 fn comparison(compared: &Compared<'_>) -> Comparison {

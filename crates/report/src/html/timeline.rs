@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg, escape};
+use super::template::render;
 use crate::document::TimelineDocument;
 use crate::timeline::{Event, EventKind, connect_events, heading, left_off, stream_events, stream_title};
 use h2lab_model::timeline::hops::HopVerdict;
@@ -63,10 +62,7 @@ pub(super) struct Part {
 impl Page {
     /// The page as text.
     pub fn render(&self) -> String {
-        let mut environment = Environment::new();
-        environment.set_auto_escape_callback(|_| AutoEscape::Html);
-        let page = environment.render_str(include_str!("timeline.html"), Serde(self));
-        page.expect("the template is compiled in and tested")
+        render(include_str!("timeline.html"), self)
     }
 }
 
@@ -77,9 +73,10 @@ pub fn timeline_page(document: &TimelineDocument) -> String {
         picture: picture(std::slice::from_ref(&Section { title: None, ..section }), most(document)),
         ..Part::default()
     });
-    let facts = if document.legs.is_empty() { facts(&document.summary()) } else { Vec::new() };
+    let asked = &document.asked;
+    let facts = if document.legs.is_empty() { facts(&document.summary) } else { Vec::new() };
     Page {
-        title: format!("{} {} over {}", document.method, document.url, document.protocol),
+        title: format!("{} {} over {}", asked.method, asked.url, asked.protocol),
         notes: notes(document),
         hops: hops(document),
         parts: parts.collect(),
@@ -123,7 +120,7 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
     if !document.legs.is_empty() {
         notes.push(
             "Each picture is the same exchange, seen where bytes enter that server: the first by the client, the others by \
-             a listener of h2lab that passes bytes on. One clock tells all times."
+             a listener of h2lab that passes bytes on. All times are of one clock."
                 .to_owned(),
         );
     }
@@ -134,7 +131,7 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
     }
     let more = |section: &Section<'_>| {
         let place = section.title.as_ref().map_or_else(String::new, |title| format!("{title}: "));
-        left_off(&section.summary).map(|text| format!("{place}{text}."))
+        left_off(section.summary).map(|text| format!("{place}{text}."))
     };
     notes.extend(sections(document).iter().filter_map(more));
     notes
@@ -186,26 +183,21 @@ fn facts(summary: &Summary) -> Vec<Vec<String>> {
 /// A waterfall of the picture.
 pub(super) struct Section<'a> {
     pub title: Option<String>,
-    pub summary: std::borrow::Cow<'a, Summary>,
+    pub summary: &'a Summary,
 }
 
 fn sections(document: &TimelineDocument) -> Vec<Section<'_>> {
-    use std::borrow::Cow;
     if document.legs.is_empty() {
-        return vec![Section { title: None, summary: Cow::Owned(document.summary()) }];
+        return vec![Section { title: None, summary: &document.summary }];
     }
     let leg = |leg: &'_ h2lab_model::timeline::hops::Leg| {
         format!("In front of {} ({}), asked in {}", leg.server, leg.version, leg.protocol)
     };
-    document
-        .legs
-        .iter()
-        .map(|one| Section { title: Some(leg(one)), summary: Cow::Borrowed(&one.summary) })
-        .collect()
+    document.legs.iter().map(|one| Section { title: Some(leg(one)), summary: &one.summary }).collect()
 }
 
 fn most(document: &TimelineDocument) -> f64 {
-    sections(document).iter().map(|section| latest(&section.summary)).fold(0.0, f64::max)
+    sections(document).iter().map(|section| latest(section.summary)).fold(0.0, f64::max)
 }
 
 /// The time of the last event.
@@ -217,7 +209,7 @@ pub(super) fn latest(summary: &Summary) -> f64 {
 /// Waterfalls one below the other, on one axis from 0 to `most` milliseconds.
 pub(super) fn picture(sections: &[Section<'_>], most: f64) -> String {
     let lanes = |section: &Section<'_>| {
-        usize::from(!connect_events(&section.summary).is_empty()) + section.summary.streams.len()
+        usize::from(!connect_events(section.summary).is_empty()) + section.summary.streams.len()
     };
     let headings = sections.iter().filter(|section| section.title.is_some()).count() as f64;
     let height = sections.iter().map(lanes).sum::<usize>() as f64 * LANE + headings * HEADING + 6.0;
@@ -237,7 +229,7 @@ pub(super) fn picture(sections: &[Section<'_>], most: f64) -> String {
             svg.text("condition", (8.0, y + 20.0), Anchor::Start, title);
             y += HEADING;
         }
-        let connect = connect_events(&section.summary);
+        let connect = connect_events(section.summary);
         if !connect.is_empty() {
             connect_lane(&mut svg, &frame, y, &connect);
             y += LANE;

@@ -1,7 +1,5 @@
 //! A study of waterfalls as a page: for each server its table, all of its rows as one picture, and every waterfall.
 
-use std::borrow::Cow;
-
 use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg};
 use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
@@ -99,7 +97,7 @@ fn part(document: &StudyTable, rows: &[Row]) -> Part {
 }
 
 fn waterfall(row: &Row) -> String {
-    picture(&[Section { title: None, summary: Cow::Borrowed(&row.waterfall) }], latest(&row.waterfall))
+    picture(&[Section { title: None, summary: &row.waterfall }], latest(&row.waterfall))
 }
 
 /// A row as a line of the picture.

@@ -244,7 +244,7 @@ fn closing(report: &ProbeReport) -> String {
         spent.ms as f64 / 1e3,
     );
     let failed = report.count(Verdict::Fail) > 0;
-    let next = if failed { "\n`h2lab explain ID` tells what a check is about.\n" } else { "\n" };
+    let next = if failed { "\n`h2lab explain ID` says what a check is about.\n" } else { "\n" };
     format!("{}; {traffic}.{next}", words.join(", "))
 }
 

@@ -50,7 +50,7 @@ fn row(document: &TimelineDocument, place: usize, leg: &Leg) -> Vec<String> {
         hop.map_or_else(|| "(origin)".to_owned(), |hop| ruling(hop).verdict.to_string())
     };
     let waterfall = leg.summary.waterfall();
-    let main = waterfall.asked(Some(&document.url)).or_else(|| waterfall.asked(None));
+    let main = waterfall.asked(Some(&document.asked.url)).or_else(|| waterfall.asked(None));
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
     vec![
         leg.server.clone(),

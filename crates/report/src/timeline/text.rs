@@ -12,10 +12,11 @@ pub fn heading(document: &TimelineDocument) -> String {
     } else {
         format!("medians of {} runs and how far they lie apart", document.runs)
     };
-    let push = if document.protocol.is_multiplexed() && !document.push { ", push refused" } else { "" };
+    let asked = &document.asked;
+    let push = if asked.protocol.is_multiplexed() && !asked.push { ", push refused" } else { "" };
     format!(
         "{} {} over {}{push}: {times}, in ms since the client began to connect",
-        document.method, document.url, document.protocol
+        asked.method, asked.url, asked.protocol
     )
 }
 
@@ -24,9 +25,8 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: boo
     let mut out = String::new();
     paragraph(&mut out, style, "", &style.paint(Paint::Bold, &heading(document)));
     if document.legs.is_empty() {
-        let summary = document.summary();
-        let track = Track::of([&summary], style, unicode);
-        waterfall(&mut out, &summary, &track);
+        let track = Track::of([&document.summary], style, unicode);
+        waterfall(&mut out, &document.summary, &track);
     } else {
         hops::render(&mut out, document, style, unicode);
     }

@@ -31,7 +31,7 @@ pub struct Traffic<'a> {
     /// Bytes that a receive window may have.
     pub window_limit: u32,
     /// After so long without a byte a server has gone.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// When to begin nothing new and cut what is in flight.
     pub until: Option<Duration>,
     /// Set to end early.
@@ -205,7 +205,7 @@ impl<'a> Driver<'a> {
         for (slot, session, _) in self.slots.sessions() {
             self.work.taken(slot as usize, session.index(), || session.bytes_taken());
         }
-        if let Some(silence) = self.work.doom_silent(self.traffic.patience) {
+        if let Some(silence) = self.work.doom_silent(self.traffic.timeout) {
             let why = format!("{} for {}", self.work.silence(), h2lab_base::units::format_duration(silence));
             self.cut(|| FetchError::Vanished(why.clone()));
         }
@@ -301,7 +301,7 @@ impl<'a> Driver<'a> {
 
     /// Writes what a session has to send.
     fn flush(&mut self, slot: u32) {
-        if self.slots.flush(slot, &self.outbox, &mut self.work) {
+        if let Some((true, _)) = self.slots.flush(slot, &self.outbox, &mut self.work) {
             self.settle(slot);
         }
     }

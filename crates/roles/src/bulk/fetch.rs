@@ -3,9 +3,10 @@
 mod answer;
 mod ask;
 mod error;
+mod fields;
 mod put;
+mod upload;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use h2lab_base::units::Time;
@@ -14,10 +15,12 @@ use h2lab_model::bulk::{
 };
 use h2lab_transfer::{Algorithm, Checksum, Digest, Extents, Journal, Parts, Sums};
 
-use answer::Version;
 pub use ask::{Ask, OutcomeClass, RequestPurpose};
 pub use error::FetchError;
+use fields::Version;
+use upload::Upload;
 
+use super::source::Place;
 use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
 
 /// The first part of a file of unknown length, if it is to be fetched in parts: large enough to be worth a request and small
@@ -52,9 +55,9 @@ pub struct Manner {
     pub trailers: bool,
 }
 
-impl Manner {
+impl Default for Manner {
     /// Fetches each file in one request: without parts, resumption or checksums.
-    pub fn by_itself() -> Self {
+    fn default() -> Self {
         Self {
             direction: TransferDirection::Get,
             workers: 1,
@@ -67,21 +70,11 @@ impl Manner {
     }
 }
 
-/// Where a file goes, or comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Nowhere.
-    Discard,
-    /// To this path, or from it.
-    File(PathBuf),
-    /// From nowhere: so many bytes of filler.
-    Memory(u64),
-}
-
 /// How far it has come.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Stage {
     /// Nothing was requested.
+    #[default]
     Unasked,
     /// One request is in flight, whose answer says what there is, here or there.
     Probing,
@@ -97,18 +90,19 @@ enum Stage {
 }
 
 /// One file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Fetch {
     /// As given.
     pub url: String,
     /// Path and query.
     pub path: String,
-    place: Place,
+    /// Where it goes, or comes from.
+    pub place: Place,
     manner: Manner,
     stage: Stage,
     sink: Sink,
-    /// The length of the whole.
-    total: Option<u64>,
+    /// The length of the whole, if it is known.
+    pub total: Option<u64>,
     /// What distinguishes this state of it from others, and which bytes are here: what an earlier run left, or this one will.
     journal: Option<Journal>,
     /// What is here, of asks that are over.
@@ -120,7 +114,7 @@ pub struct Fetch {
     needs_the_whole: bool,
     parts: Option<Parts>,
     /// The size of its parts; `None` if it has no parts.
-    part_bytes: Option<u64>,
+    pub part_bytes: Option<u64>,
     sums: Sums,
     /// The sum of the bytes from the first on, as long as they come in order.
     in_order: Digest,
@@ -130,21 +124,21 @@ pub struct Fetch {
     doubt: Option<String>,
     /// What we say.
     found: Option<Checksum>,
-    /// Bytes that were here before.
-    held_before: u64,
+    /// Bytes that an earlier run had left here.
+    pub held_before: u64,
     /// Requests that carried it, in the order in which they ended.
     log: Vec<PartRecord>,
     /// What arrived is kept, and can be resumed.
     is_resumable: bool,
-    /// It has been reported elsewhere.
-    is_put_away: bool,
+    /// It is complete, and everything reported of it was taken.
+    pub is_put_away: bool,
     under_way: u32,
     /// No request is sent before this.
     not_before: Time,
     /// Asks in a row without a byte.
     fruitless: u32,
     /// What is known besides of an upload.
-    upload: put::Upload,
+    upload: Upload,
     /// Of this run.
     pub figures: FileFigures,
 }
@@ -168,47 +162,19 @@ pub struct FileFigures {
     pub ended: Time,
 }
 
+impl Default for FileFigures {
+    fn default() -> Self {
+        let never = Time::NEVER;
+        let disk_wait = Duration::ZERO;
+        Self { arrived: 0, reads: 0, writes: 0, disk_wait, began: never, first_byte: never, ended: never }
+    }
+}
+
 impl Fetch {
     /// The file at `url`, whose path and query are `path`, to be moved to `place`.
     pub fn new(url: String, path: String, place: Place, manner: Manner) -> Self {
-        let never = Time::NEVER;
-        Self {
-            url,
-            path,
-            place,
-            manner,
-            stage: Stage::Unasked,
-            sink: Sink::Discard,
-            total: None,
-            journal: None,
-            extents: Extents::new(),
-            version: None,
-            needs_the_whole: false,
-            parts: None,
-            part_bytes: None,
-            sums: Sums::default(),
-            in_order: Digest::new(manner.checksum),
-            expected: None,
-            doubt: None,
-            found: None,
-            held_before: 0,
-            log: Vec::new(),
-            is_resumable: false,
-            is_put_away: false,
-            under_way: 0,
-            not_before: Time::ZERO,
-            fruitless: 0,
-            upload: put::Upload::new(),
-            figures: FileFigures {
-                arrived: 0,
-                reads: 0,
-                writes: 0,
-                disk_wait: Duration::ZERO,
-                began: never,
-                first_byte: never,
-                ended: never,
-            },
-        }
+        let in_order = Digest::new(manner.checksum);
+        Self { url, path, place, manner, in_order, ..Self::default() }
     }
 
     /// How it ended; `None` while it is in transfer.
@@ -217,41 +183,6 @@ impl Fetch {
             Stage::Over(outcome) => Some(outcome),
             _ => None,
         }
-    }
-
-    /// It is complete, and everything reported of it was taken.
-    pub const fn put_away(&mut self) {
-        self.is_put_away = true;
-    }
-
-    /// Whether [`Fetch::put_away`] was called.
-    pub const fn is_put_away(&self) -> bool {
-        self.is_put_away
-    }
-
-    /// The length of the whole, if it is known.
-    pub const fn total(&self) -> Option<u64> {
-        self.total
-    }
-
-    /// The part size in force; `None` if it has no parts.
-    pub const fn part_bytes(&self) -> Option<u64> {
-        self.part_bytes
-    }
-
-    /// Bytes that an earlier run had left here.
-    pub const fn held_before(&self) -> u64 {
-        self.held_before
-    }
-
-    /// Where it goes.
-    pub const fn place(&self) -> &Place {
-        &self.place
-    }
-
-    /// The server's checksum, and ours.
-    pub const fn checksums(&self) -> (Option<&Checksum>, Option<&Checksum>) {
-        (self.expected.as_ref(), self.found.as_ref())
     }
 
     /// What a report knows of it.
@@ -524,8 +455,7 @@ impl Fetch {
             self.fail(FetchError::Vanished(words.to_owned()));
         } else if is_short && is_lost {
             // It is unknown whether the rest would be of the same state of the file, or even what is missing.
-            let words =
-                format!("{words}, and the server gives nothing (ETag) by which it could be gone on with");
+            let words = format!("{words}, and the server gives nothing (ETag) by which it could be resumed");
             self.fail(FetchError::Vanished(words));
         } else if is_short {
             self.ask_again(ask);
@@ -606,11 +536,11 @@ impl Fetch {
             Some(checksum) => Ok(Some(checksum)),
             // The bytes of an earlier run were not summed.
             None => {
-                let is_file = self.sink.is_kept() || self.upload.source().is_file();
+                let is_file = self.sink.is_kept() || self.upload.source.is_file();
                 self.figures.reads += if is_file { total.div_ceil(READ) } else { 0 };
                 match self.manner.direction {
                     TransferDirection::Get => Ok(self.sink.checksum(algorithm, total)?),
-                    TransferDirection::Put => Ok(self.upload.source().checksum(algorithm)?),
+                    TransferDirection::Put => Ok(self.upload.source.checksum(algorithm)?),
                 }
             }
         }

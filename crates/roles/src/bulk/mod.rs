@@ -7,6 +7,7 @@
 mod attempts;
 mod driver;
 pub mod fetch;
+pub mod job;
 pub mod raw;
 mod record;
 pub mod run;
@@ -14,26 +15,9 @@ mod source;
 mod work;
 
 pub use driver::{Progress, RunError};
-pub use fetch::{FetchError, Manner, Place};
+pub use fetch::{FetchError, Manner};
+pub use job::{FRAME, Job, WINDOW, engine};
 pub use record::credit_after;
-pub use run::{Job, JobError, Moved, run};
+pub use run::{JobError, Moved, run};
+pub use source::Place;
 pub use work::{Wanted, Work};
-
-use h2lab_wire::{Config, FlowControl};
-
-use crate::client::defaults;
-
-/// The windows of stream and connection that we offer: 1 GiB, half of which covers 10 Gbit/s over a round trip of 430 ms, even
-/// just before credit is returned. They commit no memory: what has come is stored before more is read, so TCP's own window, at
-/// most 1 GiB (RFC 7323 §2.3), limits a server first.
-pub const WINDOW: u32 = 1 << 30;
-
-/// The longest frame that we accept: beyond 64 KiB longer ones gain nothing (docs/bulk.md).
-pub const FRAME: u32 = 64 << 10;
-
-/// What our end of a bulk transfer announces by default.
-pub fn engine(tls: bool) -> Config {
-    let config = defaults::engine(tls);
-    let flow = FlowControl { stream_window: WINDOW, connection_window: WINDOW, ..config.flow };
-    Config { flow, max_frame_size: FRAME, ..config }
-}

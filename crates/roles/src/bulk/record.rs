@@ -13,13 +13,13 @@ use h2lab_wire::Config;
 
 use super::driver::Done;
 use super::fetch::Fetch;
-use super::run::{CpuTime, Job};
+use super::job::{CpuTime, Job};
 use h2lab_net::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were configured with `config`.
 pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
     let (over, overflow) = done.work.complete();
-    let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away());
+    let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away);
     let mut transfers: Vec<TransferRecord> =
         over.iter().cloned().chain(open.clone().map(Fetch::record)).collect();
     if !over.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         asked: Asked {
             connections: job.connections,
             streams: job.streams,
-            part_bytes: open.clone().filter_map(Fetch::part_bytes).max(),
+            part_bytes: open.clone().filter_map(|fetch| fetch.part_bytes).max(),
             duration: job.duration,
             engine: job.settings,
             max_frame_size: largest_frame(job.manner.direction, config, done).filter(|_| is_h2),

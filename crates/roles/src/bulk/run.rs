@@ -1,64 +1,17 @@
 //! `bulk get` and `bulk put`: moves files from one server, or to it.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use h2lab_model::bulk::BulkRecord;
-use h2lab_model::workload::{EngineSettings, Protocol};
-use h2lab_wire::Config;
 
 use super::driver::{Driver, Progress, RunError, Traffic};
 use super::fetch::{Fetch, Manner};
+use super::job::{CpuTime, Job, config};
 use super::record;
-use super::work::{Outbox, Wanted, Work};
+use super::work::{Outbox, Work};
 use crate::client::Target;
-use h2lab_net::clock::{Clock, process_cpu, thread_cpu_ns};
-use h2lab_net::tcp::Endpoint;
-use h2lab_net::tls::{TlsError, TlsOptions};
-
-/// What to move, from or to where, and how.
-#[derive(Debug, Clone)]
-pub struct Job<'a> {
-    /// The files, all of one server.
-    pub wanted: Vec<Wanted>,
-    /// Where the server is.
-    pub address: Endpoint,
-    /// Host and, unless it is the scheme's own, port.
-    pub authority: &'a str,
-    /// The server's name in TLS.
-    pub server_name: &'a str,
-    /// What to trust in TLS.
-    pub tls: &'a TlsOptions,
-    /// What to speak.
-    pub protocol: Protocol,
-    /// Whether h2c begins with HTTP/1.1 and `Upgrade: h2c`.
-    pub upgrade: bool,
-    /// Congestion control of our sockets.
-    pub congestion: Option<String>,
-    /// Settings of our engine that were given.
-    pub settings: EngineSettings,
-    /// Further header fields of each request, with names in lower case.
-    pub fields: &'a [(String, String)],
-    /// Connections.
-    pub connections: u32,
-    /// Requests at a time on each.
-    pub streams: u32,
-    /// Which way files go, and how each does.
-    pub manner: Manner,
-    /// Repeat the files for so long.
-    pub duration: Option<Duration>,
-    /// Of those, how many that are complete are listed one by one; further ones are a sum.
-    pub listed: usize,
-    /// After so long without a byte the server has gone.
-    pub patience: Duration,
-    /// Set to end early.
-    pub stop: Option<&'a AtomicBool>,
-    /// What times are counted from.
-    pub clock: Clock,
-}
-
-/// The default of [`Job::listed`].
-pub const LISTED: usize = 10_000;
+use h2lab_net::clock::{process_cpu, thread_cpu_ns};
+use h2lab_net::tls::TlsError;
 
 /// What came of it.
 #[derive(Debug)]
@@ -104,7 +57,7 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
             Some(bytes) => u32::try_from(bytes / u64::from(job.connections.max(1))).unwrap_or(u32::MAX),
             None => u32::MAX,
         },
-        patience: job.patience,
+        timeout: job.timeout,
         until: job.duration,
         stop: job.stop,
     };
@@ -123,31 +76,4 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
         record.silence().map(|time| format!("nothing moved in the last {time:.1?} before the time was over")),
     );
     Ok(Moved { record, files: done.work.into_fetches() })
-}
-
-/// CPU time that a run took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CpuTime {
-    /// Of all threads.
-    pub process: Duration,
-    /// Of the one that drives the connections and stores the bytes.
-    pub thread: Duration,
-    /// How long the run took, connecting and syncing included.
-    pub wall: Duration,
-}
-
-impl CpuTime {
-    /// The thread's CPU time in a part of the run, assuming an even load.
-    pub fn of(self, part: Duration) -> Duration {
-        let share = self.thread.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
-        part.mul_f64(share.min(1.0))
-    }
-}
-
-/// What our engines announce.
-pub fn config(job: &Job<'_>, tls: bool) -> Config {
-    let mut config = super::engine(tls);
-    job.settings.apply(&mut config);
-    job.manner.chunk.make_room(&mut config);
-    config
 }

@@ -1,4 +1,4 @@
-//! Where the bytes of an upload come from: filler, or a file that must not change while it is sent.
+//! Where a file lies, and where the bytes of an upload come from: filler, or a file that must not change while it is sent.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -11,9 +11,20 @@ use h2lab_transfer::{Algorithm, Checksum, Digest};
 use h2lab_wire::Field;
 use rustix::fs::{Advice, fadvise};
 
-use super::fetch::Place;
 use h2lab_net::storage::body::filler_from;
 use h2lab_net::storage::{Body, Chunk, checksum, disk_wait};
+
+/// Where a file goes, or comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Place {
+    /// Nowhere.
+    #[default]
+    Discard,
+    /// To this path, or from it.
+    File(PathBuf),
+    /// From nowhere: so many bytes of filler.
+    Memory(u64),
+}
 
 /// Why a file cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +35,10 @@ pub struct SourceError {
 }
 
 /// Where the bytes of one upload come from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Source {
     /// Nothing is sent, or the source is not known yet.
+    #[default]
     None,
     /// So many bytes of filler.
     Memory(u64),

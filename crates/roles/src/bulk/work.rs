@@ -12,8 +12,8 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{FrameEvent, FrameKind};
 use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, Manner, OutcomeClass, Place, RequestPurpose};
-use super::source::Sending;
+use super::fetch::{Ask, Fetch, FetchError, Manner, OutcomeClass, RequestPurpose};
+use super::source::{Place, Sending};
 use crate::client::{Exchange, Fate, Outgoing};
 
 /// A file that is wanted.
@@ -66,7 +66,7 @@ struct Moved {
 
 impl Moved {
     fn add(&mut self, fetch: &Fetch) {
-        self.held = self.held.saturating_add(fetch.held_before());
+        self.held = self.held.saturating_add(fetch.held_before);
         self.bytes = self.bytes.saturating_add(fetch.figures.arrived);
         self.reads += fetch.figures.reads;
         self.writes += fetch.figures.writes;
@@ -75,7 +75,7 @@ impl Moved {
 }
 
 /// The files of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Work {
     fetches: Vec<Fetch>,
     /// Those that are not over, in their order.
@@ -104,10 +104,8 @@ pub struct Work {
     over: Vec<TransferRecord>,
     /// Further ones, beyond [`Work::listed`].
     overflow: Overflow,
-    /// How many of the complete ones are kept one by one.
-    listed: usize,
-    /// Files are, or were, moved repeatedly.
-    is_again: bool,
+    /// How many of the complete ones are kept one by one; `None` if files are moved once.
+    listed: Option<usize>,
     /// Places of `fetches` that are free.
     vacant: Vec<usize>,
     /// What the files that are over have moved, and asked of the kernel.
@@ -126,36 +124,10 @@ impl Work {
     /// one. The others are summed, so that a long run does not fill the memory.
     pub fn new(wanted: Vec<Wanted>, manner: Manner, again: Option<usize>) -> Self {
         let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, manner);
-        let listed = again.unwrap_or(usize::MAX);
-        let is_again = again.is_some();
-        let again = again.map(|_| (wanted.clone(), 0));
+        let (listed, again) = (again, again.map(|_| (wanted.clone(), 0)));
         let fetches: Vec<Fetch> =
             if again.is_some() { Vec::new() } else { wanted.into_iter().map(fetch).collect() };
-        Self {
-            open: (0..fetches.len()).collect(),
-            fetches,
-            again,
-            manner,
-            requests: Vec::new(),
-            free: Vec::new(),
-            doomed: Vec::new(),
-            now: Time::ZERO,
-            last_received: Vec::new(),
-            taken: Vec::new(),
-            awaited_since: Time::ZERO,
-            fresh: 0,
-            taken_back: 0,
-            over: Vec::new(),
-            overflow: Overflow::default(),
-            is_again,
-            listed,
-            vacant: Vec::new(),
-            moved: Moved::default(),
-            at_a_time: BTreeMap::new(),
-            frames: FrameFigures::default(),
-            carried: BTreeSet::new(),
-            largest: 0,
-        }
+        Self { open: (0..fetches.len()).collect(), fetches, again, manner, listed, ..Self::default() }
     }
 
     /// The files, in the order in which they were begun. Of those that are moved repeatedly the complete ones are not among them:
@@ -184,15 +156,15 @@ impl Work {
 
     /// The time waited for disks; `None` if there was none.
     pub fn disk_wait(&self) -> Option<Duration> {
-        let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place(), Place::File(_)));
-        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place, Place::File(_)));
+        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away);
         let waits = open.map(|fetch| fetch.figures.disk_wait);
         has_disk.then(|| self.moved.disk_wait + waits.sum::<Duration>())
     }
 
     /// The files, when all is over.
     pub fn into_fetches(self) -> Vec<Fetch> {
-        self.fetches.into_iter().filter(|fetch| !fetch.is_put_away()).collect()
+        self.fetches.into_iter().filter(|fetch| !fetch.is_put_away).collect()
     }
 
     /// The frames that carried data.
@@ -202,7 +174,7 @@ impl Work {
 
     /// What was asked of the kernel.
     pub fn io(&self) -> IoFigures {
-        let open = || self.fetches.iter().filter(|fetch| !fetch.is_put_away());
+        let open = || self.fetches.iter().filter(|fetch| !fetch.is_put_away);
         let sum = |of: fn(&Fetch) -> u64| open().map(of).sum::<u64>();
         let file_reads = self.moved.reads + sum(|fetch| fetch.figures.reads);
         let file_writes = self.moved.writes + sum(|fetch| fetch.figures.writes);
@@ -211,9 +183,9 @@ impl Work {
 
     /// Bytes received, and the total as far as it is known.
     pub fn amount(&self) -> (u64, u64) {
-        let here = |fetch: &Fetch| fetch.held_before() + fetch.figures.arrived;
-        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away());
-        let amounts = open.map(|fetch| (here(fetch), fetch.total().unwrap_or(0).max(here(fetch))));
+        let here = |fetch: &Fetch| fetch.held_before + fetch.figures.arrived;
+        let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away);
+        let amounts = open.map(|fetch| (here(fetch), fetch.total.unwrap_or(0).max(here(fetch))));
         // Lengths announced by servers may add up to anything.
         let gone = self.moved.held.saturating_add(self.moved.bytes);
         amounts.fold((gone, gone), |(a, b), (c, d)| (a.saturating_add(c), b.saturating_add(d)))
@@ -288,11 +260,11 @@ impl Work {
         }
     }
 
-    /// Ends the requests that received nothing for longer than `patience`, if the server still responds otherwise: they are
+    /// Ends the requests that received nothing for longer than `timeout`, if the server still responds otherwise: they are
     /// repeated. While anything comes over its connection no request counts as silent, since many servers send one stream after
     /// the other; only a request that waits for a checksum waits for nothing else. Returns how long nothing came at all, if that
     /// is too long: the server has gone.
-    pub fn doom_silent(&mut self, patience: Duration) -> Option<Duration> {
+    pub fn doom_silent(&mut self, timeout: Duration) -> Option<Duration> {
         if !self.is_busy() {
             self.awaited_since = self.now;
             return None;
@@ -305,7 +277,7 @@ impl Work {
             let beside =
                 self.last_received.get(*slot).copied().filter(|_| !is_verified).unwrap_or(Time::ZERO);
             let silence = self.now.since(beside.max(*received_at));
-            if silence <= patience || ask.outcome_class != OutcomeClass::Usual {
+            if silence <= timeout || ask.outcome_class != OutcomeClass::Usual {
                 continue;
             }
             if is_verified || *received_at < self.awaited_since {
@@ -317,7 +289,7 @@ impl Work {
         }
         // A repeated request has the full timeout again; and one that is refused again and again is never silent.
         let in_all = self.now.since(self.awaited_since);
-        gone.or((in_all > patience * 2).then_some(in_all))
+        gone.or((in_all > timeout * 2).then_some(in_all))
     }
 
     /// Takes the counts of bytes that came since the last call, and of those that were reported before but were not sent or will
@@ -512,23 +484,22 @@ impl Work {
             self.doomed.extend(left);
         }
     }
-}
 
-impl Work {
     /// Of what is moved repeatedly a complete one leaves only its record; if there are many, not even that.
     fn put_away(&mut self, index: usize) {
         let fetch = &self.fetches[index];
-        if !self.is_again || !matches!(fetch.outcome(), Some(Ok(()))) || fetch.doubt().is_some() {
+        let Some(listed) = self.listed else { return };
+        if !matches!(fetch.outcome(), Some(Ok(()))) || fetch.doubt().is_some() {
             return;
         }
         self.moved.add(fetch);
         let record = fetch.record();
-        if self.over.len() < self.listed {
+        if self.over.len() < listed {
             self.over.push(record);
         } else {
             self.overflow.add(&record);
         }
-        self.fetches[index].put_away();
+        self.fetches[index].is_put_away = true;
         self.vacant.push(index);
     }
 }
@@ -682,14 +653,6 @@ impl<'a> Outbox<'a> {
 }
 
 impl Outgoing for Outbox<'_> {
-    fn kind(&self, _: u64) -> u16 {
-        0
-    }
-
-    fn is_constant(&self, _: u16) -> bool {
-        false
-    }
-
     fn is_idempotent(&self, _: u64) -> bool {
         true
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_duration};
-use h2lab_model::record::{CloseReason, ConnectionRecord, HttpRecord, Outcome};
+use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
-use h2lab_wire::{Config, Counters, StreamId};
+use h2lab_wire::Config;
 
 use super::defaults;
 use super::watch::{Watch, WatchEvent};
@@ -84,9 +84,7 @@ impl ConnectError {
             _ => Outcome::Connect,
         }
     }
-}
 
-impl ConnectError {
     /// Whether a server speaks TLS but not the protocol that was offered to it.
     pub fn is_not_spoken(&self) -> bool {
         let Self::Tls(error) = self else { return false };
@@ -144,7 +142,7 @@ pub struct Target {
     /// a short round trip buffer little, and [`super::session::Session::look`] is called at least ten times a second.
     pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
     /// Bytes that are read of one connection before the others' turn, and that of timers: a server that never stops sending must
     /// not starve the rest of a run.
     pub turn: usize,
@@ -173,7 +171,7 @@ impl Target {
             upgrade_of: None,
             blames_silence: false,
             gathers: false,
-            patience: defaults::CONNECT_TIMEOUT,
+            connect_timeout: defaults::CONNECT_TIMEOUT,
             turn: 1 << 20,
             tap: true,
             watch: None,
@@ -194,8 +192,8 @@ impl Target {
 pub struct Dial {
     /// Boxed: it is passed on from step to step.
     record: Box<ConnectionRecord>,
-    /// Of [`Target::patience`].
-    patience: Duration,
+    /// Of [`Target::connect_timeout`].
+    connect_timeout: Duration,
     deadline: Time,
     /// `None` until TCP is established.
     transport: Option<Transport>,
@@ -234,8 +232,8 @@ impl Dial {
     ) -> Step {
         target.show(now, WatchEvent::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
-        let patience = target.patience;
-        let mut dial = Self { record, patience, deadline: now + patience, transport: None };
+        let connect_timeout = target.connect_timeout;
+        let mut dial = Self { record, connect_timeout, deadline: now + connect_timeout, transport: None };
         if target.protocol.is_quic() {
             return match dial_quic(reactor, token, target, window_limit, now) {
                 Ok(quic) => {
@@ -322,7 +320,7 @@ impl Dial {
             Some(Transport::Quic(_)) => ConnectError::QuicTimeout,
             None => ConnectError::Timeout,
         };
-        let error = error(self.patience);
+        let error = error(self.connect_timeout);
         self.fail(now, error)
     }
 
@@ -367,27 +365,14 @@ fn dial_quic(
 
 /// The record of a connection that is dialled now, otherwise still empty.
 pub fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
+    let [connected_at, ready_at, closed_at] = [Time::NEVER; 3];
     ConnectionRecord {
         index,
-        local_port: 0,
         remote_port,
         dialled_at: now,
-        connected_at: Time::NEVER,
-        ready_at: Time::NEVER,
-        tls_resumed: None,
-        closed_at: Time::NEVER,
-        closed: CloseReason::Cell,
-        goaways: Vec::new(),
-        resets_received: Vec::new(),
-        highest_stream: StreamId::CONNECTION,
-        requests: 0,
-        bytes_sent: 0,
-        bytes_received: 0,
-        counters: Counters::default(),
-        server_software: None,
-        tcp_client: None,
-        tcp_server: None,
-        quic_client: None,
-        http: HttpRecord::default(),
+        connected_at,
+        ready_at,
+        closed_at,
+        ..ConnectionRecord::default()
     }
 }

@@ -9,7 +9,7 @@ use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome};
 use h2lab_wire::{Error, ErrorCode, Event, Initiator, StreamId};
 
 use super::connect::ConnectError;
-use super::session::{Exchange, Fate};
+use super::exchange::{Exchange, Fate};
 use super::streams::{Carried, Streams};
 use h2lab_net::transport::TransportError;
 
@@ -69,8 +69,8 @@ impl End {
         }
     }
 
-    /// What it means for a connection that has not carried a response yet, and whose server had `patience` to answer.
-    pub fn into_connect_error(self, patience: Duration) -> ConnectError {
+    /// What it means for a connection that has not carried a response yet, and whose server had `timeout` to answer.
+    pub fn into_connect_error(self, timeout: Duration) -> ConnectError {
         match self {
             Self::Orderly => ConnectError::Closed("it ends without an answer".to_owned()),
             Self::Engine(Error::WrongProtocol { expected, hint }) => {
@@ -79,7 +79,7 @@ impl End {
             Self::Engine(error @ (Error::UnexpectedEof(_) | Error::GoAway(_))) => {
                 ConnectError::Closed(error.to_string())
             }
-            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer(patience),
+            Self::Engine(Error::Timeout(_)) | Self::Local(_) => ConnectError::NoAnswer(timeout),
             Self::Engine(error) => ConnectError::Protocol(error.to_string()),
             Self::Transport(TransportError::Io(error)) => ConnectError::Closed(error.to_string()),
             Self::Transport(error) => error.into(),
@@ -88,7 +88,7 @@ impl End {
 }
 
 /// The statistics of a session, apart from the engine so that they can be written while an event borrows that.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ConnectionStatistics {
     pub record: ConnectionRecord,
     pub streams: Streams,

@@ -1,16 +1,13 @@
 //! What a session reports of the data that crosses its connection.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_wire::ResponseHead;
-use h2lab_wire::trace::{Dialect, Direction, Tap};
+use h2lab_wire::trace::{Crossing, Dialect, Direction, Tap};
 
 use super::connect::Target;
-use super::session::{Exchange, Fate};
+use super::exchange::Exchange;
 use super::watch::{Watch, WatchEvent};
-use h2lab_net::transport::Crossing;
 
 /// The observers of what crosses, beside the statistics: the [`Tap`], and a [`Watch`] if there is one.
 #[derive(Debug)]
@@ -42,25 +39,6 @@ impl Observer {
             watch.see(at, WatchEvent::Crossing { connection: self.connection, direction, crossing });
         }
         let Some(tap) = &mut self.tap else { return };
-        let mut sink = |frame| exchange.frame(frame);
-        match crossing {
-            Crossing::Bytes { stream: None, bytes, .. } => tap.feed(at, direction, bytes, &mut sink),
-            Crossing::Bytes { stream: Some(stream), bytes, fin } => {
-                tap.feed_stream(at, direction, stream, bytes, fin, &mut sink);
-            }
-            Crossing::Reset { stream, code } => tap.abort(at, direction, stream, false, code, &mut sink),
-            Crossing::Stop { stream, code } => tap.abort(at, direction, stream, true, code, &mut sink),
-        }
+        tap.cross(at, direction, crossing, &mut |frame| exchange.frame(frame));
     }
-}
-
-/// Ignores everything: when all requests have been reported, only connection-level frames cross.
-#[derive(Debug)]
-pub(super) struct Deaf;
-
-impl Exchange for Deaf {
-    fn sent(&mut self, _: u32, _: Time, _: Duration) {}
-    fn head(&mut self, _: u32, _: Time, _: &ResponseHead<'_>) {}
-    fn body(&mut self, _: u32, _: &[u8]) {}
-    fn ended(&mut self, _: u32, _: Time, _: Fate) {}
 }

@@ -10,7 +10,7 @@ use h2lab_model::scenario::Cell;
 use h2lab_model::workload::{Arrival, DialPolicy};
 
 /// The policy's view of a cell's connections, which are named by small numbers of the caller's choice.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pool {
     /// Connections to keep: opened before measuring, replaced when they end.
     warm: u32,
@@ -59,18 +59,7 @@ impl Pool {
     /// A pool of `warm` connections that may grow to `max`; at least one. Each carries one request at a time.
     pub fn new(warm: u32, max: u32) -> Self {
         let warm = warm.max(1);
-        Self {
-            warm,
-            max: max.max(warm),
-            share: 1,
-            dial: DialPolicy::SingleFlight,
-            keep_idle: u32::MAX,
-            live: 0,
-            dialling: 0,
-            failures: 0,
-            not_before: Time::ZERO,
-            usable: LeastLoaded::default(),
-        }
+        Self { warm, max: max.max(warm), share: 1, keep_idle: u32::MAX, ..Self::default() }
     }
 
     /// The usable connection with the fewest open streams; of several the one that has been idle for longest, so that the work

@@ -67,9 +67,13 @@ fn lower_case(fields: &[(String, String)]) -> Vec<(String, String)> {
 /// What a session sends: heads and bodies of requests, each known by a number that no other has. A retry must keep the number.
 pub trait Outgoing {
     /// Which kind the request with this number is: an index into the mix, 0 without one.
-    fn kind(&self, number: u64) -> u16;
+    fn kind(&self, _number: u64) -> u16 {
+        0
+    }
     /// Whether requests of one kind are all alike, so that what was encoded for one serves the next.
-    fn is_constant(&self, kind: u16) -> bool;
+    fn is_constant(&self, _kind: u16) -> bool {
+        false
+    }
     /// Whether a request may be sent again when it is unknown whether it was processed.
     fn is_idempotent(&self, number: u64) -> bool;
     /// Passes the head of a request to `show`.

@@ -8,75 +8,21 @@ use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::connection::count_one;
 use h2lab_model::record::{ConnectionRecord, Outcome};
 use h2lab_wire::connection::Request;
-use h2lab_wire::trace::{Dialect, Direction, FrameEvent};
-use h2lab_wire::{Config, Connection, ErrorCode, Fields, ResponseHead, StreamId};
+use h2lab_wire::trace::{Crossing, Dialect, Direction};
+use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
 use super::connect::{Established, Target};
 use super::connection_statistics::{ConnectionStatistics, End};
-use super::observer::{Deaf, Observer};
+use super::exchange::{Deaf, Exchange, Fate};
+use super::observer::Observer;
 use super::request::Outgoing;
-use super::streams::{Carried, Streams};
+use super::streams::Carried;
 use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
 use h2lab_net::receive_buffer::ReceiveBuffer;
 use h2lab_net::tcp_info::TcpInfo;
-use h2lab_net::transport::{Crossing, Received, Sent, Transport, TransportError};
-
-/// What a session reports of the requests that it carries. They are named by numbers that the role gave to [`Session::begin`];
-/// for each that was begun [`Exchange::ended`] is called exactly once.
-pub trait Exchange {
-    /// Its head has been handed to the socket, after it had waited for room this long.
-    fn sent(&mut self, request: u32, at: Time, waited: Duration);
-    /// The head of its final response was read.
-    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>);
-    /// Bytes of its response's body were read; they lie in the engine's own buffer. A slow callee slows the server down: nothing
-    /// is read meanwhile, and credit for them is returned afterwards.
-    fn body(&mut self, request: u32, data: &[u8]);
-    /// An interim response was read.
-    fn interim(&mut self, _request: u32, _at: Time, _head: &ResponseHead<'_>) {}
-    /// The server promised to push what is at this path.
-    fn promised(&mut self, _path: &[u8]) {}
-    /// Trailers followed its response's body.
-    fn trailers(&mut self, _request: u32, _fields: Fields<'_>) {}
-    /// The engine took so many bytes of its body.
-    fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
-    /// The next piece of its body is not available yet. The request pauses until it is cancelled, or [`Session::push_body`] is
-    /// called.
-    fn body_ran_dry(&mut self, _request: u32) {}
-    /// Its body had to wait for a flow-control window.
-    fn waited_for_window(&mut self, _request: u32, _time: Duration) {}
-    /// The connection with this index ends; so many bytes of bodies that were reported with [`Exchange::body_sent`] have not left
-    /// us.
-    fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
-    /// It is over on this connection.
-    fn ended(&mut self, request: u32, at: Time, fate: Fate);
-    /// A frame crossed the socket.
-    fn frame(&mut self, _event: FrameEvent) {}
-}
-
-/// How a request ended on a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Its response is complete.
-    Complete,
-    /// The server has certainly not processed it: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or never
-    /// handed to the socket. It may be sent again (RFC 9113 §8.7).
-    Unprocessed,
-    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed is unknown; but
-    /// it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
-    Unanswered {
-        /// Its outcome if it is not sent again.
-        outcome: Outcome,
-    },
-    /// It failed.
-    Failed {
-        /// Its outcome.
-        outcome: Outcome,
-        /// The HTTP/2 error code, or 0.
-        code: u32,
-    },
-}
+use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 
 /// The slot of `PUSH_PROMISE` among the counters of frames.
 const PUSH_PROMISE: usize = 5;
@@ -151,15 +97,9 @@ impl Session {
             config,
             statistics: ConnectionStatistics {
                 record: *record,
-                streams: Streams::default(),
                 multiplexed,
                 by_stream: target.protocol.is_quic(),
-                full_until: Time::ZERO,
-                writable: Vec::new(),
-                answered_early: Vec::new(),
-                responses: 0,
-                end: None,
-                ending: None,
+                ..ConnectionStatistics::default()
             },
             limit: if multiplexed { limit.max(1) } else { 1 },
             blocked: false,

@@ -9,8 +9,9 @@ use h2lab_base::units::Time;
 use h2lab_model::record::{CloseReason, ConnectionRecord};
 
 use super::connect::{ConnectError, Dial, Established, Step, Target};
+use super::exchange::Exchange;
 use super::request::Outgoing;
-use super::session::{Exchange, Session};
+use super::session::Session;
 use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
 use h2lab_net::precise_wakeup::PreciseWakeup;
@@ -258,17 +259,25 @@ impl<T: Default> Slots<T> {
         self.vacate(slot, ConnectionRecord { closed_at, closed, ..*record }, None);
     }
 
-    /// Writes what a session has to send. Returns whether anything else changed, so that [`Slots::settle`] must follow.
+    /// Writes what a session has to send. Returns whether anything else changed, so that [`Slots::settle`] must follow, and the
+    /// role's own data of the slot; `None` if no session is up there.
     #[inline]
-    pub fn flush(&mut self, slot: u32, outgoing: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
-        let State::Open(session) = &mut self.all[slot as usize].state else { return false };
+    pub fn flush(
+        &mut self,
+        slot: u32,
+        outgoing: &impl Outgoing,
+        exchange: &mut impl Exchange,
+    ) -> Option<(bool, &mut T)> {
+        let ConnectionSlot { state: State::Open(session), note } = &mut self.all[slot as usize] else {
+            return None;
+        };
         let news = session.flush(self.clock, outgoing, exchange);
         // Here, since reading may have had to wait for the write.
         if session.has_unread() && !self.unread.contains(&slot) {
             self.unread.push(slot);
         }
         self.reactor.set_timer(Token(slot), session.deadline());
-        news
+        Some((news, note))
     }
 
     /// Removes a session that has ended, and returns its record; else sets its timer.
@@ -289,8 +298,8 @@ impl<T: Default> Slots<T> {
         add_calls(&mut self.calls, session);
         let State::Open(session) = std::mem::take(state) else { return None };
         let (record, end) = session.into_record();
-        let patience = self.target.engine.peer_timeout;
-        self.vacate(slot, record, end.map(|end| end.into_connect_error(patience)));
+        let timeout = self.target.engine.peer_timeout;
+        self.vacate(slot, record, end.map(|end| end.into_connect_error(timeout)));
         self.records.last()
     }
 

@@ -4,12 +4,10 @@ use std::fmt::Debug;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
-use h2lab_wire::trace::Direction;
-use h2lab_wire::trace::detail::{DetailedFrame, Reader};
+use h2lab_wire::trace::{Crossing, Direction};
 
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
-use h2lab_net::transport::Crossing;
 
 /// Observes all connections to a [`Target`](super::Target). It is called on the hot path and must be quick.
 pub trait Watch: Debug + Send + Sync {
@@ -19,24 +17,6 @@ pub trait Watch: Debug + Send + Sync {
     /// Whether it needs nothing more once all requests have ended: connections are not kept open for it then.
     fn has_seen_all(&self) -> bool {
         false
-    }
-}
-
-/// Reads what crosses with `reader`, which reports each complete frame.
-pub fn read(
-    reader: &mut Reader,
-    at: Time,
-    direction: Direction,
-    crossing: Crossing<'_>,
-    sink: &mut impl FnMut(DetailedFrame),
-) {
-    match crossing {
-        Crossing::Bytes { stream: None, bytes, .. } => reader.feed(at, direction, bytes, sink),
-        Crossing::Bytes { stream: Some(stream), bytes, fin } => {
-            reader.feed_stream(at, direction, stream, bytes, fin, sink);
-        }
-        Crossing::Reset { stream, code } => reader.abort(at, direction, stream, false, code, sink),
-        Crossing::Stop { stream, code } => reader.abort(at, direction, stream, true, code, sink),
     }
 }
 

@@ -31,11 +31,11 @@ struct UnderWay {
 
 /// Works for the sender to `events` until an [`Event::End`]; `own` is another sender to the same. Everything that the agent
 /// started ends with it, within a moment. `say` is called with what it has to report, and returns whether that could be sent: an
-/// agent without a reader ends, too, and so does one that received nothing for `patience`.
+/// agent without a reader ends, too, and so does one that received nothing for `timeout`.
 pub fn work(
     events: &Receiver<Event>,
     own: Sender<Event>,
-    patience: Duration,
+    timeout: Duration,
     summarize: Summarize,
     say: &mut dyn FnMut(FromAgent) -> bool,
 ) {
@@ -69,9 +69,9 @@ pub fn work(
             is_connected = say(answer);
         }
         let now = agent.clock.now();
-        if now.since(received_at) >= patience {
-            let patience = h2lab_base::units::format_duration(patience);
-            say(FromAgent::Refused { why: format!("nothing was heard of the driver for {patience}") });
+        if now.since(received_at) >= timeout {
+            let timeout = h2lab_base::units::format_duration(timeout);
+            say(FromAgent::Refused { why: format!("nothing was heard of the driver for {timeout}") });
             break;
         }
         if is_connected && now.since(reported_at) >= PERIOD {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_that_is_told_nothing_any_more_ends_by_itself() {
+    fn an_agent_that_receives_nothing_any_more_ends_by_itself() {
         let (sender, events) = channel();
         let own = sender.clone();
         for number in 0..3 {

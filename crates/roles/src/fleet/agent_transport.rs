@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -24,6 +24,7 @@ use super::agent;
 use super::event::{Event, Summarize};
 use super::stdio;
 use h2lab_net::clock::Clock;
+use h2lab_net::lock::lock;
 use h2lab_net::process::die_with_us;
 
 /// How an agent is reached.
@@ -104,8 +105,8 @@ impl AgentTransport {
                 let own = sender.clone();
                 let work = move || {
                     // Its driver is this process, and the channel reports its end.
-                    let patience = Duration::MAX;
-                    agent::work(&events, own, patience, summarize, &mut |message| {
+                    let timeout = Duration::MAX;
+                    agent::work(&events, own, timeout, summarize, &mut |message| {
                         inbox.put(IncomingEvent::Message(message))
                     });
                     inbox.put(IncomingEvent::Closed("its thread ended".to_owned()));
@@ -142,7 +143,7 @@ impl Drop for AgentTransport {
 }
 
 /// How long a child may take to end after its input.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long to wait for the reason of an end that was seen already.
 const EXIT_REASON_WAIT: Duration = Duration::from_millis(200);
@@ -187,10 +188,10 @@ impl Piped {
 }
 
 /// Waits for the end of a child, at most so long.
-fn wait(child: &Mutex<Child>, patience: Duration) -> Option<ExitStatus> {
-    let until = Instant::now() + patience;
+fn wait(child: &Mutex<Child>, timeout: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + timeout;
     loop {
-        let ended = child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
+        let ended = lock(child).try_wait();
         match ended {
             Ok(Some(status)) => return Some(status),
             // std has no wait with a timeout; a pidfd would be one more descriptor for what takes some milliseconds, once.
@@ -219,7 +220,7 @@ impl ExitReason {
         while !self.words.is_finished() && Instant::now() < until {
             thread::sleep(GLANCE);
         }
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let words = lock(&self.last_words).clone();
         if words.is_empty() { ended } else { format!("{ended}: {words}") }
     }
 }
@@ -227,8 +228,8 @@ impl ExitReason {
 impl Drop for Piped {
     fn drop(&mut self) {
         self.lines = None;
-        if wait(&self.child, PATIENCE).is_none() {
-            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if wait(&self.child, TIMEOUT).is_none() {
+            let mut child = lock(&self.child);
             // Fails only if all of the group is gone.
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
             let _ = child.wait();
@@ -267,7 +268,7 @@ fn listen(errors: ChildStderr, last: &Mutex<String>) {
     while matches!(errors.by_ref().take(LONGEST).read_until(b'\n', &mut line), Ok(n) if n > 0) {
         let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
         if !text.is_empty() {
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = text;
+            *lock(last) = text;
         }
         line.clear();
     }

@@ -20,17 +20,14 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 /// The number of such a PING, which the coordinator ignores.
 const ALIVE: u32 = u32::MAX;
 
-/// Why nothing could be begun.
+/// Why nothing could be begun: the number of agents is not what the job needs.
 #[derive(Debug, thiserror::Error)]
-pub enum DriveError {
-    /// The number of agents is not what the job needs.
-    #[error("the job needs {needed} agents, and there are {given} ways to one")]
-    TransportKinds {
-        /// Clients, and servers that are to be started.
-        needed: usize,
-        /// Those given.
-        given: usize,
-    },
+#[error("the job needs {needed} agents, and there are {given} ways to one")]
+pub struct DriveError {
+    /// Clients, and servers that are to be started.
+    pub needed: usize,
+    /// Those given.
+    pub given: usize,
 }
 
 /// Does a job with the agents at the end of these transports: those of clients first, then those of servers that do not run
@@ -44,7 +41,7 @@ pub fn drive(
 ) -> Result<FleetRecord, DriveError> {
     let needed = Coordinator::agents_of(&job);
     if transport_kinds.len() != needed {
-        return Err(DriveError::TransportKinds { needed, given: transport_kinds.len() });
+        return Err(DriveError { needed, given: transport_kinds.len() });
     }
     let clock = Clock::start();
     let mut coordinator = Coordinator::new(job, clock.now());
@@ -105,7 +102,7 @@ fn send(coordinator: &mut Coordinator, transports: &[Option<AgentTransport>], cl
             _ => Err(io::ErrorKind::NotConnected.into()),
         };
         if let Err(error) = sent {
-            coordinator.handle_gone(clock.now(), agent, &format!("it cannot be told anything: {error}"));
+            coordinator.handle_gone(clock.now(), agent, &format!("nothing can be sent to it: {error}"));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! An agent's fetches from one server.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -9,10 +8,12 @@ use h2lab_base::units::Time;
 use h2lab_model::fleet::{FetchTask, PairFigures};
 
 use super::event::Summarize;
-use crate::bulk::run::LISTED;
+use crate::bulk::job::LISTED;
 use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
+use crate::client::reach;
 use crate::client::url::Url;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
 
 /// How often a wait for the start checks whether it is still wanted.
@@ -23,7 +24,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 pub(super) struct Fetcher {
     task: FetchTask,
     url: Url,
-    addresses: Vec<SocketAddr>,
+    endpoints: Vec<Endpoint>,
     wanted: Vec<Wanted>,
     tls: TlsOptions,
 }
@@ -34,20 +35,14 @@ impl Fetcher {
         let parse = |text: &String| text.parse::<Url>().map_err(|error| format!("{text}: {error}"));
         let urls = task.urls.iter().map(parse).collect::<Result<Vec<Url>, String>>()?;
         let url = urls.first().ok_or("there is nothing to fetch")?.clone();
-        let addresses = (url.host(), url.port()).to_socket_addrs();
-        let addresses =
-            addresses.map_err(|error| format!("unknown host `{}` ({error})", url.host()))?.collect();
+        let endpoints = reach::endpoints(&task.reach, &url)?;
         let wanted = |(text, url): (&String, &Url)| Wanted {
             url: text.clone(),
             path: url.path_and_query().to_owned(),
             place: Place::Discard,
         };
-        let tls = TlsOptions {
-            insecure: task.trust.insecure,
-            ca_pem: task.trust.ca_pem.clone().map(String::into_bytes),
-            ..TlsOptions::default()
-        };
-        Ok(Self { wanted: task.urls.iter().zip(&urls).map(wanted).collect(), task, url, addresses, tls })
+        let tls = reach::tls_options(&task.trust);
+        Ok(Self { wanted: task.urls.iter().zip(&urls).map(wanted).collect(), task, url, endpoints, tls })
     }
 
     /// The pair's place in the plan.
@@ -70,13 +65,13 @@ impl Fetcher {
         }
         let (began, cpu_before) = (clock.now(), thread_cpu_ns());
         let mut error = "its server has no address".to_owned();
-        for &address in &self.addresses {
-            let got = run(&self.job(clock, address, stop), &mut |progress| {
+        for endpoint in &self.endpoints {
+            let got = run(&self.job(clock, endpoint, stop), &mut |progress| {
                 bytes.store(progress.meter.total(), Ordering::Relaxed);
             });
             let may_be_elsewhere = match got {
                 Ok(got) if got.record.transfers.is_empty() => {
-                    return (began, Err(format!("{address}: no request could be made before the end")));
+                    return (began, Err(format!("{endpoint}: no request could be made before the end")));
                 }
                 Ok(got) => {
                     // The process has other threads, which may fetch other pairs, or serve.
@@ -84,11 +79,11 @@ impl Fetcher {
                     return (began, Ok(Box::new(PairFigures { cpu, ..summarize(&got.record) })));
                 }
                 Err(JobError::Run(RunError::Unreachable(why))) => {
-                    error = format!("{address}: {why}");
+                    error = format!("{endpoint}: {why}");
                     why.is_not_there()
                 }
                 Err(why) => {
-                    error = format!("{address}: {why}");
+                    error = format!("{endpoint}: {why}");
                     false
                 }
             };
@@ -99,26 +94,26 @@ impl Fetcher {
         (began, Err(error))
     }
 
-    fn job<'a>(&'a self, clock: Clock, address: SocketAddr, stop: &'a AtomicBool) -> Job<'a> {
+    fn job<'a>(&'a self, clock: Clock, endpoint: &Endpoint, stop: &'a AtomicBool) -> Job<'a> {
         let task = &self.task;
         Job {
             wanted: self.wanted.clone(),
-            address: address.into(),
+            address: endpoint.clone(),
             authority: self.url.authority(),
             server_name: self.url.host(),
             tls: &self.tls,
             protocol: task.protocol,
-            upgrade: false,
+            upgrade: task.upgrade,
             congestion: task.congestion.clone(),
             settings: task.settings,
             fields: &task.fields,
             connections: task.connections,
             streams: task.streams,
             // Each transfer is one request: many at a time are measured, not one in parts.
-            manner: Manner::by_itself(),
+            manner: Manner::default(),
             duration: Some(task.duration),
             listed: LISTED,
-            patience: task.patience,
+            timeout: task.patience,
             stop: Some(stop),
             clock,
         }

@@ -111,7 +111,7 @@ mod tests {
         start(&task, sender, Arc::clone(&stop), cpu).unwrap();
         let Event::Serving(Ok(_)) = events.recv().unwrap() else { panic!("it serves") };
         stop.store(true, Ordering::Relaxed);
-        let Event::Served(figures) = events.recv().unwrap() else { panic!("it tells what it spent") };
+        let Event::Served(figures) = events.recv().unwrap() else { panic!("it reports what it spent") };
         assert_eq!(figures.cpu, Duration::from_nanos(7));
     }
 }

@@ -38,6 +38,16 @@ pub(super) struct Use {
     responses: u32,
 }
 
+impl Use {
+    /// Adds the connection, which is in this slot, to those that may have something to write.
+    #[inline]
+    fn mark(&mut self, index: u32, dirty: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.dirty, true) {
+            dirty.push(index);
+        }
+    }
+}
+
 /// All connections of a cell, on one reactor.
 pub(super) struct Connections<'a> {
     prepared: &'a Prepared<'a>,
@@ -115,7 +125,8 @@ impl<'a> Connections<'a> {
 
     /// Gives up to `most` waiting requests to the connection in a slot, and reports to the pool what it can take after that.
     fn assign_to(&mut self, index: u32, most: u32, now: Time, requests: &mut Requests) {
-        let Some((session, _)) = self.slots.session(index) else { return self.pool.update(index, 0, 0) };
+        let Some((session, noted)) = self.slots.session(index) else { return self.pool.update(index, 0, 0) };
+        noted.mark(index, &mut self.dirty);
         let quota = self.policy.reconnect_every.unwrap_or(u32::MAX);
         let room = session.available().min(most).min(quota.saturating_sub(session.requests()));
         let mut refused = false;
@@ -132,12 +143,11 @@ impl<'a> Connections<'a> {
         }
         if session.requests() >= quota {
             session.leave(now, RECONNECT, self.prepared, requests);
-            self.offer(index);
+            self.offer(index, false);
         } else {
             let available = if refused { 0 } else { session.available() };
             self.pool.update(index, session.open_streams(), available);
         }
-        self.mark_dirty(index);
     }
 
     /// Cancels the request on a stream of the connection with this index, with this outcome; `false` if there is none.
@@ -150,11 +160,11 @@ impl<'a> Connections<'a> {
         requests: &mut Requests,
     ) -> bool {
         let Some(index) = self.slots.slot_of(connection) else { return false };
-        let Some((session, _)) = self.slots.session(index) else { return false };
+        let Some((session, noted)) = self.slots.session(index) else { return false };
+        noted.mark(index, &mut self.dirty);
         let cancelled =
             session.index() == connection && session.cancel(now, stream, outcome, self.prepared, requests);
         self.settle(index, requests);
-        self.mark_dirty(index);
         cancelled
     }
 
@@ -179,10 +189,7 @@ impl<'a> Connections<'a> {
     #[inline]
     fn follow(&mut self, index: u32, change: Change, requests: &mut Requests) {
         match change {
-            Change::Progress => {
-                self.offer(index);
-                self.mark_dirty(index);
-            }
+            Change::Progress => self.offer(index, true),
             // Before the pool is asked whether it wants another connection.
             Change::Ended => self.settle(index, requests),
             Change::Nothing => {}
@@ -198,9 +205,10 @@ impl<'a> Connections<'a> {
                 self.share_out(share);
                 let (streams, share) = (self.streams, self.budget.share());
                 self.slots.open(index, *established, streams, share, self.prepared, requests);
-                *self.slots.note(index) = Use::default();
+                let noted = self.slots.note(index);
+                *noted = Use::default();
+                noted.mark(index, &mut self.dirty);
                 self.settle(index, requests);
-                self.mark_dirty(index);
             }
             Change::Failed => {
                 self.pool.dial_failed(self.clock.now());
@@ -209,9 +217,12 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Reports to the pool what a session can take now.
-    fn offer(&mut self, index: u32) {
+    /// Reports to the pool what a session can take now, and with `writes` that it may have something to write.
+    fn offer(&mut self, index: u32, writes: bool) {
         let Some((session, noted)) = self.slots.session(index) else { return };
+        if writes {
+            noted.mark(index, &mut self.dirty);
+        }
         if std::mem::replace(&mut noted.responses, session.responses()) != session.responses() {
             self.pool.served();
         }
@@ -242,7 +253,7 @@ impl<'a> Connections<'a> {
 
     /// Reports to the pool and the reactor what has become of a session; removes it if it has ended.
     fn settle(&mut self, index: u32, requests: &mut Requests) {
-        self.offer(index);
+        self.offer(index, false);
         let Some((session, _)) = self.slots.session(index) else { return };
         let useless = session.was_useless(SHORT_LIFE);
         if self.slots.settle(index, self.prepared, requests).is_none() {
@@ -261,15 +272,7 @@ impl<'a> Connections<'a> {
         let Some(share) = share else { return };
         for (index, session, noted) in self.slots.sessions() {
             session.limit_windows(share);
-            if !std::mem::replace(&mut noted.dirty, true) {
-                self.dirty.push(index);
-            }
-        }
-    }
-
-    fn mark_dirty(&mut self, index: u32) {
-        if !std::mem::replace(&mut self.slots.note(index).dirty, true) {
-            self.dirty.push(index);
+            noted.mark(index, &mut self.dirty);
         }
     }
 
@@ -277,9 +280,10 @@ impl<'a> Connections<'a> {
     pub fn flush(&mut self, requests: &mut Requests) {
         self.trim(requests);
         while let Some(index) = self.dirty.pop() {
-            self.slots.note(index).dirty = false;
-            // Without a change nothing ended: the pool is up to date since the requests were begun.
-            if self.slots.flush(index, self.prepared, requests) {
+            let Some((news, noted)) = self.slots.flush(index, self.prepared, requests) else { continue };
+            noted.dirty = false;
+            // Without news nothing ended: the pool is up to date since the requests were begun.
+            if news {
                 self.settle(index, requests);
             }
         }

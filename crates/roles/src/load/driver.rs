@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use h2lab_base::counters::TcpTick;
 use h2lab_base::units::{Time, nanos};
-use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Outcome};
+use h2lab_model::record::{GeneratorSummary, Outcome};
 use h2lab_model::workload::{Arrival, H2cMode, Protocol, Schedule};
-use h2lab_wire::trace::FrameEvent;
 
 use super::connections::Connections;
-use super::recorder::{Recorder, Recording};
+use super::merge::Done;
+use super::recorder::{Recent, Recording};
 use super::requests::{Expectation, Expired, Requests};
-use super::threads::{Part, Team};
-use super::{Listener, LoadError, LoadSpec, Progress, Recent, Watching};
+use super::spec::{Listener, LoadError, LoadSpec, Progress, Watching};
+use super::team::{LEAD, Part, Team};
 use crate::client::defaults::MAX_REPLAYS;
-use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Session, Target, Watch};
+use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Target, Watch};
 use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::precise_wakeup::PreciseWakeup;
 use h2lab_net::resources::{Memory, stolen_ns};
@@ -32,31 +31,12 @@ const FAILURES_TO_GIVE_UP: u32 = 3;
 /// How long to wait for outstanding answers after a stop.
 const STOP_DRAIN: Duration = Duration::from_millis(300);
 
-/// From the end of dialling to the first request, so that the first one is not late.
-pub(super) const LEAD: Duration = Duration::from_millis(1);
-
 /// One in so many wake-ups is later than its request.
 const ONE_LATE_IN: u32 = 10;
 
 /// The longest time that a thread spins before a request is due, so that it goes out in time: what waking takes on a virtual
 /// machine. With a request every 50 µs that is most of a CPU, with one per millisecond a twentieth at most.
 const LONGEST_SPIN: Duration = Duration::from_micros(60);
-
-/// What one thread has measured.
-pub(super) struct Done {
-    pub started_at: Time,
-    pub recorder: Recorder,
-    pub connections: Vec<ConnectionRecord>,
-    /// In no order.
-    pub frames: Vec<FrameEvent>,
-    pub frames_lost: u64,
-    pub tcp: Vec<TcpTick>,
-    pub generator: GeneratorSummary,
-    pub interrupted: bool,
-    /// The connections that are still open.
-    pub open: Vec<Session>,
-    pub clock: Clock,
-}
 
 /// The generator of one cell, or of one thread's part of it.
 pub(super) struct Driver<'a> {
@@ -114,7 +94,7 @@ impl<'a> Driver<'a> {
         // By then the request has timed out, and until the head ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
-        target.patience = cell.policy.connect_timeout.unwrap_or(target.patience);
+        target.connect_timeout = cell.policy.connect_timeout.unwrap_or(target.connect_timeout);
         target.tap = spec.tap;
         target.blames_silence = cell.link.is_none();
         target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
@@ -151,8 +131,8 @@ impl<'a> Driver<'a> {
         let target = &mut self.connections.slots.target;
         target.watch = Some(Arc::clone(&watching.watch));
         target.engine.enable_push = watching.accept_push;
-        target.patience = watching.patience;
-        target.engine.peer_timeout = watching.patience;
+        target.connect_timeout = watching.timeout;
+        target.engine.peer_timeout = watching.timeout;
     }
 
     /// Has each request that ends reported to `listener`.
@@ -271,9 +251,9 @@ impl<'a> Driver<'a> {
     }
 
     /// Keeps receiving after the last request, until the server has closed every connection or the observer has seen everything,
-    /// for `patience` at most.
-    pub fn linger(&mut self, patience: Duration) -> io::Result<()> {
-        let until = self.clock.now() + patience;
+    /// for `time` at most.
+    pub fn linger(&mut self, time: Duration) -> io::Result<()> {
+        let until = self.clock.now() + time;
         let has_seen_all =
             |watch: &Option<Arc<dyn Watch>>| watch.as_ref().is_some_and(|it| it.has_seen_all());
         while self.connections.pool().live() > 0
@@ -318,8 +298,7 @@ impl<'a> Driver<'a> {
                 return;
             };
             let kind = self.connections.kind(self.requests.next_number());
-            self.requests.add(due, due >= from, now);
-            self.requests.set_kind(kind);
+            self.requests.add(due, due >= from, kind, now);
         }
     }
 

@@ -10,8 +10,8 @@ use h2lab_model::record::{Level, Outcome, Sample};
 use h2lab_wire::trace::FrameEvent;
 use h2lab_wire::{ResponseHead, StreamId};
 
-use super::Listener;
 use super::recorder::{Recent, Recorder, Recording};
+use super::spec::Listener;
 use crate::client::{Exchange, Fate};
 
 /// A request without a connection.
@@ -39,6 +39,7 @@ struct Place {
 /// live ones are linked in the order in which they were made, which is that of `scheduled_at`.
 #[derive(Debug)]
 pub(super) struct Requests {
+    expectation: Expectation,
     live: Vec<Place>,
     /// Places that are not in use.
     free: Vec<u32>,
@@ -46,16 +47,11 @@ pub(super) struct Requests {
     newest: u32,
     waiting: VecDeque<Waiting>,
     due: u64,
-    /// Which part of the cell's requests these are, and of how many.
-    part: (u32, u32),
     finished: u64,
     succeeded: u64,
     failed: u64,
     /// When the last request ended.
     last_end: Time,
-    timeout: Duration,
-    replays: u8,
-    given_up: Outcome,
     /// Closed loop: when requests ended whose successors have not been made, but for so many at its front.
     ended: Option<(Vec<Time>, usize)>,
     recorder: Recorder,
@@ -113,26 +109,23 @@ impl Requests {
             newest: NONE,
             waiting: VecDeque::with_capacity(1024),
             due: 0,
-            part: expectation.part,
             finished: 0,
             succeeded: 0,
             failed: 0,
             last_end: Time::ZERO,
-            timeout: expectation.timeout,
-            replays: expectation.replays,
-            given_up: expectation.given_up,
             ended: expectation.closed_loop.then(Default::default),
             recorder: Recorder::new(expectation.recording, expectation.requests),
             frames: Vec::with_capacity(frames),
             frames_lost: 0,
             frame_limit,
             listener: None,
+            expectation,
         }
     }
 
     /// Has each request that ends reported to `listener`.
     pub fn listen(&mut self, listener: Arc<dyn Listener>) {
-        self.listener = Some((self.part.0, listener));
+        self.listener = Some((self.expectation.part.0, listener));
     }
 
     /// The cell begins at `start`.
@@ -141,9 +134,9 @@ impl Requests {
     }
 
     /// A request is due; it waits for a connection from `now` on.
-    pub fn add(&mut self, scheduled_at: Time, measured: bool, now: Time) {
+    pub fn add(&mut self, scheduled_at: Time, measured: bool, kind: u16, now: Time) {
         let number = self.next_number();
-        let sample = Sample { number: number as u32, ..Sample::due(scheduled_at, measured) };
+        let sample = Sample { number: number as u32, kind, ..Sample::due(scheduled_at, measured) };
         let place = Place { sample, number, older: self.newest, newer: NONE };
         let request = match self.free.pop() {
             Some(request) => {
@@ -166,7 +159,7 @@ impl Requests {
 
     /// The number of the request that is made next, among all of the cell.
     pub const fn next_number(&self) -> u64 {
-        self.part.0 as u64 + self.due * self.part.1 as u64
+        self.expectation.part.0 as u64 + self.due * self.expectation.part.1 as u64
     }
 
     /// The number of a request among all of the cell, see [`crate::client::Prepared`].
@@ -174,16 +167,9 @@ impl Requests {
         self.live[request as usize].number
     }
 
-    /// The newest request is of this kind.
-    pub fn set_kind(&mut self, kind: u16) {
-        if let Some(place) = self.live.get_mut(self.newest as usize) {
-            place.sample.kind = kind;
-        }
-    }
-
     /// As what a request is recorded that is given up.
     pub const fn given_up(&self) -> Outcome {
-        self.given_up
+        self.expectation.given_up
     }
 
     /// Requests that were due so far.
@@ -256,7 +242,7 @@ impl Requests {
     /// When the next request times out.
     pub fn next_timeout(&self) -> Time {
         let oldest = self.live.get(self.oldest as usize);
-        oldest.map_or(Time::NEVER, |place| place.sample.scheduled_at + self.timeout)
+        oldest.map_or(Time::NEVER, |place| place.sample.scheduled_at + self.expectation.timeout)
     }
 
     /// A request that has timed out at `now` and must be cancelled on its connection and stream; those that wait for a
@@ -271,7 +257,7 @@ impl Requests {
             let place = self.waiting.iter().position(|waiting| waiting.request == request);
             let waiting = place.and_then(|place| self.waiting.remove(place));
             self.leave_queue(waiting, now);
-            self.finish(request, now, self.given_up, 0);
+            self.finish(request, now, self.expectation.given_up, 0);
         }
         None
     }
@@ -381,8 +367,10 @@ impl Exchange for Requests {
                 let succeeded = (200..400).contains(&self.sample(request).status);
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
-            Fate::Unprocessed => self.replay(request, at, self.replays, Outcome::Refused),
-            Fate::Unanswered { outcome } => self.replay(request, at, self.replays.min(1), outcome),
+            Fate::Unprocessed => self.replay(request, at, self.expectation.replays, Outcome::Refused),
+            Fate::Unanswered { outcome } => {
+                self.replay(request, at, self.expectation.replays.min(1), outcome);
+            }
             Fate::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
@@ -431,7 +419,7 @@ mod tests {
     /// A request that was due at `ms` and got stream `2n + 1` of connection 0 at once.
     fn begun(requests: &mut Requests, ms: u64) -> u32 {
         let stream = StreamId::of_request(requests.due() as u32);
-        requests.add(at(ms), true, at(ms));
+        requests.add(at(ms), true, 0, at(ms));
         let request = requests.newest;
         requests.assigned(at(ms), 0, stream);
         request
@@ -440,7 +428,7 @@ mod tests {
     #[test]
     fn waiting_for_a_connection_or_the_socket_is_a_stall_and_not_lateness() {
         let mut requests = requests(false);
-        requests.add(at(10), true, at(11)); // the generator was 1 ms late
+        requests.add(at(10), true, 0, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
         requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
         requests.ended(0, at(90), Fate::Complete);
@@ -469,7 +457,7 @@ mod tests {
     fn an_unprocessed_request_is_sent_again_three_times_and_then_refused() {
         let mut requests = requests(false);
         let request = begun(&mut requests, 0);
-        requests.add(at(1), true, at(1));
+        requests.add(at(1), true, 0, at(1));
         for replay in 1..=3 {
             requests.ended(request, at(10), Fate::Unprocessed);
             assert_eq!(requests.sample(0).replays, replay);
@@ -519,7 +507,7 @@ mod tests {
     fn requests_time_out_by_their_schedule_wherever_they_are() {
         let mut requests = requests(false);
         begun(&mut requests, 0);
-        requests.add(at(1), true, at(1)); // waits
+        requests.add(at(1), true, 0, at(1)); // waits
         begun_second(&mut requests);
         assert_eq!(requests.next_expired(at(999)), None);
         assert_eq!(requests.next_timeout(), at(1_000));
@@ -537,7 +525,7 @@ mod tests {
 
     /// A third request, answered never; due at 500 ms.
     fn begun_second(requests: &mut Requests) {
-        requests.add(at(500), true, at(500));
+        requests.add(at(500), true, 0, at(500));
     }
 
     #[test]
@@ -562,7 +550,7 @@ mod tests {
     #[test]
     fn the_cut_records_what_waits_as_unfinished_with_its_age() {
         let mut requests = requests(false);
-        requests.add(at(100), true, at(100));
+        requests.add(at(100), true, 0, at(100));
         assert_eq!(requests.cut(at(400)), 1);
         assert_eq!((requests.failed(), requests.outstanding()), (0, 0));
         let cut = ended(requests)[0];

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use h2lab_base::units::Time;
 use h2lab_transfer::Algorithm;
 
-use super::finish::lock;
 use super::offer::Offer;
 use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::uploads::{Complete, Destination, Uploads, open};
+use h2lab_net::lock::lock;
 use h2lab_net::storage::Sink;
 
 impl Uploads {

@@ -6,12 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use h2lab_transfer::{Algorithm, Digest};
 
+use h2lab_net::lock::lock;
 use h2lab_net::storage::body::filler_from;
 
 /// What is summed.
@@ -94,7 +95,7 @@ impl Digests {
     /// The checksum of the `length` bytes of `content`, whose state `etag` names. The first request has it made.
     pub fn ask(&self, etag: &str, algorithm: Algorithm, content: &Content, length: u64) -> Arc<Known> {
         // What the lock guards is valid between any two statements.
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.inner);
         let key = (etag.to_owned(), algorithm);
         let known = inner.known.get(&key).filter(|known| !known.is_abandoned.load(Ordering::Relaxed));
         if let Some(known) = known {

@@ -191,7 +191,7 @@ impl Exchange {
         }
     }
 
-    /// The answer is complete and the request goes on. The client need not send the rest, and is notified in the end (RFC 9113
+    /// The answer is complete and the request continues. The client need not send the rest, and is notified in the end (RFC 9113
     /// §8.1, RFC 9114 §4.1; HTTP/1.1 ends its connection by that); but some, as curl 7.88 over HTTP/2, take that for a failure if
     /// it arrives before they have read the answer: they get a chance to stop by themselves.
     fn linger(&mut self, now: Time, engine: &mut Connection) -> Standing {
@@ -648,7 +648,7 @@ mod tests {
         let mut released = 0;
         while tunnel.end.is_none() {
             let read = tunnel.echoed.len() - released;
-            assert!(read > 0, "it does not go on");
+            assert!(read > 0, "it does not continue");
             tunnel.client.release(NOW, stream, read as u32);
             released += read;
             tunnel.settle();

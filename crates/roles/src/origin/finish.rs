@@ -4,13 +4,14 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use h2lab_transfer::{Algorithm, Checksum, Journal};
 
 use super::folder;
 use super::refusal::Refusal;
+use h2lab_net::lock::lock;
 use h2lab_net::storage::{Sink, SinkError};
 
 /// The result of an upload.
@@ -58,11 +59,6 @@ pub struct Task {
     pub wanted: Algorithm,
     /// Where to report the result.
     pub verdict: Awaited,
-}
-
-/// What the locks guard is valid between any two statements.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Listening, OriginConfig, OriginError};
+use super::config::{Listening, OriginConfig, OriginError};
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::quic::QuicEndpoint;
 use h2lab_net::reactor::{Reactor, Token};

@@ -6,6 +6,7 @@
 
 mod begin;
 mod bulk;
+mod config;
 mod digests;
 mod early;
 mod exchange;
@@ -27,133 +28,23 @@ mod uploads;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_wire::budget::DEFAULT_WINDOW_BUDGET;
-use h2lab_wire::{Config, Exceeded, Role, WindowBudget};
+use h2lab_wire::WindowBudget;
 
 pub use bulk::{Bulk, Site};
+pub use config::{GoAway, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
 use h2lab_net::clock::Clock;
-use h2lab_net::quic::{Arrival, Congestion, ConnectionEvent, Incoming, QuicEndpoint};
+use h2lab_net::quic::{Arrival, ConnectionEvent, Incoming, QuicEndpoint};
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::tcp::Stream;
 use h2lab_net::tcp_info::TcpInfo;
-use h2lab_net::tls::{ServerTlsOptions, TlsError};
 use h2lab_net::transport::Transport;
 use listeners::Listeners;
 use session::Session;
-
-/// How the origin behaves.
-#[derive(Debug, Clone)]
-pub struct OriginConfig {
-    /// What it serves.
-    pub site: Site,
-    /// Where it listens in clear; port 0 takes a free one.
-    pub listen: Vec<SocketAddr>,
-    /// Where it listens with TLS.
-    pub tls_listen: Vec<SocketAddr>,
-    /// Whether it speaks HTTP/3, over UDP on the ports on which it listens with TLS, and with which congestion control. It is
-    /// announced to clients over TLS (RFC 7838).
-    pub h3: Option<Congestion>,
-    /// Congestion control of TCP; `None` leaves the system's.
-    pub congestion: Option<String>,
-    /// What it presents and requires in TLS; by default a self-signed certificate made at start.
-    pub tls: ServerTlsOptions,
-    /// Settings of the engines: windows, frame size, streams, requests per connection.
-    pub engine: Config,
-    /// Memory for the receive windows of all connections, in bytes.
-    pub window_budget: u64,
-    /// How a connection ends after [`Config::max_requests`] requests.
-    pub goaway: GoAway,
-    /// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
-    pub held: usize,
-    /// Time added to every answer.
-    pub handler_delay: Duration,
-    /// How long requests in progress may take once it is stopped.
-    pub drain_timeout: Duration,
-    /// Called when a connection ends because its client exceeded a bound, with the bytes that were held for it.
-    pub on_exceeded: Option<fn(&Exceeded, usize)>,
-}
-
-/// The default of how long requests in progress may take when the server is stopped.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Streams that a client may have open on a connection. An open one costs 600 bytes before it is answered: a thousand are less
-/// than the buffers of their connection, while the 100,000 that were the default let a client hold 60 MB for nothing. nginx takes
-/// 128, nghttpd 100, Envoy 1,024; fewer than a thousand would limit load generators, which is what this server is for. The lab
-/// asks for more, since one connection must stay one there, however many requests a stall piles up.
-pub const MAX_CONCURRENT_STREAMS: u32 = 1_000;
-
-/// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
-pub const UPGRADE_BODY: u32 = 64 * 1024;
-
-/// Bytes of bodies that are held for one connection, by default.
-const MAX_HELD: usize = 16 << 20;
-
-/// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GoAway {
-    /// One GOAWAY, at once, with the last request's stream: what the client has sent meanwhile is lost. nginx's way.
-    #[default]
-    Abrupt,
-    /// First a GOAWAY that still admits requests in flight, and the last stream one round trip later (RFC 9113 §6.8).
-    Graceful,
-}
-
-impl OriginConfig {
-    /// A server on these addresses, for everyday use: what a comparison could run into is set where it is started for one.
-    pub fn new(listen: Vec<SocketAddr>, tls_listen: Vec<SocketAddr>) -> Self {
-        let mut engine = Config::new(Role::Server);
-        engine.max_concurrent_streams = Some(MAX_CONCURRENT_STREAMS);
-        // nginx's windows. With RFC 9113's 65,535 bytes for the whole connection, an upload over one lossy connection is
-        // held back by the window before TCP is, and the wrong cause is measured.
-        engine.flow.stream_window = 65_536;
-        engine.flow.connection_window = i32::MAX as u32;
-        // A tunnel to itself does not affect other clients.
-        engine.connect_protocol = true;
-        // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
-        engine.limits.resets.burst = 1_000;
-        Self {
-            site: Site::default(),
-            listen,
-            tls_listen,
-            h3: None,
-            congestion: None,
-            tls: ServerTlsOptions::default(),
-            engine,
-            window_budget: DEFAULT_WINDOW_BUDGET,
-            goaway: GoAway::default(),
-            held: MAX_HELD,
-            handler_delay: Duration::ZERO,
-            drain_timeout: DRAIN_TIMEOUT,
-            on_exceeded: None,
-        }
-    }
-}
-
-/// A socket that the origin listens on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listening {
-    /// Whether what is spoken there is encrypted.
-    pub tls: bool,
-    /// Whether it is HTTP/3, over UDP.
-    pub h3: bool,
-    /// The address, with the port that was really taken.
-    pub address: SocketAddr,
-}
-
-impl fmt::Display for Listening {
-    /// `http://127.0.0.1:8080`, `https://127.0.0.1:8443`, `https://127.0.0.1:8443 h3`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, h3) = (if self.tls { "https" } else { "http" }, if self.h3 { " h3" } else { "" });
-        write!(f, "{scheme}://{}{h3}", self.address)
-    }
-}
 
 /// What the origin has done, reported when it ends: a count of requests independent of the client's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -175,11 +66,11 @@ pub struct Served {
 impl Served {
     /// Counts a connection, as far as it has come.
     fn add(&mut self, session: &Session) {
-        let requests = session.requests();
+        let requests = session.requests;
         self.requests += u64::from(requests);
         self.connections += 1;
         self.useless += u64::from(requests == 0);
-        self.sent += session.sent();
+        self.sent += session.sent;
         let Some(tcp) = session.tcp() else { return };
         if let Ok(info) = TcpInfo::of(tcp) {
             *self.retransmits.get_or_insert(0) += u64::from(info.retransmits);
@@ -196,33 +87,6 @@ impl fmt::Display for Served {
         let Self { requests, connections, useless, .. } = self;
         write!(f, "served {requests} requests on {connections} connections ({useless} without any)")
     }
-}
-
-/// Why the origin cannot serve.
-#[derive(Debug, thiserror::Error)]
-pub enum OriginError {
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A UDP port cannot be listened on.
-    #[error("cannot listen on {address} over UDP, for HTTP/3: {source}")]
-    ListenUdp {
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// TLS cannot be set up.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The event loop broke.
-    #[error("the origin's event loop failed: {0}")]
-    Io(#[from] io::Error),
 }
 
 /// Serves until `stop` is set, which is checked ten times per second, and what was requested until then; returns what that was.
@@ -474,7 +338,7 @@ impl<'a> Server<'a> {
         let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
         work(session, self.clock, self.config);
         let (is_over, deadline) = (session.is_over(), session.deadline());
-        if session.is_blocked() && session.quic().is_some() {
+        if session.blocked && session.quic().is_some() {
             self.blocked.insert(slot);
         }
         if !is_over && session.quic().is_some_and(|quic| quic.is_handshaking()) {

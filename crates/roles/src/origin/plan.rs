@@ -15,7 +15,7 @@ pub(super) const MAX_DELAY: Duration = Duration::from_secs(300);
 /// Most bytes that a path may ask for.
 pub(super) const MAX_BYTES: u64 = 1 << 40;
 /// What to answer, and when.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ResponsePlan {
     /// The UDP port of HTTP/3, if it is to be announced to clients (RFC 7838).
     pub alt_svc: Option<u16>,
@@ -95,23 +95,7 @@ pub struct Drip {
 impl ResponsePlan {
     /// A complete answer at once.
     pub(super) fn at_once(now: Time, status: u16, content_type: &'static str, body: Body) -> Self {
-        Self {
-            alt_svc: None,
-            status,
-            interim: VecDeque::new(),
-            due: now,
-            content_type,
-            fields: Vec::new(),
-            awaited: None,
-            body,
-            echo: None,
-            drip: None,
-            push: None,
-            trailers: Vec::new(),
-            tunnel: false,
-            receipt: None,
-            is_final: false,
-        }
+        Self { status, due: now, content_type, body, ..Self::default() }
     }
 
     pub(super) fn filler(now: Time, bytes: u64) -> Self {

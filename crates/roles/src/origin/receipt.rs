@@ -8,11 +8,12 @@ use h2lab_base::units::Time;
 use h2lab_transfer::{Algorithm, Checksum, Digest, upload};
 use h2lab_wire::Fields;
 
-use super::finish::{Awaited, Task, lock};
+use super::finish::{Awaited, Task};
 use super::log::Log;
 use super::offer::{DeclaredSums, Offer};
 use super::refusal::Refusal;
 use super::uploads::{Key, Upload, Uploads};
+use h2lab_net::lock::lock;
 
 /// How often what arrived is made to survive our end.
 const SAVE_EVERY: Duration = Duration::from_secs(1);

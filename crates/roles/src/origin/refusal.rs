@@ -24,7 +24,7 @@ impl Refusal {
     /// What arrived, whose sum is `found`, is not what was declared.
     pub fn mismatch(what: &str, declared: &Checksum, found: Checksum) -> Self {
         let words = format!(
-            "the checksum of {what} is wrong: {declared} was told, and what arrived has {}",
+            "the checksum of {what} is wrong: {declared} was declared, and what arrived has {}",
             found.hex()
         );
         Self { found: Some(found), ..Self::new(400, words) }

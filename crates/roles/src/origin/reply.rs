@@ -3,10 +3,11 @@
 use h2lab_base::units::Time;
 use h2lab_transfer::upload;
 
-use super::finish::{UploadEnd, lock};
+use super::finish::UploadEnd;
 use super::plan::ResponsePlan;
 use super::receipt::{End, Receipt};
 use super::refusal::Refusal;
+use h2lab_net::lock::lock;
 use h2lab_net::storage::Body;
 
 impl Refusal {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_wire::{Config, Connection, Error, ErrorCode, Event};
+use h2lab_wire::{Connection, Error, ErrorCode, Event};
 
+use super::config::{GoAway, OriginConfig};
 use super::exchange::Exchange;
 use super::exchanges::Exchanges;
-use super::{GoAway, OriginConfig, handler};
+use super::handler;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
@@ -48,12 +49,12 @@ pub struct Session {
     /// First bytes of a connection in clear.
     first_bytes: Vec<u8>,
     exchanges: Exchanges,
-    /// Requests so far.
-    requests: u32,
-    /// Bytes of HTTP that the transport took.
-    sent: u64,
+    /// Requests whose heads have arrived.
+    pub requests: u32,
+    /// Bytes of HTTP that the transport took: bodies, heads and frames, before they are encrypted.
+    pub sent: u64,
     /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
-    patience_until: Time,
+    timeout_at: Time,
     /// QUIC: the client's count of acknowledgements when the final data was last seen to make progress.
     acknowledgements: u64,
     /// When something next continues by itself.
@@ -62,8 +63,8 @@ pub struct Session {
     window_limit: u32,
     /// The UDP port of HTTP/3, if it is to be announced to the client.
     alt_svc: Option<u16>,
-    /// The socket did not take all.
-    blocked: bool,
+    /// Something waits for room in the socket.
+    pub blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
     unread: bool,
     /// The client has finished sending; what it sent may not have been read yet. The socket reports it only once.
@@ -93,7 +94,7 @@ impl Session {
             exchanges: Exchanges::default(),
             requests: 0,
             sent: 0,
-            patience_until: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
+            timeout_at: config.engine.limits.head.map_or(Time::NEVER, |head| now + head),
             acknowledgements: 0,
             next_due: Time::NEVER,
             window_limit,
@@ -110,21 +111,6 @@ impl Session {
     /// The QUIC connection below, if it is one, to be given what arrives for it.
     pub const fn quic(&mut self) -> Option<&mut QuicSession> {
         self.transport.quic_mut()
-    }
-
-    /// Whether something waits for room in its socket.
-    pub const fn is_blocked(&self) -> bool {
-        self.blocked
-    }
-
-    /// Requests whose heads have arrived.
-    pub const fn requests(&self) -> u32 {
-        self.requests
-    }
-
-    /// Bytes of HTTP that were sent: bodies, heads and frames, before they are encrypted.
-    pub const fn sent(&self) -> u64 {
-        self.sent
     }
 
     /// The TCP socket below, if it is one.
@@ -147,7 +133,7 @@ impl Session {
         match self.phase {
             Phase::Serving => {
                 let engine = self.engine.as_ref().map_or(Time::NEVER, Connection::poll_timeout);
-                engine.min(self.patience_until).min(self.next_due).min(self.transport.timeout())
+                engine.min(self.timeout_at).min(self.next_due).min(self.transport.timeout())
             }
             // A client that keeps sending is read on after the others' turn.
             Phase::Lingering(_) if self.unread => Time::ZERO,
@@ -162,7 +148,7 @@ impl Session {
             self.blocked = false;
         }
         let result = match self.phase {
-            Phase::Serving => self.read_and_go_on(clock, config, hangup),
+            Phase::Serving => self.read_and_proceed(clock, config, hangup),
             Phase::Lingering(_) => self.discard(clock.now()),
             Phase::Over => Ok(()),
         };
@@ -188,7 +174,7 @@ impl Session {
             engine.handle_timeout(now);
             self.take_events(now, config);
         }
-        if now >= self.patience_until {
+        if now >= self.timeout_at {
             if self.quic().is_some() {
                 // TCP's close itself notifies the client.
                 let _ = self.transport.shutdown(now);
@@ -196,14 +182,14 @@ impl Session {
             return self.phase = Phase::Over;
         }
         let result = if self.unread && !self.blocked {
-            self.read_and_go_on(clock, config, false)
+            self.read_and_proceed(clock, config, false)
         } else {
-            self.go_on(now, config)
+            self.proceed(now, config)
         };
         self.conclude(&result);
     }
 
-    fn read_and_go_on(
+    fn read_and_proceed(
         &mut self,
         clock: Clock,
         config: &OriginConfig,
@@ -212,7 +198,7 @@ impl Session {
         self.receive(clock, config, hangup)?;
         let now = clock.now();
         self.note_progress(now);
-        self.go_on(now, config)
+        self.proceed(now, config)
     }
 
     /// The final data over QUIC may be megabytes, on a slow path: a client that keeps acknowledging them is waited for. With TCP
@@ -223,7 +209,7 @@ impl Session {
         };
         let acknowledgements = quic.acknowledgements();
         if acknowledgements > self.acknowledgements {
-            (self.acknowledgements, self.patience_until) = (acknowledgements, now + LINGER);
+            (self.acknowledgements, self.timeout_at) = (acknowledgements, now + LINGER);
         }
     }
 
@@ -246,7 +232,7 @@ impl Session {
             None => self.phase = Phase::Over,
         }
         if self.phase == Phase::Serving {
-            let result = self.go_on(now, config);
+            let result = self.proceed(now, config);
             self.conclude(&result);
         }
     }
@@ -327,7 +313,7 @@ impl Session {
                 }
                 quic.limit_window(settings.flow.connection_window);
                 self.engine = Some(Connection::h3(settings, now));
-                self.patience_until = Time::NEVER;
+                self.timeout_at = Time::NEVER;
                 return Ok(true);
             }
         };
@@ -338,7 +324,7 @@ impl Session {
         };
         if let Some(alpn) = stream.alpn() {
             self.engine = Some(engine(alpn == b"h2"));
-            self.patience_until = Time::NEVER;
+            self.timeout_at = Time::NEVER;
             return Ok(true);
         }
         let mut space = [0; 16 * 1024];
@@ -353,12 +339,12 @@ impl Session {
         let known = self.first_bytes.len().min(PREFACE_START.len());
         let is_h2 = self.first_bytes[..known] == PREFACE_START[..known];
         if is_h2 && known < PREFACE_START.len() {
-            return Ok(true); // read again; the patience with a client that sends "PR" and no more has an end
+            return Ok(true); // read again; a client that sends "PR" and no more runs into the timeout
         }
         let mut engine = engine(is_h2);
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         self.engine = Some(engine);
-        self.patience_until = Time::NEVER;
+        self.timeout_at = Time::NEVER;
         self.take_events(now, config);
         Ok(true)
     }
@@ -403,7 +389,7 @@ impl Session {
                 Event::Closed { error } => {
                     self.exchanges.clear();
                     self.closed = true;
-                    self.patience_until = now + LINGER;
+                    self.timeout_at = now + LINGER;
                     exceeded = error.and_then(|error| match error {
                         Error::Exceeded(exceeded) => Some(exceeded),
                         _ => None,
@@ -427,9 +413,9 @@ impl Session {
         stirred
     }
 
-    /// Goes on with the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then: the
+    /// Continues the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then: the
     /// socket reports it only once.
-    fn go_on(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
+    fn proceed(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
         self.advance(now, config)?;
         let transport = &self.transport;
         self.unread |= self.engine.as_mut().is_some_and(|engine| transport.has_unread(engine));
@@ -440,7 +426,7 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on with the exchanges until they wait, the socket is full, or it is the others' turn.
+    /// Continues the exchanges until they wait, the socket is full, or it is the others' turn.
     fn advance(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
         let mut turn = 0_u64;
         loop {
@@ -512,14 +498,6 @@ fn discard(stream: &mut ByteStream) -> Result<Option<Read>, TransportError> {
         }
     }
     Ok(None)
-}
-
-impl OriginConfig {
-    /// The engine configuration of a connection. A graceful end is not the engine's to begin: it ends as nginx does.
-    fn engine_of(&self, tls: bool) -> Config {
-        let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
-        Config { tls, max_requests, ..self.engine }
-    }
 }
 
 /// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds what was taken to `sent`, even on an

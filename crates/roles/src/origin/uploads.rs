@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use h2lab_base::units::Time;
 use h2lab_transfer::{Checksum, Extents, Journal, Sums, Validator};
 
-use super::finish::{Awaited, Finisher, Task, UploadEnd, lock};
+use super::finish::{Awaited, Finisher, Task, UploadEnd};
 use super::folder;
 use super::offer::Offer;
 use super::refusal::Refusal;
+use h2lab_net::lock::lock;
 use h2lab_net::storage::{FileSink, Names, Sink};
 
 /// Uploads without a request that are kept open, so that the next part need not reopen them. Beyond, the oldest are closed: their
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_cannot_be_gone_on_with_is_nobody_elses() {
+    fn an_upload_that_cannot_be_resumed_belongs_to_its_request() {
         let place = Place::new();
         let mut open = place.begin(&[(TAG, "\"t\"")]).unwrap();
         open.take(CONTENT);

@@ -1,7 +1,7 @@
 //! One question and its answer over any protocol, by our own engines: what a well-behaved client would see.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
@@ -9,14 +9,15 @@ use h2lab_model::probe::server::{Answer, Ended, Lines};
 use h2lab_model::record::Outcome;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::Request;
+use h2lab_wire::trace::Crossing;
 use h2lab_wire::trace::detail::printable;
 use h2lab_wire::{Error, ErrorCode, Field, Fields, ResponseHead, StreamId};
 
 use super::transcript::Transcript;
-use super::{ProbeError, Prober};
+use super::{Prober, Result};
 use crate::client::{Change, ConnectError, End, Exchange, Fate, Outgoing, Slots, Watch, WatchEvent};
 use h2lab_net::clock::Clock;
-use h2lab_net::transport::Crossing;
+use h2lab_net::lock::lock;
 
 /// Bytes of a body that are kept.
 const KEPT: usize = 1 << 20;
@@ -26,15 +27,13 @@ const SEVERAL: usize = 100;
 /// Bytes that a goodbye takes at most: a GOAWAY without a text.
 const GOODBYE: usize = 32;
 
-/// A request to be answered.
+/// A request for the host's path, to be answered.
 #[derive(Debug, Clone, Default)]
 pub struct Question {
     /// `GET` …
     pub method: String,
     /// Another authority than the host's.
     pub authority: Option<String>,
-    /// Path and query.
-    pub path: String,
     /// Field lines, lower-case names.
     pub fields: Lines,
     /// The body; none if empty.
@@ -46,9 +45,9 @@ pub struct Question {
 }
 
 impl Question {
-    /// A GET of `path`.
-    pub fn get(path: &str) -> Self {
-        Self { method: "GET".to_owned(), path: path.to_owned(), ..Self::default() }
+    /// A GET.
+    pub fn get() -> Self {
+        Self { method: "GET".to_owned(), ..Self::default() }
     }
 
     /// The same with a further field.
@@ -61,7 +60,7 @@ impl Question {
 
 /// Asks `question` on a connection of its own in `protocol`. That it ends early is an answer, too; that there is no connection is
 /// an error.
-pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer, ProbeError> {
+pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer> {
     prober.take_request()?;
     let mut transcript = Transcript::new(prober.now());
     if protocol.is_multiplexed() && !protocol.is_quic() {
@@ -74,13 +73,17 @@ pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Resu
     target.turn = 0; // the budget is looked at before each reading
     target.watch = Some(transcript.clone());
     prober.take_connection()?;
+    let names: Vec<&str> = question.fields.iter().map(|(name, _)| name.as_str()).collect();
+    let host = prober.host.fields_beside(&names).map(|(name, value)| (name.to_owned(), value.to_owned()));
     let outgoing = Asked {
         question,
+        fields: host.chain(question.fields.iter().cloned()).collect(),
         authority: question.authority.clone().unwrap_or_else(|| prober.host.authority.clone()),
+        path: prober.host.path.clone(),
         is_held: Cell::new(question.waits_for_100.is_some()),
     };
     let asking = Asking {
-        slots: Slots::new(target, 1, prober.clock())?,
+        slots: Slots::new(target, 1, prober.clock)?,
         read: ReadOutcome::new(prober),
         prober,
         outgoing,
@@ -89,7 +92,7 @@ pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Resu
         counted: (0, 0),
     };
     let mut answer = asking.run()?;
-    answer.items = transcript.lock().unwrap_or_else(PoisonError::into_inner).items();
+    answer.items = lock(&transcript).items();
     Ok(answer)
 }
 
@@ -100,7 +103,7 @@ impl Watch for Mutex<Transcript> {
             direction, crossing: Crossing::Bytes { stream: None, bytes, .. }, ..
         } = event
         {
-            self.lock().unwrap_or_else(PoisonError::into_inner).record(at, direction, bytes);
+            lock(self).record(at, direction, bytes);
         }
     }
 }
@@ -108,31 +111,27 @@ impl Watch for Mutex<Transcript> {
 /// The one request as a session sends it.
 struct Asked<'a> {
     question: &'a Question,
+    /// The host's further fields, then those of the question.
+    fields: Lines,
     authority: String,
+    path: String,
     /// Its body has to wait.
     is_held: Cell<bool>,
 }
 
 impl Outgoing for Asked<'_> {
-    fn kind(&self, _: u64) -> u16 {
-        0
-    }
-
-    fn is_constant(&self, _: u16) -> bool {
-        false
-    }
-
     fn is_idempotent(&self, _: u64) -> bool {
         false
     }
 
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
-        let Question { method, path, fields, body, .. } = self.question;
-        let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| Field::new(name, value)).collect();
+        let Question { method, body, .. } = self.question;
+        let fields: Vec<Field<'_>> =
+            self.fields.iter().map(|(name, value)| Field::new(name, value)).collect();
         show(&Request {
             method,
             authority: &self.authority,
-            path,
+            path: &self.path,
             fields: &fields,
             body_length: (!body.is_empty()).then_some(body.len() as u64),
             end_stream: body.is_empty(),
@@ -158,7 +157,7 @@ struct ReadOutcome {
 
 impl ReadOutcome {
     fn new(prober: &Prober) -> Self {
-        let (clock, asked_at) = (prober.clock(), prober.now());
+        let (clock, asked_at) = (prober.clock, prober.now());
         Self { clock, asked_at, answer: Answer::none(), is_sent: false, may_continue: false, fate: None }
     }
 
@@ -256,7 +255,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn run(mut self) -> Result<Answer, ProbeError> {
+    fn run(mut self) -> Result<Answer> {
         let change = self.slots.dial(ONLY, u32::MAX);
         self.follow(change)?;
         while self.slots.session(ONLY).is_none() {
@@ -264,16 +263,17 @@ impl Asking<'_> {
         }
         let mut until = self.prober.soon();
         // A response that never ends is cut off, however often something comes.
-        let hard = self.prober.now() + 4 * self.prober.patience;
+        let hard = self.prober.now() + 4 * self.prober.timeout;
+        let mut is_over = false;
         let given_up = loop {
-            if self.go_on()? {
+            if self.proceed()? {
                 break None;
             }
             let (now, answer) = (self.prober.now(), &self.read.answer);
-            if answer.body_bytes >= self.prober.most_read || (now >= hard && answer.status > 0) {
+            if answer.body_bytes >= self.prober.most_read || (is_over && now >= hard && answer.status > 0) {
                 break Some(Ended::Cut);
             }
-            if now >= until.min(hard) {
+            if is_over {
                 break Some(Ended::Silence);
             }
             match self.prober.may_receive(1) {
@@ -282,16 +282,20 @@ impl Asking<'_> {
                 Ok(_) => {}
             }
             let received = self.counted.0;
-            self.wait(until.min(hard).min(self.body_from))?;
+            // What has come by then is read before it counts as silence.
+            is_over = self.prober.is_over(until.min(hard));
+            let look = self.prober.next_look(until.min(hard)).min(self.body_from);
+            self.wait(if is_over { Time::ZERO } else { look })?;
             if self.counted.0 > received {
                 until = self.prober.soon();
+                is_over &= self.prober.is_over(hard);
             }
         };
         Ok(self.leave(given_up))
     }
 
     /// Sleeps until something happens, or `until`, and acts on it.
-    fn wait(&mut self, until: Time) -> Result<(), ProbeError> {
+    fn wait(&mut self, until: Time) -> Result<()> {
         self.prober.check_stop()?;
         self.slots.wait(until, None)?;
         while let Some(completion) = self.slots.next_completion() {
@@ -301,7 +305,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    fn follow(&mut self, change: Change) -> Result<(), ProbeError> {
+    fn follow(&mut self, change: Change) -> Result<()> {
         match change {
             Change::Established(established) => {
                 self.slots.open(ONLY, *established, 1, u32::MAX, &self.outgoing, &mut self.read);
@@ -327,7 +331,7 @@ impl Asking<'_> {
     }
 
     /// Begins the request, lets a body go that was held, and writes what there is to send. Whether the exchange has ended.
-    fn go_on(&mut self) -> Result<bool, ProbeError> {
+    fn proceed(&mut self) -> Result<bool> {
         let now = self.prober.now();
         let (outgoing, read) = (&self.outgoing, &mut self.read);
         let Some((session, ())) = self.slots.session(ONLY) else { return Ok(true) };

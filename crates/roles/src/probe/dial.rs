@@ -2,7 +2,7 @@
 
 use h2lab_model::workload::Protocol;
 
-use super::{ProbeError, Prober};
+use super::prober::{Prober, Result};
 use crate::client::connect::{Established, Step};
 use crate::client::{Dial, Target};
 use h2lab_net::reactor::{Completion, Reactor, Token};
@@ -11,9 +11,9 @@ use h2lab_net::reactor::{Completion, Reactor, Token};
 const TOKEN: Token = Token(0);
 
 /// Dials `target` on a reactor of its own.
-pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Established), ProbeError> {
+pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Established)> {
     prober.take_connection()?;
-    let mut reactor = Reactor::new(prober.clock())?;
+    let mut reactor = Reactor::new(prober.clock)?;
     let mut step = Dial::begin(&mut reactor, TOKEN, 0, target, u32::MAX, prober.now());
     loop {
         let dial = match step {
@@ -33,7 +33,7 @@ pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Establishe
 }
 
 /// Whether anything answers on the port: if not, that is reported at once, and not once for each protocol.
-pub fn reach(prober: &mut Prober) -> Result<(), ProbeError> {
+pub fn reach(prober: &mut Prober) -> Result<()> {
     let target = prober.target(Protocol::H1)?;
     dial(prober, &target).map(drop)
 }

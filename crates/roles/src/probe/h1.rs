@@ -3,10 +3,10 @@
 use h2lab_base::units::Time;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::Request;
-use h2lab_wire::{Connection, Event};
+use h2lab_wire::{Connection, Event, Field};
 
 use super::raw_connection::{Put, RawConnection, ReadOutcome};
-use super::{ProbeError, Prober};
+use super::{Prober, Result};
 
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,19 +31,22 @@ pub struct Sequence {
 
 impl Sequence {
     /// Dials the host.
-    pub fn open(prober: &mut Prober, protocol: Protocol) -> Result<Self, ProbeError> {
+    pub fn open(prober: &mut Prober, protocol: Protocol) -> Result<Self> {
         let engine = Connection::h1(prober.target(protocol)?.engine);
         Ok(Self { line: RawConnection::dial(prober, protocol)?, engine })
     }
 
     /// Asks for the host's path.
-    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<H1Outcome, ProbeError> {
+    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<H1Outcome> {
         prober.take_request()?;
+        let host = &prober.host;
+        let fields: Vec<Field<'_>> =
+            host.fields.iter().map(|(name, value)| Field::new(name, value)).collect();
         let request = Request {
             method,
-            authority: &prober.host.authority,
-            path: &prober.host.path,
-            fields: &[],
+            authority: &host.authority,
+            path: &host.path,
+            fields: &fields,
             body_length: None,
             end_stream: true,
         };
@@ -52,16 +55,16 @@ impl Sequence {
         }
         let until = prober.soon();
         let bytes = self.engine.take_transmit(prober.now());
-        if self.line.send(prober, &bytes, until)? != Put::All {
+        if self.line.send(&bytes, until, prober)? != Put::All {
             return Ok(H1Outcome::Closed);
         }
         let (mut answered, mut read) = (Answered::default(), 0);
         loop {
-            let read_outcome = self.line.listen(prober, until)?;
+            let read_outcome = self.line.listen(until, prober)?;
             let bytes = std::mem::take(&mut self.line.incoming);
             read += bytes.len() as u64;
             self.engine.handle_input(prober.now(), &bytes);
-            let is_over = self.line.over().is_some();
+            let is_over = self.line.over.is_some();
             if is_over {
                 self.engine.handle_eof(prober.now());
             }
@@ -70,7 +73,7 @@ impl Sequence {
             }
             match read_outcome {
                 _ if read > prober.most_read => {
-                    return Ok(H1Outcome::Failed(format!("its body goes on behind {read} bytes")));
+                    return Ok(H1Outcome::Failed(format!("its body continues behind {read} bytes")));
                 }
                 ReadOutcome::Silence => {
                     return Ok(H1Outcome::Failed("it is not answered in time".to_owned()));

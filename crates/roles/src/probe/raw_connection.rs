@@ -5,8 +5,8 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
 use super::dial::dial;
+use super::prober::{Prober, Result};
 use super::transcript::Transcript;
-use super::{ProbeError, Prober};
 use crate::client::ConnectError;
 use crate::client::connect::Established;
 use h2lab_net::byte_stream::ByteStream;
@@ -57,15 +57,16 @@ pub struct RawConnection {
     /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
     /// counted in the transcript, not written out.
     pub deaf: bool,
-    over: Option<ReadOutcome>,
+    /// How the host ended it, if it has.
+    pub over: Option<ReadOutcome>,
     /// When something last came, or it was dialled.
-    received_at: Time,
+    pub received_at: Time,
     space: Vec<u8>,
 }
 
 impl RawConnection {
     /// Dials the host for `protocol`, one over TCP. It says nothing by itself once TLS is established.
-    pub fn dial(prober: &mut Prober, protocol: Protocol) -> Result<Self, ProbeError> {
+    pub fn dial(prober: &mut Prober, protocol: Protocol) -> Result<Self> {
         let target = prober.target(protocol)?;
         let began = prober.now();
         let (reactor, established) = dial(prober, &target)?;
@@ -90,18 +91,8 @@ impl RawConnection {
         self.stream.alpn()
     }
 
-    /// When something last came from the host.
-    pub const fn received_at(&self) -> Time {
-        self.received_at
-    }
-
-    /// How the host ended it, if it has.
-    pub const fn over(&self) -> Option<ReadOutcome> {
-        self.over
-    }
-
     /// Sends `bytes`, waiting for room until `until`. What comes meanwhile is kept.
-    pub fn send(&mut self, prober: &mut Prober, bytes: &[u8], until: Time) -> Result<Put, ProbeError> {
+    pub fn send(&mut self, bytes: &[u8], until: Time, prober: &mut Prober) -> Result<Put> {
         prober.take_bytes(bytes.len())?;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -119,7 +110,7 @@ impl RawConnection {
                     if !self.deaf {
                         self.pull(prober)?;
                     }
-                    if prober.now() >= until {
+                    if prober.is_over(until) {
                         return Ok(Put::Full);
                     }
                     self.wait(prober, until)?;
@@ -132,7 +123,7 @@ impl RawConnection {
             }
         }
         while !self.flush()? {
-            if prober.now() >= until {
+            if prober.is_over(until) {
                 return Ok(Put::Full);
             }
             self.wait(prober, until)?;
@@ -141,7 +132,7 @@ impl RawConnection {
     }
 
     /// Hands over what TLS holds; `true` if nothing is left, as it is of a broken connection.
-    fn flush(&mut self) -> Result<bool, ProbeError> {
+    fn flush(&mut self) -> Result<bool> {
         match self.stream.flush() {
             Ok(done) => Ok(done),
             Err(TransportError::Io(_) | TransportError::Tls(_)) => {
@@ -154,12 +145,12 @@ impl RawConnection {
 
     /// Waits for more of what the host says, until `until`. What has come already is reported at once; once `until` is over, it
     /// is taken and reported as [`ReadOutcome::Silence`], so that a host that never stops is not read for ever.
-    pub fn listen(&mut self, prober: &mut Prober, until: Time) -> Result<ReadOutcome, ProbeError> {
+    pub fn listen(&mut self, until: Time, prober: &mut Prober) -> Result<ReadOutcome> {
         prober.check_stop()?;
         let before = self.incoming.len();
         loop {
+            let is_late = prober.is_over(until);
             self.pull(prober)?;
-            let is_late = prober.now() >= until;
             if self.incoming.len() > before {
                 return Ok(if is_late { ReadOutcome::Silence } else { ReadOutcome::Bytes });
             }
@@ -174,7 +165,7 @@ impl RawConnection {
     }
 
     /// Takes what the socket has, as far as there is room and the budget allows it.
-    fn pull(&mut self, prober: &mut Prober) -> Result<(), ProbeError> {
+    fn pull(&mut self, prober: &mut Prober) -> Result<()> {
         let enough = self.incoming.len() + ENOUGH;
         while self.over.is_none() && self.incoming.len() < enough.min(MOST_UNREAD) {
             let room = prober.may_receive(SPACE)?;
@@ -194,9 +185,9 @@ impl RawConnection {
         Ok(())
     }
 
-    fn wait(&mut self, prober: &Prober, until: Time) -> Result<(), ProbeError> {
+    fn wait(&mut self, prober: &Prober, until: Time) -> Result<()> {
         prober.check_stop()?;
-        self.reactor.wait(until)?;
+        self.reactor.wait(prober.next_look(until))?;
         while self.reactor.next_completion().is_some() {}
         prober.check_stop()
     }

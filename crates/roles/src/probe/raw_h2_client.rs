@@ -15,7 +15,7 @@ use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::printable;
 
 use super::raw_connection::{Put, RawConnection, ReadOutcome};
-use super::{ProbeError, Prober};
+use super::{Prober, Result};
 use crate::client::ConnectError;
 
 /// The least `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2), in bytes.
@@ -93,6 +93,11 @@ impl Stream {
     pub const fn is_over(&self) -> bool {
         self.ended || self.reset.is_some()
     }
+
+    /// Whether it has an answer, or will have none.
+    pub const fn is_settled(&self) -> bool {
+        self.status.is_some() || self.is_over()
+    }
 }
 
 /// A GOAWAY.
@@ -137,15 +142,14 @@ pub struct RawH2Client {
 
 impl RawH2Client {
     /// Dials the host, in clear with prior knowledge or over TLS with ALPN, and exchanges SETTINGS.
-    pub fn open(prober: &mut Prober, protocol: Protocol, opening: &Opening) -> Result<Self, ProbeError> {
+    pub fn open(prober: &mut Prober, protocol: Protocol, opening: &Opening) -> Result<Self> {
         let line = RawConnection::dial(prober, protocol)?;
-        let mut talk = Self::on(line, protocol.is_tls());
-        talk.greet(prober, opening)?;
-        let until = prober.soon();
-        talk.until(prober, until, |talk| talk.has_settings)?;
-        match talk.line.over() {
-            _ if talk.has_settings => Ok(talk),
-            None => Err(ConnectError::NoAnswer(prober.patience).into()),
+        let mut client = Self::on(line, protocol.is_tls());
+        client.greet(prober, opening)?;
+        client.until(prober.soon(), prober, |client| client.has_settings)?;
+        match client.line.over {
+            _ if client.has_settings => Ok(client),
+            None => Err(ConnectError::NoAnswer(prober.timeout).into()),
             Some(_) => Err(ConnectError::Closed("it ends before its SETTINGS".to_owned()).into()),
         }
     }
@@ -154,7 +158,7 @@ impl RawH2Client {
     pub fn on(mut line: RawConnection, is_tls: bool) -> Self {
         line.transcript.reads_frames();
         // Frames may have come with the end of what was before.
-        let (at, early) = (line.received_at(), std::mem::take(&mut line.incoming));
+        let (at, early) = (line.received_at, std::mem::take(&mut line.incoming));
         line.transcript.record(at, Direction::Down, &early);
         line.incoming = early;
         Self {
@@ -176,7 +180,7 @@ impl RawH2Client {
     }
 
     /// Sends preface and SETTINGS, and credit for the connection.
-    pub fn greet(&mut self, prober: &mut Prober, opening: &Opening) -> Result<Put, ProbeError> {
+    pub fn greet(&mut self, prober: &mut Prober, opening: &Opening) -> Result<Put> {
         let mut bytes = [&PREFACE[..], &frame(kind::SETTINGS, 0, 0, &settings(&opening.settings))].concat();
         if opening.credit > 0 {
             bytes.extend(frame(kind::WINDOW_UPDATE, 0, 0, &opening.credit.to_be_bytes()));
@@ -194,36 +198,26 @@ impl RawH2Client {
     }
 
     /// Sends bytes as they are.
-    pub fn send(&mut self, prober: &mut Prober, bytes: &[u8]) -> Result<Put, ProbeError> {
-        if self.line.over().is_some() {
+    pub fn send(&mut self, prober: &mut Prober, bytes: &[u8]) -> Result<Put> {
+        if self.line.over.is_some() {
             return Ok(Put::Closed);
         }
-        let until = prober.soon();
-        self.line.send(prober, bytes, until)
+        self.line.send(bytes, prober.soon(), prober)
     }
 
-    /// Sends a frame.
-    pub fn frame(
-        &mut self,
-        prober: &mut Prober,
-        kind: u8,
-        flags: u8,
-        stream: u32,
-        payload: &[u8],
-    ) -> Result<Put, ProbeError> {
-        self.send(prober, &frame(kind, flags, stream, payload))
-    }
-
-    /// The field block of a request for `path` of the host, with further `fields`.
-    pub fn block(&self, prober: &Prober, method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+    /// The field block of a request for the host's path, with the host's further fields and `fields`.
+    pub fn block(&self, prober: &Prober, method: &str, fields: &[(&str, &str)]) -> Vec<u8> {
         let scheme = if self.is_tls { "https" } else { "http" };
         let pseudo = [
             (":method", method),
             (":scheme", scheme),
             (":authority", prober.host.authority.as_str()),
-            (":path", path),
+            (":path", prober.host.path.as_str()),
         ];
-        field_block(pseudo.iter().chain(fields).map(|(name, value)| (name.as_bytes(), value.as_bytes())))
+        let own: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let further = prober.host.fields_beside(&own);
+        let all = pseudo.into_iter().chain(further).chain(fields.iter().copied());
+        field_block(all.map(|(name, value)| (name.as_bytes(), value.as_bytes())))
     }
 
     /// A field block in HEADERS and as many CONTINUATION as it takes.
@@ -239,43 +233,38 @@ impl RawH2Client {
         bytes
     }
 
-    /// Begins a request; its stream.
+    /// Begins a request for the host's path; its stream.
     pub fn request(
         &mut self,
         prober: &mut Prober,
         method: &str,
-        path: &str,
         fields: &[(&str, &str)],
         end_stream: bool,
-    ) -> Result<u32, ProbeError> {
+    ) -> Result<u32> {
         prober.take_request()?;
         let stream = self.next_stream();
-        let block = self.block(prober, method, path, fields);
+        let block = self.block(prober, method, fields);
         let bytes = self.head(stream, &block, end_stream);
         self.send(prober, &bytes)?;
         Ok(stream)
     }
 
     /// Asks for the host's path and waits for the answer.
-    pub fn get(&mut self, prober: &mut Prober) -> Result<Stream, ProbeError> {
-        self.ask(prober, "GET")
-    }
-
-    /// The same with another method.
-    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<Stream, ProbeError> {
-        let path = prober.host.path.clone();
-        let stream = self.request(prober, method, &path, &[], true)?;
+    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<Stream> {
+        let stream = self.request(prober, method, &[], true)?;
         self.answer(prober, stream)
     }
 
     /// Waits until `stream` is over, or has sent as much as is read of a body.
-    pub fn answer(&mut self, prober: &mut Prober, stream: u32) -> Result<Stream, ProbeError> {
+    pub fn answer(&mut self, prober: &mut Prober, stream: u32) -> Result<Stream> {
         let (until, most) = (prober.soon(), prober.most_read);
         let has_enough =
-            |talk: &Self| talk.streams.get(&stream).is_some_and(|stream| stream.received >= most);
-        self.until(prober, until, |talk| talk.is_over(stream) || talk.is_left(stream) || has_enough(talk))?;
+            |client: &Self| client.streams.get(&stream).is_some_and(|stream| stream.received >= most);
+        self.until(until, prober, |client| {
+            client.is_over(stream) || client.is_left(stream) || has_enough(client)
+        })?;
         if has_enough(self) && !self.is_over(stream) {
-            self.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
+            self.send(prober, &frame(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes()))?;
         }
         Ok(self.streams.get(&stream).cloned().unwrap_or_default())
     }
@@ -283,6 +272,11 @@ impl RawH2Client {
     /// Whether nothing more will come on `stream`.
     pub fn is_over(&self, stream: u32) -> bool {
         self.streams.get(&stream).is_none_or(Stream::is_over)
+    }
+
+    /// Whether `stream` has an answer, or will have none.
+    pub fn is_settled(&self, stream: u32) -> bool {
+        self.streams.get(&stream).is_none_or(Stream::is_settled)
     }
 
     /// Whether a GOAWAY says that `stream` is not processed, or that the connection is broken.
@@ -293,17 +287,15 @@ impl RawH2Client {
 
     /// Sends `n` bytes of body as far as the windows let it, and the end of the stream behind them; how many went. It ends early
     /// when no credit comes in time, or the answer does.
-    pub fn body(&mut self, prober: &mut Prober, stream: u32, n: u64, ends: bool) -> Result<u64, ProbeError> {
+    pub fn body(&mut self, prober: &mut Prober, stream: u32, n: u64, ends: bool) -> Result<u64> {
         let filler = [b'a'; LEAST_FRAME];
-        let is_answered = |talk: &Self| {
-            talk.is_over(stream) || talk.streams.get(&stream).is_none_or(|stream| stream.status.is_some())
-        };
         let mut sent = 0;
-        while sent < n && !is_answered(self) && self.line.over().is_none() {
+        while sent < n && !self.is_settled(stream) && self.line.over.is_none() {
             let room = self.room(stream).min(i64::try_from(n - sent).unwrap_or(i64::MAX));
             if room <= 0 {
-                let until = prober.soon();
-                if !self.until(prober, until, |talk| talk.room(stream) > 0 || is_answered(talk))? {
+                if !self.until(prober.soon(), prober, |client| {
+                    client.room(stream) > 0 || client.is_settled(stream)
+                })? {
                     break;
                 }
                 continue;
@@ -312,7 +304,7 @@ impl RawH2Client {
             let piece = taken as usize;
             let last = ends && sent + piece as u64 == n;
             let flags = if last { flag::END_STREAM } else { 0 };
-            if self.frame(prober, kind::DATA, flags, stream, &filler[..piece])? != Put::All {
+            if self.send(prober, &frame(kind::DATA, flags, stream, &filler[..piece]))? != Put::All {
                 break;
             }
             self.window -= taken;
@@ -331,20 +323,19 @@ impl RawH2Client {
     }
 
     /// Sends a PING; whether it is answered.
-    pub fn ping(&mut self, prober: &mut Prober) -> Result<bool, ProbeError> {
+    pub fn ping(&mut self, prober: &mut Prober) -> Result<bool> {
         let before = self.pongs;
-        self.frame(prober, kind::PING, 0, 0, b"h2labpng")?;
-        let until = prober.soon();
-        self.until(prober, until, |talk| talk.pongs > before)
+        self.send(prober, &frame(kind::PING, 0, 0, b"h2labpng"))?;
+        self.until(prober.soon(), prober, |client| client.pongs > before)
     }
 
     /// Takes what comes until `is_met` is, or the connection is over, or `until` has come; whether it was met.
     pub fn until(
         &mut self,
-        prober: &mut Prober,
         until: Time,
+        prober: &mut Prober,
         is_met: impl Fn(&Self) -> bool,
-    ) -> Result<bool, ProbeError> {
+    ) -> Result<bool> {
         loop {
             if is_met(self) {
                 return Ok(true);
@@ -357,8 +348,8 @@ impl RawH2Client {
     }
 
     /// Listens once until `until` and takes every frame that is whole.
-    pub fn pump(&mut self, prober: &mut Prober, until: Time) -> Result<ReadOutcome, ProbeError> {
-        let read = self.line.listen(prober, until)?;
+    pub fn pump(&mut self, prober: &mut Prober, until: Time) -> Result<ReadOutcome> {
+        let read = self.line.listen(until, prober)?;
         let mut bytes = std::mem::take(&mut self.line.incoming);
         let mut from = 0;
         let mut replies = Vec::new();
@@ -536,7 +527,7 @@ impl RawH2Client {
                 if goaway.debug.is_empty() { String::new() } else { format!(" \"{}\"", goaway.debug) };
             format!("GOAWAY {} last_stream_id {}{debug}", goaway.code, goaway.last_stream)
         });
-        goaway.or_else(|| match self.line.over()? {
+        goaway.or_else(|| match self.line.over? {
             ReadOutcome::Eof => Some("it closed the connection".to_owned()),
             _ => Some("it broke the connection off".to_owned()),
         })

@@ -3,25 +3,27 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use h2lab_model::probe::{Allowance, Budget, Check, Verdict};
 use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_wire::h2::inspect::FieldBlocks;
 use h2lab_wire::h2::raw::{field_block, frame};
 
+use super::prober::KnownHost;
 use super::raw_h2_client::settings;
 use super::url::Found;
-use super::{Host, ProbeError, Prober};
+use super::{Host, Prober, Result};
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
+use rustix::io::ioctl_fionread;
 
 /// Far above what a server of a test takes to answer, on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What is taken for silence of one that does not answer everything.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// What is taken for silence of one that does not answer everything, if it has nothing to do then.
 const SHORT: Duration = Duration::from_millis(400);
 
 type OnRequest = Arc<dyn Fn(&mut Peer, &Request) + Send + Sync>;
@@ -33,6 +35,7 @@ type OnHead = Arc<dyn Fn(&mut Peer, &str) + Send + Sync>;
 pub struct Server {
     settings: Vec<(u16, u32)>,
     is_silent: bool,
+    never_rests: bool,
     on_request: Option<OnRequest>,
     on_frame: Option<OnFrame>,
     on_head: Option<OnHead>,
@@ -56,9 +59,29 @@ impl Request {
     }
 }
 
+/// What is known of a server's connections.
+#[derive(Debug)]
+struct Connections {
+    began: Instant,
+    /// Each connection for as long as it lives, and whether it waits for bytes.
+    all: Mutex<Vec<(Weak<TcpStream>, Arc<AtomicBool>)>>,
+}
+
+impl KnownHost for Connections {
+    fn is_busy(&self, dialled: u64) -> bool {
+        let all = self.all.lock().unwrap();
+        let acts = |(stream, is_waiting): &(Weak<TcpStream>, Arc<AtomicBool>)| {
+            let Some(stream) = stream.upgrade() else { return false };
+            !is_waiting.load(Ordering::SeqCst) || ioctl_fionread(&*stream).is_ok_and(|bytes| bytes > 0)
+        };
+        self.began.elapsed() < TIMEOUT && ((all.len() as u64) < dialled || all.iter().any(acts))
+    }
+}
+
 /// The server's end of a connection.
 pub struct Peer {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
+    is_waiting: Arc<AtomicBool>,
     /// The how-manieth connection this is, from 0.
     pub connection: usize,
     /// Heads of requests that have come on it, with this one.
@@ -70,7 +93,7 @@ pub struct Peer {
 
 impl Peer {
     pub fn send(&mut self, bytes: &[u8]) {
-        self.is_open &= self.stream.write_all(bytes).is_ok();
+        self.is_open &= (&*self.stream).write_all(bytes).is_ok();
     }
 
     pub const fn is_open(&self) -> bool {
@@ -105,8 +128,15 @@ impl Peer {
 
     /// Bytes up to `n`; `None` at the end.
     fn take(&mut self, n: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; n];
-        self.stream.read_exact(&mut bytes).ok().map(|()| bytes)
+        let (mut bytes, mut filled) = (vec![0; n], 0);
+        while filled < n {
+            // What has come is in the socket until it is known that we act on it.
+            self.is_waiting.store(true, Ordering::SeqCst);
+            let has_come = self.stream.peek(&mut [0]).is_ok_and(|n| n > 0);
+            self.is_waiting.store(false, Ordering::SeqCst);
+            filled += (&*self.stream).read(&mut bytes[filled..]).ok().filter(|_| has_come)?;
+        }
+        Some(bytes)
     }
 }
 
@@ -131,6 +161,11 @@ impl Server {
         Self { is_silent: true, ..self }
     }
 
+    /// It sends for ever.
+    pub fn endless(self) -> Self {
+        Self { never_rests: true, ..self }
+    }
+
     /// Frames go to `on_frame` first, which says whether that was all.
     pub fn framing(self, on_frame: impl Fn(&mut Peer, &ClientFrame) -> bool + Send + Sync + 'static) -> Self {
         Self { on_frame: Some(Arc::new(on_frame)), ..self }
@@ -143,18 +178,26 @@ impl Server {
 
     /// Listens, for as long as the process lives.
     pub fn start(self) -> SocketAddr {
+        self.start_known().0
+    }
+
+    fn start_known(self) -> (SocketAddr, Arc<Connections>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let count = AtomicUsize::new(0);
+        let connections = Arc::new(Connections { began: Instant::now(), all: Mutex::default() });
+        let known = Arc::clone(&connections);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let server = self.clone();
-                let connection = count.fetch_add(1, Ordering::Relaxed);
-                let mut peer = Peer { stream, connection, requests: 0, frames: 0, is_open: true };
+                let (stream, is_waiting) = (Arc::new(stream), Arc::new(AtomicBool::new(false)));
+                let mut all = connections.all.lock().unwrap();
+                let connection = all.len();
+                all.push((Arc::downgrade(&stream), Arc::clone(&is_waiting)));
+                let mut peer = Peer { stream, is_waiting, connection, requests: 0, frames: 0, is_open: true };
                 std::thread::spawn(move || server.serve(&mut peer));
             }
         });
-        address
+        (address, known)
     }
 
     fn serve(&self, peer: &mut Peer) -> Option<()> {
@@ -254,25 +297,27 @@ pub fn prober(server: Server) -> Prober {
 
 /// The same with another allowance.
 pub fn prober_within(server: Server, allowance: Allowance) -> Prober {
-    let patience = if server.is_silent { SHORT } else { PATIENCE };
-    let address = server.start();
+    let timeout = if server.is_silent { SHORT } else { TIMEOUT };
+    let never_rests = server.never_rests;
+    let (address, connections) = server.start_known();
     let host = Host {
         endpoint: Endpoint::Tcp(address),
         server_name: "localhost".to_owned(),
         authority: address.to_string(),
         path: "/".to_owned(),
         tls: TlsOptions::default(),
+        fields: Vec::new(),
+        protocols: Vec::new(),
     };
     let clock = Clock::start();
     let budget = Budget::new(allowance, clock.now());
-    Prober::new(host, budget, clock, patience, Arc::new(AtomicBool::new(false)))
+    let mut prober = Prober::new(host, budget, clock, timeout, Arc::new(AtomicBool::new(false)));
+    prober.known = if never_rests { None } else { Some(connections) };
+    prober
 }
 
 /// The checks that `look` adds when it meets `server`.
-pub fn checks(
-    server: Server,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<(), ProbeError>,
-) -> Vec<Check> {
+pub fn checks(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>) -> Vec<Check> {
     let mut found = Found::default();
     look(&mut prober(server), &mut found).unwrap();
     found.checks
@@ -281,7 +326,7 @@ pub fn checks(
 /// The verdicts of these by their ids.
 pub fn verdicts(
     server: Server,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<(), ProbeError>,
+    look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>,
 ) -> BTreeMap<String, Verdict> {
     checks(server, look).into_iter().map(|check| (check.id, check.verdict)).collect()
 }

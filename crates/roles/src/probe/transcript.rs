@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_upgrade_frames_are_told() {
+    fn after_an_upgrade_frames_are_recorded() {
         let mut transcript = Transcript::new(Time::ZERO);
         transcript.record(Time::ZERO, Direction::Down, b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
         transcript.reads_frames();

@@ -177,13 +177,9 @@ impl Chain {
             // Servers of the same name write the same files.
             let logs = if label == *name { wanted.folder.to_owned() } else { wanted.folder.join(&label) };
             let options = StartOptions {
-                ip: Ipv4Addr::LOCALHOST.into(),
-                logs,
-                max_requests_per_connection: None,
-                key_log: None,
                 h3: protocol.is_quic().then(sut::H3::default),
-                bulk: None,
                 early: Some(sut::Early { hints: wanted.early_hints, pages: wanted.pages }),
+                ..StartOptions::new(Ipv4Addr::LOCALHOST.into(), logs)
             };
             let place = |program: &Path| Command::new(program);
             let started = match servers.last() {
@@ -218,13 +214,13 @@ impl Chain {
     pub fn exchange(&self, spec: &LoadSpec<'_>, asking: Asking) -> Result<Vec<Waterfall>, LoadError> {
         let taps = self.taps.clone();
         let first = exchange(spec, asking, move |at| taps.iter().for_each(|tap| tap.begin(at)))?;
-        let patience = match &first.failed {
+        let timeout = match &first.failed {
             None => TRAIL,
             // What comes from behind after that came too late for any proxy.
             Some(_) if first.timed_out => Duration::ZERO,
             Some(_) => SETTLE,
         };
-        let behind: Vec<Waterfall> = self.taps.iter().map(|tap| tap.waterfall(patience)).collect();
+        let behind: Vec<Waterfall> = self.taps.iter().map(|tap| tap.waterfall(timeout)).collect();
         Ok(std::iter::once(first).chain(behind).collect())
     }
 
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_with_the_origin_and_goes_on_in_http_1_unless_told() {
+    fn a_chain_ends_with_the_origin_and_continues_in_http_1_unless_another_is_given() {
         let named = |name: &str, protocol| (name.to_owned(), protocol);
         assert_eq!(
             servers("haproxy,nginx/h2c", Protocol::H2).unwrap(),

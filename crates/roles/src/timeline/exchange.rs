@@ -1,7 +1,7 @@
 //! One request over a connection of its own, as a waterfall.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
@@ -10,11 +10,11 @@ use h2lab_model::timeline::{Recorder, Waterfall};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::detail::Reader;
-use h2lab_wire::trace::{Dialect, Direction};
+use h2lab_wire::trace::{Crossing, Dialect, Direction};
 
-use crate::client::{self, Watch, WatchEvent};
+use crate::client::{Watch, WatchEvent};
 use crate::load::{self, LoadError, LoadResult, LoadSpec, Watching};
-use h2lab_net::transport::Crossing;
+use h2lab_net::lock::lock;
 
 /// How an exchange is made.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct Asking {
     /// Whether the server may push.
     pub push: bool,
     /// How long a server may take to accept, and a pushed response to come when all else is done.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// Makes the one request of `spec` over a new connection. `begun` is notified when the client began to connect.
@@ -35,8 +35,8 @@ pub fn exchange(
     let watching = Watching {
         watch: observer.clone(),
         accept_push: asking.push,
-        linger: asking.patience,
-        patience: asking.patience,
+        linger: asking.timeout,
+        timeout: asking.timeout,
     };
     let result = load::watch(spec, &watching)?;
     Ok(observer.waterfall(&result))
@@ -67,7 +67,7 @@ impl Observer {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     fn waterfall(&self, result: &LoadResult) -> Waterfall {
@@ -169,7 +169,7 @@ impl Seen {
         let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let Some(recorder) = &mut self.recorder else { return };
-        client::read(reader, at, direction, crossing, &mut |frame| recorder.record(&frame));
+        reader.cross(at, direction, crossing, &mut |frame| recorder.record(&frame));
     }
 }
 

@@ -115,7 +115,7 @@ impl Runner<'_> {
             }
             (self.progress)(&case, rows.len());
             let spec = (self.spec)(&chain, asked.protocol, &case.path, clock)?;
-            let asking = Asking { push: true, patience: asked.timeout };
+            let asking = Asking { push: true, timeout: asked.timeout };
             let once =
                 || or_failed(exchange(&LoadSpec { stop: Some(self.stop), ..spec.clone() }, asking, |_| ()));
             let runs = series(asked.runs, || self.stop.load(Ordering::Relaxed), once)?;
@@ -161,7 +161,7 @@ struct Setting {
 }
 
 fn settings(sut: &dyn Sut, asked: &Asked) -> Vec<Setting> {
-    let hints: Vec<Option<bool>> = if sut.has_hints_switch() {
+    let hints: Vec<Option<bool>> = if sut.about().has_hints_switch {
         asked.early_hints.iter().copied().map(Some).collect()
     } else {
         vec![None]

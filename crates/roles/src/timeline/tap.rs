@@ -18,9 +18,10 @@ use h2lab_wire::trace::{Dialect, Direction};
 use socket2::SockRef;
 
 use h2lab_net::clock::Clock;
+use h2lab_net::lock::lock;
 
 /// How long a server that listens may take to accept.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the next connection has to wait where one could not be accepted.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -126,13 +127,13 @@ impl Tap {
         self.inner.seen().recorder.restart(origin);
     }
 
-    /// What was seen of the exchange, once everything requested is answered, or `patience` is over.
-    pub fn waterfall(&self, patience: Duration) -> Waterfall {
+    /// What was seen of the exchange, once everything requested is answered, or `timeout` is over.
+    pub fn waterfall(&self, timeout: Duration) -> Waterfall {
         let waits = |seen: &mut Seen| !seen.recorder.is_over();
         let (seen, _) = self
             .inner
             .news
-            .wait_timeout_while(self.inner.seen(), patience, waits)
+            .wait_timeout_while(self.inner.seen(), timeout, waits)
             .unwrap_or_else(PoisonError::into_inner);
         seen.recorder.waterfall()
     }
@@ -142,7 +143,7 @@ impl Drop for Tap {
     fn drop(&mut self) {
         self.inner.is_over.store(true, Ordering::Relaxed);
         // The acceptor waits for a connection: this is one. If it cannot be made, there is none to wait for.
-        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
+        if TcpStream::connect_timeout(&self.address, TIMEOUT).is_ok()
             && let Some(acceptor) = self.acceptor.take()
         {
             // It returns nothing.
@@ -155,10 +156,6 @@ impl Drop for Tap {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
@@ -184,7 +181,7 @@ impl Inner {
 
     /// Connects to the server and starts to pass on what either side sends.
     fn pass_on(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
-        let server = TcpStream::connect_timeout(&self.behind, PATIENCE).inspect_err(|_| give_up(&client))?;
+        let server = TcpStream::connect_timeout(&self.behind, TIMEOUT).inspect_err(|_| give_up(&client))?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);

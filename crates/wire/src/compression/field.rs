@@ -81,7 +81,7 @@ fn is_value(value: &[u8]) -> bool {
 }
 
 /// The fields of one block, in storage that is used again for the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FieldList {
     bytes: Vec<u8>,
     spans: Vec<FieldSpan>,
@@ -113,15 +113,8 @@ impl FieldList {
     pub(crate) fn with_most_decoded(limit: u32, factor: u32) -> Self {
         Self {
             most_decoded: limit as usize * factor.max(1) as usize,
-            bytes: Vec::new(),
-            spans: Vec::new(),
-            kinds: Vec::new(),
-            size: 0,
             limit: limit as usize,
-            too_large: false,
-            origin: Vec::new(),
-            version: 0,
-            repeated: false,
+            ..Self::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! Integers with an N-bit prefix (RFC 7541 §5.1) and the reader over a block.
+//! Integers with an N-bit prefix (RFC 7541 §5.1), strings (§5.2), and the reader over a block.
 
 use super::{CompressionError, huffman};
 
@@ -16,6 +16,19 @@ pub(crate) fn encode(value: u32, bits: u32, pattern: u8, out: &mut Vec<u8>) {
         rest >>= 7;
     }
     out.push(rest as u8);
+}
+
+/// Appends a string literal, Huffman-coded if that is shorter. Its length has a prefix of `bits` bits; the bit above them
+/// selects the code, and `pattern` holds the bits above.
+pub(crate) fn put_string(bytes: &[u8], bits: u32, pattern: u8, out: &mut Vec<u8>) {
+    let coded = huffman::encoded_length(bytes);
+    if coded < bytes.len() {
+        encode(coded as u32, bits, pattern | 1 << bits, out);
+        huffman::encode(bytes, out);
+    } else {
+        encode(bytes.len() as u32, bits, pattern, out);
+        out.extend_from_slice(bytes);
+    }
 }
 
 /// Reads the representations of one block in order.

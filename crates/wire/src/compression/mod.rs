@@ -12,7 +12,7 @@ pub(crate) mod table;
 
 pub(crate) use block::{Block, FieldEncoder};
 pub(crate) use field::{FieldKind, FieldList};
-pub(crate) use integer::Reader;
+pub(crate) use integer::{Reader, put_string};
 
 /// A block that cannot be decoded; holds the reason. In HTTP/2 a connection error of type `COMPRESSION_ERROR` (RFC 9113
 /// §4.3), because the two dynamic tables may differ from here on; in HTTP/3 of type `QPACK_DECOMPRESSION_FAILED` (RFC 9204 §6).
@@ -21,16 +21,3 @@ pub(crate) struct CompressionError(pub(crate) &'static str);
 
 /// What an entry counts beyond its name and value (RFC 7541 §4.1, RFC 9113 §6.5.2, RFC 9114 §4.2.2).
 pub(crate) const ENTRY_OVERHEAD: usize = 32;
-
-/// Appends a string literal, Huffman-coded if that is shorter. Its length has a prefix of `bits` bits; the bit above them
-/// selects the code, and `pattern` holds the bits above.
-pub(crate) fn put_string(bytes: &[u8], bits: u32, pattern: u8, out: &mut Vec<u8>) {
-    let coded = huffman::encoded_length(bytes);
-    if coded < bytes.len() {
-        integer::encode(coded as u32, bits, pattern | 1 << bits, out);
-        huffman::encode(bytes, out);
-    } else {
-        integer::encode(bytes.len() as u32, bits, pattern, out);
-        out.extend_from_slice(bytes);
-    }
-}

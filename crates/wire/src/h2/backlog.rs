@@ -25,9 +25,13 @@ struct StallClock {
     since: Time,
 }
 
-impl StallClock {
-    const STOPPED: Self = Self { since: Time::NEVER };
+impl Default for StallClock {
+    fn default() -> Self {
+        Self { since: Time::NEVER }
+    }
+}
 
+impl StallClock {
     fn start(&mut self, now: Time) {
         if !self.since.happened() {
             self.since = now;
@@ -47,7 +51,7 @@ impl StallClock {
 }
 
 /// The waiting streams of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Backlog {
     send_scheduler: SendScheduler,
     /// Streams in the queue.
@@ -74,22 +78,6 @@ pub(super) struct Backlog {
 const VOID_SEND_PLACES: usize = 64;
 
 impl Backlog {
-    pub(super) fn new() -> Self {
-        Self {
-            send_scheduler: SendScheduler::default(),
-            queued: 0,
-            equals: [[0; 2]; Priority::URGENCIES],
-            owed: 0,
-            owed_level: 0,
-            stalled: 0,
-            stream_clock: StallClock::STOPPED,
-            connection_clock: StallClock::STOPPED,
-            short_of_connection_window: false,
-            progress: Time::ZERO,
-            output_full: false,
-        }
-    }
-
     /// What it takes of memory, in bytes.
     pub(super) fn held(&self) -> usize {
         self.send_scheduler.held()

@@ -7,7 +7,7 @@ use super::frame::{Frame, FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use super::preface::{self, Beginning};
 use super::stream::Side;
 use super::streams::{Ending, Key};
-use super::{Connection, Occurrence};
+use super::{Connection, Occurrence, Received};
 use crate::connection::FRAME_TYPES;
 use crate::{Error, ErrorCode, Initiator, Role};
 use h2lab_base::units::Time;
@@ -134,12 +134,7 @@ impl Connection {
         }
     }
 
-    fn receive(
-        &mut self,
-        now: Time,
-        header: FrameHeader,
-        payload: Range<usize>,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn receive(&mut self, now: Time, header: FrameHeader, payload: Range<usize>) -> Received {
         if self.assembly.is_under_way() && !self.assembly.continues(header) {
             return Err(Fault::protocol("a field block is interrupted by another frame (RFC 9113 §4.3)"));
         }
@@ -186,7 +181,7 @@ impl Connection {
         header: FrameHeader,
         body: Range<usize>,
         end_stream: bool,
-    ) -> Result<Option<Occurrence>, Fault> {
+    ) -> Received {
         if !self.receive_window.receive(header.length) {
             return Err(Fault::flow_control("DATA exceeds the connection window (RFC 9113 §6.9.1)"));
         }

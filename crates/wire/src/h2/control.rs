@@ -6,12 +6,12 @@ use super::fault::Fault;
 use super::frame::{flag, kind};
 use super::settings::DEFAULT_WINDOW;
 use super::streams::Ending;
-use super::{Connection, Occurrence, Role};
+use super::{Connection, Occurrence, Received, Role};
 use crate::{ErrorCode, Initiator};
 use h2lab_base::units::Time;
 
 impl Connection {
-    pub(super) fn receive_settings(&mut self, payload: Range<usize>) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_settings(&mut self, payload: Range<usize>) -> Received {
         let before = self.peer_settings.initial_window_size;
         self.peer_settings.apply_all(
             self.input.slice(payload.start, payload.end),
@@ -60,11 +60,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn receive_window_update(
-        &mut self,
-        id: u32,
-        increment: u32,
-    ) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_window_update(&mut self, id: u32, increment: u32) -> Received {
         if id == 0 {
             if !self.send_window.adjust(i64::from(increment)) {
                 return Err(Fault::flow_control("the connection window exceeds 2^31 - 1 (RFC 9113 §6.9.1)"));
@@ -80,12 +76,7 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn receive_reset(
-        &mut self,
-        now: Time,
-        id: u32,
-        code: ErrorCode,
-    ) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_reset(&mut self, now: Time, id: u32, code: ErrorCode) -> Received {
         let Some(key) = self.streams.find(id) else { return self.ignore_late(id, 0) };
         if self.is_of_peer(id) {
             self.accounts.reset(now)?;
@@ -95,7 +86,7 @@ impl Connection {
     }
 
     /// WINDOW_UPDATE, by `credit`, and RST_STREAM may cross the end of their stream; on an idle stream they are errors.
-    fn ignore_late(&mut self, id: u32, credit: u32) -> Result<Option<Occurrence>, Fault> {
+    fn ignore_late(&mut self, id: u32, credit: u32) -> Received {
         if self.is_beyond_goaway(id) {
             return Ok(None);
         }
@@ -122,11 +113,7 @@ impl Connection {
     }
 
     /// Acknowledgements of PINGs that we did not send are ignored.
-    pub(super) fn ping_acknowledged(
-        &mut self,
-        now: Time,
-        payload: [u8; 8],
-    ) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn ping_acknowledged(&mut self, now: Time, payload: [u8; 8]) -> Received {
         if self.tuner.ping_acknowledged(now, payload) || self.keep_alive.acknowledged(payload) {
             return Ok(None);
         }
@@ -145,7 +132,7 @@ impl Connection {
         last_stream: u32,
         code: ErrorCode,
         debug_start: usize,
-    ) -> Result<Option<Occurrence>, Fault> {
+    ) -> Received {
         if self.drain.peer_is_leaving() {
             self.noise()?;
         }

@@ -7,7 +7,7 @@ use super::flow::ReceiveWindow;
 use super::frame::{FrameHeader, kind};
 use super::stream::{Side, Stream};
 use super::streams::{Ending, Key};
-use super::{Connection, Occurrence, Role};
+use super::{Connection, Occurrence, Received, Role};
 use crate::compression::CompressionError;
 use crate::content::Content;
 use crate::limits::accounts::Accounts;
@@ -68,7 +68,7 @@ impl Connection {
         end_stream: bool,
         end_headers: bool,
         depends_on: Option<u32>,
-    ) -> Result<Option<Occurrence>, Fault> {
+    ) -> Received {
         let stream = header.stream;
         let opening =
             Opening { stream, promised: None, end_stream, self_dependent: depends_on == Some(stream) };
@@ -81,7 +81,7 @@ impl Connection {
         promised: u32,
         fragment: Range<usize>,
         end_headers: bool,
-    ) -> Result<Option<Occurrence>, Fault> {
+    ) -> Received {
         if self.config.role == Role::Server || !self.config.enable_push {
             return Err(Fault::protocol("PUSH_PROMISE although push is disabled (RFC 9113 §8.4)"));
         }
@@ -89,12 +89,7 @@ impl Connection {
         self.open_block(opening, fragment, end_headers)
     }
 
-    fn open_block(
-        &mut self,
-        opening: Opening,
-        fragment: Range<usize>,
-        end_headers: bool,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn open_block(&mut self, opening: Opening, fragment: Range<usize>, end_headers: bool) -> Received {
         if end_headers {
             let block = self.input.slice(fragment.start, fragment.end);
             self.counters.headers_received += block.len() as u64;
@@ -109,11 +104,7 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn receive_continuation(
-        &mut self,
-        fragment: Range<usize>,
-        end_headers: bool,
-    ) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_continuation(&mut self, fragment: Range<usize>, end_headers: bool) -> Received {
         let Some(opening) = self.assembly.opening else {
             return Err(Fault::protocol("CONTINUATION without a field block (RFC 9113 §6.10)"));
         };
@@ -138,11 +129,7 @@ impl Connection {
 
     /// A whole block is decoded; its meaning depends on its stream. The order matters: the header tables are in step from here
     /// on, so that every error below may be of the stream only.
-    fn receive_block(
-        &mut self,
-        opening: Opening,
-        decoded: Result<(), CompressionError>,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn receive_block(&mut self, opening: Opening, decoded: Result<(), CompressionError>) -> Received {
         decoded.map_err(|error| self.undecodable(error))?;
         if !self.fields.is_repeated() {
             self.is_response_known = false;
@@ -192,7 +179,7 @@ impl Connection {
     }
 
     /// HEADERS on a stream that is not in the store: a request, a late frame, or a violation.
-    fn begin_stream(&mut self, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+    fn begin_stream(&mut self, opening: Opening) -> Received {
         let id = opening.stream;
         let begins = self.config.role == Role::Server && self.is_of_peer(id) && self.is_idle(id);
         if self.is_beyond_goaway(id) {
@@ -235,7 +222,7 @@ impl Connection {
         Stream::new(id, local, remote, self.peer_settings.initial_window_size, receive)
     }
 
-    fn receive_response(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+    fn receive_response(&mut self, key: Key, opening: Opening) -> Received {
         let Opening { stream: id, end_stream, .. } = opening;
         let malformed = |reason| Fault::malformed(id, reason);
         if !self.is_response_known {
@@ -271,7 +258,7 @@ impl Connection {
         Err(Fault::Stream { stream, code, reason: "more interim responses than anyone sends" })
     }
 
-    fn receive_trailers(&mut self, key: Key, opening: Opening) -> Result<Option<Occurrence>, Fault> {
+    fn receive_trailers(&mut self, key: Key, opening: Opening) -> Received {
         let id = opening.stream;
         let malformed = |reason| Fault::malformed(id, reason);
         if !opening.end_stream {
@@ -287,7 +274,7 @@ impl Connection {
     }
 
     /// A server promises `promised` because of the request on `id` (RFC 9113 §8.4).
-    fn receive_promise(&mut self, id: u32, promised: u32) -> Result<Option<Occurrence>, Fault> {
+    fn receive_promise(&mut self, id: u32, promised: u32) -> Received {
         if !self.is_of_peer(promised) || !self.is_idle(promised) {
             return Err(Fault::protocol("PUSH_PROMISE of a stream that is not idle (RFC 9113 §6.6)"));
         }

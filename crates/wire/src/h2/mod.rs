@@ -144,6 +144,9 @@ enum Occurrence {
     Closed,
 }
 
+/// What something received comes to: an event for the role, if any.
+type Received = Result<Option<Occurrence>, fault::Fault>;
+
 impl Connection {
     /// A connection by prior knowledge or ALPN: the preface, SETTINGS and, if the connection window is larger than the
     /// initial one, a WINDOW_UPDATE are queued at once. Values outside the ranges of [`Config`] are clamped.
@@ -180,7 +183,7 @@ impl Connection {
             stream_window: flow.stream_window.max(DEFAULT_WINDOW),
             tuner: Tuner::new(&flow, now),
             any_by_hand: false,
-            backlog: Backlog::new(),
+            backlog: Backlog::default(),
             wishes: EarlyWishes::default(),
             next_local: if config.role == Role::Client { 1 } else { 2 },
             highest_peer: 0,

@@ -4,16 +4,12 @@ use std::ops::Range;
 
 use super::fault::Fault;
 use super::frame::kind;
-use super::{Connection, Occurrence, Role};
+use super::{Connection, Received, Role};
 use crate::{Priority, StreamId};
 use h2lab_base::units::Time;
 
 impl Connection {
-    pub(super) fn receive_priority_update(
-        &mut self,
-        id: u32,
-        value: Range<usize>,
-    ) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn receive_priority_update(&mut self, id: u32, value: Range<usize>) -> Received {
         if self.config.role == Role::Client {
             return Err(Fault::protocol("PRIORITY_UPDATE from a server (RFC 9218 §7.1)"));
         }

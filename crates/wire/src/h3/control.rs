@@ -9,7 +9,7 @@ use super::receive::Piece;
 use super::settings::Settings;
 use super::stream::QuicStreamId;
 use super::transport::Action;
-use super::{Connection, Occurrence, Role, varint};
+use super::{Connection, Occurrence, Received, Role, varint};
 use crate::{ErrorCode, Priority, StreamId};
 use h2lab_base::units::Time;
 
@@ -93,7 +93,7 @@ impl PeerStreams {
 
 impl Connection {
     /// Takes bytes of a unidirectional stream up to the next event.
-    pub(super) fn take_of_uni(&mut self, piece: &mut Piece) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn take_of_uni(&mut self, piece: &mut Piece) -> Received {
         if piece.stream.initiator() == self.config.role {
             return Ok(None); // nothing can arrive there
         }
@@ -158,7 +158,7 @@ impl Connection {
         Ok(Some(uni))
     }
 
-    fn take_typed(&mut self, uni: &mut Uni, piece: &mut Piece) -> Result<Option<Occurrence>, Fault> {
+    fn take_typed(&mut self, uni: &mut Uni, piece: &mut Piece) -> Received {
         let place = piece.place.clone();
         match uni {
             Uni::Control(reader) => return self.take_of_control(reader, piece),
@@ -177,11 +177,7 @@ impl Connection {
         Ok(None)
     }
 
-    fn take_of_control(
-        &mut self,
-        reader: &mut FrameReader,
-        piece: &mut Piece,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn take_of_control(&mut self, reader: &mut FrameReader, piece: &mut Piece) -> Received {
         loop {
             let (taken, step) = reader.step(self.arrivals.slice(piece.place.start, piece.place.end));
             let start = piece.place.start;
@@ -245,7 +241,7 @@ impl Connection {
         Ok(Treatment::Keep)
     }
 
-    fn receive_control_frame(&mut self, kind: u64, payload: &[u8]) -> Result<Option<Occurrence>, Fault> {
+    fn receive_control_frame(&mut self, kind: u64, payload: &[u8]) -> Received {
         match kind {
             kind::SETTINGS => {
                 self.peer_settings = Some(Settings::parse(payload)?);

@@ -27,7 +27,7 @@ impl Connection {
                     self.rearm_bodies(now);
                 }
                 Overdue::BodyInTime => self.rearm_bodies(now),
-                Overdue::Output => {} // never set: QUIC tells by stream what it does not take
+                Overdue::Output => {} // never set: QUIC reports per stream what it does not take
                 Overdue::Windows => self.evict_stalled(now),
                 Overdue::Idle => {
                     let idle = self.deadlines.exceeded(Limit::Idle);

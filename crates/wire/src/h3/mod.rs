@@ -129,6 +129,9 @@ enum Occurrence {
     Closed { error: Option<Error> },
 }
 
+/// What something received comes to: an event for the role, if any.
+type Received = Result<Option<Occurrence>, fault::Fault>;
+
 impl Connection {
     /// A connection whose handshake is complete; the control stream and SETTINGS are queued at once.
     pub fn new(config: Config, now: Time) -> Self {

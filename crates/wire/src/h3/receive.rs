@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::fault::{self, Fault};
 use super::stream::{Fin, QuicStreamId, Stream};
 use super::transport::Arrival;
-use super::{Connection, Occurrence, RESET_SLOT, Role};
+use super::{Connection, Occurrence, RESET_SLOT, Received, Role};
 use crate::content::{Content, Side};
 use crate::{Error, ErrorCode, Initiator};
 use h2lab_base::units::Time;
@@ -58,7 +58,7 @@ impl Connection {
     }
 
     /// Takes bytes up to the next event; the rest is put back.
-    fn take(&mut self, now: Time, mut piece: Piece) -> Result<Option<Occurrence>, Fault> {
+    fn take(&mut self, now: Time, mut piece: Piece) -> Received {
         let taken = match kind_of(piece.stream)? {
             Some(request) => self.take_of_request(now, request, &mut piece),
             None => self.take_of_uni(&mut piece),
@@ -98,12 +98,7 @@ impl Connection {
     }
 
     /// `RESET_STREAM` (RFC 9114 §4.1.1): the peer's message will not be complete.
-    fn receive_reset(
-        &mut self,
-        now: Time,
-        stream: QuicStreamId,
-        code: ErrorCode,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn receive_reset(&mut self, now: Time, stream: QuicStreamId, code: ErrorCode) -> Received {
         let Some(request) = kind_of(stream)? else {
             return self.uni_ended(stream).map(|()| None);
         };
@@ -116,12 +111,7 @@ impl Connection {
     }
 
     /// `STOP_SENDING`: the peer reads no more of what we send.
-    fn receive_stop(
-        &mut self,
-        now: Time,
-        stream: QuicStreamId,
-        code: ErrorCode,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn receive_stop(&mut self, now: Time, stream: QuicStreamId, code: ErrorCode) -> Received {
         if stream == QuicStreamId::control_of(self.config.role) {
             let reason = "our control stream is not read (RFC 9114 §6.2.1)";
             return Err(fault::connection(ErrorCode::H3_CLOSED_CRITICAL_STREAM, reason));
@@ -142,13 +132,7 @@ impl Connection {
     }
 
     /// The peer gave up on a request or its response; `stops`: it reads no more but may still send.
-    fn given_up(
-        &mut self,
-        now: Time,
-        request: u32,
-        code: ErrorCode,
-        stops: bool,
-    ) -> Result<Option<Occurrence>, Fault> {
+    fn given_up(&mut self, now: Time, request: u32, code: ErrorCode, stops: bool) -> Received {
         self.counters.frames_received[RESET_SLOT] += 1;
         if self.config.role == Role::Server {
             self.accounts.reset(now)?;

@@ -7,7 +7,7 @@ use super::frame::{self, Step, Treatment, kind};
 use super::receive::Piece;
 use super::stream::QuicStreamId;
 use super::transport::Action;
-use super::{Connection, Occurrence, Role, qpack};
+use super::{Connection, Occurrence, Received, Role, qpack};
 use crate::compression::CompressionError;
 use crate::content::{Content, Side};
 use crate::message;
@@ -20,12 +20,7 @@ const SECTION_GRANTED: u32 = 16_384;
 
 impl Connection {
     /// Takes bytes of a request's stream up to the next event.
-    pub(super) fn take_of_request(
-        &mut self,
-        now: Time,
-        request: u32,
-        piece: &mut Piece,
-    ) -> Result<Option<Occurrence>, Fault> {
+    pub(super) fn take_of_request(&mut self, now: Time, request: u32, piece: &mut Piece) -> Received {
         if !self.admit(now, request)? {
             return Ok(None);
         }
@@ -248,7 +243,7 @@ impl Connection {
     }
 
     /// The stream has ended without bytes.
-    fn receive_fin(&mut self, request: u32) -> Result<Option<Occurrence>, Fault> {
+    fn receive_fin(&mut self, request: u32) -> Received {
         let Some(stream) = self.streams.get_mut(&request) else { return Ok(None) };
         if !stream.reader.is_between_frames() {
             return Err(fault::layout("a stream ends within a frame (RFC 9114 §7.1)"));

@@ -1,5 +1,6 @@
 //! A frame as the Tap saw it.
 
+use h2lab_base::JsonSchema;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,7 @@ use crate::StreamId;
 use h2lab_base::units::Time;
 
 /// The direction of bytes, as the client sees it.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Client to server.

@@ -190,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::tap::Parser;
-    use super::super::{Dialect, FrameEvent, Tap};
+    use super::super::{Crossing, Dialect, FrameEvent, Tap};
     use super::*;
     use h2lab_base::units::Time;
 
@@ -203,7 +203,8 @@ mod tests {
         let mut tap = Tap::new(Dialect::Http3, 0);
         let mut detailed = Vec::new();
         for (stream, bytes, fin) in pieces {
-            tap.feed_stream(Time::ZERO, direction, QuicStreamId(*stream), bytes, *fin, &mut |frame| {
+            let crossing = Crossing::Bytes { stream: Some(QuicStreamId(*stream)), bytes, fin: *fin };
+            tap.cross(Time::ZERO, direction, crossing, &mut |frame| {
                 detailed.push(format!("{frame} {} {}", frame.length, frame.ends_stream()));
             });
         }
@@ -253,9 +254,11 @@ mod tests {
         let mut tap = Tap::new(Dialect::Http3, 0);
         let mut detailed = Vec::new();
         let mut sink = |frame: FrameEvent| detailed.push((frame.to_string(), frame.value));
-        tap.feed_stream(Time::ZERO, Direction::Down, QuicStreamId(4), &[1, 9], false, &mut sink);
-        tap.abort(Time::ZERO, Direction::Down, QuicStreamId(4), false, 0x10c, &mut sink);
-        tap.abort(Time::ZERO, Direction::Up, QuicStreamId(4), true, 0x10c, &mut sink);
+        let stream = QuicStreamId(4);
+        let crossing = Crossing::Bytes { stream: Some(stream), bytes: &[1, 9], fin: false };
+        tap.cross(Time::ZERO, Direction::Down, crossing, &mut sink);
+        tap.cross(Time::ZERO, Direction::Down, Crossing::Reset { stream, code: 0x10c }, &mut sink);
+        tap.cross(Time::ZERO, Direction::Up, Crossing::Stop { stream, code: 0x10c }, &mut sink);
         assert_eq!(detailed, [("RESET_STREAM[3]".to_owned(), 0x10c), ("STOP_SENDING[3]".to_owned(), 0x10c)]);
         let Parser::Http3(frames) = &tap.parser else { panic!("it is HTTP/3") };
         assert!(frames.open.is_empty());

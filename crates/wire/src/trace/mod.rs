@@ -14,4 +14,4 @@ pub mod tap;
 
 pub use facts::{Facts, Flight, Hole, Retransmission, ServerEnd, Stall};
 pub use frame::{Direction, FrameEvent, FrameKind};
-pub use tap::{Dialect, Tap};
+pub use tap::{Crossing, Dialect, Tap};

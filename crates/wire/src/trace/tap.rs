@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::{BareFrame, Direction, FrameEvent};
+use super::frame::{BareFrame, Direction, FrameEvent, Sink};
 use super::{http1, http2, http3};
 use crate::h3::stream::QuicStreamId;
 use h2lab_base::units::Time;
@@ -30,6 +30,41 @@ impl Dialect {
     }
 }
 
+/// What crosses a transport, in one direction or the other, as an observer of the connection sees it.
+#[derive(Debug, Clone, Copy)]
+pub enum Crossing<'a> {
+    /// Bytes in clear.
+    Bytes {
+        /// The stream that they are on; `None` if there is only one.
+        stream: Option<QuicStreamId>,
+        /// The bytes; QUIC may end a stream without any.
+        bytes: &'a [u8],
+        /// The stream ends behind them; never set for TCP's one stream.
+        fin: bool,
+    },
+    /// `RESET_STREAM` (RFC 9000 §19.4).
+    Reset {
+        /// The stream.
+        stream: QuicStreamId,
+        /// Why.
+        code: u64,
+    },
+    /// `STOP_SENDING` (RFC 9000 §19.5).
+    Stop {
+        /// The stream.
+        stream: QuicStreamId,
+        /// Why.
+        code: u64,
+    },
+}
+
+impl<'a> Crossing<'a> {
+    /// Bytes of TCP's one stream.
+    pub const fn tcp(bytes: &'a [u8]) -> Self {
+        Self::Bytes { stream: None, bytes, fin: false }
+    }
+}
+
 /// Watches the bytes of one connection, in clear, and reports each frame once.
 ///
 /// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2, HTTP/3) or line ends (HTTP/1.1)
@@ -52,56 +87,56 @@ pub(super) enum Parser {
     Http3(http3::Frames),
 }
 
-impl Tap {
-    /// A tap for the connection with this index.
-    pub fn new(dialect: Dialect, connection: u32) -> Self {
-        let parser = match dialect {
-            Dialect::Http1 => Parser::Http1(http1::Exchanges::default()),
-            Dialect::Http2 => Parser::Http2(http2::Frames::default()),
-            Dialect::Http3 => Parser::Http3(http3::Frames::default()),
-        };
-        Self { connection, parser }
-    }
-
-    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`. Does nothing in
-    /// HTTP/3, see [`Tap::feed_stream`].
-    pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(FrameEvent)) {
-        let connection = self.connection;
-        let mut emit = |frame: BareFrame| sink(frame.event(now, connection, direction));
-        match &mut self.parser {
-            Parser::Http1(exchanges) => exchanges.feed(direction, bytes, &mut emit),
-            Parser::Http2(frames) => frames.feed(direction, bytes, &mut emit),
-            Parser::Http3(_) => {}
+impl Parser {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Http1 => Self::Http1(http1::Exchanges::default()),
+            Dialect::Http2 => Self::Http2(http2::Frames::default()),
+            Dialect::Http3 => Self::Http3(http3::Frames::default()),
         }
     }
 
-    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends after them if `fin`.
-    pub fn feed_stream(
+    #[inline]
+    pub(super) fn feed(&mut self, direction: Direction, crossing: Crossing<'_>, sink: &mut impl Sink) {
+        match (self, crossing) {
+            (Self::Http1(exchanges), Crossing::Bytes { bytes, .. }) => exchanges.feed(direction, bytes, sink),
+            (Self::Http2(frames), Crossing::Bytes { bytes, .. }) => frames.feed(direction, bytes, sink),
+            (Self::Http3(frames), Crossing::Bytes { stream: Some(stream), bytes, fin }) => {
+                frames.feed(direction, stream, bytes, fin, sink);
+            }
+            (Self::Http3(frames), Crossing::Reset { stream, code }) => {
+                sink.frame(frames.abort(direction, stream, false, code));
+            }
+            (Self::Http3(frames), Crossing::Stop { stream, code }) => {
+                sink.frame(frames.abort(direction, stream, true, code));
+            }
+            _ => {} // TCP aborts no stream, and all bytes of QUIC are on one
+        }
+    }
+}
+
+impl Tap {
+    /// A tap for the connection with this index.
+    pub fn new(dialect: Dialect, connection: u32) -> Self {
+        Self { connection, parser: Parser::new(dialect) }
+    }
+
+    /// These bytes crossed TCP at `now`. Each frame that they complete is given to `sink`.
+    pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], sink: &mut impl FnMut(FrameEvent)) {
+        self.cross(now, direction, Crossing::tcp(bytes), sink);
+    }
+
+    /// The same for what crossed any transport.
+    #[inline]
+    pub fn cross(
         &mut self,
         now: Time,
         direction: Direction,
-        stream: QuicStreamId,
-        bytes: &[u8],
-        fin: bool,
+        crossing: Crossing<'_>,
         sink: &mut impl FnMut(FrameEvent),
     ) {
         let connection = self.connection;
-        let Parser::Http3(frames) = &mut self.parser else { return };
         let mut emit = |frame: BareFrame| sink(frame.event(now, connection, direction));
-        frames.feed(direction, stream, bytes, fin, &mut emit);
-    }
-
-    /// HTTP/3: the sender in `direction` aborted a stream with this code: its reading (`stops`) or its sending.
-    pub fn abort(
-        &mut self,
-        now: Time,
-        direction: Direction,
-        stream: QuicStreamId,
-        stops: bool,
-        code: u64,
-        sink: &mut impl FnMut(FrameEvent),
-    ) {
-        let Parser::Http3(frames) = &mut self.parser else { return };
-        sink(frames.abort(direction, stream, stops, code).event(now, self.connection, direction));
+        self.parser.feed(direction, crossing, &mut emit);
     }
 }

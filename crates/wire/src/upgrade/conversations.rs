@@ -56,7 +56,7 @@ fn both_sides_switch_and_go_on_with_stream_3_however_the_bytes_are_cut() {
         let Seen::Request { stream: 1, method, authority, path, end_stream: true, .. } =
             &pair.server.take()[0]
         else {
-            panic!("stream 1 was not told")
+            panic!("stream 1 was not reported")
         };
         assert_eq!((&method[..], &authority[..], &path[..]), ("OPTIONS", "a.test:80", "*"));
         assert_eq!(pair.client.connection.send_request(pair.now, &GET), Some(StreamId(3)));
@@ -142,7 +142,7 @@ fn a_body_comes_before_the_switch_and_up_to_its_bound() {
         let mut server = server();
         let (seen, sent) = received(&mut server, &request);
         assert!(sent.starts_with("HTTP/1.1 413 ") && !is_h2(&server), "{seen:?}");
-        assert!(matches!(seen.last(), None | Some(Seen::Request { .. })), "told once it is flushed");
+        assert!(matches!(seen.last(), None | Some(Seen::Request { .. })), "reported once it is flushed");
         assert!(matches!(
             drain_events(&mut server, NOW)[..],
             [Seen::Closed { error: Some(Error::BadHttp1(_)) }]

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::BUSY;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
+
+/// A thread busy for this share of the time is saturated; the same bound makes a measurement doubtful.
+pub const BUSY: f64 = 0.95;
 
 /// The observation, and the conclusion.
 pub(super) fn sentence(

@@ -424,7 +424,7 @@ fn nothing_is_said_of_a_transfer_that_was_none() {
 
 #[test]
 fn every_kind_has_a_name_and_a_sentence() {
-    for kind in BindingKind::ALL {
+    for &kind in BindingKind::ALL {
         let sentence = sentence::sentence(kind, Certainty::Likely, &small_buffer(), 1e8);
         assert!(sentence.len() > 20 && !kind.words().is_empty(), "{sentence}");
         assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));

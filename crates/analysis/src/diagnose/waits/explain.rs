@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::causes::{self, Delays, NearEnd};
@@ -15,11 +15,11 @@ use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_wire::trace::Direction;
 
-/// Why less is told than could be.
+/// Why less is known than could be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "doubt")]
 pub enum Doubt {
-    /// Connections were encrypted and no key log opens them: drops are told, and not whose bytes they carried.
+    /// Connections were encrypted and no key log opens them: drops are reported, and not whose bytes they carried.
     NoKeys {
         /// How many connections.
         connections: u32,
@@ -44,7 +44,7 @@ pub enum Doubt {
         /// How many of them.
         requests: u32,
     },
-    /// The cell speaks HTTP/3, whose packets are encrypted: nothing is told of what its slow requests waited for.
+    /// The cell speaks HTTP/3, whose packets are encrypted: what its slow requests waited for is not known.
     Quic {
         /// How many of them there are.
         requests: u32,
@@ -76,7 +76,7 @@ impl fmt::Display for Doubt {
             Self::NotFound { requests } => write!(f, "{requests} slow requests were not found on the link"),
             Self::Quic { requests, beside_drops } => write!(
                 f,
-                "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not told; while {beside_drops} of them lasted, a datagram of their connection was lost"
+                "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not known; while {beside_drops} of them lasted, a datagram of their connection was lost"
             ),
         }
     }
@@ -91,7 +91,7 @@ pub struct Waits {
     pub breakdowns: Vec<LatencyBreakdown>,
     /// Their time by cause.
     pub split: Split,
-    /// Why less is told than could be.
+    /// Why less is known than could be.
     pub doubts: Vec<Doubt>,
 }
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_wire::trace::Direction;
+use strum::VariantArray;
 
 /// A packet that did not reach its receiver, by its name in the packet log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +25,7 @@ pub struct Drop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
-    /// Acknowledgements of what came behind it told (RFC 5681 §3.2, RACK of RFC 8985): about a round trip.
+    /// By acknowledgements of what came behind it (RFC 5681 §3.2, RACK of RFC 8985): about a round trip.
     Fast,
     /// A tail-loss probe (RFC 8985 §7): silence, but for less than the least retransmission timeout.
     Probe,
@@ -60,7 +61,7 @@ pub enum Whose {
         /// The `x-h2lab-id` of its request, if it had one.
         id: Option<u64>,
     },
-    /// It cannot be told, since the connection could not be read: see [`Doubt`](super::Doubt).
+    /// Not known, since the connection could not be read: see [`Doubt`](super::Doubt).
     Unnamed,
 }
 
@@ -105,19 +106,21 @@ pub enum Cause {
     Queue,
     /// The link's least delay.
     Propagation,
-    /// Nothing that was seen tells.
+    /// Nothing that was seen shows it.
     Unknown,
 }
 
 /// The name of a cause, without its circumstances: what a tail is split by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Its own segment was lost.
     OwnLoss,
     /// Another stream's segment was lost.
     HeadOfLine,
-    /// A segment was lost, whose cannot be told.
+    /// A segment was lost; whose is not known.
     UnnamedLoss,
     /// A packet of the handshake was lost.
     HandshakeLoss,
@@ -143,21 +146,7 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order of tables.
-    pub const ALL: [Self; 13] = [
-        Self::OwnLoss,
-        Self::HeadOfLine,
-        Self::UnnamedLoss,
-        Self::HandshakeLoss,
-        Self::Handshake,
-        Self::CongestionWindow,
-        Self::FlowWindow,
-        Self::StreamSlot,
-        Self::Server,
-        Self::Client,
-        Self::Queue,
-        Self::Propagation,
-        Self::Unknown,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// The name in tables.
     pub const fn name(self) -> &'static str {
@@ -300,7 +289,7 @@ pub fn dominant(intervals: &[Interval]) -> Kind {
     let spent = |kind: Kind| -> Duration {
         intervals.iter().filter(|interval| interval.cause.kind() == kind).map(Interval::length).sum()
     };
-    let avoidable = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Propagation);
+    let avoidable = Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Propagation);
     let first_most = avoidable
         .map(|kind| (spent(kind), kind))
         .reduce(|best, next| if next.0 > best.0 { next } else { best });

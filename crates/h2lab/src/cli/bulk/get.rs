@@ -18,12 +18,13 @@ use h2lab_roles::client::url::Url;
 
 /// Fetch files: whole or in parts, resumable, checked end to end
 ///
-/// A file is written as NAME.part, with a journal of what is there beside it, and takes its name when all of it is on the disk
-/// and its checksum is right. What was interrupted, by us, by the server or by a full disk, is gone on with by the same command;
-/// if the file on the server has changed meanwhile that is refused.
+/// A file is written as NAME.part, with a journal beside it, and is renamed when all of it is on the disk and its
+/// checksum is right. The same command resumes a transfer that was interrupted by Ctrl-C, by the server or by a full
+/// disk; it refuses to if the file on the server has changed meanwhile.
 ///
-/// With -c and -m the file is fetched in parts, by ranges; a server that has none sends it over one stream. Servers that tell
-/// no checksum (`Repr-Digest`, RFC 9530) are believed: ours is printed then, for you to compare.
+/// With -c and -m the file is fetched in parts, by ranges; a server without range support sends it over one stream. If
+/// the server sends no checksum (`Repr-Digest`, RFC 9530) the file is accepted, and its checksum is printed for you to
+/// compare.
 ///
 /// https:// is asked in HTTP/2 if the server takes it (ALPN), else in HTTP/1.1; http:// in HTTP/1.1 unless a flag says
 /// otherwise. All URLs have one scheme, host and port.
@@ -46,10 +47,10 @@ pub struct GetArgs {
     /// Write into this folder, by the last part of each URL
     #[arg(long, value_name = "DIR", group = "to")]
     out_dir: Option<PathBuf>,
-    /// Keep nothing: the network is measured, and no disk
+    /// Discard what is fetched: measure the network without a disk
     #[arg(long, group = "to")]
     discard: bool,
-    /// Fetch the URLs over and over for so long; what is under way then is cut, and counted
+    /// Fetch the URLs repeatedly for this long; transfers still running then are aborted, and their bytes are counted
     #[arg(short = 'z', long, value_name = "TIME", value_parser = duration, requires = "discard")]
     duration: Option<Duration>,
     #[command(flatten)]

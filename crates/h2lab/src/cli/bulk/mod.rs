@@ -15,13 +15,13 @@ use super::client::ClientArgs;
 use super::exit::Usage;
 use super::{Exit, help};
 
-/// Move large files fast, and say what kept them from being faster
+/// Transfer large files fast, and report what limited the throughput
 ///
-/// `bulk get` fetches files whole or in parts, over several streams and connections of h1, h1s, h2, h2c or h3; what was
-/// interrupted is gone on with, and what arrived is compared with the server's checksum. It needs no server of ours: nginx,
-/// Apache and Caddy do. `bulk put` is the same the other way. `bulk serve` is the other end, for a folder, or for memory if
-/// only the network is to be measured; curl can fetch from it, and send to it. `bulk drive` has several machines do both ends at
-/// once, and says what they carry together.
+/// `bulk get` fetches files whole or in parts, over several streams and connections of h1, h1s, h2, h2c or h3;
+/// interrupted transfers can be resumed, and files are checked against the server's checksum. Any server with ranges
+/// will do: nginx, Apache, Caddy. `bulk put` does the same in the other direction. `bulk serve` is the server, of a
+/// folder, or of bytes from memory to measure the network alone; curl works with it too. `bulk drive` runs clients and
+/// servers on several machines at once, and reports their joint throughput.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

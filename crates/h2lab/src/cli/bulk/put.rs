@@ -19,13 +19,14 @@ use h2lab_roles::client::url::Url;
 
 /// Send files: whole or in parts, resumable, checked end to end
 ///
-/// To `bulk serve` files go in parts if there are several workers (-c, -m); it joins them, compares the checksum, and only then
-/// does the file get its name there. What was interrupted, by us, by the server or by its disk, is gone on with by the same
-/// command: the server says what it has. A file that changes while it is sent is refused.
+/// To `bulk serve` files are sent in parts if there are several workers (-c, -m). It joins them, compares the checksum,
+/// and then renames the file. The same command resumes a transfer that was interrupted by Ctrl-C, by the server or by
+/// its disk: the server reports what it has. A file that changes while it is sent is refused.
 ///
-/// Any other server gets one plain PUT for each file, and is believed; if that breaks, it must be begun anew.
+/// Any other server gets one plain PUT for each file, without a check of the checksum; a PUT that fails must be
+/// repeated from the beginning.
 ///
-/// A URL that ends with / gets the name of the file.
+/// The name of the file is appended to a URL that ends with /.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -38,13 +39,13 @@ pub struct PutArgs {
     /// What to send, and where to (http:// or https://)
     #[arg(value_name = "FILE… URL", required = true)]
     files_and_url: Vec<String>,
-    /// No file: so many bytes of filler
+    /// Send this many bytes of filler instead of a file
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Send over and over for so long; what is under way then is cut, and counted
+    /// Send repeatedly for this long; transfers still running then are aborted, and their bytes are counted
     #[arg(short = 'z', long, value_name = "TIME", value_parser = duration, requires = "memory")]
     duration: Option<Duration>,
-    /// Bytes that are handed to the engine at once, and no frame is longer [default: what -f says if that is more than
+    /// Bytes that are passed to the engine at once, also the longest frame [default: the value of -f if that is more than
     /// 128k; else 128k of a file, 64k of memory]
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u32>,

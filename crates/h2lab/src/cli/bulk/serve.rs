@@ -9,7 +9,8 @@ use clap::Args;
 
 use super::super::exit::Usage;
 use super::super::listen::ListenArgs;
-use super::super::{Exit, help, origin, policy, signals};
+use super::super::policy::{self, CongestionArgs};
+use super::super::{Exit, help, origin, signals};
 use super::transfer::chunk;
 use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
@@ -29,13 +30,13 @@ const LEAST_FILES: usize = 4;
 /// Serve the files of a folder, or bytes of memory, over h1, h2c, h1s, h2 and h3; and take others
 ///
 /// GET and HEAD, with a range (`Range`, `If-Range`), a strong `ETag` and `Last-Modified`; and the checksum of the whole
-/// (`Repr-Digest`, RFC 9530) to whoever asks for it by `Want-Repr-Digest`: crc32c, sha-256, sha-512. It is made once, in a
-/// thread of its own. With --writable also PUT: a file gets its name when all of it is on the disk, and its checksum is right;
-/// --memory throws away what it gets, and counts it. Nothing outside of the folder can be had or changed, also not by symbolic
-/// links; there are no listings.
+/// (`Repr-Digest`, RFC 9530) to whoever asks for it by `Want-Repr-Digest`: crc32c, sha-256, sha-512. It is computed
+/// once, in a separate thread. With --writable also PUT: a file gets its name when all of it is on the disk, and its
+/// checksum is right; --memory counts and discards what it receives. Nothing outside the folder can be read or changed,
+/// not even through symbolic links. There are no listings.
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped; a last line says what it
-/// has served.
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped; the last line is a
+/// summary of what was served.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -49,23 +50,21 @@ pub struct ServeArgs {
     /// The folder whose files are served
     #[arg(value_name = "DIR", required_unless_present = "memory", conflicts_with = "memory")]
     folder: Option<PathBuf>,
-    /// No folder: /bytes/N is N bytes of filler (64k, 10G), the same ones each time
+    /// No folder: /bytes/N is N bytes of filler (64k, 10G), always the same bytes
     #[arg(long)]
     memory: bool,
-    /// Take files, too (PUT): whole, in parts, resumable. Whoever can connect can then fill the disk, and replace files
+    /// Accept files (PUT): whole, in parts, resumable. Anyone who can connect can then fill the disk, and replace files
     #[arg(long, conflicts_with = "memory")]
     writable: bool,
-    /// Congestion control of what we send: cubic, bbr, reno … whatever the kernel has (h3: those three) [default: the
-    /// system's, and cubic of h3]
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<String>,
-    /// A line on stderr for each request: status, method, path, and which bytes (first, and one past the last)
+    #[command(flatten)]
+    socket: CongestionArgs,
+    /// Log each request to stderr: status, method, path, and byte range (first, and one past the last)
     #[arg(long)]
     log: bool,
-    /// Bytes that are handed to the engine at once, and no frame is longer [default: what -f says if that is more than
+    /// Bytes that are passed to the engine at once, also the longest frame [default: the value of -f if that is more than
     /// 128k; else 128k of a file, 64k of memory]
     ///
-    /// Each file that is being sent takes so much memory: from 656k on a connection gets fewer of them at a time than 100.
+    /// Each file that is being sent needs this much memory: from 656k on a connection may have fewer than 100 at a time.
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u32>,
     // The last: the heading of the engine's flags goes for all that follow them.
@@ -76,8 +75,8 @@ pub struct ServeArgs {
 /// Serves until it is stopped.
 pub fn main(args: &ServeArgs) -> Result<Exit> {
     let mut config = args.server.config(&[])?;
-    config.h3 = args.server.h3.then(|| quic_congestion(args.congestion.as_deref())).transpose()?;
-    if let Some(name) = &args.congestion {
+    config.h3 = args.server.h3.then(|| quic_congestion(args.socket.congestion.as_deref())).transpose()?;
+    if let Some(name) = &args.socket.congestion {
         policy::check_congestion(name)?;
         config.congestion = Some(name.clone());
     }

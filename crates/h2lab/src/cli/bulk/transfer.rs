@@ -14,10 +14,11 @@ use super::super::client::ClientArgs;
 use super::super::exit::Usage;
 use super::super::flags::{Flags, Refusal};
 use super::super::output;
+use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, size, value};
-use super::super::{Exit, policy, signals, tls};
+use super::super::{Exit, signals, tls};
 use super::fields_and_settings;
 use super::view::View;
 use crate::run::folder;
@@ -28,9 +29,10 @@ use h2lab_net::storage::body::LONGEST_CHUNK;
 use h2lab_net::storage::{Chunk, SinkError};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
-use h2lab_roles::bulk::run::LISTED;
+use h2lab_roles::bulk::job::LISTED;
 use h2lab_roles::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
 use h2lab_roles::client::ConnectError;
+use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
 
 /// How files are moved, whichever way.
@@ -42,22 +44,21 @@ pub struct TransferArgs {
     /// Requests at a time on one connection of HTTP/2 or HTTP/3 [default: 1]
     #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub streams: Option<u32>,
-    /// Bytes of a part, less if a worker would get none [default: a quarter of each worker's share, 16M to 1G]. One worker (no
-    /// -c, no -m) has no parts
+    /// Size of a part; smaller if a worker would get none [default: a quarter of each worker's share, 16M to 1G]. With
+    /// one worker (no -c, no -m) there are no parts
     #[arg(long, value_name = "SIZE", value_parser = part)]
     pub part: Option<u64>,
     /// crc32c, sha-256, sha-512 or none [default: crc32c, none where no file is involved]
     #[arg(long, value_name = "NAME", value_parser = value::<Algorithm>)]
     pub checksum: Option<Algorithm>,
-    /// Begin anew, whatever an earlier run has left
+    /// Start from the beginning, even if an earlier run left a part
     #[arg(long)]
     no_resume: bool,
-    /// After so long without a byte the server is given up
+    /// Give up after this long without a byte from the server
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     timeout: Duration,
-    /// Congestion control of our sockets. It governs what we send; a server has its own
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<String>,
+    #[command(flatten)]
+    socket: CongestionArgs,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -133,14 +134,14 @@ impl TransferArgs {
         let (fields, settings) = fields_and_settings(&self.client)?;
         let plan = TransferPlan {
             args: self,
-            tls: self.reach.tls.trust()?.options(),
+            tls: tls_options(&self.reach.tls.trust()?),
             fields,
             manner: self.manner(&cargo, &settings)?,
             settings,
             stop: signals::stop_flag()?,
             cargo,
         };
-        if let Some(name) = &self.congestion {
+        if let Some(name) = &self.socket.congestion {
             policy::check_congestion(name)?;
         }
         signals::ignore_file_size_limit()?;
@@ -162,7 +163,7 @@ impl TransferArgs {
         };
         output::print(&text)?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
-            eprintln!("note: what has arrived is kept; the same command goes on with it");
+            eprintln!("note: what has arrived is kept; the same command resumes it");
         }
         if record.is_in_vain() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
@@ -282,7 +283,7 @@ impl TransferPlan<'_> {
             tls: &self.tls,
             protocol,
             upgrade: protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade),
-            congestion: args.congestion.clone(),
+            congestion: args.socket.congestion.clone(),
             settings: self.settings,
             fields: &self.fields,
             connections: args.connections,
@@ -290,7 +291,7 @@ impl TransferPlan<'_> {
             manner: self.manner,
             duration: self.cargo.duration,
             listed: LISTED,
-            patience: args.timeout,
+            timeout: args.timeout,
             stop: Some(&self.stop),
             clock: Clock::start(),
         };
@@ -318,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gravest_code_of_several_files_is_told() {
+    fn the_gravest_code_of_several_files_is_the_exit_code() {
         let codes = [
             Exit::Done,
             Exit::Unreachable,

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_told() {
+    fn what_cannot_be_written_is_counted_and_reported() {
         let full = Sink(Arc::default(), Some(io::ErrorKind::StorageFull));
         let reported = dumped(Form::JsonLines, &full, 10_000).unwrap();
         assert!(reported.contains("--dump x lacks") && reported.contains("space"), "{reported}");

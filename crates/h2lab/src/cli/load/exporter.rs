@@ -42,7 +42,7 @@ impl Exporter {
     /// Listens at `address` and says where, for a load of so many threads.
     pub fn start(address: SocketAddr, threads: u32) -> Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| {
-            format!("--prometheus {address}: cannot listen there; 0 takes a free port, which is told")
+            format!("--prometheus {address}: cannot listen there; 0 takes a free port, which is printed")
         })?;
         eprintln!("metrics at http://{}/metrics", listener.local_addr()?);
         let (metrics, listener) = (Arc::new(Metrics::new(threads)), Arc::new(listener));
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_of_this_machine_unless_told_otherwise() {
+    fn addresses_are_of_this_machine_unless_the_flag_names_another() {
         for text in ["9100", ":9100", "127.0.0.1:9100"] {
             assert_eq!(address(text), Ok("127.0.0.1:9100".parse().unwrap()), "{text}");
         }

@@ -6,6 +6,7 @@ use clap::Args;
 use h2lab_model::record::Level;
 use h2lab_model::scenario::Ramp;
 
+use super::super::policy::CongestionArgs;
 use super::super::values::{duration, value};
 use super::super::work::ArrivalArg;
 
@@ -43,19 +44,16 @@ pub struct AmountArgs {
     /// Time after the last request in which answers may still come [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub drain: Option<Duration>,
-    /// A request unanswered for this long is cancelled
+    /// Cancel a request that is unanswered for this long
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub timeout: Duration,
-    /// Congestion control of our sockets: cubic, bbr, reno … whatever the kernel has (h3: those three)
-    ///
-    /// It governs what we send. What the server sends, which is nearly all in most loads, is under the server's.
-    #[arg(long, value_name = "NAME")]
-    pub congestion: Option<String>,
-    /// What is kept of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s
+    #[command(flatten)]
+    pub socket: CongestionArgs,
+    /// What to record of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s
     /// or 131,072 requests)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
     pub record: Record,
-    /// Seed of everything random
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }

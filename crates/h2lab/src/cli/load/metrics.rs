@@ -163,8 +163,8 @@ impl Metrics {
             (outcome.name(), status, self.sum(|shard| &shard.statuses[status]))
         });
         let others = Outcome::ALL
-            .into_iter()
-            .map(|outcome| (outcome.name(), 0, self.sum(|shard| &shard.outcomes[outcome as usize])));
+            .iter()
+            .map(|&outcome| (outcome.name(), 0, self.sum(move |shard| &shard.outcomes[outcome as usize])));
         complete.chain(others).filter(|(.., n)| *n > 0).collect()
     }
 

@@ -27,14 +27,14 @@ use super::reach::ReachArgs;
 use super::{Exit, help, tls};
 use flags::AmountArgs;
 
-/// Send load to a server and say how it answered
+/// Send load to a server and report its response times
 ///
 /// Closed loop unless -q says how many requests per second are due: each of -c connections carries -m requests at a time,
 /// and a request follows as soon as one has ended. Without flags: GET for 10 s, over 50 connections of HTTP/1.1, or with
 /// 100 streams on one connection of HTTP/2.
 ///
 /// https:// is asked in HTTP/2 if the server takes it (ALPN), else in HTTP/1.1; http:// in HTTP/1.1 unless --proto or
-/// --http2-prior-knowledge says otherwise. What was asked for by name is never replaced by something else.
+/// --http2-prior-knowledge says otherwise. A protocol that was named is never replaced by another.
 ///
 /// All URLs of a run have one scheme, host and port; each may have a weight: `URL weight=3`, as one argument.
 ///
@@ -55,10 +55,10 @@ use flags::AmountArgs;
     ],
 ))]
 pub struct LoadArgs {
-    /// What to ask for (http:// or https://); several are drawn by weight
+    /// The URLs to request (http:// or https://); several are drawn by weight
     #[arg(value_name = "URL", required_unless_present = "urls_file")]
     pub urls: Vec<String>,
-    /// File of what to ask for: `URL`, `METHOD URL`, each with `weight=N` if need be, or vegeta's targets
+    /// File of targets: lines `URL` or `METHOD URL`, each with an optional `weight=N`, or vegeta's format
     #[arg(long = "urls", value_name = "FILE")]
     pub urls_file: Option<PathBuf>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub struct LoadArgs {
     pub reach: ReachArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Serve /metrics for Prometheus while it runs: a port of 127.0.0.1, or ADDRESS:PORT; port 0 takes a free one
+    /// Serve /metrics for Prometheus during the run: a port of 127.0.0.1, or ADDRESS:PORT; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", value_parser = exporter::address)]
     pub prometheus: Option<std::net::SocketAddr>,
     /// A line per request as it ends: FILE.csv, FILE.jsonl, or - for CSV on stdout (the summary goes to stderr then)
@@ -85,7 +85,7 @@ pub struct LoadArgs {
     pub no_store: bool,
     /// Record every frame too, for frames.parquet of the run folder
     ///
-    /// Frames are counted by type in any case. Recording each costs a fifth of the generator's CPU at most, and memory.
+    /// Frames are counted by type in any case. Recording each takes memory and up to a fifth of the generator's CPU.
     #[arg(long)]
     pub frames: bool,
     /// Plain progress lines instead of the live view

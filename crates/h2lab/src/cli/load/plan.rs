@@ -56,7 +56,7 @@ pub fn plan(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     flags::check(&scenario)?;
     let mut cell = flags::only_cell(&scenario)?;
     // The plan has none, since a live server has no emulated link: this one is of our sockets.
-    cell.congestion.clone_from(&args.load.congestion);
+    cell.congestion.clone_from(&args.load.socket.congestion);
     Ok(LoadPlan { scenario, cell, requests: args.load.requests })
 }
 
@@ -125,7 +125,7 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     if load.arrival == Some(ArrivalArg::Poisson) {
         work.arrival = ArrivalShape::Poisson;
     }
-    if let Some(name) = &load.congestion {
+    if let Some(name) = &load.socket.congestion {
         scenario.link.congestion = Axis::one(name.clone());
     }
     scenario.matrix.protocols = Axis::one(protocol);

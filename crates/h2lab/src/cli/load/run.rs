@@ -27,6 +27,7 @@ use h2lab_net::clock::Clock;
 use h2lab_net::resources;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
+use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::load;
 use h2lab_roles::load::{Listener, LoadError, LoadResult, LoadSpec};
 
@@ -40,7 +41,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         .collect::<Result<Vec<_>>>()?;
     check_open_files(resources::raise_open_files(), plans.iter().map(|plan| plan.cell.max_connections))?;
     args.output.check_names(std::slice::from_ref(&plans[0].cell))?;
-    let tls = args.reach.tls.trust()?.options();
+    let tls = tls_options(&args.reach.tls.trust()?);
     let endpoints = args.reach.endpoints(&requests.text, &requests.url)?;
     check_congestion(args, &plans, &endpoints)?;
     let stop = signals::stop_flag()?;
@@ -101,7 +102,7 @@ fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Resul
 
 /// Refuses congestion control that the sockets of TCP could not have; QUIC's is refused with the scenario.
 fn check_congestion(args: &LoadArgs, plans: &[LoadPlan], endpoints: &[Endpoint]) -> Result<()> {
-    let Some(name) = args.load.congestion.as_deref() else { return Ok(()) };
+    let Some(name) = args.load.socket.congestion.as_deref() else { return Ok(()) };
     if endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
         return Err(Usage("--congestion: a Unix socket has none".to_owned()).into());
     }

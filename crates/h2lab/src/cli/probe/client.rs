@@ -21,14 +21,15 @@ use h2lab_roles::probe::client::{ClientError, Script};
 
 /// Check how a client behaves when its server ends connections, refuses streams, or falls silent
 ///
-/// Runs the client's command once for each test case of a server of ours on loopback, and grades it: connections per GOAWAY,
+/// Runs the client's command once for each test case of a built-in server on loopback, and grades: connections per GOAWAY,
 /// requests lost against those that could be sent again, windows and how often credit comes back, frame size, PINGs, time to
 /// recover,
 /// `TCP_NODELAY`, settings that it ignores. Each verdict has its evidence and the library's setting that fixes it; a score card
 /// closes the report.
 ///
-/// In the command, `{url}` is the server's URL, `{urls}` several of them (-n), and `{ca}` the file of the authority that its certificate
-/// can be checked by. A command that makes several requests, some at a time, shows more than one that makes one.
+/// In the command, `{url}` is the server's URL, `{urls}` several of them (-n), and `{ca}` the file of the authority
+/// that its certificate can be checked by. A command that makes several concurrent requests shows more than one that
+/// makes a single one.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -47,13 +48,13 @@ pub struct ClientArgs {
     /// Serve TLS: h2 and http/1.1 by ALPN
     #[arg(long)]
     tls: bool,
-    /// Run these test cases only, behind `plain`: see docs/probe-client.md
+    /// Run only these test cases, after `plain`: see docs/probe-client.md
     #[arg(long = "case", alias = "act", value_name = "CASE", value_delimiter = ',', value_parser = test_case)]
     test_case: Vec<TestCase>,
-    /// How long the command may run on once the server says nothing more, in the test cases in which it falls silent
+    /// Time for the command to end after the server has gone silent, in the test cases that do so
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     patience: Duration,
-    /// How long the command may run in any test case
+    /// Longest time of the command in any test case
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time_limit: Duration,
     #[command(flatten)]
@@ -65,7 +66,7 @@ const URLS: u16 = 12;
 
 fn test_case(name: &str) -> Result<TestCase, String> {
     TestCase::named(name).ok_or_else(|| {
-        let names = TestCase::ALL.map(TestCase::name).join(", ");
+        let names = TestCase::ALL.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
         format!("there is no test case `{name}`: {names}")
     })
 }
@@ -98,7 +99,7 @@ pub fn main(args: &ClientArgs) -> Result<Exit> {
         command: args.run.clone(),
         urls: usize::from(args.requests.unwrap_or(URLS)),
         tls: args.tls,
-        patience: args.patience,
+        idle_timeout: args.patience,
         limit: args.time_limit,
         test_cases: test_cases(&args.test_case),
     };
@@ -121,7 +122,7 @@ fn test_cases(chosen: &[TestCase]) -> Vec<TestCase> {
     let is_chosen = |test_case: &TestCase| {
         chosen.is_empty() || *test_case == TestCase::Plain || chosen.contains(test_case)
     };
-    TestCase::ALL.into_iter().filter(is_chosen).collect()
+    TestCase::ALL.iter().copied().filter(is_chosen).collect()
 }
 
 fn report(args: &ClientArgs, case_runs: &[CaseRun]) -> ProbeReport {

@@ -4,11 +4,11 @@ use anyhow::Result;
 use clap::Args;
 
 use super::safety::SafetyArgs;
-use crate::cli::client::ClientArgs;
-use crate::cli::flags::{Flags, Refusal};
 use crate::cli::reach::{self, ReachArgs};
+use crate::run::messages::FailureKind;
+use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
-use h2lab_roles::probe::Host;
+use h2lab_roles::probe::{Host, ProbeError};
 
 /// What may be done to a host, and how it is reached.
 #[derive(Debug, Args)]
@@ -16,20 +16,15 @@ pub struct HostArgs {
     #[command(flatten)]
     pub safety: SafetyArgs,
     #[command(flatten)]
-    _client: Flags<ClientArgs, OwnRequests>,
-    #[command(flatten)]
     reach: ReachArgs,
 }
 
-/// What a probe says, and in which protocol, is what it finds out about.
-#[derive(Debug, Clone, Default)]
-struct OwnRequests;
-
-impl Refusal for OwnRequests {
-    fn why(_: &str) -> Option<&'static str> {
-        Some(
-            "is not for probes, which ask in every protocol with requests and settings of their own; `h2lab trace` takes it",
-        )
+/// What it means for the exit code that a probe could not be made.
+pub const fn kind_of(error: &ProbeError) -> FailureKind {
+    match error {
+        ProbeError::Connect(_) => FailureKind::Unreachable,
+        ProbeError::Tls(_) => FailureKind::Usage,
+        _ => FailureKind::Environment,
     }
 }
 
@@ -43,7 +38,9 @@ impl HostArgs {
             server_name: url.host().to_owned(),
             authority: url.authority().to_owned(),
             path: url.path_and_query().to_owned(),
-            tls: self.reach.tls.trust()?.options(),
+            tls: tls_options(&self.reach.tls.trust()?),
+            fields: Vec::new(),
+            protocols: Vec::new(),
         })
     }
 }

@@ -14,12 +14,12 @@ use super::{Exit, help};
 
 /// Check what a server speaks, where its limits are, and whether it is ready for h2c
 ///
-/// Asks the server of a URL everything that matters before clients speak HTTP/2 to it, and tells each answer with its evidence
-/// (frames or bytes), how bad it is, and what to change in which product. `h2lab explain ID` has a page on every check.
+/// Checks a server before clients speak HTTP/2 to it. Each result has its evidence (frames or bytes), its severity, and
+/// the fix for each product. `h2lab explain ID` has a page on every check.
 ///
-/// Only the host of the command line is asked, slowly and little: at most 100 requests and 1 MiB, and only on this machine or
-/// in a network namespace without a way out. More needs --i-own-this-host: say it of hosts that are yours, or whose owner has agreed
-/// (docs/probe.md).
+/// Only the host of the command line gets requests: at most 100 and 1 MiB in all, and only if it is on this machine or
+/// in a network namespace without a way out. More needs --i-own-this-host, for hosts that are yours or whose owner has
+/// agreed (docs/probe.md).
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -28,7 +28,7 @@ pub struct ReportArgs {
     /// Write a report too, by its ending: .json .sarif .xml (`JUnit`) .txt; repeatable
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Exit with 1 if a check fails that is at least so bad: info, low, medium, high, critical
+    /// Exit with 1 if a check of this severity or a higher one fails: info, low, medium, high, critical
     #[arg(long, value_name = "SEVERITY", value_parser = severity)]
     fail_on: Option<Severity>,
     /// Show the evidence of checks that did not fail too

@@ -18,16 +18,17 @@ const FLAG: &str = "--i-own-this-host";
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Safety")]
 pub struct SafetyArgs {
-    /// The host is yours, or its owner has agreed: hosts elsewhere, more than 100 requests, 1 MiB, 3 min or 50 requests/s, and attacks
+    /// Allow hosts elsewhere, more than 100 requests, 1 MiB, 3 min or 50 requests/s, and attacks: the host is yours, or
+    /// its owner has agreed
     #[arg(long = "i-own-this-host")]
     owned: bool,
-    /// Requests that are sent at most [default: 100; 30000 with --i-own-this-host]
+    /// Largest number of requests to send [default: 100; 30000 with --i-own-this-host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     max_requests: Option<u64>,
-    /// Bytes that are sent at most [default: 1M; 256M with --i-own-this-host]
+    /// Largest number of bytes to send [default: 1M; 256M with --i-own-this-host]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_bytes: Option<u64>,
-    /// How long it may take [default: 3m; 10m with --i-own-this-host]
+    /// Longest time of the whole probe [default: 3m; 10m with --i-own-this-host]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_time: Option<Duration>,
     /// Requests per second at most [default: 50; 2000 with --i-own-this-host]

@@ -12,9 +12,11 @@ use clap::Args;
 use h2lab_model::probe::{Budget, Limits, ProbeReport, Subject};
 use h2lab_model::workload::Protocol;
 
-use super::host::HostArgs;
+use super::host::{HostArgs, kind_of};
 use super::output::ReportArgs;
+use crate::cli::client::ClientArgs;
 use crate::cli::exit::Usage;
+use crate::cli::flags::{Flags, Refusal};
 use crate::cli::output::print;
 use crate::cli::reach;
 use crate::cli::values::duration;
@@ -34,11 +36,11 @@ use h2lab_roles::probe::{Host, ProbeError, Prober};
 
 /// Check whether a proxy lets clients tunnel past its rules, or forwards malformed requests
 ///
-/// Plays both sides of the proxy: a client that offers `Upgrade: h2c` in eight ways and sends HTTP/2 that must not be sent, and the
-/// backend behind it (--backend-listen), once careful and once lax, which records what arrives byte for byte. Make the proxy
-/// forward to that address first, or take one of the --fixture.
+/// Plays both sides of the proxy: a client that offers `Upgrade: h2c` in eight ways and sends HTTP/2 that must not be
+/// sent, and the backend behind it (--backend-listen), once strict and once lax, which records every byte that arrives.
+/// Configure the proxy to forward to that address first, or use a --fixture.
 ///
-/// It is an attack on a proxy, though a small one: needs --i-own-this-host, unless the proxy is a fixture.
+/// This is an attack on a proxy, though a small one: it needs --i-own-this-host, unless the proxy is a fixture.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -81,13 +83,32 @@ pub struct SmugglingArgs {
     /// Only malformed HTTP/2, no offers of h2c
     #[arg(long)]
     downgrade_only: bool,
-    /// How long the proxy may take over anything before that counts as silence
+    /// Time without an answer after which the proxy counts as silent
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
     host: HostArgs,
     #[command(flatten)]
+    _client: Flags<ClientArgs, ChecksRequests>,
+    #[command(flatten)]
     report: ReportArgs,
+}
+
+/// Both sides of the proxy are ours: what arrives is compared with what was sent.
+#[derive(Debug, Clone, Default)]
+struct ChecksRequests;
+
+impl Refusal for ChecksRequests {
+    fn why(id: &str) -> Option<&'static str> {
+        Some(match id {
+            "protocols" | "http1" | "http2" | "http2_prior_knowledge" | "http3" | "h2c_mode" => {
+                "is not for probes of a proxy, which need HTTP/1.1 and HTTP/2; --upgrade-only and --downgrade-only choose"
+            }
+            _ => {
+                "is not for probes of a proxy: each check sends exact bytes and compares what the backend gets with them"
+            }
+        })
+    }
 }
 
 fn path(text: &str) -> Result<String, String> {
@@ -215,6 +236,8 @@ impl Run<'_> {
                 authority: address.to_string(),
                 path: paths.allowed.clone(),
                 tls: TlsOptions::default(),
+                fields: Vec::new(),
+                protocols: Vec::new(),
             };
             Ok::<_, anyhow::Error>((host, protocol))
         };
@@ -251,7 +274,7 @@ impl Run<'_> {
                     limits: Limits::default(),
                     checklist: Vec::new(),
                     attempts: found.attempts,
-                    spent: prober.budget().spent(prober.now()),
+                    spent: prober.budget.spent(prober.now()),
                     warnings: found.warnings,
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                 };
@@ -259,12 +282,9 @@ impl Run<'_> {
             }
             Err(SmugglingError::Probe(ProbeError::Interrupted)) => Ok(Exit::Interrupted),
             Err(error) => {
-                let kind = match error {
-                    SmugglingError::NotBehind { .. } | SmugglingError::Probe(ProbeError::Connect(_)) => {
-                        FailureKind::Unreachable
-                    }
-                    SmugglingError::Probe(ProbeError::Tls(_)) => FailureKind::Usage,
-                    SmugglingError::Probe(_) => FailureKind::Environment,
+                let kind = match &error {
+                    SmugglingError::NotBehind { .. } => FailureKind::Unreachable,
+                    SmugglingError::Probe(error) => kind_of(error),
                 };
                 Err(Failure { kind, message: format!("{}: {error}", edge.target) }.into())
             }

@@ -7,15 +7,18 @@ use anyhow::Result;
 use clap::Args;
 use h2lab_model::probe::Budget;
 
-use super::host::HostArgs;
+use super::host::{HostArgs, kind_of};
 use super::output::ReportArgs;
+use crate::cli::client::ClientArgs;
+use crate::cli::flags::{Flags, Refusal};
 use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
-use h2lab_roles::probe::{ProbeError, Prober, url};
+use h2lab_roles::client::url::Url;
+use h2lab_roles::probe::{Host, ProbeError, Prober, url};
 
 /// A server and how it is asked.
 #[derive(Debug, Args)]
@@ -23,25 +26,68 @@ pub struct UrlArgs {
     /// The server (http:// or https://) and the path
     #[arg(required = true)]
     url: Option<String>,
-    /// Other ports of the host that are asked, too, what they speak
+    /// Check what these other ports of the host speak too
     #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// How long the server may take over anything before that counts as silence
+    /// Time without an answer after which the server counts as silent
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     timeout: Duration,
-    /// How long an idle connection is watched at most
+    /// Longest time to watch an idle connection
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     idle: Duration,
-    /// Attack the server too, each attack up to the first sign of a bound; needs --i-own-this-host
+    /// Attack the server too, each attack until it shows a limit; needs --i-own-this-host
     #[arg(long)]
     resistance: bool,
-    /// The server's process on this machine: what attacks add to its memory and that of its children is told and judged
+    /// The server's process on this machine: report and judge how much memory attacks add to it and its children
     #[arg(long, value_name = "PID", requires = "resistance", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     #[command(flatten)]
     host: HostArgs,
     #[command(flatten)]
+    client: Flags<ClientArgs, ChecksSettings>,
+    #[command(flatten)]
     report: ReportArgs,
+}
+
+/// Each check has a method, a body and settings of its own.
+#[derive(Debug, Clone, Default)]
+struct ChecksSettings;
+
+impl Refusal for ChecksSettings {
+    fn why(id: &str) -> Option<&'static str> {
+        match id {
+            "protocols"
+            | "http1"
+            | "http2"
+            | "http2_prior_knowledge"
+            | "http3"
+            | "headers"
+            | "user"
+            | "oauth2_bearer"
+            | "cookie" => None,
+            "h2c_mode" => Some("is not for probes, which begin h2c in both ways; `h2lab trace` takes it"),
+            "method" | "data" | "body_bytes" | "shape" | "template" => Some(
+                "is not for probes: each check has a method and a body of its own; `h2lab trace` takes it",
+            ),
+            _ => Some("is not for probes: checks measure with settings of their own; `h2lab trace` takes it"),
+        }
+    }
+}
+
+impl UrlArgs {
+    /// The host, with what the flags say of requests to it.
+    fn host(&self, text: &str, url: &Url) -> Result<Host> {
+        let (mut fields, _) = self.client.checked()?;
+        let protocols = self.client.protocol.either_scheme();
+        if !protocols.is_empty() && !protocols.iter().any(|protocol| protocol.is_tls() == url.is_tls()) {
+            return Err(self.client.protocol.misfit().into());
+        }
+        let mut host = self.host.at(text, url)?;
+        if let Some(place) = fields.iter().position(|(name, _)| name == "host") {
+            host.authority = fields.remove(place).1;
+        }
+        Ok(Host { fields, protocols, ..host })
+    }
 }
 
 /// Probes a server.
@@ -53,7 +99,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let text = args.url.as_deref().unwrap_or_default();
     let url = reach::url(text)?;
     let allowance = args.host.safety.allowance()?;
-    let host = args.host.at(text, &url)?;
+    let host = args.host(text, &url)?;
     if let (Endpoint::Unix(path), [_, ..]) = (&host.endpoint, args.ports.as_slice()) {
         let message =
             format!("--port: {} is a Unix socket, which has no ports; leave it out", path.display());
@@ -81,13 +127,6 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
             Ok(if prober.check_stop().is_err() { Exit::Interrupted } else { exit })
         }
         Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),
-        Err(error) => {
-            let kind = match error {
-                ProbeError::Connect(_) => FailureKind::Unreachable,
-                ProbeError::Tls(_) => FailureKind::Usage,
-                _ => FailureKind::Environment,
-            };
-            Err(Failure { kind, message: format!("{text}: {error}") }.into())
-        }
+        Err(error) => Err(Failure { kind: kind_of(&error), message: format!("{text}: {error}") }.into()),
     }
 }

@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result};
 use h2lab_model::workload::Protocol;
 use h2lab_report::{TimelineDocument, timeline_document};
 
-use super::{TimelineArgs, asked, asking_of, is_cut, prepare, refuse};
-use crate::cli::{asking, reach};
-use crate::run::messages::{Failure, FailureKind};
+use super::request::{failure, to_chain};
+use super::{TimelineArgs, asked, asking_of, is_cut, refuse};
+use crate::cli::asking;
 use h2lab_net::clock::Clock;
 use h2lab_roles::load::LoadSpec;
-use h2lab_roles::timeline::chain::{Chain, ChainError, Wanted};
+use h2lab_roles::timeline::chain::{Chain, Wanted};
 use h2lab_roles::timeline::or_failed;
 
 /// The default path.
@@ -31,7 +31,7 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     let protocol = args.ask.client.protocol.single(false)?.unwrap_or(Protocol::H2c);
     let wanted = Wanted { links: &args.hops, protocol, early_hints: args.early_hints, pages: None, folder };
     let chain = Chain::start(wanted, clock).map_err(failure)?;
-    let spec = LoadSpec { stop: Some(stop), ..spec(args, &chain, protocol, path, clock)? };
+    let spec = LoadSpec { stop: Some(stop), ..to_chain(&args.ask, &chain, protocol, path, clock)? };
     let mut exchanges = Vec::new();
     while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {
         let seen = match chain.exchange(&spec, asking_of(args)) {
@@ -48,31 +48,4 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     let concluded = chain.conclude(path, &exchanges);
     let runs = exchanges.into_iter().filter_map(|all| all.into_iter().next()).collect();
     Ok(timeline_document(asked(args, path, &spec, stop), runs, concluded))
-}
-
-/// The request to the first server of a chain.
-fn spec(
-    args: &TimelineArgs,
-    chain: &Chain,
-    protocol: Protocol,
-    path: &str,
-    clock: Clock,
-) -> Result<LoadSpec<'static>> {
-    let scheme = if protocol.is_tls() { "https" } else { "http" };
-    let text = format!("{scheme}://{}{path}", chain.address().map_err(failure)?);
-    let mut spec = args.ask.spec(&text, &reach::url(&text)?)?;
-    prepare(&mut spec, protocol);
-    // Their certificates are their own, and the clock is that of the listeners between them.
-    spec.tls.insecure = true;
-    spec.clock_origin_ns = clock.origin_ns();
-    Ok(spec)
-}
-
-/// What it means for the exit code that there is no chain.
-pub(super) fn failure(error: ChainError) -> Failure {
-    match error {
-        ChainError::Sut(error) => error.into(),
-        ChainError::Order(message) => Failure { kind: FailureKind::Usage, message },
-        error @ ChainError::Io(_) => Failure { kind: FailureKind::Environment, message: error.to_string() },
-    }
 }

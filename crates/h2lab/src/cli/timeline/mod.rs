@@ -2,6 +2,7 @@
 
 mod files;
 mod hops;
+mod request;
 pub mod study;
 
 use std::io::IsTerminal as _;
@@ -11,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::timeline::Waterfall;
-use h2lab_model::workload::{Arrival, Protocol};
 use h2lab_report::{TimelineAsked, TimelineDocument, timeline_document, timeline_text};
 
 use super::asking::{self, AskArgs};
@@ -21,17 +21,18 @@ use crate::run::messages::{Failure, FailureKind};
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::timeline::chain::Link;
 use h2lab_roles::timeline::{Asking, exchange, or_failed};
+use request::prepare;
 
 /// Show when each thing happened in one exchange: TLS, SETTINGS, 103, promises, DATA
 ///
-/// Asks once, over a connection of its own, and tells for each stream when it was promised or asked for, when each interim
-/// response (103 Early Hints) came, the response, its first and its last DATA: in milliseconds since the client began to
-/// connect. With -n it does so again and again, and tells medians and how far they lie apart. Pushed responses are taken
-/// and waited for, unless they are refused.
+/// Makes one request on a new connection and shows for each stream when it was promised or requested, and when each
+/// interim response (103 Early Hints), the response, and its first and last DATA arrived: in milliseconds since the
+/// client began to connect. With -n it repeats that, and shows medians and their spread. Pushed responses are accepted
+/// and waited for, unless --no-push is given.
 ///
-/// With --hops it starts real proxies, one in front of the other, and our origin behind them; URL is then a path, and each
-/// server is shown with what it did: whether it forwarded 103 and pushes, held them back, swallowed them or broke the
-/// response. A listener before each server reads the same exchange on its way; no second request is made.
+/// With --hops it starts a chain of real proxies in front of the built-in origin; URL is then a path. For each server
+/// it shows whether it forwarded 103 and pushes, delayed them, dropped them or broke the response. A listener in front
+/// of each server reads the same exchange; no second request is made.
 ///
 /// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
 #[derive(Debug, Args)]
@@ -54,16 +55,16 @@ pub struct TimelineArgs {
     /// Refuse push, as most clients do (`SETTINGS_ENABLE_PUSH` = 0)
     #[arg(long, conflicts_with = "push")]
     no_push: bool,
-    /// Real proxies from the client to our origin, which stands at the end: haproxy,nginx or apache,origin/h2c
+    /// Proxies from the client to the built-in origin at the end: haproxy,nginx or apache,origin/h2c
     ///
-    /// NAME/h2c is asked in HTTP/2 by the one before it, which otherwise asks in HTTP/1.1. The first is asked in what --proto
-    /// says [default: h2c].
+    /// NAME/h2c receives HTTP/2 from the hop before it; the default is HTTP/1.1. The first receives the protocol of
+    /// --proto [default: h2c].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     hops: Vec<Link>,
-    /// Tell proxies to forward 103, and to push what Link fields name, where they do so only when told
+    /// Configure proxies to forward 103, and to push what Link fields name, where that is not their default
     #[arg(long, requires = "hops")]
     early_hints: bool,
-    /// Keep what the proxies were told, and what they said, in this folder
+    /// Keep the proxies' configurations and logs in this folder
     #[arg(long, value_name = "DIR", requires = "hops")]
     logs: Option<PathBuf>,
     #[command(flatten)]
@@ -94,12 +95,12 @@ pub fn main(args: &TimelineArgs) -> Result<Exit> {
 
 /// A server that answered nothing at all counts as unreachable; behind hops that is a result.
 fn conclude(document: &TimelineDocument) -> Result<Exit> {
-    if document.interrupted {
+    if document.asked.interrupted {
         return Ok(Exit::Interrupted);
     }
     if document.answered == 0 && document.legs.is_empty() {
         let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
-        let message = format!("{}: no request was answered: {why}", document.url);
+        let message = format!("{}: no request was answered: {why}", document.asked.url);
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     Ok(Exit::Done)
@@ -128,7 +129,7 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     if let Err(error) = &first
         && let Some(next) = asking::next_choice(&protocols, error)
     {
-        eprintln!("{url}: {error}; going on with {next}");
+        eprintln!("{url}: {error}; trying {next}");
         prepare(&mut spec, next);
         first = once(&spec);
     }
@@ -150,17 +151,8 @@ fn is_cut(run: &Waterfall, stop: &AtomicBool) -> bool {
     run.failed.is_some() && stop.load(Ordering::Relaxed)
 }
 
-/// One request on one connection.
-fn prepare(spec: &mut LoadSpec<'_>, protocol: Protocol) {
-    spec.requests = Some(1);
-    let cell = &mut spec.cell;
-    (cell.protocol, cell.connections, cell.max_connections, cell.streams) = (protocol, 1, 1, 1);
-    cell.work.replay = false;
-    cell.work.arrival = Arrival::Closed { concurrency: 1 };
-}
-
 const fn asking_of(args: &TimelineArgs) -> Asking {
-    Asking { push: !args.no_push, patience: args.ask.timeout }
+    Asking { push: !args.no_push, timeout: args.ask.timeout }
 }
 
 fn asked(args: &TimelineArgs, url: &str, spec: &LoadSpec<'_>, stop: &AtomicBool) -> TimelineAsked {

@@ -12,13 +12,11 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::asking::{self, AskArgs};
 use super::super::exit::{Missing, Usage};
-use super::super::{Exit, files, output, reach, signals};
-use super::hops::failure;
-use super::prepare;
+use super::super::{Exit, files, output, signals};
+use super::request::{failure, to_chain};
 use crate::run::folder;
-use h2lab_net::clock::Clock;
-use h2lab_roles::load::{LoadError, LoadSpec};
-use h2lab_roles::timeline::chain::{Chain, ChainError};
+use h2lab_roles::load::LoadError;
+use h2lab_roles::timeline::chain::ChainError;
 use h2lab_roles::timeline::study::{Runner, Studied};
 
 /// What is wanted of a study.
@@ -63,7 +61,9 @@ pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
     let runner = Runner {
         study: &study,
         folder: scratch.path(),
-        spec: &|chain, protocol, path, clock| spec(&study, chain, protocol, path, clock),
+        spec: &|chain, protocol, path, clock| {
+            to_chain(&AskArgs::plain(protocol, study.timeline.timeout), chain, protocol, path, clock)
+        },
         stop: &stop,
         progress: &mut |case, done| {
             if is_watched {
@@ -121,22 +121,4 @@ fn write(wanted: &Wanted<'_>, kept: Option<&Path>, table: &StudyTable) -> Result
         files::put(path, &if is_page { study_page(table) } else { json()? })?;
     }
     Ok(())
-}
-
-/// The request for `path` of a chain's first server.
-fn spec(
-    study: &Study,
-    chain: &Chain,
-    protocol: Protocol,
-    path: &str,
-    clock: Clock,
-) -> Result<LoadSpec<'static>> {
-    let scheme = if protocol.is_tls() { "https" } else { "http" };
-    let text = format!("{scheme}://{}{path}", chain.address()?);
-    let ask = AskArgs::plain(protocol, study.timeline.timeout);
-    let mut spec = ask.spec(&text, &reach::url(&text)?)?;
-    prepare(&mut spec, protocol);
-    spec.tls.insecure = true;
-    spec.clock_origin_ns = clock.origin_ns();
-    Ok(spec)
 }

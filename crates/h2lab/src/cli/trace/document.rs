@@ -1,5 +1,6 @@
 //! What `--json` and `--jsonl` print.
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord};
 use h2lab_model::workload::Protocol;
@@ -7,7 +8,6 @@ use h2lab_wire::h3::stream::QuicStreamId;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame, flag_names};
 use h2lab_wire::trace::{Direction, FrameEvent};
 use h2lab_wire::{ErrorCode, StreamId};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use h2lab_net::tls::TlsFacts;
@@ -70,11 +70,11 @@ pub struct Connection {
 pub struct Tls {
     /// `TLSv1.3`
     pub version: String,
-    /// `TLS_AES_256_GCM_SHA384`; `null` in QUIC, which does not tell.
+    /// `TLS_AES_256_GCM_SHA384`; `null` in QUIC, which does not report it.
     pub cipher: Option<String>,
     /// The protocol that ALPN chose.
     pub alpn: Option<String>,
-    /// Whether an earlier session was resumed; `null` in QUIC, which does not tell.
+    /// Whether an earlier session was resumed; `null` in QUIC, which does not report it.
     pub resumed: Option<bool>,
 }
 

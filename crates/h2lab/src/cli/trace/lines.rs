@@ -175,7 +175,7 @@ impl Lines {
         words.extend(head.priority.map(dependency));
         words.extend(head.padding.map(|padding| format!("padding {padding}")));
         words.extend(head.undecoded.as_ref().map(|why| format!("not decoded: {why}")));
-        words.extend(head.continues.then(|| "goes on in CONTINUATION".to_owned()));
+        words.extend(head.continues.then(|| "continued in CONTINUATION".to_owned()));
         let colon = if head.start_line.is_some() { ":" } else { "" };
         let fields = head.fields.iter().map(|field| format!("{}{colon} {}", field.name, field.value));
         let cut = head.is_cut.then(|| "(more is not kept)".to_owned());

@@ -1,6 +1,6 @@
 //! `h2lab trace`: every frame of a few requests, with its time and what is in it.
 
-mod document;
+pub mod document;
 mod lines;
 mod selection;
 mod view;
@@ -12,8 +12,6 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::workload::{Arrival, Protocol};
-
-pub use document::TraceDocument;
 
 use super::asking::{self, AskArgs};
 use super::values::duration;
@@ -27,9 +25,9 @@ use view::{Format, View};
 
 /// Show every frame of a few requests, with its time and what is in it
 ///
-/// Makes requests to a live server and tells, as it happens, how each connection comes to be, what crosses it in both
-/// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are described in the same words),
-/// and why it ends. What carries a secret (authorization, cookies) is shown by its length only.
+/// Makes requests to a live server and shows, as it happens, how each connection is set up, what is sent in both
+/// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are described in the
+/// same words), and why it ends. What carries a secret (authorization, cookies) is shown by its length only.
 ///
 /// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
 #[derive(Debug, Args)]
@@ -53,10 +51,10 @@ pub struct TraceArgs {
     /// Streams that we open at most on one connection
     #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: u32,
-    /// Keep the connections for this long when all is done, to see what the server does with them
+    /// Keep the connections open for this long after the last response, to see what the server does with them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
-    /// Send again what a GOAWAY or `REFUSED_STREAM` left unprocessed (the default)
+    /// Repeat requests that a GOAWAY or `REFUSED_STREAM` left unprocessed (the default)
     #[arg(long, overrides_with = "no_replay")]
     replay: bool,
     /// Let such requests fail
@@ -134,14 +132,14 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
         watch: view.clone(),
         accept_push: args.ask.client.engine.push,
         linger: args.linger,
-        patience: args.ask.timeout,
+        timeout: args.ask.timeout,
     };
     let mut traced = trace(&mut spec, &view, &watching, &stop, protocols[0]);
     if let Err(error @ LoadError::Unreachable { why, .. }) = &traced
         && let Some(next) = asking::next_choice(&protocols, error)
         && !view.has_met_http2()
     {
-        eprintln!("{url}: {why}; going on with {next}");
+        eprintln!("{url}: {why}; trying {next}");
         traced = trace(&mut spec, &view, &watching, &stop, next);
     }
     // A reader that goes away (`| head`) ends the work as a signal does, but is no interruption.

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_between_frames_stays_between_them_and_is_never_left_out() {
+    fn what_is_printed_between_frames_stays_between_them_and_is_never_left_out() {
         let between = |head, tail| {
             let (mut selection, mut words) =
                 (Selection::new(&[], Elision::Between { head, tail }), Vec::new());

@@ -10,14 +10,12 @@ use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame, Reader};
-use h2lab_wire::trace::{Dialect, Direction, FrameKind};
+use h2lab_wire::trace::{Crossing, Dialect, Direction, FrameKind};
 
 use super::ShowArgs;
 use super::document::{Connection, FrameDocument, TraceDocument};
 use super::lines::Lines;
 use super::selection::{Selection, Shown};
-use h2lab_net::transport::Crossing;
-use h2lab_roles::client;
 use h2lab_roles::client::{Watch, WatchEvent};
 use h2lab_roles::load::LoadResult;
 
@@ -67,7 +65,7 @@ struct Inner {
     latest: Time,
     /// Why nothing can be written any more.
     broken: Option<io::Error>,
-    /// Set when there is no use in going on.
+    /// Set when nothing more needs to be read.
     stop: Arc<AtomicBool>,
 }
 
@@ -199,7 +197,7 @@ impl Inner {
         let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let mut detailed = Vec::new();
-        client::read(reader, at, direction, crossing, &mut |one| detailed.push(one));
+        reader.cross(at, direction, crossing, &mut |one| detailed.push(one));
         self.write_out(detailed);
     }
 

@@ -200,7 +200,7 @@ fn what_a_request_carries_is_not_in_run_json() {
     let text = std::fs::read_to_string(temporary.path().join("run.json")).unwrap();
     assert!(!text.contains(SECRET), "{text}");
     let named = text.matches("authorization").count();
-    assert_eq!(named, 4, "the names are told, in the scenario's and in the repetition's work and kinds");
+    assert_eq!(named, 4, "the names are there, in the scenario's and in the repetition's work and kinds");
 }
 
 #[test]

@@ -33,8 +33,8 @@ fn interrupted(server: &Server, here: &Path, protocol: Protocol, more: &[&str], 
     happen();
     let ended = child.stop(Signal::INT, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(130), "{protocol}: {}", child.log());
-    let is_reported = |line: &str| line.contains("goes on with it").then_some(());
-    child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be gone on with");
+    let is_reported = |line: &str| line.contains("resumes it").then_some(());
+    child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be resumed");
 }
 
 /// That what is here was not asked for again, and all else was: by the server's own count.

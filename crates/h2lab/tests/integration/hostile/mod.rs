@@ -55,5 +55,5 @@ const SERVED: u32 = 50;
 /// Far more than an attack needs to meet its bound.
 const FAR: usize = 20_000;
 
-/// A bound of time that the tests of slowness shorten to this.
+/// A bound of time of our client that nothing but its end can meet, since the server never does what it waits for.
 const SHORT: Duration = Duration::from_millis(500);

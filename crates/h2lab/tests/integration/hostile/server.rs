@@ -115,16 +115,10 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let folder = folder();
     let out = folder.path().join("run");
     let mut command = Command::new(binary());
-    command.args([
-        "compare",
-        &url,
-        "--proto",
-        attack.protocol(),
-        "-c=1",
-        "-q=200",
-        "-z=800ms",
-        "--repetitions=1",
-    ]);
+    command.args(["compare", &url, "--proto", attack.protocol(), "-c=1", "-q=200", "--repetitions=1"]);
+    if !more.iter().any(|word| word.starts_with("-z=")) {
+        command.arg("-z=800ms");
+    }
     command.args(["--warmup=0ms", "--drain=60s", "--max-connections=1", "--out"]).arg(&out).args(more);
     let run = Arc::new(OnceLock::new());
     let (reports, reported) = channel();

@@ -1,14 +1,20 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{flag, kind};
 
 use super::attacker::{block, frame, initial_window, request, window_update};
-use super::{Attacker, SHORT, attack};
+use super::{Attacker, attack};
 use crate::support::DEADLINE;
 
 const END: u8 = flag::END_STREAM;
+
+/// What the bound under test is shortened to. It holds for the client that behaves, too, however long that is held up.
+const SHORT: Duration = Duration::from_secs(3);
+/// The bound of a connection without requests, where another one is under test.
+const LONGER: &str = "--limit=idle=6s";
 
 /// `--limit NAME=…` with the short bound.
 fn short(name: &str) -> String {
@@ -33,7 +39,7 @@ fn heads_that_never_end() {
             attacker.send(&bytes);
             attacker.until_closed()
         });
-        received.assert_calmed("slow-head: a head took more than 500 ms");
+        received.assert_calmed("slow-head: a head took more than 3000 ms");
     }
     let answer = attack(&[&short("head")], |origin| {
         let mut stream = origin.connect();
@@ -63,7 +69,7 @@ fn connections_on_which_nothing_comes() {
 #[test]
 fn connections_without_requests() {
     let received = attack(&[&short("idle")], |origin| Attacker::new(origin.clear).until_closed());
-    assert_eq!(received.goaway, Some((ErrorCode::NO_ERROR, "idle: nothing happened for 500 ms".to_owned())));
+    assert_eq!(received.goaway, Some((ErrorCode::NO_ERROR, "idle: nothing happened for 3000 ms".to_owned())));
     let said = attack(&[&short("idle")], |origin| {
         let mut stream = origin.connect();
         stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
@@ -74,7 +80,7 @@ fn connections_without_requests() {
 
 #[test]
 fn bodies_that_come_too_slowly() {
-    let received = attack(&[&short("body-period"), "--limit=idle=2s"], |origin| {
+    let received = attack(&[&short("body-period"), LONGER], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&[request(1, 0, "POST", "/echo"), frame(kind::DATA, 0, 1, b"x")].concat());
         attacker.until_closed()
@@ -91,7 +97,7 @@ fn bodies_that_come_too_slowly() {
 
 #[test]
 fn windows_that_stay_closed() {
-    let received = attack(&[&short("stall"), "--limit=idle=2s"], |origin| {
+    let received = attack(&[&short("stall"), LONGER], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&[initial_window(0), request(1, END, "GET", "/stream/100000")].concat());
         attacker.until_closed()
@@ -102,7 +108,7 @@ fn windows_that_stay_closed() {
 
 #[test]
 fn windows_that_open_byte_by_byte() {
-    let received = attack(&[&short("stall"), "--limit=small-data-frames=50", "--limit=idle=2s"], |origin| {
+    let received = attack(&[&short("stall"), "--limit=small-data-frames=50", LONGER], |origin| {
         let mut attacker = Attacker::new(origin.clear);
         attacker.send(&[initial_window(1), request(1, END, "GET", "/bytes/1M")].concat());
         attacker.flood(1_000, |_| window_update(1, 1));

@@ -139,7 +139,7 @@ fn what_all_tell_is_the_record_on_one_clock() {
         fleet.finish(agent, pair, 1_000_000_000);
     }
     assert!(fleet.coordinator.is_over());
-    assert_eq!(fleet.stopped, [2, 3], "only servers have to be told");
+    assert_eq!(fleet.stopped, [2, 3], "only servers have to be stopped");
     let record = fleet.coordinator.into_record();
     let summary = FleetSummary::of(&record);
     assert_eq!((summary.pairs.complete, summary.bytes), (4, 4_000_000_000));
@@ -185,7 +185,7 @@ fn a_silent_client_is_told_to_stop_and_then_given_up_and_not_a_moment_later() {
     fleet.wait_until(end + Duration::from_millis(1999));
     assert!(fleet.stopped.is_empty());
     fleet.wait_until(end + Duration::from_secs(2));
-    assert_eq!(fleet.stopped, [1], "who has told all is left alone");
+    assert_eq!(fleet.stopped, [1], "an agent that has reported everything is not stopped");
     fleet.wait_until(end + Duration::from_millis(3999));
     assert_eq!(fleet.stopped, [1, 2], "a client that hangs takes no figures of its server along");
     assert!(!fleet.coordinator.is_over());

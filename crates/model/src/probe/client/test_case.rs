@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use h2lab_wire::{Config, FlowControl, Role};
+use strum::VariantArray;
 
 /// One behaviour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TestCase {
     /// As any server: the baseline of the others.
     Plain,
@@ -13,16 +15,21 @@ pub enum TestCase {
     LargeBody,
     /// Ends the connection after some requests by one GOAWAY, whose last stream is below the request that has just come: that one
     /// and those in flight behind it are not processed.
+    #[strum(to_string = "stream-quota")]
     Quota,
     /// The same in two steps, so that nothing is lost.
+    #[strum(to_string = "graceful-goaway")]
     Graceful,
     /// Ends the first connection by a GOAWAY with an error, and cuts it: what was under way is lost with it.
+    #[strum(to_string = "abrupt-goaway")]
     Abrupt,
     /// Refuses the first request with `REFUSED_STREAM`.
+    #[strum(to_string = "refused-stream")]
     Refuse,
     /// Allows one stream at a time, and no dynamic table.
     OneStream,
     /// Announces other settings while a response is under way.
+    #[strum(to_string = "settings-change")]
     Change,
     /// Takes bodies through small receive windows, which it makes smaller when the first has begun.
     SmallWindows,
@@ -58,46 +65,16 @@ pub const WINDOWS: [u32; 2] = [4_096, 3_072];
 
 impl TestCase {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 14] = [
-        Self::Plain,
-        Self::LargeBody,
-        Self::Quota,
-        Self::Graceful,
-        Self::Abrupt,
-        Self::Refuse,
-        Self::OneStream,
-        Self::Change,
-        Self::SmallWindows,
-        Self::Interim,
-        Self::Push,
-        Self::SlowBody,
-        Self::StalledBody,
-        Self::BlackOut,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// Its name: `stream-quota`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::LargeBody => "large-body",
-            Self::Quota => "stream-quota",
-            Self::Graceful => "graceful-goaway",
-            Self::Abrupt => "abrupt-goaway",
-            Self::Refuse => "refused-stream",
-            Self::OneStream => "one-stream",
-            Self::Change => "settings-change",
-            Self::SmallWindows => "small-windows",
-            Self::Interim => "interim",
-            Self::Push => "push",
-            Self::SlowBody => "slow-body",
-            Self::StalledBody => "stalled-body",
-            Self::BlackOut => "black-out",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The test case with this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|test_case| test_case.name() == name)
+        Self::ALL.iter().copied().find(|test_case| test_case.name() == name)
     }
 
     /// How our engine is configured for it.
@@ -231,7 +208,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_found() {
-        for test_case in TestCase::ALL {
+        for &test_case in TestCase::ALL {
             assert_eq!(TestCase::named(test_case.name()), Some(test_case));
         }
         assert_eq!(TestCase::named("x"), None);

@@ -4,7 +4,7 @@ use super::super::smuggling::backend::attempt;
 use super::super::smuggling::backend_request::{self, BackendBytes};
 use super::ask::Answer;
 use super::case::{Case, Sign, Topic};
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What the proxy did.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attempt::{Progress, Tunnel};

@@ -1,5 +1,6 @@
 //! The variants of the offer of `Upgrade: h2c` (RFC 7540 §3.2) that proxies treat differently.
 
+use h2lab_base::JsonSchema;
 use h2lab_wire::{Config, Connection, Role};
 
 /// The field that names a request's attempt and the [`Manner`] of the backend for it. Proxies
@@ -8,16 +9,7 @@ pub const ATTEMPT: &str = "x-h2lab-attempt";
 
 /// How careful the backend is that the tool brings.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Manner {

@@ -2,8 +2,9 @@
 
 use super::super::summary::{StatusRuns, TimelineStream};
 use super::super::waterfall::{Initiator, Stream};
+use super::leg::Leg;
 use super::passage::{Passage, interims, passages, timing};
-use super::{HopVerdict, Leg, Ruling, resources};
+use super::verdict::{HopVerdict, Ruling, resources};
 
 pub(super) fn early_hints(
     front: &Leg,

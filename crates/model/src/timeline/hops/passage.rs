@@ -2,7 +2,7 @@
 
 use super::super::summary::TimelineStream;
 use super::super::waterfall::Interim;
-use super::HopVerdict;
+use super::verdict::HopVerdict;
 
 /// An interim response or a promise that is delayed by this much, or by half the time that it was ahead of the
 /// response, whichever is more, was held back: a proxy that forwards takes a fraction of a millisecond.

@@ -1,8 +1,9 @@
 //! What a server did with promises.
 
 use super::super::waterfall::Stream;
+use super::leg::Leg;
 use super::passage::{Seen, passages, timing};
-use super::{HopVerdict, Leg, Ruling, resources};
+use super::verdict::{HopVerdict, Ruling, resources};
 
 pub(super) fn push(front: &Leg, before: &Stream, back: &Leg, behind: &Stream) -> Ruling {
     let (went, came) = (front.promises(), back.promises());
@@ -52,7 +53,7 @@ fn unpushed(back: &Leg) -> Ruling {
     if !back.protocol.is_multiplexed() {
         Ruling::new(HopVerdict::Refused, "it asks in HTTP/1.1, which has no push")
     } else if back.refuses_push {
-        Ruling::new(HopVerdict::Refused, "it tells the server behind SETTINGS_ENABLE_PUSH = 0")
+        Ruling::new(HopVerdict::Refused, "it sends SETTINGS_ENABLE_PUSH = 0 to the server behind")
     } else {
         Ruling::none()
     }

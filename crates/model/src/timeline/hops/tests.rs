@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::timeline::testing::{exchange, pushed};
-use crate::timeline::{Initiator, Reset};
+use crate::timeline::{Initiator, Reset, Waterfall};
+use crate::workload::Protocol;
 
 fn leg(name: &str, run: Waterfall) -> Leg {
     Leg::of(name, "1", Protocol::H2c, "/", &[run])

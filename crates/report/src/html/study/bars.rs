@@ -3,7 +3,7 @@
 use super::super::axis::{PlotArea, Scale};
 use super::super::bars::{room, short};
 use super::super::svg::{Anchor, Svg};
-use super::{Drawn, Named, Panel, millis};
+use super::drawn::{Drawn, Named, Panel, millis};
 use crate::format::rate;
 use h2lab_analysis::stats::{CellState, CellSummary, Latency, Tail};
 use h2lab_base::units::millis_f64;

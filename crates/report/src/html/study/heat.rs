@@ -1,7 +1,7 @@
 //! The cost of HTTP/2 and HTTP/3: how their tails compare with that of HTTP/1.1 between the same parties, over delay and loss.
 
 use super::super::svg::{Anchor, Svg};
-use super::{Drawn, Panel};
+use super::drawn::{Drawn, Panel};
 use crate::format;
 use crate::study;
 use crate::study::ConditionLabel;

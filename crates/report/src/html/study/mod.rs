@@ -1,18 +1,17 @@
 //! The study's part of the page: every configuration beside every other, under every condition.
 
 mod bars;
+mod drawn;
 mod heat;
 mod scatters;
 
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
+use super::template::render;
+use crate::Report;
 use crate::study;
 use crate::study::ConditionLabel;
-use crate::{Report, format};
-use h2lab_analysis::stats::CellSummary;
-use h2lab_analysis::stats::study::Study;
+use drawn::{Drawn, Panel, Scatters};
 
 /// The data of the template.
 #[derive(Serialize)]
@@ -30,71 +29,12 @@ struct Part {
     scatters: Vec<Scatters>,
 }
 
-/// A picture with its name.
-#[derive(Serialize)]
-struct Panel {
-    name: String,
-    picture: String,
-}
-
-/// The pictures of one condition.
-#[derive(Serialize)]
-struct Scatters {
-    heading: String,
-    configurations: Vec<Panel>,
-    overlays: Vec<Panel>,
-}
-
 #[derive(Serialize)]
 struct Table {
     title: String,
     key: String,
     columns: Vec<ConditionLabel>,
     rows: Vec<(String, Vec<String>)>,
-}
-
-/// A study with what its pictures need.
-struct Drawn<'a> {
-    report: &'a Report<'a>,
-    study: &'a Study,
-    /// The names of the conditions.
-    conditions: Vec<ConditionLabel>,
-}
-
-/// A configuration's cell under a condition, with the configuration's name.
-struct Named<'a> {
-    name: String,
-    summary: &'a CellSummary,
-}
-
-impl<'a> Drawn<'a> {
-    /// The cells under a condition, in the order of the configurations.
-    fn cells(&self, condition: usize) -> Vec<Named<'a>> {
-        let named = |configuration: &h2lab_analysis::stats::study::Configuration| {
-            let summary = self.report.analysis.cell((*configuration.cells.get(condition)?)?)?;
-            Some(Named { name: study::configuration(self.report, configuration), summary })
-        };
-        self.study.configurations.iter().filter_map(named).collect()
-    }
-
-    /// The cells with the fewest connections of their parties and protocol: the topologies themselves.
-    fn topologies(&self, condition: usize) -> Vec<Named<'a>> {
-        let mut cells = self.cells(condition);
-        let key = |summary: &CellSummary| (summary.cell.parties(), summary.cell.protocol, summary.cell.twin);
-        let mut least: Vec<(String, _, _, u32)> = Vec::new();
-        for Named { summary, .. } in &cells {
-            let ((parties, protocol, twin), n) = (key(summary), summary.cell.connections);
-            match least.iter_mut().find(|(p, q, t, _)| (p, *q, *t) == (&parties, protocol, twin)) {
-                Some((.., fewest)) => *fewest = n.min(*fewest),
-                None => least.push((parties, protocol, twin, n)),
-            }
-        }
-        cells.retain(|Named { summary, .. }| {
-            let (parties, protocol, twin) = key(summary);
-            least.contains(&(parties, protocol, twin, summary.cell.connections))
-        });
-        cells
-    }
 }
 
 /// The study's part, if the run has one.
@@ -119,15 +59,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<String> {
             .collect(),
         scatters: scatters::draw(&drawn),
     };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let rendered = environment.render_str(include_str!("study.html"), Serde(&part));
-    Some(rendered.expect("the template is compiled in and tested"))
-}
-
-/// A number of milliseconds for axes and notes.
-fn millis(value: f64) -> String {
-    format!("{} ms", format::number(value))
+    Some(render(include_str!("study.html"), &part))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::super::axis::{PlotArea, Scale};
 use super::super::raster::{Colour, Density};
 use super::super::svg::{Anchor, Svg};
-use super::{Drawn, Named, Panel, Scatters};
+use super::drawn::{Drawn, Named, Panel, Scatters};
 use crate::format::rate;
 use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_base::units::millis_f64;

@@ -1,12 +1,12 @@
 //! What the head of an answer means for the requested file.
 
-use std::fmt;
 use std::ops::Range;
 
 use h2lab_model::bulk::TransferDirection;
 use h2lab_transfer::{Changed, Checksum, Journal, Validator, content_range};
 use h2lab_wire::{Fields, ResponseHead};
 
+use super::fields::{Version, check_coding, contradiction, length, text, validator};
 use super::{Ask, Fetch, FetchError, OutcomeClass, RequestPurpose, Stage};
 
 impl Fetch {
@@ -65,7 +65,7 @@ impl Fetch {
 
     /// Why the checksum that was asked for is missing.
     pub(super) fn note_doubt(&mut self, why: &str) {
-        self.doubt = Some(format!("{}: nobody told the checksum of what is here: {why}", self.url));
+        self.doubt = Some(format!("{}: nobody declared the checksum of what is here: {why}", self.url));
     }
 
     /// Accepts an answer that carries the file, or returns why it does not.
@@ -178,56 +178,4 @@ struct Carried {
     total: Option<u64>,
     /// Which bytes; all of them if that is `None`.
     range: Option<Range<u64>>,
-}
-
-/// Everything that an answer says of its version, strong or weak, verbatim.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Version {
-    etag: Option<String>,
-    modified: Option<String>,
-}
-
-impl Version {
-    /// `None` if there is none.
-    fn of(fields: Fields<'_>) -> Option<Self> {
-        let [etag, modified] = ["etag", "last-modified"].map(|name| text(fields, name).map(str::to_owned));
-        (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.etag, &self.modified) {
-            (Some(etag), Some(modified)) => write!(f, "{etag} of {modified}"),
-            (Some(one), None) | (None, Some(one)) => f.write_str(one),
-            (None, None) => f.write_str("undeclared"),
-        }
-    }
-}
-
-/// `Content-Length`.
-fn length(fields: Fields<'_>) -> Option<u64> {
-    text(fields, "content-length")?.parse().ok()
-}
-
-/// Ranges and checksums refer to the stored bytes.
-fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
-    match text(fields, "content-encoding") {
-        None | Some("identity") => Ok(()),
-        Some(_) => Err(contradiction("it encodes the content, which was not asked for")),
-    }
-}
-
-/// What distinguishes this state of the file from others.
-fn validator(fields: Fields<'_>) -> Option<Validator> {
-    Validator::of(text(fields, "etag"), text(fields, "last-modified"), text(fields, "date"))
-}
-
-fn contradiction(what: impl Into<String>) -> FetchError {
-    FetchError::Contradiction(what.into())
-}
-
-/// A field as text.
-pub(super) fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
-    fields.get(name).and_then(|value| std::str::from_utf8(value).ok())
 }

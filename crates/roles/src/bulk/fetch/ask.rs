@@ -9,9 +9,10 @@ use h2lab_transfer::Digest;
 use crate::bulk::source::Sending;
 
 /// What a request is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RequestPurpose {
     /// Bytes of the file, one way or the other.
+    #[default]
     Bytes,
     /// What the server has of an upload.
     Held,
@@ -56,7 +57,7 @@ impl No {
 }
 
 /// What a request asks of a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ask {
     /// Which file, by its place in the run.
     pub fetch: usize,
@@ -88,22 +89,8 @@ pub struct Ask {
 
 impl Ask {
     /// For no byte.
-    pub(super) const fn new(fetch: usize, purpose: RequestPurpose) -> Self {
-        Self {
-            fetch,
-            purpose,
-            from: 0,
-            until: None,
-            has_range: false,
-            at: 0,
-            behind: 0,
-            sum: None,
-            is_accepted: false,
-            no: None,
-            outcome_class: OutcomeClass::Usual,
-            may_repeat: false,
-            sending: None,
-        }
+    pub(super) fn new(fetch: usize, purpose: RequestPurpose) -> Self {
+        Self { fetch, purpose, ..Self::default() }
     }
 
     /// How many of its bytes have come, or gone.

@@ -23,7 +23,7 @@ pub enum FetchError {
     #[error("{0}; give --no-resume to begin anew")]
     Changed(#[from] Changed),
     /// The server sends the whole only.
-    #[error("the server sends no ranges, so that it cannot be gone on with; give --no-resume to begin anew")]
+    #[error("the server sends no ranges, so that it cannot be resumed; give --no-resume to begin anew")]
     NoRanges,
     /// What it sends does not fit what it announced.
     #[error("the server contradicts itself: {0}")]

@@ -12,8 +12,8 @@ use h2lab_model::bulk::DigestVerdict;
 use h2lab_transfer::{Algorithm, Checksum, Extents, Parts, content_range, upload};
 use h2lab_wire::ResponseHead;
 
-use super::answer::text;
 use super::ask::{Ask, No, OutcomeClass, RequestPurpose};
+use super::fields::text;
 use super::{Fetch, FetchError, MAX_FRUITLESS, Stage};
 use crate::bulk::source::{Sending, Source, SourceError};
 
@@ -22,59 +22,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// After so many pauses, 12.7 s in all, its refusal is final.
 const MOST_PUT_OFF: u32 = 7;
-
-/// What is known of an upload.
-#[derive(Debug)]
-pub(super) struct Upload {
-    source: Source,
-    /// What the server is to call it.
-    tag: String,
-    /// Whether the server reports what it has; `None` before it was asked.
-    is_resumable: Option<bool>,
-    /// Ranges that are in flight.
-    under_way: Extents,
-    /// Bytes of them that have gone.
-    flying: u64,
-    /// Bytes of requests that broke, whose fate is unknown.
-    doubtful: u64,
-    /// Bytes of requests that were reported as sent and were not, see [`Fetch::take_back`].
-    taken_back: u64,
-    /// All went in one request.
-    is_whole: bool,
-    /// How often in a row the server was busy, or another client had the upload.
-    put_off: u32,
-    /// Queries in flight of what the server has.
-    questions: u32,
-    /// What the server took since the first of those queries: their answers may be older.
-    proved: Extents,
-}
-
-impl Upload {
-    pub(super) fn new() -> Self {
-        Self {
-            source: Source::None,
-            tag: String::new(),
-            is_resumable: None,
-            under_way: Extents::new(),
-            flying: 0,
-            doubtful: 0,
-            taken_back: 0,
-            is_whole: false,
-            put_off: 0,
-            questions: 0,
-            proved: Extents::new(),
-        }
-    }
-
-    pub(super) const fn source(&self) -> &Source {
-        &self.source
-    }
-
-    /// Whether another run can resume what arrived.
-    pub(super) const fn is_kept(&self) -> bool {
-        matches!(self.is_resumable, Some(true)) && self.source.is_file()
-    }
-}
 
 impl Fetch {
     /// Opens what is sent.
@@ -279,7 +226,7 @@ impl Fetch {
             self.refused(ask, no, now);
         } else if is_done {
             self.fruitless = 0;
-            self.go_on(ask, now);
+            self.completed(ask, now);
         } else if ask.is_accepted && why.is_none() && !self.is_resumable_there() {
             let words = format!("it says that all is there, and had taken {gone} bytes of it");
             self.fail(FetchError::Contradiction(words));
@@ -293,7 +240,7 @@ impl Fetch {
     }
 
     /// A request did what it was for.
-    fn go_on(&mut self, ask: &Ask, now: Time) {
+    fn completed(&mut self, ask: &Ask, now: Time) {
         if ask.purpose == RequestPurpose::LastWord {
             return self.compare(now);
         }
@@ -366,7 +313,7 @@ impl Fetch {
             }
         } else {
             let words = format!(
-                "{why}, and the server does not say what it has of an upload, so that it cannot be gone on with"
+                "{why}, and the server does not say what it has of an upload, so that it cannot be resumed"
             );
             self.fail(FetchError::Vanished(words));
         }

@@ -83,7 +83,7 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
         }
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "seed {seed}: {:?}", fetch.outcome());
         assert_eq!(fetch.figures.arrived, content.len() as u64, "seed {seed}: something came twice");
-        let (declared, computed) = fetch.checksums();
+        let (declared, computed) = (fetch.expected.as_ref(), fetch.found.as_ref());
         assert!(declared.is_some() && declared == computed, "seed {seed}");
     }
 }
@@ -181,7 +181,7 @@ fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
     let mut head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
     fetch.ended(&mut head, NOW, None);
     assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
-    assert_eq!(fetch.checksums().0, None);
+    assert_eq!(fetch.expected.as_ref(), None);
     assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
 }
 
@@ -230,7 +230,7 @@ fn a_checksum_of_another_version_keeps_the_file_and_is_a_doubt() {
     ] {
         let fetch = verified(status, fields);
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "{fields:?}: {:?}", fetch.outcome());
-        assert_eq!((fetch.checksums().0, fetch.doubt().is_some()), (None, has_doubt), "{fields:?}");
+        assert_eq!((fetch.expected.as_ref(), fetch.doubt().is_some()), (None, has_doubt), "{fields:?}");
     }
 }
 
@@ -247,7 +247,7 @@ fn a_checksum_is_taken_only_from_answers_that_carry_the_file() {
         answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")]);
         let mut second = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut second, status, fields);
-        assert_eq!(fetch.checksums().0, None, "{status} {fields:?}");
+        assert_eq!(fetch.expected.as_ref(), None, "{status} {fields:?}");
     }
 }
 
@@ -363,7 +363,7 @@ fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
     gone.ended(&mut head, Time::from_millis(99), Some("it was given up"));
     for fetch in [silent, broken, gone] {
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
-        assert!(fetch.doubt().is_some() && fetch.checksums().0.is_none());
+        assert!(fetch.doubt().is_some() && fetch.expected.is_none());
         assert!(fetch.figures.ended < Time::from_millis(99), "it was over before");
     }
 }
@@ -388,7 +388,7 @@ fn the_size_of_parts_is_reported_as_it_was_in_force() {
                 answer(&mut fetch, &mut ask, 206, &[range, ("etag", "\"a\"")]);
             }
         }
-        assert_eq!(fetch.part_bytes(), declared, "{workers} {part:?}");
+        assert_eq!(fetch.part_bytes, declared, "{workers} {part:?}");
     }
 }
 
@@ -490,7 +490,7 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
         );
         let filler: Vec<u8> = (b'a'..=b'z').cycle().take(TOTAL as usize).collect();
         assert!(store.bytes == filler, "seed {seed}");
-        let computed = fetch.checksums().1.map(h2lab_transfer::Checksum::to_field);
+        let computed = fetch.found.as_ref().map(h2lab_transfer::Checksum::to_field);
         assert!(computed.is_some() && store.declared == computed, "seed {seed}");
     }
 }
@@ -509,8 +509,8 @@ fn a_server_that_says_nothing_of_uploads_gets_one_plain_put() {
     assert_eq!((method, fields.len()), ("PUT", 2), "nothing that others could misunderstand: {fields:?}");
     fetch.sent(&mut ask, NOW, 50);
     fetch.ended(&mut ask, NOW, Some("it broke"));
-    let Some(Err(error)) = fetch.outcome() else { panic!("it cannot be gone on with") };
-    assert!(error.to_string().contains("cannot be gone on with"), "{error}");
+    let Some(Err(error)) = fetch.outcome() else { panic!("it cannot be resumed") };
+    assert!(error.to_string().contains("cannot be resumed"), "{error}");
 }
 
 /// A checksum of something else.
@@ -528,7 +528,7 @@ fn trailers_tell_the_checksum_only_behind_an_answer_that_carries_the_file() {
         let mut ask = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut ask, status, fields);
         Fields::of(&[OTHER], |fields| fetch.trailed(&ask, fields));
-        assert_eq!(fetch.checksums().0.is_some(), is_taken, "{status} {fields:?}");
+        assert_eq!(fetch.expected.is_some(), is_taken, "{status} {fields:?}");
     }
 }
 
@@ -551,7 +551,7 @@ fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_
         }
         fetch.ended(&mut ask, NOW, None);
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
-        assert_eq!((fetch.checksums().0, fetch.figures.arrived), (None, 100));
+        assert_eq!((fetch.expected.as_ref(), fetch.figures.arrived), (None, 100));
     }
 }
 
@@ -686,7 +686,7 @@ fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
 }
 
 #[test]
-fn an_upload_that_somebody_else_has_for_a_moment_is_gone_on_with() {
+fn an_upload_that_somebody_else_has_for_a_moment_is_continued() {
     let mut fetch = put(Place::Memory(100), 1, None);
     let mut ask = fetch.next_ask(0).unwrap();
     send_all(&mut fetch, &mut ask, 409);

@@ -7,7 +7,7 @@ use h2lab_wire::trace::Direction;
 use super::*;
 use h2lab_net::storage::Chunk;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
@@ -65,11 +65,11 @@ fn one_that_stays_silent_is_asked_again_while_others_carry() {
     let mut work = begun(&[0, 1]);
     work.hear(at(30));
     work.body(1, b"a byte");
-    assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]));
+    assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![]));
     work.hear(at(31));
-    assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![0]));
+    assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![0]));
     work.ended(0, at(31), Fate::Failed { outcome: Outcome::Cancelled, code: 8 });
-    assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "the length was not told");
+    assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "the length was not declared");
     assert!(work.fetches()[1].outcome().is_none());
 }
 
@@ -80,9 +80,9 @@ fn a_server_of_which_nothing_comes_has_gone() {
     work.body(0, b"a byte");
     work.body(1, b"a byte");
     work.hear(at(40));
-    assert_eq!(work.doom_silent(PATIENCE), None);
+    assert_eq!(work.doom_silent(TIMEOUT), None);
     work.hear(at(41));
-    assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
+    assert_eq!(work.doom_silent(TIMEOUT), Some(Duration::from_secs(31)));
     work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
     assert!(work.fetches().iter().all(|fetch| fetch.outcome().is_some()));
 }
@@ -93,7 +93,7 @@ fn no_stream_is_silent_while_another_has_its_connection() {
     for seconds in 1..100 {
         work.hear(at(seconds));
         work.body(0, b"a byte");
-        assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
+        assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![]), "{seconds}");
     }
 }
 
@@ -103,11 +103,11 @@ fn what_a_disk_held_up_is_heard_before_anybody_is_called_silent() {
     work.hear(at(1));
     // Storing the bytes takes 100 s; silence is judged by when they came.
     work.body(0, b"a byte");
-    assert_eq!(work.doom_silent(PATIENCE), None);
+    assert_eq!(work.doom_silent(TIMEOUT), None);
     // The next read of the sockets finds more at once.
     work.hear(at(101));
     work.body(0, b"another");
-    assert_eq!(work.doom_silent(PATIENCE), None);
+    assert_eq!(work.doom_silent(TIMEOUT), None);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn who_is_refused_over_and_over_is_given_up_in_the_end() {
         work.hear(at(seconds));
         let number = work.next(at(seconds)).expect("it is asked again");
         work.begun(number, 0, 0, StreamId::of_request(seconds as u32 + 1));
-        gone = work.doom_silent(PATIENCE);
+        gone = work.doom_silent(TIMEOUT);
         work.ended(number, at(seconds), Fate::Unprocessed);
     }
     assert!(gone.is_some());
@@ -185,20 +185,20 @@ fn a_server_that_takes_an_upload_slowly_is_not_silent() {
     for seconds in 1..=5 {
         work.hear(at(20 * seconds));
         work.body_sent(0, at(20 * seconds), 2);
-        assert_eq!((work.doom_silent(PATIENCE), doomed(&mut work)), (None, vec![]), "{seconds}");
+        assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![]), "{seconds}");
     }
     // Everything is in our socket, from which the server keeps taking.
     for seconds in 6..=20 {
         work.hear(at(20 * seconds));
         work.taken(0, 0, || Some((seconds, true)));
-        let verdict = (work.doom_silent(PATIENCE), doomed(&mut work));
+        let verdict = (work.doom_silent(TIMEOUT), doomed(&mut work));
         // The first call has nothing to compare with.
         assert_eq!(verdict, (None, vec![]), "{seconds}");
     }
 }
 
 #[test]
-fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
+fn a_server_that_holds_its_answer_back_is_given_up_after_the_timeout() {
     let mut work = sending(10);
     work.hear(at(1));
     work.body_sent(0, at(1), 10);
@@ -206,11 +206,11 @@ fn a_server_that_holds_its_answer_back_is_given_up_when_patience_ends() {
         work.hear(at(seconds));
         // It sends a PING from time to time.
         work.taken(0, 0, || Some((10 + seconds, false)));
-        assert_eq!(work.doom_silent(PATIENCE), None, "{seconds}");
+        assert_eq!(work.doom_silent(TIMEOUT), None, "{seconds}");
     }
     work.hear(at(32));
     work.taken(0, 0, || Some((50, false)));
-    assert_eq!(work.doom_silent(PATIENCE), Some(Duration::from_secs(31)));
+    assert_eq!(work.doom_silent(TIMEOUT), Some(Duration::from_secs(31)));
     work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
     assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "nobody said that it is there");
 }
@@ -223,7 +223,7 @@ fn fetch_over_and_over(listed: usize, n: u64) -> Work {
     for round in 0..n {
         let now = Time::from_millis(round + 1);
         work.hear(now);
-        let number = work.next(now).expect("it goes on");
+        let number = work.next(now).expect("it continues");
         work.begun(number, 0, 7, StreamId::of_request(round as u32));
         Fields::of(&[("content-length", "1")], |fields| {
             work.head(number, now, &ResponseHead { status: 200, fields });

@@ -13,7 +13,7 @@ use h2lab_model::record::{CloseReason, Outcome, Sample};
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
 
-use super::{LoadError, LoadResult, LoadSpec, preflight, run};
+use super::{LoadError, LoadResult, LoadSpec, Progress, preflight, run};
 use crate::client::ConnectError;
 use h2lab_net::clock::Clock;
 use h2lab_net::tls::TlsOptions;
@@ -21,12 +21,15 @@ use server::{Habit, Server};
 
 const BOTH: [Protocol; 2] = [Protocol::H1, Protocol::H2c];
 
+/// No test takes so long: only a hang meets it, on however busy a machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// 200 requests/s for 50 ms of warm-up and 200 ms: 50 requests of which 40 count. POST with 64 bytes, two connections.
 fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
     let phases = Phases {
         warmup: Duration::from_millis(50),
         measure: Duration::from_millis(200),
-        drain: Duration::from_secs(10), // ends as soon as all is answered
+        drain: DEADLINE, // ends as soon as all is answered
     };
     let work = Work {
         method: "POST".to_owned(),
@@ -40,7 +43,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         bulk: false,
         arrival: Arrival::Constant { rate: 200.0 },
         phases,
-        timeout: Duration::from_secs(10),
+        timeout: DEADLINE,
         replay: true,
     };
     let cell = Cell {
@@ -88,6 +91,13 @@ fn result(spec: &LoadSpec<'_>) -> LoadResult {
     run(spec, &mut |_| ()).unwrap().close()
 }
 
+/// What `run` yields with the first of these patiences for which `has_begun` holds. Where the side that waits is held up for longer
+/// than its patience, nothing has begun when that is over: such a run says nothing.
+fn once_begun(run: impl Fn(Duration) -> LoadResult, has_begun: impl Fn(&LoadResult) -> bool) -> LoadResult {
+    let patiences = [Duration::from_millis(400), Duration::from_secs(5), DEADLINE];
+    patiences.into_iter().map(run).find(has_begun).expect("it begins within the longest patience")
+}
+
 fn count(result: &LoadResult, outcome: Outcome) -> usize {
     result.samples.iter().filter(|sample| sample.outcome == outcome).count()
 }
@@ -120,7 +130,7 @@ fn an_open_loop_yields_one_sample_per_scheduled_request() {
 #[test]
 fn the_connections_are_recorded_with_what_they_carried() {
     for protocol in BOTH {
-        let server = Server::start(protocol, Habit::Serves);
+        let server = Server::start(protocol, Habit::InStep(10));
         let result = result(&spec(protocol, &server));
         assert_eq!(result.connections.len(), 2, "{protocol}");
         assert_eq!(result.connections.iter().map(|connection| connection.requests).sum::<u32>(), 50);
@@ -158,7 +168,7 @@ fn quic_connections_are_recorded_as_such_and_not_as_tcp() {
         assert!(connection.local_port > 0 && connection.connected_at == connection.ready_at);
     }
     let ports: Vec<u16> = result.connections.iter().map(|connection| connection.local_port).collect();
-    assert_ne!(ports[0], ports[1], "the link's packet log tells flows by them");
+    assert_ne!(ports[0], ports[1], "the link's packet log distinguishes flows by them");
     // HEADERS and DATA each way for each request, SETTINGS each way for each connection.
     assert_eq!(result.frames.len(), 4 * 50 + 2 * 2);
 }
@@ -184,11 +194,11 @@ fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
     let rate = Arrival::Constant { rate: 2_000.0 };
     assert_eq!(awake(false, rate), Duration::ZERO);
     assert_eq!(awake(true, Arrival::Closed { concurrency: 4 }), Duration::ZERO);
-    let sharp = awake(true, rate);
     if h2lab_net::resources::online_cpus() == 1 {
-        assert_eq!(sharp, Duration::ZERO, "its CPU is the server's too");
+        assert_eq!(awake(true, rate), Duration::ZERO, "its CPU is the server's too");
     } else {
-        assert!(sharp > Duration::ZERO);
+        // Whoever is held up for as long as a load takes finds every request overdue, and has nothing to stay awake for.
+        assert!((0..100).any(|_| awake(true, rate) > Duration::ZERO));
     }
 }
 
@@ -196,11 +206,11 @@ fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
 fn a_closed_loop_keeps_its_number_in_flight_and_never_more() {
     for protocol in BOTH {
         let server = Server::start(protocol, Habit::Serves);
-        let mut spec = spec(protocol, &server);
+        let mut spec = LoadSpec { requests: Some(50), ..spec(protocol, &server) };
         spec.cell.work.arrival = Arrival::Closed { concurrency: 2 };
+        spec.cell.work.phases.measure = DEADLINE;
         let result = result(&spec);
-        assert!(result.samples.len() > 2, "{protocol}");
-        assert_eq!(count(&result, Outcome::Succeeded), result.samples.len());
+        assert_eq!((result.samples.len(), count(&result, Outcome::Succeeded)), (50, 50), "{protocol}");
         assert!(result.samples.is_sorted_by_key(|sample| sample.scheduled_at));
         for (k, sample) in result.samples.iter().enumerate().skip(2) {
             let ended =
@@ -218,7 +228,12 @@ fn a_quota_per_connection_costs_connections_but_no_request() {
         assert_eq!(count(&result, Outcome::Succeeded), 50, "{protocol}: {:?}", result.connections);
         let ended =
             || result.connections.iter().filter(|connection| connection.closed == CloseReason::Server);
-        assert!(ended().count() >= 4, "{protocol}: {:?}", result.connections);
+        // Whether all of them have ended by the last answer is a matter of speed.
+        assert!(ended().count() > 0, "{protocol}: {:?}", result.connections);
+        for connection in &result.connections {
+            let carried = |sample: &&Sample| sample.connection == connection.index;
+            assert!(result.samples.iter().filter(carried).count() <= 10, "{protocol}: {connection:?}");
+        }
         assert!(ended().all(|connection| connection.requests >= 10 && connection.counters.requests >= 10));
         if protocol.is_multiplexed() {
             assert!(
@@ -315,7 +330,8 @@ fn an_idle_connection_closed_under_an_idempotent_request_costs_nothing() {
     spec.cell.work.body_bytes = 0;
     let result = result(&spec);
     assert_eq!(count(&result, Outcome::Succeeded), 50, "{:?}", result.connections);
-    assert!(result.samples.iter().all(|sample| sample.replays <= 1));
+    // Both connections may have been closed before a request learns of the first.
+    assert!(result.samples.iter().all(|sample| sample.replays <= 2));
     assert!(result.connections.len() >= 50 / 3);
 }
 
@@ -336,15 +352,12 @@ fn bodies_larger_than_our_own_buffers_are_sent_whole() {
     for protocol in Protocol::ALL {
         let server = Server::start(protocol, Habit::Serves);
         let mut spec = spec(protocol, &server);
+        spec.requests = Some(20);
         spec.cell.work.body_bytes = 1 << 20;
         spec.cell.work.arrival = Arrival::Closed { concurrency: 4 };
+        spec.cell.work.phases.measure = DEADLINE;
         let result = result(&spec);
-        assert!(count(&result, Outcome::Succeeded) > 0, "{protocol}: {:?}", result.connections);
-        assert_eq!(
-            result.samples.iter().filter(|sample| sample.outcome.is_failure()).count(),
-            0,
-            "{protocol}"
-        );
+        assert_eq!(count(&result, Outcome::Succeeded), 20, "{protocol}: {:?}", result.connections);
         let waited_for_window = result.samples.iter().any(|sample| sample.stall_window_ns > 0);
         let has_windows = protocol.is_multiplexed() && !protocol.is_quic();
         assert_eq!(waited_for_window, has_windows, "HTTP/1.1 has none, and HTTP/3 knows of none: {protocol}");
@@ -352,14 +365,13 @@ fn bodies_larger_than_our_own_buffers_are_sent_whole() {
 }
 
 #[test]
-fn bodies_that_wait_for_the_connections_window_all_go_on_when_it_opens() {
+fn bodies_that_wait_for_the_connections_window_all_continue_when_it_opens() {
     // The first 65,535 bytes go at once. The rest waits for turns, of which the engine grants a few at a time.
     const REQUESTS: u32 = 100;
     let server = Server::start(Protocol::H2c, Habit::WaitsFor(REQUESTS));
     let mut spec = together(Protocol::H2c, &server, REQUESTS);
     spec.requests = Some(REQUESTS as usize);
     spec.cell.work.body_bytes = 1_000;
-    spec.cell.work.timeout = Duration::from_secs(5);
     let result = result(&spec);
     assert_eq!(count(&result, Outcome::Succeeded), REQUESTS as usize);
 }
@@ -367,11 +379,15 @@ fn bodies_that_wait_for_the_connections_window_all_go_on_when_it_opens() {
 #[test]
 fn a_request_that_ends_while_it_waits_for_a_window_has_waited_for_it() {
     let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
-    let mut spec = together(Protocol::H2c, &server, 1);
-    spec.requests = Some(1);
-    spec.cell.work.body_bytes = 100_000;
-    spec.cell.work.timeout = Duration::from_millis(50);
-    let sample = result(&spec).samples[0];
+    let run = |patience| {
+        let mut spec = together(Protocol::H2c, &server, 1);
+        spec.requests = Some(1);
+        spec.cell.work.body_bytes = 100_000;
+        spec.cell.work.timeout = patience;
+        result(&spec)
+    };
+    let used_up = |result: &LoadResult| result.connections[0].bytes_sent > 65_535;
+    let sample = once_begun(run, used_up).samples[0];
     assert_eq!(sample.outcome, Outcome::Timeout);
     assert!(sample.stall_window_ns > 0, "{sample:?}");
 }
@@ -390,19 +406,23 @@ fn a_server_that_asks_without_end_holds_up_nothing_but_its_own_requests() {
 #[test]
 fn requests_beyond_the_last_connection_wait_and_say_so() {
     // 10 requests against a silent server, with room for 3 × 1 and for 2 × 3 at a time.
-    for (protocol, max_connections, streams, room) in [(Protocol::H1, 3, 1, 3), (Protocol::H2c, 2, 3, 6)] {
+    for (protocol, max_connections, streams, room) in [(Protocol::H1, 3, 1, 3), (Protocol::H2c, 2, 3, 6_u64)]
+    {
         let server = Server::start(protocol, Habit::IsSilent);
-        let mut spec = spec(protocol, &server);
+        let stop = AtomicBool::new(false);
+        let mut spec = LoadSpec { requests: Some(10), stop: Some(&stop), ..spec(protocol, &server) };
         spec.cell.max_connections = max_connections;
         spec.cell.streams = streams;
         spec.cell.work.arrival = Arrival::Constant { rate: 50.0 };
-        spec.cell.work.phases.warmup = Duration::ZERO;
-        spec.cell.work.phases.drain = Duration::from_millis(50);
-        let result = result(&spec);
+        spec.cell.work.phases.measure = DEADLINE;
+        spec.cell.work.timeout = 10 * DEADLINE;
+        let is_full = |now: &Progress| (now.in_flight, now.waiting) == (room, 10 - room);
+        let finished = run(&spec, &mut |now| stop.store(is_full(now), Ordering::Relaxed)).unwrap();
+        let result = finished.close();
         let carried = |sample: &&Sample| sample.connection != Sample::NO_CONNECTION;
         assert_eq!(count(&result, Outcome::Unfinished), 10, "{protocol}");
-        assert_eq!(result.samples.iter().filter(carried).count(), room);
-        assert_eq!(result.generator.backlog_at_cut as usize, 10 - room);
+        assert_eq!(result.samples.iter().filter(carried).count() as u64, room);
+        assert_eq!(result.generator.backlog_at_cut, 10 - room);
         assert_eq!(result.connections.len(), max_connections as usize);
         let waited = result.samples.last().unwrap();
         let late = waited.response_time().saturating_sub(Duration::from_nanos(waited.stall_open_ns));
@@ -437,12 +457,14 @@ fn a_server_that_dies_fails_the_rest_without_being_hammered() {
         let server = Server::start(protocol, Habit::DiesAfter(5));
         let mut spec = spec(protocol, &server);
         (spec.cell.connections, spec.cell.max_connections) = (1, 1);
+        spec.cell.streams = 1; // all but the one in flight outlive the server, also where all are due at once
         let result = result(&spec);
         assert_eq!(result.samples.len(), 50, "{protocol}");
         assert_eq!(count(&result, Outcome::Succeeded), 5);
         assert!(count(&result, Outcome::Connect) > 0);
         assert_eq!(count(&result, Outcome::Unfinished), 0);
-        assert!(result.connections.len() < 40, "{} dials in a quarter of a second", result.connections.len());
+        // So many would take half a minute.
+        assert!(result.connections.len() < 40, "{} dials", result.connections.len());
     }
 }
 

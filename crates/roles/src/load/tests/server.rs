@@ -5,10 +5,12 @@ mod quic;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
+use super::DEADLINE;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::{Config, Connection, ErrorCode, Event, Field, Role, StreamId};
@@ -25,6 +27,10 @@ pub enum Habit {
     Serves,
     /// Ends each connection in the orderly way of its protocol after so many requests.
     EndsAfter(u32),
+    /// The same after `quota` requests, of which it answers `round` at a time, or those that are left, and none before.
+    EndsInRounds { quota: u32, round: u32 },
+    /// Serves two connections, of which neither is answered more often than the other is asked, up to so many times.
+    InStep(u32),
     /// Closes each connection without a word after so many responses.
     ClosesAfter(u32),
     /// Reads requests and never answers them.
@@ -82,6 +88,15 @@ pub struct Server {
 }
 
 impl Server {
+    /// Waits until so many connections were made.
+    pub fn until_accepted(&self, connections: u32) {
+        let until = Instant::now() + DEADLINE;
+        while self.accepted.load(Ordering::SeqCst) < connections {
+            assert!(Instant::now() < until, "no {connections} connections are made: {:?}", self.accepted);
+            std::thread::yield_now();
+        }
+    }
+
     pub fn start(protocol: Protocol, habit: Habit) -> Self {
         if protocol.is_quic() {
             return Self::over_quic(habit);
@@ -92,6 +107,7 @@ impl Server {
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&accepted));
         let tls = protocol.alpn().map(|alpn| ServerTls::self_signed(&["localhost"], &[alpn]).unwrap());
         let certificate_pem = tls.as_ref().map(|tls| tls.certificate_pem().as_bytes().to_vec());
+        let pair = Arc::new(Barrier::new(2));
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::SeqCst) {
@@ -102,10 +118,11 @@ impl Server {
                 let stream = Pipe { stream: stream.unwrap(), tls, rest: Vec::new() };
                 if let Habit::DiesAfter(_) = habit {
                     drop(listener); // before it answers: nobody can connect from here on
-                    serve(stream, protocol, habit);
+                    serve(stream, protocol, habit, &pair);
                     return;
                 }
-                std::thread::spawn(move || serve(stream, protocol, habit));
+                let pair = Arc::clone(&pair);
+                std::thread::spawn(move || serve(stream, protocol, habit, &pair));
             }
         });
         Self { address, accepted, certificate_pem, stop, thread: Some(thread) }
@@ -189,8 +206,8 @@ fn send(stream: &mut TcpStream, tls: &mut TlsSession) -> Option<()> {
     Some(())
 }
 
-/// Serves one connection until it ends.
-fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
+/// Serves one connection until it ends; `pair` is where two of them meet.
+fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
     match habit {
         Habit::ClosesAtOnce => return,
         Habit::TalksNonsense => {
@@ -230,10 +247,18 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
             return;
         }
         waiting.extend(complete);
-        if matches!(habit, Habit::WaitsFor(n) if waiting.len() < n as usize) {
+        let round = match habit {
+            Habit::WaitsFor(requests) => requests,
+            Habit::EndsInRounds { quota, round } => round.min(quota - answered),
+            _ => 0,
+        };
+        if waiting.len() < round as usize {
             continue;
         }
         for (stream, path) in waiting.drain(..) {
+            if matches!(habit, Habit::InStep(requests) if answered < requests) {
+                pair.wait();
+            }
             answered += u32::from(answer(&mut engine, clock, stream, path, habit));
         }
         if closed {
@@ -246,7 +271,7 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit) {
 /// The engine configuration of such a server.
 fn config(habit: Habit) -> Config {
     let mut config = Config::new(Role::Server);
-    if let Habit::EndsAfter(requests) = habit {
+    if let Habit::EndsAfter(requests) | Habit::EndsInRounds { quota: requests, .. } = habit {
         config.max_requests = Some(requests);
     }
     config.flow.manual_release = habit == Habit::KeepsCredit;

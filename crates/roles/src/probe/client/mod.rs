@@ -7,7 +7,6 @@ mod session;
 mod sockets;
 mod test_server;
 
-use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -19,7 +18,8 @@ use h2lab_model::probe::client::{CaseRun, TestCase};
 
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch::Folder;
-use h2lab_net::tls::{ServerTls, TlsError};
+use h2lab_net::tls::ServerTls;
+pub use test_server::ClientError;
 use test_server::ClientTestServer;
 
 /// What is run, and how.
@@ -32,25 +32,11 @@ pub struct Script {
     /// Whether the server speaks TLS.
     pub tls: bool,
     /// How long the command may run on in a test case once its server says nothing more.
-    pub patience: Duration,
+    pub idle_timeout: Duration,
     /// How long it may run in any.
     pub limit: Duration,
     /// Which test cases are run, [`TestCase::Plain`] before all others.
     pub test_cases: Vec<TestCase>,
-}
-
-/// Why nothing could be played.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// TLS cannot be set up.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The kernel refused us something.
-    #[error("cannot serve the client: {0}")]
-    Io(#[from] io::Error),
-    /// Stopped by the user.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 /// Runs all test cases; `notify` is called as each begins.
@@ -73,7 +59,7 @@ pub fn run_cases(
         let expected = CaseRuns(&case_runs).expected();
         let mut test_server = ClientTestServer::open(*test_case, expected, tls.clone(), clock)?;
         let command = command(script, test_server.port()?, &ca);
-        let case_run = test_server.run_case(command, (script.patience, script.limit), stop)?;
+        let case_run = test_server.run_case(command, (script.idle_timeout, script.limit), stop)?;
         // Several URLs are several requests, each with a path of its own.
         let by_line = script.command.contains("{urls}") && !script.command.contains("{url}");
         case_runs.push(CaseRun { by_line, ..case_run });
@@ -114,7 +100,7 @@ mod tests {
             command: "get {url} {urls} --cacert {ca}".to_owned(),
             urls: 2,
             tls: true,
-            patience: Duration::ZERO,
+            idle_timeout: Duration::ZERO,
             limit: Duration::ZERO,
             test_cases: Vec::new(),
         };

@@ -15,6 +15,7 @@ use h2lab_wire::trace::{Dialect, Direction};
 use h2lab_wire::{Connection, Error, ErrorCode, Event, Field, StreamId};
 
 use crate::probe::Transcript;
+use crate::probe::raw_h2_client::settings;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::tcp::{Read, Written};
 
@@ -142,7 +143,7 @@ impl Session {
         self.seen.quiet_since()
     }
 
-    /// When [`Session::go_on`] must be called though nothing arrives.
+    /// When [`Session::proceed`] must be called though nothing arrives.
     pub fn deadline(&self) -> Time {
         if self.is_dark || self.is_over || self.is_gone {
             return Time::NEVER;
@@ -177,7 +178,7 @@ impl Session {
                 Err(_) => (self.is_gone, self.is_over) = (true, true),
             }
         }
-        self.go_on(now);
+        self.proceed(now);
     }
 
     fn take(&mut self, now: Time, bytes: &[u8]) {
@@ -314,8 +315,8 @@ impl Session {
         self.raw.extend(frame(kind::GOAWAY, 0, 0, &payload));
     }
 
-    /// Goes on with what is due, and sends, until there is no more that could go.
-    pub fn go_on(&mut self, now: Time) {
+    /// Continues what is due, and sends, until there is no more that could go.
+    pub fn proceed(&mut self, now: Time) {
         if self.is_dark || self.is_shut {
             return;
         }
@@ -346,7 +347,7 @@ impl Session {
         let (raw, requests, stalled) = (&mut self.raw, &mut self.seen.requests, &mut self.seen.stalled_since);
         self.replies.retain_mut(|reply| {
             let before = (reply.begun, reply.sent);
-            let done = reply.go_on(now, engine, raw, &mut promised);
+            let done = reply.proceed(now, engine, raw, &mut promised);
             moved |= before != (reply.begun, reply.sent);
             if let Some(request) = reply.request.filter(|_| done) {
                 requests[request].fate = Fate::Answered;
@@ -403,12 +404,6 @@ impl Session {
     }
 }
 
-/// The payload of SETTINGS.
-fn settings(values: &[(u16, u32)]) -> Vec<u8> {
-    let setting = |(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
-    values.iter().flat_map(setting).collect()
-}
-
 /// Whether it was the client that broke a rule. To end a connection in the middle or by an error breaks none: that shows in its
 /// exit code and the missing requests.
 const fn is_of_the_client(error: &Error) -> bool {
@@ -448,7 +443,7 @@ impl Reply {
     }
 
     /// Sends what is due; whether the response is complete. `raw` takes frames for behind it.
-    fn go_on(
+    fn proceed(
         &mut self,
         now: Time,
         engine: &mut Connection,

@@ -13,14 +13,13 @@ use h2lab_base::units::Time;
 use h2lab_model::probe::client::{CaseRun, ConnectionSeen, TestCase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::ClientError;
 use super::session::{Session, Step};
 use super::sockets;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::clock::Clock;
 use h2lab_net::process::{Child, SubreaperGuard};
 use h2lab_net::tcp::Listener;
-use h2lab_net::tls::ServerTls;
+use h2lab_net::tls::{ServerTls, TlsError};
 
 /// How often to check whether the command has ended.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -28,6 +27,20 @@ const GLANCE: Duration = Duration::from_millis(10);
 const LOOKED_AT: usize = 4;
 /// Connections of a test case that are served; a client that dials more is recognised by these.
 const MOST: usize = 5_000;
+
+/// Why nothing could be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The kernel refused us something.
+    #[error("cannot serve the client: {0}")]
+    Io(#[from] io::Error),
+    /// Stopped by the user.
+    #[error("interrupted")]
+    Interrupted,
+}
 
 /// A server that behaves as a test case has it.
 #[derive(Debug)]
@@ -64,11 +77,11 @@ impl ClientTestServer {
         Ok(self.listener.local_address()?.port())
     }
 
-    /// Runs the command, for `limit` at most and for `patience` after the server has become idle, and serves it.
+    /// Runs the command, for `limit` at most and for `idle_timeout` after the server has become idle, and serves it.
     pub fn run_case(
         &mut self,
         command: Command,
-        (patience, limit): (Duration, Duration),
+        (idle_timeout, limit): (Duration, Duration),
         stop: &Arc<AtomicBool>,
     ) -> Result<CaseRun, ClientError> {
         let began = self.clock.now();
@@ -84,7 +97,8 @@ impl ClientTestServer {
             }
             let quiet = self.sessions.iter().find_map(|(_, session)| session.quiet_since());
             let quiet = quiet.or_else(|| self.over.iter().find_map(|(_, seen)| seen.quiet_since()));
-            if self.clock.now() >= quiet.map_or(began + limit, |since| (since + patience).min(began + limit))
+            if self.clock.now()
+                >= quiet.map_or(began + limit, |since| (since + idle_timeout).min(began + limit))
             {
                 break None;
             }

@@ -28,7 +28,7 @@ use h2lab_model::probe::{Check, EvidenceItem, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
-use super::{Host, ProbeError, Prober, RawConnection, ReadOutcome, Transcript};
+use super::{Host, ProbeError, Prober, RawConnection, ReadOutcome, Result, Transcript};
 use crate::client::ConnectError;
 pub use backend_listener::BackendListener;
 use h2lab_net::tls::TlsError;
@@ -92,12 +92,13 @@ pub struct Found {
 /// `protocol` is what the proxy is dialled for: `h1` or `h1s`.
 pub fn upgrades(
     prober: &mut Prober,
-    backend_listener: &BackendListener,
+    listener: &BackendListener,
     protocol: Protocol,
     paths: &Paths,
 ) -> Result<Found, SmugglingError> {
-    let software = reach(prober, backend_listener, protocol, &paths.allowed)?;
-    let baseline = baseline(prober, backend_listener, protocol, &paths.forbidden)?;
+    let mut proxy = Proxy { prober, listener, protocol };
+    let software = proxy.reach(&paths.allowed)?;
+    let baseline = proxy.baseline(&paths.forbidden)?;
     let (mut tried, mut missed) = (Vec::new(), Vec::<Missed>::new());
     for manner in Manner::ALL {
         for (n, offer) in OFFERS.iter().enumerate() {
@@ -105,9 +106,7 @@ pub fn upgrades(
             // If it has gone, or must not be asked any more, the rest is skipped.
             let sent = match missed.last() {
                 Some(missed) => Err(missed.why.clone()),
-                None => {
-                    decided(try_offer(prober, backend_listener, protocol, paths, (&name, manner, offer)))?
-                }
+                None => decided(proxy.try_offer(paths, (&name, manner, offer)))?,
             };
             match sent {
                 Ok(seen) => tried.push(seen),
@@ -121,7 +120,7 @@ pub fn upgrades(
 }
 
 /// What was seen, or why it could not be; what must end the whole probe is passed on as an error.
-fn decided<T>(seen: Result<T, ProbeError>) -> Result<Result<T, String>, ProbeError> {
+fn decided<T>(seen: Result<T>) -> Result<Result<T, String>> {
     match seen {
         Ok(seen) => Ok(Ok(seen)),
         Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => Ok(Err(error.to_string())),
@@ -136,7 +135,7 @@ fn converse(
     prober: &mut Prober,
     line: &mut RawConnection,
     attempt: &mut Attempt,
-) -> Result<Vec<EvidenceItem>, ProbeError> {
+) -> Result<Vec<EvidenceItem>> {
     let (began, until) = (prober.now(), prober.soon());
     let (mut crossed, mut kept) = (Vec::new(), 0);
     // A proxy that keeps sending is not read for longer.
@@ -145,9 +144,9 @@ fn converse(
         let bytes = attempt.transmit(prober.now());
         if !bytes.is_empty() {
             crossed.push((prober.now(), Direction::Up, bytes.clone()));
-            line.send(prober, &bytes, until)?;
+            line.send(&bytes, until, prober)?;
         }
-        match line.listen(prober, until)? {
+        match line.listen(until, prober)? {
             ReadOutcome::Bytes => {
                 let bytes = std::mem::take(&mut line.incoming);
                 attempt.receive(prober.now(), &bytes);
@@ -170,59 +169,9 @@ fn converse(
     Ok(transcript.items())
 }
 
-/// What the backend has of the attempt called `name`.
-fn arrived<T>(backend_listener: &BackendListener, name: &str, look: impl Fn(&Backend) -> T) -> Option<T> {
-    backend_listener.wait(Instant::now() + SETTLE, |backends| {
-        backends.iter().find(|backend| is_of(backend.backend_request(), name)).map(&look)
-    })
-}
-
 /// Whether the bytes of a connection begin with the attempt called `name`.
 fn is_of(backend_request: &BackendBytes, name: &str) -> bool {
     attempt(backend_request.bytes()).is_some_and(|found| found == name)
-}
-
-/// Makes sure that a plain request for `path` reaches our backend, which a proxy may take for down until its health checks have
-/// succeeded. Returns what software the proxy claims to be.
-fn reach(
-    prober: &mut Prober,
-    backend_listener: &BackendListener,
-    protocol: Protocol,
-    path: &str,
-) -> Result<Option<String>, SmugglingError> {
-    let deadline = Instant::now() + HEALTH;
-    let progress = loop {
-        let asked = plain(prober, protocol, path, "reach")?;
-        if arrived(backend_listener, "reach", |_| ()).is_some() {
-            return Ok(asked.server().map(str::to_owned));
-        }
-        let progress = asked.progress().clone();
-        let is_trouble = matches!(progress, Progress::Answered { status, .. } if backend_request::is_gateway_trouble(status));
-        if !is_trouble || Instant::now() >= deadline {
-            break progress;
-        }
-        pause(prober, backend_listener)?;
-    };
-    let answer = match progress {
-        Progress::Answered { status, .. } => format!("the proxy answered {status}"),
-        _ => "the proxy gave no answer".to_owned(),
-    };
-    let (backend, hint) =
-        (backend_listener.address(), came_instead(backend_listener).unwrap_or_default().to_owned());
-    Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
-}
-
-/// Waits before a proxy is asked again; nothing that arrives ends it earlier.
-fn pause(prober: &Prober, backend_listener: &BackendListener) -> Result<(), ProbeError> {
-    backend_listener.wait(Instant::now() + AGAIN, |_| None::<()>);
-    prober.check_stop()
-}
-
-/// What a proxy says to our backend that is not HTTP/1.1 in clear.
-fn came_instead(backend_listener: &BackendListener) -> Option<&'static str> {
-    backend_listener.wait(Instant::now(), |backends| {
-        backends.iter().find_map(|backend| foreign(backend.backend_request().bytes()))
-    })
 }
 
 /// What bytes are that begin another protocol than HTTP/1.1.
@@ -234,163 +183,18 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What the proxy does with a plain request for the forbidden path.
-fn baseline(
-    prober: &mut Prober,
-    backend_listener: &BackendListener,
-    protocol: Protocol,
-    path: &str,
-) -> Result<Baseline, ProbeError> {
-    let asked = plain(prober, protocol, path, "baseline")?;
-    if arrived(backend_listener, "baseline", |_| ()).is_some() {
-        return Ok(Baseline::Reached);
-    }
-    Ok(Baseline::of(asked.progress()))
-}
-
-/// Asks for `path` as any client would.
-fn plain(prober: &mut Prober, protocol: Protocol, path: &str, name: &str) -> Result<Attempt, ProbeError> {
-    prober.take_request()?;
-    let mut line = RawConnection::dial(prober, protocol)?;
-    let authority = prober.host.authority.clone();
-    let aim = Aim { authority: &authority, allowed: path, forbidden: path };
-    let mut attempt = Attempt::new(name, None, &aim);
-    converse(prober, &mut line, &mut attempt)?;
-    Ok(attempt)
-}
-
-/// One variant against one kind of backend.
-fn try_offer(
-    prober: &mut Prober,
-    backend_listener: &BackendListener,
-    protocol: Protocol,
-    paths: &Paths,
-    (name, manner, offer): (&str, Manner, &Offer),
-) -> Result<Tried, ProbeError> {
-    prober.take_request()?;
-    let began = prober.now();
-    let mut line = RawConnection::dial(prober, protocol)?;
-    let authority = prober.host.authority.clone();
-    let aim = Aim { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
-    let mut attempt = Attempt::new(name, Some(offer), &aim);
-    let items = converse(prober, &mut line, &mut attempt)?;
-    let progress = attempt.progress();
-    let seen = arrived(backend_listener, name, |backend| {
-        let backend_request = backend.backend_request();
-        let head = backend_request
-            .requests()
-            .first()
-            .map(|request| backend_request.bytes()[request.head.clone()].to_vec());
-        (head, backend.switched().cloned(), backend.arrived_at())
-    });
-    let (head, switched, arrived_at) = seen.unwrap_or_default();
-    let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
-    let observation = judge::observe(offer, manner, progress, &arrived);
-    let arrived_ms = arrived_at.map(|at| millis_f64(at.since(began)));
-    Ok(Tried { observation, items, arrived_ms })
-}
-
 /// Sends every malformed request of HTTP/2 to `host`, which leads to the same backend, in `protocol`: `h2c` or `h2`. `path` is one
 /// that the proxy forwards.
 pub fn downgrades(
     prober: &mut Prober,
-    backend_listener: &BackendListener,
+    listener: &BackendListener,
     (host, protocol): (Host, Protocol),
     path: &str,
-) -> Result<Found, ProbeError> {
+) -> Result<Found> {
     let before = std::mem::replace(&mut prober.host, host);
-    let found = send_cases(prober, backend_listener, protocol, path);
+    let found = Proxy { prober, listener, protocol }.send_cases(path);
     prober.host = before;
     found
-}
-
-fn send_cases(
-    prober: &mut Prober,
-    backend_listener: &BackendListener,
-    protocol: Protocol,
-    path: &str,
-) -> Result<Found, ProbeError> {
-    let software = match first_control(prober, backend_listener, protocol, path)? {
-        Ok(software) => software,
-        Err(checks) => return Ok(Found { checks, ..Found::default() }),
-    };
-    let mut series = Series::default();
-    for (n, case) in CASES.iter().enumerate() {
-        let name = format!("down-{}", case.id);
-        let rest = &CASES[n + 1..];
-        match decided(send_case(prober, backend_listener, protocol, case, path, &name))? {
-            Ok(sent) => {
-                let check = downgrade::checks::check(case, &sent.judged, &sent.answer, sent.items);
-                series.push(check, sent.judged.handling);
-            }
-            Err(why) => {
-                series.give_up(&why, &CASES[n..]);
-                break;
-            }
-        }
-        if series.wants_control(rest.is_empty()) {
-            let name = format!("control-{n}");
-            let lost = match decided(send_case(prober, backend_listener, protocol, &CONTROL, path, &name))? {
-                Ok(sent) if sent.is_through() => None,
-                Ok(sent) => Some(sent.answer),
-                Err(why) => Some(why),
-            };
-            let Some(why) = lost else {
-                series.prove();
-                continue;
-            };
-            series.give_up(&format!("a proper request no longer reached our backend ({why})"), rest);
-            break;
-        }
-    }
-    Ok(Found { checks: series.into_checks(), software, ..Found::default() })
-}
-
-/// The checks of all topics if no valid request over HTTP/2 reaches our backend; if one does, the software that the proxy claims
-/// to be.
-fn first_control(
-    prober: &mut Prober,
-    backend_listener: &BackendListener,
-    protocol: Protocol,
-    path: &str,
-) -> Result<Result<Option<String>, Vec<Check>>, ProbeError> {
-    let deadline = Instant::now() + HEALTH;
-    loop {
-        let control = match send_case(prober, backend_listener, protocol, &CONTROL, path, "control") {
-            Ok(sent) => sent,
-            Err(
-                error @ ProbeError::Connect(
-                    ConnectError::Tls(TlsError::Alpn { .. } | TlsError::NotTls)
-                    | ConnectError::WrongProtocol { .. },
-                ),
-            ) => {
-                let why = format!("HTTP/2 cannot be spoken with the proxy: {error}");
-                return Ok(Err(downgrade::checks::none(Verdict::Unsupported, &why)));
-            }
-            Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => {
-                let why = format!("a proper request over HTTP/2 could not be sent: {error}");
-                return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
-            }
-            Err(error) => return Err(error),
-        };
-        if control.is_through() {
-            return Ok(Ok(control.server));
-        }
-        if control.is_trouble && Instant::now() < deadline {
-            pause(prober, backend_listener)?;
-            continue;
-        }
-        if control.speaks {
-            let why = format!(
-                "a proper request over HTTP/2 for {path} did not reach our backend ({}): name a path that the proxy forwards with \
-                 --allowed",
-                control.answer
-            );
-            return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
-        }
-        let why = "the proxy does not speak HTTP/2 on this port (name one that does with --h2-proxy)";
-        return Ok(Err(downgrade::checks::none(Verdict::Unsupported, why)));
-    }
 }
 
 /// What became of a case.
@@ -412,44 +216,213 @@ impl Sent {
     }
 }
 
-fn send_case(
-    prober: &mut Prober,
-    backend_listener: &BackendListener,
+/// A proxy as it is met on one of its ports, with our backend behind it.
+struct Proxy<'a> {
+    prober: &'a mut Prober,
+    listener: &'a BackendListener,
     protocol: Protocol,
-    case: &Case,
-    path: &str,
-    name: &str,
-) -> Result<Sent, ProbeError> {
-    prober.take_request()?;
-    let scheme = if protocol.is_tls() { "https" } else { "http" };
-    let mut line = RawConnection::dial(prober, protocol)?;
-    line.transcript.reads_frames();
-    let authority = prober.host.authority.clone();
-    let mut ask = Ask::new(case, &case::Aim { scheme, authority: &authority, path }, name);
-    let until = prober.soon();
-    while !ask.is_over() && prober.now() < until {
-        prober.check_stop()?;
-        let bytes = ask.transmit();
-        if !bytes.is_empty() {
-            line.send(prober, &bytes, until)?;
-        }
-        match line.listen(prober, until)? {
-            ReadOutcome::Bytes => {
-                let bytes = std::mem::take(&mut line.incoming);
-                ask.receive(prober.now(), &bytes);
+}
+
+impl Proxy<'_> {
+    /// Makes sure that a plain request for `path` reaches our backend, which a proxy may take for down until its health checks have
+    /// succeeded. Returns what software the proxy claims to be.
+    fn reach(&mut self, path: &str) -> Result<Option<String>, SmugglingError> {
+        let deadline = Instant::now() + HEALTH;
+        let progress = loop {
+            let asked = self.plain(path, "reach")?;
+            if self.arrived("reach", |_| ()).is_some() {
+                return Ok(asked.server().map(str::to_owned));
             }
-            ReadOutcome::Eof | ReadOutcome::Broken => ask.end(),
-            ReadOutcome::Silence => break,
+            let progress = asked.progress().clone();
+            let is_trouble = matches!(progress, Progress::Answered { status, .. } if backend_request::is_gateway_trouble(status));
+            if !is_trouble || Instant::now() >= deadline {
+                break progress;
+            }
+            self.pause()?;
+        };
+        let answer = match progress {
+            Progress::Answered { status, .. } => format!("the proxy answered {status}"),
+            _ => "the proxy gave no answer".to_owned(),
+        };
+        let (backend, hint) = (self.listener.address(), self.came_instead().unwrap_or_default().to_owned());
+        Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
+    }
+
+    /// What the proxy does with a plain request for the forbidden path.
+    fn baseline(&mut self, path: &str) -> Result<Baseline> {
+        let asked = self.plain(path, "baseline")?;
+        if self.arrived("baseline", |_| ()).is_some() {
+            return Ok(Baseline::Reached);
+        }
+        Ok(Baseline::of(asked.progress()))
+    }
+
+    /// Asks for `path` as any client would.
+    fn plain(&mut self, path: &str, name: &str) -> Result<Attempt> {
+        self.prober.take_request()?;
+        let mut line = RawConnection::dial(self.prober, self.protocol)?;
+        let authority = self.prober.host.authority.clone();
+        let aim = Aim { authority: &authority, allowed: path, forbidden: path };
+        let mut attempt = Attempt::new(name, None, &aim);
+        converse(self.prober, &mut line, &mut attempt)?;
+        Ok(attempt)
+    }
+
+    /// One variant against one kind of backend.
+    fn try_offer(&mut self, paths: &Paths, (name, manner, offer): (&str, Manner, &Offer)) -> Result<Tried> {
+        self.prober.take_request()?;
+        let began = self.prober.now();
+        let mut line = RawConnection::dial(self.prober, self.protocol)?;
+        let authority = self.prober.host.authority.clone();
+        let aim = Aim { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
+        let mut attempt = Attempt::new(name, Some(offer), &aim);
+        let items = converse(self.prober, &mut line, &mut attempt)?;
+        let progress = attempt.progress();
+        let seen = self.arrived(name, |backend| {
+            let backend_request = backend.backend_request();
+            let head = backend_request
+                .requests()
+                .first()
+                .map(|request| backend_request.bytes()[request.head.clone()].to_vec());
+            (head, backend.switched().cloned(), backend.arrived_at())
+        });
+        let (head, switched, arrived_at) = seen.unwrap_or_default();
+        let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
+        let observation = judge::observe(offer, manner, progress, &arrived);
+        let arrived_ms = arrived_at.map(|at| millis_f64(at.since(began)));
+        Ok(Tried { observation, items, arrived_ms })
+    }
+
+    fn send_cases(&mut self, path: &str) -> Result<Found> {
+        let software = match self.first_control(path)? {
+            Ok(software) => software,
+            Err(checks) => return Ok(Found { checks, ..Found::default() }),
+        };
+        let mut series = Series::default();
+        for (n, case) in CASES.iter().enumerate() {
+            let name = format!("down-{}", case.id);
+            let rest = &CASES[n + 1..];
+            match decided(self.send_case(case, path, &name))? {
+                Ok(sent) => {
+                    let check = downgrade::checks::check(case, &sent.judged, &sent.answer, sent.items);
+                    series.push(check, sent.judged.handling);
+                }
+                Err(why) => {
+                    series.give_up(&why, &CASES[n..]);
+                    break;
+                }
+            }
+            if series.wants_control(rest.is_empty()) {
+                let name = format!("control-{n}");
+                let lost = match decided(self.send_case(&CONTROL, path, &name))? {
+                    Ok(sent) if sent.is_through() => None,
+                    Ok(sent) => Some(sent.answer),
+                    Err(why) => Some(why),
+                };
+                let Some(why) = lost else {
+                    series.prove();
+                    continue;
+                };
+                series.give_up(&format!("a proper request no longer reached our backend ({why})"), rest);
+                break;
+            }
+        }
+        Ok(Found { checks: series.into_checks(), software, ..Found::default() })
+    }
+
+    /// The checks of all topics if no valid request over HTTP/2 reaches our backend; if one does, the software that the proxy claims
+    /// to be.
+    fn first_control(&mut self, path: &str) -> Result<Result<Option<String>, Vec<Check>>> {
+        let deadline = Instant::now() + HEALTH;
+        loop {
+            let control = match self.send_case(&CONTROL, path, "control") {
+                Ok(sent) => sent,
+                Err(
+                    error @ ProbeError::Connect(
+                        ConnectError::Tls(TlsError::Alpn { .. } | TlsError::NotTls)
+                        | ConnectError::WrongProtocol { .. },
+                    ),
+                ) => {
+                    let why = format!("HTTP/2 cannot be spoken with the proxy: {error}");
+                    return Ok(Err(downgrade::checks::none(Verdict::Unsupported, &why)));
+                }
+                Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => {
+                    let why = format!("a proper request over HTTP/2 could not be sent: {error}");
+                    return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
+                }
+                Err(error) => return Err(error),
+            };
+            if control.is_through() {
+                return Ok(Ok(control.server));
+            }
+            if control.is_trouble && Instant::now() < deadline {
+                self.pause()?;
+                continue;
+            }
+            if control.speaks {
+                let why = format!(
+                    "a proper request over HTTP/2 for {path} did not reach our backend ({}): name a path that the proxy forwards with \
+                     --allowed",
+                    control.answer
+                );
+                return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
+            }
+            let why = "the proxy does not speak HTTP/2 on this port (name one that does with --h2-proxy)";
+            return Ok(Err(downgrade::checks::none(Verdict::Unsupported, why)));
         }
     }
-    let judged = arrived(backend_listener, name, |backend| {
-        downgrade::judge(case, ask.answer(), Some(backend.backend_request()))
-    })
-    .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
-    let (answer, speaks) = (ask.answer().words(), ask.answer().speaks);
-    let is_trouble = ask.answer().status.is_some_and(backend_request::is_gateway_trouble);
-    let server = ask.answer().server.clone();
-    Ok(Sent { judged, answer, items: line.transcript.items(), speaks, is_trouble, server })
+
+    fn send_case(&mut self, case: &Case, path: &str, name: &str) -> Result<Sent> {
+        self.prober.take_request()?;
+        let scheme = if self.protocol.is_tls() { "https" } else { "http" };
+        let mut line = RawConnection::dial(self.prober, self.protocol)?;
+        line.transcript.reads_frames();
+        let authority = self.prober.host.authority.clone();
+        let mut ask = Ask::new(case, &case::Aim { scheme, authority: &authority, path }, name);
+        let until = self.prober.soon();
+        while !ask.is_over() && self.prober.now() < until {
+            self.prober.check_stop()?;
+            let bytes = ask.transmit();
+            if !bytes.is_empty() {
+                line.send(&bytes, until, self.prober)?;
+            }
+            match line.listen(until, self.prober)? {
+                ReadOutcome::Bytes => {
+                    let bytes = std::mem::take(&mut line.incoming);
+                    ask.receive(self.prober.now(), &bytes);
+                }
+                ReadOutcome::Eof | ReadOutcome::Broken => ask.end(),
+                ReadOutcome::Silence => break,
+            }
+        }
+        let judged = self
+            .arrived(name, |backend| downgrade::judge(case, ask.answer(), Some(backend.backend_request())))
+            .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
+        let (answer, speaks) = (ask.answer().words(), ask.answer().speaks);
+        let is_trouble = ask.answer().status.is_some_and(backend_request::is_gateway_trouble);
+        let server = ask.answer().server.clone();
+        Ok(Sent { judged, answer, items: line.transcript.items(), speaks, is_trouble, server })
+    }
+
+    /// What the backend has of the attempt called `name`.
+    fn arrived<T>(&self, name: &str, look: impl Fn(&Backend) -> T) -> Option<T> {
+        self.listener.wait(Instant::now() + SETTLE, |backends| {
+            backends.iter().find(|backend| is_of(backend.backend_request(), name)).map(&look)
+        })
+    }
+
+    /// Waits before a proxy is asked again; nothing that arrives ends it earlier.
+    fn pause(&self) -> Result<()> {
+        self.listener.wait(Instant::now() + AGAIN, |_| None::<()>);
+        self.prober.check_stop()
+    }
+
+    /// What a proxy says to our backend that is not HTTP/1.1 in clear.
+    fn came_instead(&self) -> Option<&'static str> {
+        self.listener.wait(Instant::now(), |backends| {
+            backends.iter().find_map(|backend| foreign(backend.backend_request().bytes()))
+        })
+    }
 }
 
 #[cfg(test)]

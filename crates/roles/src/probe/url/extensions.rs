@@ -7,9 +7,9 @@ use h2lab_model::probe::{Bound, Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::setting_name;
 
-use super::{Found, decided};
+use super::found::{Found, decided};
 use crate::probe::ask::{Question, ask};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::{Prober, Result};
 
 /// How long a client that expects a 100 waits for it here (RFC 9110 §10.1.1 leaves it open).
 const EXPECTATION: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const EXPECTATION: Duration = Duration::from_secs(1);
 const NOBODY: &str = "h2lab-probe.invalid";
 
 /// Checks them.
-pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
+pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
     if let Some(answer) = found.h2_answer.clone() {
         announced(&answer, found);
         found.add(settings(&answer));
@@ -29,12 +29,10 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
         found.add(decided(id::PROT110, check)?.of(protocol.to_string()));
     }
     if let Some(protocol) = found.h2 {
-        let check = push(prober, protocol);
-        found.add(decided(id::PROT111, check)?);
+        found.decide(id::PROT111, |_| push(prober, protocol))?;
     }
     if let Some(protocol) = found.h2.or(found.h1) {
-        let check = misdirected(prober, protocol, found);
-        found.add(decided(id::PROT112, check)?);
+        found.decide(id::PROT112, |found| misdirected(prober, protocol, found))?;
     }
     Ok(())
 }
@@ -87,13 +85,12 @@ fn extended_connect(answer: &Answer) -> Check {
     }
 }
 
-fn interim(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let path = prober.host.path.clone();
+fn interim(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let question = Question {
         method: "POST".to_owned(),
         body: b"h2lab".to_vec(),
         waits_for_100: Some(EXPECTATION),
-        ..Question::get(&path)
+        ..Question::get()
     };
     let answer = ask(prober, protocol, &question.with("expect", "100-continue"))?;
     let (verdict, summary) = expectation(&answer);
@@ -102,9 +99,8 @@ fn interim(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result
     Ok(Check::new(id::PROT110, verdict, summary).with("a POST that expects 100-continue", items))
 }
 
-fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
-    let path = prober.host.path.clone();
-    let question = Question { accepts_push: true, ..Question::get(&path) };
+fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check> {
+    let question = Question { accepts_push: true, ..Question::get() };
     let answer = ask(prober, protocol, &question)?;
     let (verdict, summary) = if answer.pushes.is_empty() && !answer.is_answered() {
         (Verdict::Undecided, format!("no whole answer: {}", answer.outcome()))
@@ -116,11 +112,10 @@ fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
     Ok(Check::new(id::PROT111, verdict, summary).with("a GET with ENABLE_PUSH=1", answer.items))
 }
 
-fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check, ProbeError> {
-    let path = prober.host.path.clone();
+fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check> {
     let own = if protocol.is_multiplexed() { &found.h2_answer } else { &found.h1_answer };
     let ordinary = own.as_ref().map_or(0, |answer| answer.status);
-    let question = Question { authority: Some(NOBODY.to_owned()), ..Question::get(&path) };
+    let question = Question { authority: Some(NOBODY.to_owned()), ..Question::get() };
     let answer = ask(prober, protocol, &question)?;
     let (verdict, summary) = stranger(&answer, ordinary);
     Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that nobody has", answer.items))
@@ -182,7 +177,7 @@ mod tests {
                 })
                 .announcing(settings),
                 |prober, found| {
-                    let answer = ask(prober, Protocol::H2c, &Question::get("/"))?;
+                    let answer = ask(prober, Protocol::H2c, &Question::get())?;
                     (found.h2, found.h2_answer) = (Some(Protocol::H2c), Some(answer));
                     super::look(prober, found)
                 },
@@ -199,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_told() {
+    fn a_promise_is_reported() {
         let server = h2(|peer, request| {
             let authority = request.field(":authority").unwrap_or_default();
             let fields =

@@ -3,10 +3,11 @@
 use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 
-use super::{Found, decided, speaks};
+use super::found::Found;
+use super::speaks;
 use crate::client::ConnectError;
 use crate::probe::dial::reach;
-use crate::probe::{ProbeError, Prober};
+use crate::probe::{ProbeError, Prober, Result};
 use h2lab_net::tcp::Endpoint;
 
 /// What was found on one port.
@@ -55,9 +56,9 @@ impl Port {
     }
 }
 
-/// Asks each of `ports` for every protocol, in clear and over TLS. Ports checked before an interruption or the end of the budget
+/// Asks each of `ports` for the protocols that are to be asked for, in clear and over TLS. Ports checked before an interruption or the end of the budget
 /// are reported.
-pub fn look(prober: &mut Prober, ports: &[u16], found: &mut Found) -> Result<(), ProbeError> {
+pub fn look(prober: &mut Prober, ports: &[u16], found: &mut Found) -> Result<()> {
     let home = prober.host.clone();
     // Another port's certificate does not matter: only its protocols do.
     prober.host.tls.insecure = true;
@@ -73,7 +74,7 @@ pub fn look(prober: &mut Prober, ports: &[u16], found: &mut Found) -> Result<(),
     all
 }
 
-fn ask(prober: &mut Prober, number: u16) -> Result<Port, ProbeError> {
+fn ask(prober: &mut Prober, number: u16) -> Result<Port> {
     if let Endpoint::Tcp(address) = &mut prober.host.endpoint {
         address.set_port(number);
     }
@@ -86,22 +87,25 @@ fn ask(prober: &mut Prober, number: u16) -> Result<Port, ProbeError> {
         Err(error) => return Err(error),
     };
     let mut udp = Found::default();
-    let check = speaks::http3(prober, &mut udp);
-    udp.add(decided(id::PROT106, check)?);
+    if prober.host.asks(Protocol::H3) {
+        udp.decide(id::PROT106, |found| speaks::http3(prober, found))?;
+    }
     Ok(Port { number, tcp, udp })
 }
 
 /// What a TCP port speaks on one side of TLS.
-fn side(prober: &mut Prober, tls: bool) -> Result<Found, ProbeError> {
+fn side(prober: &mut Prober, tls: bool) -> Result<Found> {
     let mut found = Found::default();
     let (h1, h2) = if tls { (Protocol::H1s, Protocol::H2) } else { (Protocol::H1, Protocol::H2c) };
-    let check = speaks::http1(prober, h1, &mut found);
-    found.add(decided(id::PROT101, check)?);
-    let check = speaks::http2(prober, h2, &mut found);
-    found.add(decided(if tls { id::PROT103 } else { id::PROT104 }, check)?);
-    if !tls {
-        let check = speaks::upgrade(prober, h1, &mut found);
-        found.add(decided(id::PROT105, check)?);
+    if prober.host.asks(h1) {
+        found.decide(id::PROT101, |found| speaks::http1(prober, h1, found))?;
+    }
+    if prober.host.asks(h2) {
+        found
+            .decide(if tls { id::PROT103 } else { id::PROT104 }, |found| speaks::http2(prober, h2, found))?;
+    }
+    if !tls && prober.host.asks(h2) {
+        found.decide(id::PROT105, |found| speaks::upgrade(prober, h1, found))?;
     }
     Ok(found)
 }
@@ -136,6 +140,7 @@ mod tests {
     fn asked(home: Server, others: &[SocketAddr]) -> Check {
         let ports: Vec<u16> = others.iter().map(SocketAddr::port).collect();
         let (mut prober, mut found) = (prober(home), Found::default());
+        prober.known = None; // the others are not
         let (endpoint, authority) = (prober.host.endpoint.clone(), prober.host.authority.clone());
         look(&mut prober, &ports, &mut found).unwrap();
         assert_eq!((&prober.host.endpoint, &prober.host.authority), (&endpoint, &authority));
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_the_budget_ended_is_told() {
+    fn what_was_asked_before_the_budget_ended_is_reported() {
         let one = h1(|peer, _| peer.send(FINE.as_bytes())).start();
         let requests = 8; // what one port takes, and some of the next
         let mut prober = prober_within(

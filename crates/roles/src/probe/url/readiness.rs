@@ -8,12 +8,12 @@ use h2lab_model::probe::{Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::raw::field_block;
 
+use super::found::{Found, decided};
 use super::speaks::{next_head, read_head, shown, status_of, upgrade_request};
-use super::{Found, decided};
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::{Put, RawConnection, ReadOutcome};
 use crate::probe::raw_h2_client::{Opening, RawH2Client, Stream};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::{ProbeError, Prober, Result};
 
 /// Fields that make a response of HTTP/2 malformed (RFC 9113 §8.2.2).
 const FORBIDDEN: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
@@ -31,7 +31,7 @@ const REFUSAL: Duration = Duration::from_secs(1);
 const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// Makes all of these checks.
-pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
+pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
     match (found.h1, found.h2) {
         (Some(h1), Some(h2)) => {
             match pair(prober, h1, h2, found) {
@@ -41,8 +41,7 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
                 }
                 Err(error) => found.add(decided(id::MIGR101, Err(error))?),
             }
-            let check = forbidden(prober, h2, found);
-            found.add(decided(id::MIGR102, check)?);
+            found.decide(id::MIGR102, |found| forbidden(prober, h2, found))?;
         }
         _ => {
             let summary = "the server does not speak both HTTP/1.1 and HTTP/2 here: nothing can be compared";
@@ -50,14 +49,12 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
         }
     }
     if let Some(h1) = found.h1 {
-        let check = connection_upgrade(prober, h1, found.h2);
-        found.add(decided(id::MIGR105, check)?);
+        found.decide(id::MIGR105, |found| connection_upgrade(prober, h1, found.h2))?;
     }
     let check = expect(found);
     found.add(check);
     if let Some(h1) = found.h1 {
-        let check = upgrade_body(prober, h1, found.upgrades);
-        found.add(decided(id::MIGR107, check)?);
+        found.decide(id::MIGR107, |found| upgrade_body(prober, h1, found.upgrades))?;
     }
     if let Some(answer) = &found.h1_answer {
         let check = large(answer);
@@ -67,10 +64,9 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<(), ProbeError> {
 }
 
 /// Compares the versions with GET, HEAD and POST; the answers to GET.
-fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> Result<Pair, ProbeError> {
-    let path = prober.host.path.clone();
+fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> Result<Pair> {
     let question = |method: &str, body: &[u8]| {
-        let question = Question { method: method.to_owned(), body: body.to_vec(), ..Question::get(&path) };
+        let question = Question { method: method.to_owned(), body: body.to_vec(), ..Question::get() };
         question.with("te", "trailers").with("accept", "*/*").with("user-agent", "h2lab")
     };
     let mut gets = None;
@@ -137,9 +133,9 @@ fn trailers(pair: &Pair) -> Check {
 }
 
 /// Our engine refuses such a response, so it is requested frame by frame.
-fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check, ProbeError> {
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
-    let answer = raw_h2_client.get(prober)?;
+fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check> {
+    let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
+    let answer = client.ask(prober, "GET")?;
     let listed = |fields: &[(String, String)]| -> Vec<String> {
         let is_forbidden = |name: &str| FORBIDDEN.contains(&name.to_ascii_lowercase().as_str());
         fields
@@ -149,14 +145,14 @@ fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<C
             .collect()
     };
     let Some(status) = answer.status else {
-        let how = raw_h2_client.ended().unwrap_or_else(|| "no response came in time".to_owned());
+        let how = client.ended().unwrap_or_else(|| "no response came in time".to_owned());
         let check = Check::new(id::MIGR102, Verdict::Undecided, format!("no answer over HTTP/2: {how}"));
-        return Ok(check.with("one GET", raw_h2_client.items()));
+        return Ok(check.with("one GET", client.items()));
     };
     let over_h2 = listed(&answer.fields);
     if !over_h2.is_empty() {
         let summary = format!("a response of HTTP/2 has {}", over_h2.join(", "));
-        return Ok(Check::new(id::MIGR102, Verdict::Fail, summary).with("one GET", raw_h2_client.items()));
+        return Ok(Check::new(id::MIGR102, Verdict::Fail, summary).with("one GET", client.items()));
     }
     let over_h1 = found.h1_answer.as_ref().map(|answer| listed(&answer.fields)).unwrap_or_default();
     let set: Vec<&String> = over_h1
@@ -171,23 +167,25 @@ fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<C
             "none over HTTP/2, in the response {status}; over HTTP/1.1 there are {set:?}, which the server takes out"
         ),
     };
-    Ok(Check::new(id::MIGR102, Verdict::Pass, summary).with("one GET", raw_h2_client.items()))
+    Ok(Check::new(id::MIGR102, Verdict::Pass, summary).with("one GET", client.items()))
 }
 
 /// A WebSocket over HTTP/1.1, and if there is one, over HTTP/2.
-fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -> Result<Check, ProbeError> {
+fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -> Result<Check> {
     prober.take_request()?;
     let mut line = RawConnection::dial(prober, h1)?;
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: {WEBSOCKET_KEY}\r\n\r\n",
-        prober.host.path, prober.host.authority
+         Sec-WebSocket-Key: {WEBSOCKET_KEY}\r\n{}\r\n",
+        prober.host.path,
+        prober.host.authority,
+        prober.host.lines()
     );
     let until = prober.soon();
-    line.send(prober, request.as_bytes(), until)?;
+    line.send(request.as_bytes(), until, prober)?;
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
     let items = line.transcript.items();
-    if head.is_empty() && line.over().is_none() {
+    if head.is_empty() && line.over.is_none() {
         let check = Check::new(id::MIGR105, Verdict::Undecided, "no answer in time to a WebSocket handshake");
         return Ok(check.with("a WebSocket handshake over HTTP/1.1", items));
     }
@@ -204,26 +202,22 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
             "this path takes over connections, and there is no HTTP/2 yet".to_owned(),
         ));
     };
-    let mut raw_h2_client = RawH2Client::open(prober, h2, &Opening::default())?;
-    if raw_h2_client.settings.get(&8) != Some(&1) {
+    let mut client = RawH2Client::open(prober, h2, &Opening::default())?;
+    if client.settings.get(&8) != Some(&1) {
         let summary =
             "a WebSocket over HTTP/1.1, and no RFC 8441 over HTTP/2: clients must stay on HTTP/1.1 for it";
         return Ok(check(Verdict::Fail, summary.to_owned()));
     }
     prober.take_request()?;
-    let stream = raw_h2_client.next_stream();
-    let path = prober.host.path.clone();
-    let mut block = raw_h2_client.block(prober, "CONNECT", &path, &[]);
+    let stream = client.next_stream();
+    let mut block = client.block(prober, "CONNECT", &[]);
     let further: [(&[u8], &[u8]); 2] = [(b":protocol", b"websocket"), (b"sec-websocket-version", b"13")];
     block.extend(field_block(further));
-    let head = raw_h2_client.head(stream, &block, false);
-    raw_h2_client.send(prober, &head)?;
-    let until = prober.soon();
-    raw_h2_client.until(prober, until, |raw_h2_client| {
-        raw_h2_client.streams.get(&stream).is_some_and(|stream| stream.status.is_some() || stream.is_over())
-    })?;
-    let Stream { status, reset, .. } = raw_h2_client.streams.get(&stream).cloned().unwrap_or_default();
-    let is_silent = status.is_none() && reset.is_none() && raw_h2_client.ended().is_none();
+    let head = client.head(stream, &block, false);
+    client.send(prober, &head)?;
+    client.until(prober.soon(), prober, |client| client.is_settled(stream))?;
+    let Stream { status, reset, .. } = client.streams.get(&stream).cloned().unwrap_or_default();
+    let is_silent = status.is_none() && reset.is_none() && client.ended().is_none();
     let rendered = check(
         match status {
             Some(200..=299) => Verdict::Pass,
@@ -235,7 +229,7 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
             status.map_or("no answer".to_owned(), |s| s.to_string())
         ),
     );
-    Ok(rendered.with("an extended CONNECT", raw_h2_client.items()))
+    Ok(rendered.with("an extended CONNECT", client.items()))
 }
 
 fn expect(found: &Found) -> Check {
@@ -263,7 +257,7 @@ fn expect(found: &Found) -> Check {
         .with("the same over HTTP/2", h2.items.clone())
 }
 
-fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Check, ProbeError> {
+fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Check> {
     if !upgrades {
         return Ok(Check::new(id::MIGR107, Verdict::Unsupported, "it does not upgrade to h2c"));
     }
@@ -271,33 +265,31 @@ fn upgrade_body(prober: &mut Prober, h1: Protocol, upgrades: bool) -> Result<Che
     let mut line = RawConnection::dial(prober, h1)?;
     let request = upgrade_request(prober, "POST", &format!("Content-Length: {GIBIBYTE}\r\n"));
     let until = prober.now() + REFUSAL;
-    line.send(prober, request.as_bytes(), until)?;
+    line.send(request.as_bytes(), until, prober)?;
     let mut head = next_head(&mut line, prober, until)?;
     let mut sent = 0;
     // A server that accepts the announcement may still limit the content, as Go's MaxBytesHandler does.
-    if head.as_deref().and_then(status_of).is_none_or(|status| status == 100) && line.over().is_none() {
+    if head.as_deref().and_then(status_of).is_none_or(|status| status == 100) && line.over.is_none() {
         sent = upload(prober, &mut line)?;
         let until = prober.now() + REFUSAL;
         head = read_head(&mut line, prober, until)?;
     }
     let status = head.as_deref().and_then(status_of);
-    let (verdict, summary) = upgraded_body(status, sent, line.over().is_some());
+    let (verdict, summary) = upgraded_body(status, sent, line.over.is_some());
     Ok(Check::new(id::MIGR107, verdict, summary).with("a POST that upgrades", line.transcript.items()))
 }
 
 /// Sends a part of the body, as the budget allows; how much.
-fn upload(prober: &mut Prober, line: &mut RawConnection) -> Result<u64, ProbeError> {
+fn upload(prober: &mut Prober, line: &mut RawConnection) -> Result<u64> {
     const PIECE: usize = 16 << 10;
-    let most = UPLOAD.min(prober.budget().bytes_left() / 3);
+    let most = UPLOAD.min(prober.budget.bytes_left() / 3);
     let mut sent = 0;
-    while sent < most && line.over().is_none() && line.incoming.is_empty() {
-        let until = prober.soon();
-        if line.send(prober, &[b'a'; PIECE], until)? != Put::All {
+    while sent < most && line.over.is_none() && line.incoming.is_empty() {
+        if line.send(&[b'a'; PIECE], prober.soon(), prober)? != Put::All {
             break;
         }
         sent += PIECE as u64;
-        let now = prober.now();
-        if line.listen(prober, now)? != ReadOutcome::Silence {
+        if line.listen(prober.now(), prober)? != ReadOutcome::Silence {
             break;
         }
     }

@@ -10,11 +10,11 @@ use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::{field_block, frame};
 
-use super::{Found, Wishes, decided};
+use super::found::{Found, Wishes, decided};
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::Put;
 use crate::probe::raw_h2_client::{Opening, RawH2Client, settings};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::{ProbeError, Prober, Result};
 use h2lab_net::resources::family_memory;
 
 /// Frames that go with one write.
@@ -82,15 +82,15 @@ const fn of(
 }
 
 /// So many CONTINUATION that their fields have twice what the server announces to take.
-fn twice_the_header_list(raw_h2_client: &RawH2Client) -> Option<u32> {
-    let announced = raw_h2_client.settings.get(&6).copied().unwrap_or(LONG_BLOCK);
+fn twice_the_header_list(client: &RawH2Client) -> Option<u32> {
+    let announced = client.settings.get(&6).copied().unwrap_or(LONG_BLOCK);
     let bytes = announced.checked_mul(2).filter(|bytes| *bytes <= LONGEST_BLOCK)?;
     Some(bytes.div_ceil(JUNK.1).max(4_000))
 }
 
 /// So many streams that some are beyond what the server announces.
-fn beyond_the_limit(raw_h2_client: &RawH2Client) -> Option<u32> {
-    match raw_h2_client.settings.get(&3) {
+fn beyond_the_limit(client: &RawH2Client) -> Option<u32> {
+    match client.settings.get(&3) {
         None => Some(BEYOND.1),
         Some(announced) if *announced > MOST_STREAMS => None,
         Some(announced) => Some(announced + BEYOND.0),
@@ -141,31 +141,31 @@ fn closed_window() -> Opening {
     Opening { settings: vec![(2, 0), (4, 0)], credit: 0 }
 }
 
-fn get(raw_h2_client: &mut RawH2Client, prober: &Prober, end_stream: bool, method: &str) -> (u32, Vec<u8>) {
-    let stream = raw_h2_client.next_stream();
-    let block = raw_h2_client.block(prober, method, &prober.host.path, &[]);
-    (stream, raw_h2_client.head(stream, &block, end_stream))
+fn get(client: &mut RawH2Client, prober: &Prober, end_stream: bool, method: &str) -> (u32, Vec<u8>) {
+    let stream = client.next_stream();
+    let block = client.block(prober, method, &[]);
+    (stream, client.head(stream, &block, end_stream))
 }
 
-fn plain_get(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
-    get(raw_h2_client, prober, true, "GET").1
+fn plain_get(client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    get(client, prober, true, "GET").1
 }
 
-fn rapid_reset(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
-    let (stream, mut bytes) = get(raw_h2_client, prober, true, "GET");
+fn rapid_reset(client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let (stream, mut bytes) = get(client, prober, true, "GET");
     bytes.extend(frame(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes()));
     bytes
 }
 
-fn made_you_reset(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
-    let (stream, mut bytes) = get(raw_h2_client, prober, true, "GET");
+fn made_you_reset(client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let (stream, mut bytes) = get(client, prober, true, "GET");
     bytes.extend(frame(kind::WINDOW_UPDATE, 0, stream, &[0; 4]));
     bytes
 }
 
-fn unfinished_head(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
-    let stream = raw_h2_client.next_stream();
-    let block = raw_h2_client.block(prober, "GET", &prober.host.path, &[]);
+fn unfinished_head(client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let stream = client.next_stream();
+    let block = client.block(prober, "GET", &[]);
     frame(kind::HEADERS, flag::END_STREAM, stream, &block)
 }
 
@@ -175,16 +175,15 @@ fn continuation(_: &mut RawH2Client, _: &Prober) -> Vec<u8> {
 }
 
 /// A value of 4,000 bytes that enters the dynamic table, and 12,000 references to it (RFC 7541 §6.1, §6.2.1).
-fn hpack_bomb(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
-    let stream = raw_h2_client.next_stream();
+fn hpack_bomb(client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    let stream = client.next_stream();
     let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4_000]].concat();
-    let block =
-        [raw_h2_client.block(prober, "GET", &prober.host.path, &[]), entry, vec![0xbe; 12_000]].concat();
-    raw_h2_client.head(stream, &block, true)
+    let block = [client.block(prober, "GET", &[]), entry, vec![0xbe; 12_000]].concat();
+    client.head(stream, &block, true)
 }
 
-fn open_post(raw_h2_client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
-    get(raw_h2_client, prober, false, "POST").1
+fn open_post(client: &mut RawH2Client, prober: &Prober) -> Vec<u8> {
+    get(client, prober, false, "POST").1
 }
 
 /// Whether another client is answered.
@@ -197,9 +196,8 @@ enum Life {
     Unknown,
 }
 
-fn another_client(prober: &mut Prober, protocol: Protocol) -> Result<Life, ProbeError> {
-    let path = prober.host.path.clone();
-    match ask(prober, protocol, &Question::get(&path)) {
+fn another_client(prober: &mut Prober, protocol: Protocol) -> Result<Life> {
+    match ask(prober, protocol, &Question::get()) {
         Ok(answer) if answer.status > 0 => Ok(Life::Answered(answer.status)),
         Ok(answer) => Ok(Life::Dead(answer.outcome())),
         Err(ProbeError::Connect(error)) => Ok(Life::Dead(error.to_string())),
@@ -264,7 +262,7 @@ pub fn look(
     wishes: &Wishes,
     found: &mut Found,
     notify: &mut dyn FnMut(&str),
-) -> Result<(), ProbeError> {
+) -> Result<()> {
     let mut watch = Watch::new(wishes.pid);
     // A server that answers nothing before the attacks is not judged by them.
     let mut ordinary = None;
@@ -274,7 +272,7 @@ pub fn look(
             None
         }
         Life::Dead(why) => Some(format!("no client is answered before the attack: {why}")),
-        Life::Unknown => Some(prober.budget().remedy().to_owned()),
+        Life::Unknown => Some(prober.budget.remedy().to_owned()),
     };
     let metas: Vec<&'static CheckMeta> =
         attacks().iter().map(|attack| attack.meta).chain([id::RESI109]).collect();
@@ -319,56 +317,58 @@ struct Under<'a> {
 }
 
 impl Under<'_> {
-    fn made(&mut self, attack: &Attack) -> Result<Check, ProbeError> {
+    fn made(&mut self, attack: &Attack) -> Result<Check> {
         let prober = &mut *self.prober;
         let ordinary = self.ordinary;
-        let sign = |raw_h2_client: &RawH2Client| first_sign(raw_h2_client, attack, ordinary);
-        let mut raw_h2_client = RawH2Client::open(prober, self.protocol, &(attack.opening)())?;
-        let Some(most) = (attack.most)(&raw_h2_client) else {
-            let summary = "the server announces to take more than is tried here";
-            return Ok(Check::new(attack.meta, Verdict::Undecided, summary)
-                .with("its SETTINGS", raw_h2_client.items()));
+        // The first sign that the server bounds what it takes.
+        let sign = |client: &RawH2Client| {
+            client.ended().or_else(|| sign(client.reactions(), attack.any_reset, ordinary))
         };
-        let before = (attack.before)(&mut raw_h2_client, prober);
+        let mut client = RawH2Client::open(prober, self.protocol, &(attack.opening)())?;
+        let Some(most) = (attack.most)(&client) else {
+            let summary = "the server announces to take more than is tried here";
+            return Ok(
+                Check::new(attack.meta, Verdict::Undecided, summary).with("its SETTINGS", client.items())
+            );
+        };
+        let before = (attack.before)(&mut client, prober);
         if !before.is_empty() {
             prober.take_request()?;
-            raw_h2_client.send(prober, &before)?;
+            client.send(prober, &before)?;
         }
         let mut sent = 0;
         let mut put = Put::All;
         if attack.deaf {
             // What is bounded by a count shows while we still listen.
             let bytes: Vec<u8> =
-                (0..attack.batch).flat_map(|_| (attack.round)(&mut raw_h2_client, prober)).collect();
-            (put, sent) = (raw_h2_client.send(prober, &bytes)?, attack.batch);
-            let until = prober.now() + SETTLE;
-            raw_h2_client.until(prober, until, |raw_h2_client| sign(raw_h2_client).is_some())?;
+                (0..attack.batch).flat_map(|_| (attack.round)(&mut client, prober)).collect();
+            (put, sent) = (client.send(prober, &bytes)?, attack.batch);
+            client.until(prober.now() + SETTLE, prober, |client| sign(client).is_some())?;
         }
-        raw_h2_client.line.deaf = attack.deaf;
-        while sent < most && put == Put::All && sign(&raw_h2_client).is_none() {
+        client.line.deaf = attack.deaf;
+        while sent < most && put == Put::All && sign(&client).is_none() {
             let mut bytes = Vec::new();
             for _ in 0..attack.batch.min(most - sent) {
                 if attack.are_requests {
                     prober.take_request()?;
                 }
-                bytes.extend((attack.round)(&mut raw_h2_client, prober));
+                bytes.extend((attack.round)(&mut client, prober));
                 sent += 1;
             }
-            put = raw_h2_client.send(prober, &bytes)?;
+            put = client.send(prober, &bytes)?;
             if !attack.deaf {
-                raw_h2_client.pump(prober, Time::ZERO)?;
+                client.pump(prober, Time::ZERO)?;
             }
         }
-        raw_h2_client.line.deaf = false;
+        client.line.deaf = false;
         if put != Put::Full {
-            let until = prober.now() + SETTLE;
-            raw_h2_client.until(prober, until, |raw_h2_client| sign(raw_h2_client).is_some())?;
+            client.until(prober.now() + SETTLE, prober, |client| sign(client).is_some())?;
         }
         self.after = self.watch.now();
-        let items = raw_h2_client.ending(8);
+        let items = client.ending(8);
         let what = format!("{sent} rounds of {most} at most");
         let check = |verdict, summary| Check::new(attack.meta, verdict, summary);
-        let check = match (sign(&raw_h2_client), put) {
+        let check = match (sign(&client), put) {
             (Some(sign), _) => check(Verdict::Pass, format!("after {sent} rounds: {sign}")),
             (None, Put::Full) => {
                 check(Verdict::Pass, format!("after {sent} rounds it stops reading (back-pressure)"))
@@ -376,7 +376,7 @@ impl Under<'_> {
             (None, Put::Closed) => {
                 check(Verdict::Pass, format!("after {sent} rounds it closes the connection"))
             }
-            (None, Put::All) if attack.holds && raw_h2_client.streams.values().any(|stream| stream.ended) => {
+            (None, Put::All) if attack.holds && client.streams.values().any(|stream| stream.ended) => {
                 let summary = "responses end with a window of 0, so that nothing holds their streams open; give a path with a body";
                 check(Verdict::Undecided, summary.to_owned())
             }
@@ -394,31 +394,27 @@ impl Under<'_> {
     }
 
     /// A response that is never read.
-    fn zero_window(&mut self, idle: Duration) -> Result<Check, ProbeError> {
+    fn zero_window(&mut self, idle: Duration) -> Result<Check> {
         let prober = &mut *self.prober;
-        let mut raw_h2_client = RawH2Client::open(prober, self.protocol, &closed_window())?;
-        let path = prober.host.path.clone();
-        let stream = raw_h2_client.request(prober, "GET", &path, &[], true)?;
+        let mut client = RawH2Client::open(prober, self.protocol, &closed_window())?;
+        let stream = client.request(prober, "GET", &[], true)?;
         let began = prober.now();
-        let until = (began + idle).min(prober.budget().ends_at());
-        raw_h2_client.until(prober, until, |raw_h2_client| {
-            raw_h2_client.ended().is_some() || raw_h2_client.is_over(stream)
-        })?;
+        let until = (began + idle).min(prober.budget.ends_at());
+        client.until(until, prober, |client| client.ended().is_some() || client.is_over(stream))?;
         self.after = self.watch.now();
         let waited = Duration::from_millis(prober.now().since(began).as_millis() as u64);
         let after = format_duration(waited);
-        let it = raw_h2_client.streams.get(&stream).cloned().unwrap_or_default();
+        let it = client.streams.get(&stream).cloned().unwrap_or_default();
         let (verdict, summary) = if it.ended {
             (Verdict::Undecided, "the response has no body to wait for".to_owned())
         } else if let Some(code) = it.reset {
             (Verdict::Pass, format!("after {after} it resets the stream ({code})"))
-        } else if let Some(how) = raw_h2_client.ended() {
+        } else if let Some(how) = client.ended() {
             (Verdict::Pass, format!("after {after}: {how}"))
         } else {
             held_for(waited)
         };
-        Ok(Check::new(id::RESI109, verdict, summary)
-            .with("one GET with a window of 0", raw_h2_client.ending(6)))
+        Ok(Check::new(id::RESI109, verdict, summary).with("one GET with a window of 0", client.ending(6)))
     }
 }
 
@@ -430,11 +426,6 @@ fn held_for(waited: Duration) -> (Verdict, String) {
     } else {
         (Verdict::Fail, format!("it still waits after {after}"))
     }
-}
-
-/// The first sign that the server bounds what it takes.
-fn first_sign(raw_h2_client: &RawH2Client, attack: &Attack, ordinary: Option<u16>) -> Option<String> {
-    raw_h2_client.ended().or_else(|| sign(raw_h2_client.reactions(), attack.any_reset, ordinary))
 }
 
 #[cfg(test)]

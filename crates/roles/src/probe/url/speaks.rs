@@ -7,14 +7,13 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::printable;
 
-use super::{Found, decided};
+use super::found::Found;
 use crate::client::ConnectError;
 use crate::client::url::Url;
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::{Put, RawConnection, ReadOutcome};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::{ProbeError, Prober, distrusts};
-use h2lab_net::tcp::Endpoint;
+use crate::probe::{ProbeError, Prober, Result, distrusts};
 
 /// What a client sends to begin HTTP/2 by an upgrade: `MAX_CONCURRENT_STREAMS` 100, no push (RFC 7540 §3.2.1).
 pub const HTTP2_SETTINGS: &str = "AAMAAABkAAIAAAAA";
@@ -33,24 +32,27 @@ pub fn shown(text: &str) -> String {
     }
 }
 
-/// Tries each protocol that the URL's scheme allows.
-pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<(), ProbeError> {
+/// Tries each protocol that the URL's scheme allows, of those that are to be asked for.
+pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<()> {
     let tls = url.is_tls();
     let (h1, h2) = if tls { (Protocol::H1s, Protocol::H2) } else { (Protocol::H1, Protocol::H2c) };
-    let check = http1(prober, h1, found);
-    found.add(decided(id::PROT101, check)?);
-    let check = http10(prober, h1);
-    found.add(decided(id::PROT102, check)?);
-    let check = http2(prober, h2, found);
-    found.add(decided(if tls { id::PROT103 } else { id::PROT104 }, check)?);
-    let check = upgrade(prober, h1, found);
-    found.add(decided(id::PROT105, check)?);
-    if tls {
-        let check = http3(prober, found);
-        found.add(decided(id::PROT106, check)?);
+    let is_all = prober.host.protocols.is_empty();
+    if prober.host.asks(h1) {
+        found.decide(id::PROT101, |found| http1(prober, h1, found))?;
+        found.decide(id::PROT102, |_| http10(prober, h1))?;
     }
-    let check = ports(prober, tls, found);
-    found.add(decided(id::PROT107, check)?);
+    if prober.host.asks(h2) {
+        found.decide(if tls { id::PROT103 } else { id::PROT104 }, |found| http2(prober, h2, found))?;
+    }
+    if is_all || h2 == Protocol::H2c && prober.host.asks(h2) {
+        found.decide(id::PROT105, |found| upgrade(prober, h1, found))?;
+    }
+    if tls && prober.host.asks(Protocol::H3) {
+        found.decide(id::PROT106, |found| http3(prober, found))?;
+    }
+    if is_all {
+        found.decide(id::PROT107, |found| ports(prober, tls, found))?;
+    }
     Ok(())
 }
 
@@ -68,9 +70,8 @@ pub const fn speaks_otherwise(error: &ConnectError) -> bool {
 }
 
 /// A GET of the host's path, and what is learnt from its answer.
-fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Answer, ProbeError> {
-    let path = prober.host.path.clone();
-    let answer = ask(prober, protocol, &Question::get(&path))?;
+fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Answer> {
+    let answer = ask(prober, protocol, &Question::get())?;
     if found.software.is_none() {
         found.software = answer.field("server").map(shown);
     }
@@ -81,7 +82,7 @@ fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Ans
     Ok(answer)
 }
 
-pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let answer = match get(prober, protocol, found) {
         Ok(answer) => answer,
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
@@ -112,32 +113,34 @@ struct Rest {
 }
 
 /// Reads on for as long as something comes, and not more than is read of any response.
-fn rest(prober: &mut Prober, line: &mut RawConnection) -> Result<Rest, ProbeError> {
+fn rest(prober: &mut Prober, line: &mut RawConnection) -> Result<Rest> {
     let mut bytes = 0;
     loop {
         bytes += line.incoming.len() as u64;
         line.incoming.clear();
         let is_cut = bytes >= prober.most_read;
-        if is_cut || line.over().is_some() {
-            return Ok(Rest { bytes, is_over: line.over().is_some(), is_cut });
+        if is_cut || line.over.is_some() {
+            return Ok(Rest { bytes, is_over: line.over.is_some(), is_cut });
         }
-        let until = prober.soon();
-        if line.listen(prober, until)? == ReadOutcome::Silence && line.incoming.is_empty() {
+        if line.listen(prober.soon(), prober)? == ReadOutcome::Silence && line.incoming.is_empty() {
             return Ok(Rest { bytes, is_over: false, is_cut: false });
         }
     }
 }
 
-fn http10(prober: &mut Prober, protocol: Protocol) -> Result<Check, ProbeError> {
+fn http10(prober: &mut Prober, protocol: Protocol) -> Result<Check> {
     prober.take_request()?;
     let mut line = RawConnection::dial(prober, protocol)?;
-    let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", prober.host.path, prober.host.authority);
+    let request = {
+        let host = &prober.host;
+        format!("GET {} HTTP/1.0\r\nHost: {}\r\n{}\r\n", host.path, host.authority, host.lines())
+    };
     let until = prober.soon();
-    line.send(prober, request.as_bytes(), until)?;
+    line.send(request.as_bytes(), until, prober)?;
     let head = read_head(&mut line, prober, until)?;
     let Some(head) = head.filter(|head| head.starts_with("HTTP/1.")) else {
         let items = line.transcript.items();
-        let (verdict, summary) = if line.over().is_none() && line.incoming.is_empty() {
+        let (verdict, summary) = if line.over.is_none() && line.incoming.is_empty() {
             (Verdict::Undecided, "no response came in time")
         } else {
             (Verdict::Unsupported, "no response of HTTP/1.x came")
@@ -166,7 +169,7 @@ fn http10_verdict(status: &str, head: &str, rest: &Rest) -> (Verdict, String) {
     } else if rest.is_over {
         (Verdict::Pass, format!("{status}, and the end by closing"))
     } else if rest.is_cut {
-        let summary = format!("{status}; its body goes on behind {read}, and its end was not waited for");
+        let summary = format!("{status}; its body continues behind {read}, and its end was not waited for");
         (Verdict::Undecided, summary)
     } else if !has_all {
         (Verdict::Undecided, format!("{status}; its body stops after {read} without an end"))
@@ -178,7 +181,7 @@ fn http10_verdict(status: &str, head: &str, rest: &Rest) -> (Verdict, String) {
     }
 }
 
-pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let meta = if protocol.is_tls() { id::PROT103 } else { id::PROT104 };
     let how = if protocol.is_tls() { "ALPN chose" } else { "prior knowledge of" };
     let answer = match get(prober, protocol, found) {
@@ -208,17 +211,15 @@ pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) 
 pub fn upgrade_request(prober: &Prober, method: &str, lines: &str) -> String {
     format!(
         "{method} {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
-         HTTP2-Settings: {HTTP2_SETTINGS}\r\n{lines}\r\n",
-        prober.host.path, prober.host.authority
+         HTTP2-Settings: {HTTP2_SETTINGS}\r\n{lines}{}\r\n",
+        prober.host.path,
+        prober.host.authority,
+        prober.host.lines()
     )
 }
 
 /// Reads the next head of HTTP/1.1, interim ones too; its bytes are taken from the line. `None` if none came.
-pub fn next_head(
-    line: &mut RawConnection,
-    prober: &mut Prober,
-    until: Time,
-) -> Result<Option<String>, ProbeError> {
+pub fn next_head(line: &mut RawConnection, prober: &mut Prober, until: Time) -> Result<Option<String>> {
     let mut last = ReadOutcome::Bytes;
     loop {
         if let Some(end) = line.incoming.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -229,7 +230,7 @@ pub fn next_head(
         if line.incoming.len() > HEAD || last != ReadOutcome::Bytes {
             return Ok(None);
         }
-        last = line.listen(prober, until)?;
+        last = line.listen(until, prober)?;
     }
 }
 
@@ -239,11 +240,7 @@ pub fn status_of(head: &str) -> Option<u16> {
 }
 
 /// Reads the head of the final response, or of a 101, behind any other interim ones. `None` if none came.
-pub fn read_head(
-    line: &mut RawConnection,
-    prober: &mut Prober,
-    until: Time,
-) -> Result<Option<String>, ProbeError> {
+pub fn read_head(line: &mut RawConnection, prober: &mut Prober, until: Time) -> Result<Option<String>> {
     loop {
         match next_head(line, prober, until)? {
             Some(head) if status_of(&head).is_some_and(|status| status < 200 && status != 101) => {}
@@ -252,7 +249,7 @@ pub fn read_head(
     }
 }
 
-pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check> {
     prober.take_request()?;
     let mut line = match RawConnection::dial(prober, h1) {
         Ok(line) => line,
@@ -263,7 +260,7 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> R
     };
     let request = upgrade_request(prober, found.method(), "");
     let until = prober.soon();
-    if line.send(prober, request.as_bytes(), until)? != Put::All {
+    if line.send(request.as_bytes(), until, prober)? != Put::All {
         return Ok(Check::new(id::PROT105, Verdict::Unsupported, "it closes the connection"));
     }
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
@@ -277,7 +274,7 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> R
         Some(_) => {
             (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {rendered}"))
         }
-        None if line.over().is_none() && line.incoming.is_empty() => {
+        None if line.over.is_none() && line.incoming.is_empty() => {
             (Verdict::Undecided, "no response came in time".to_owned())
         }
         None => (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned()),
@@ -286,64 +283,36 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> R
 }
 
 /// What is behind a 101: only a second request that is answered makes it HTTP/2.
-fn behind_101(
-    prober: &mut Prober,
-    line: RawConnection,
-    h1: Protocol,
-    found: &mut Found,
-) -> Result<Check, ProbeError> {
-    let mut raw_h2_client = RawH2Client::on(line, h1.is_tls());
-    raw_h2_client.greet(prober, &Opening::default())?;
-    let until = prober.soon();
-    raw_h2_client.next_stream(); // stream 1 is the request that upgraded
-    raw_h2_client
-        .until(prober, until, |raw_h2_client| raw_h2_client.has_settings && raw_h2_client.is_over(1))?;
-    let first = raw_h2_client.streams.get(&1).and_then(|stream| stream.status);
-    let second =
-        if raw_h2_client.has_settings { raw_h2_client.ask(prober, found.method())?.status } else { None };
+fn behind_101(prober: &mut Prober, line: RawConnection, h1: Protocol, found: &mut Found) -> Result<Check> {
+    let mut client = RawH2Client::on(line, h1.is_tls());
+    client.greet(prober, &Opening::default())?;
+    client.next_stream(); // stream 1 is the request that upgraded
+    client.until(prober.soon(), prober, |client| client.has_settings && client.is_over(1))?;
+    let first = client.streams.get(&1).and_then(|stream| stream.status);
+    let second = if client.has_settings { client.ask(prober, found.method())?.status } else { None };
     let rendered =
         |status: Option<u16>| status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
-    let (verdict, summary) = match (raw_h2_client.has_settings, first, second) {
+    let (verdict, summary) = match (client.has_settings, first, second) {
         (false, ..) => (Verdict::Fail, "101, but no HTTP/2 behind it".to_owned()),
         (_, Some(first), Some(second)) => {
             found.upgrades = true;
             (Verdict::Pass, format!("101, {first} on stream 1 and {second} on stream 3"))
         }
         // The request that upgraded was answered in HTTP/2, and the server says that it has not processed the other.
-        (_, Some(first), None)
-            if raw_h2_client.goaways.last().is_some_and(|goaway| goaway.last_stream == 1) =>
-        {
+        (_, Some(first), None) if client.goaways.last().is_some_and(|goaway| goaway.last_stream == 1) => {
             found.upgrades = true;
-            let ended = raw_h2_client.ended().unwrap_or_default();
+            let ended = client.ended().unwrap_or_default();
             (Verdict::Pass, format!("101 and {first} on stream 1; stream 3 is left unprocessed: {ended}"))
         }
-        (_, first, second) if raw_h2_client.ended().is_none() => (
-            Verdict::Undecided,
-            format!(
-                "101 and SETTINGS, and in time {} on stream 1 and {} on stream 3",
-                rendered(first),
-                rendered(second)
-            ),
-        ),
-        (_, first, second) => (
-            Verdict::Fail,
-            format!(
-                "101 and SETTINGS, but {} on stream 1 and {} on stream 3",
-                rendered(first),
-                rendered(second)
-            ),
-        ),
+        (_, first, second) => {
+            let is_open = client.ended().is_none();
+            let (verdict, but) =
+                if is_open { (Verdict::Undecided, "and in time") } else { (Verdict::Fail, "but") };
+            let [first, second] = [first, second].map(rendered);
+            (verdict, format!("101 and SETTINGS, {but} {first} on stream 1 and {second} on stream 3"))
+        }
     };
-    Ok(Check::new(id::PROT105, verdict, summary)
-        .with("an upgrade and a second request", raw_h2_client.items()))
-}
-
-/// The port of the host.
-fn port(prober: &Prober) -> u16 {
-    match &prober.host.endpoint {
-        Endpoint::Tcp(address) => address.port(),
-        Endpoint::Unix(_) => 0,
-    }
+    Ok(Check::new(id::PROT105, verdict, summary).with("an upgrade and a second request", client.items()))
 }
 
 /// Where an `Alt-Svc` field has HTTP/3 (RFC 7838 §3): host, empty for the same one, and port of each alternative.
@@ -360,13 +329,13 @@ fn h3_alternatives(services: &str) -> Vec<(&str, u16)> {
         .collect()
 }
 
-pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, ProbeError> {
+pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check> {
     let announced = found.alt_svc.clone().filter(|services| services.contains("h3"));
     let rendered = announced.as_ref().map_or_else(
         || "Alt-Svc does not announce it".to_owned(),
         |services| format!("Alt-Svc announces it: {}", shown(services)),
     );
-    let here = port(prober);
+    let here = prober.host.endpoint.port();
     let alternatives = announced.as_deref().map(h3_alternatives).unwrap_or_default();
     let is_elsewhere =
         !alternatives.is_empty() && !alternatives.iter().any(|(host, port)| host.is_empty() && *port == here);
@@ -406,11 +375,10 @@ pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check, Pro
 }
 
 /// Whether the port also speaks what the scheme of the URL says it does not.
-fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check, ProbeError> {
-    let path = prober.host.path.clone();
+fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check> {
     let protocol = if tls { Protocol::H1 } else { Protocol::H1s };
     let insecure = std::mem::replace(&mut prober.host.tls.insecure, true);
-    let answer = ask(prober, protocol, &Question::get(&path));
+    let answer = ask(prober, protocol, &Question::get());
     prober.host.tls.insecure = insecure;
     let what = if tls { "in clear" } else { "over TLS" };
     let spoken = found.spoken();

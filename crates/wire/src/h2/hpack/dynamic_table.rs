@@ -21,7 +21,7 @@ struct Entry {
 pub(super) type EntryRef<'a> = (&'a [u8], &'a [u8], FieldKind);
 
 /// One side's dynamic table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DynamicTable {
     arena: Vec<u8>,
     /// The position, in bytes ever inserted, of the arena's first byte.
@@ -36,16 +36,8 @@ pub(super) struct DynamicTable {
 }
 
 impl DynamicTable {
-    pub(super) const fn new(capacity: u32) -> Self {
-        Self {
-            arena: Vec::new(),
-            base: 0,
-            entries: VecDeque::new(),
-            size: 0,
-            capacity: capacity as usize,
-            inserted: 0,
-            version: 0,
-        }
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { capacity: capacity as usize, ..Self::default() }
     }
 
     /// What it takes of memory, in bytes.

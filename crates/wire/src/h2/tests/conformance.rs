@@ -27,7 +27,7 @@ fn cost_of(config: Config, requests: u32, bytes: &[u8]) -> Cost {
             (Some(code), _),
             Some(Seen::Closed { error: Some(Error::PeerMisbehaved { code: reported, .. }) }),
         ) => {
-            assert_eq!(ErrorCode(code), *reported, "the role is told what the peer is told");
+            assert_eq!(ErrorCode(code), *reported, "the role gets the code that the peer gets");
             Cost::Connection(*reported)
         }
         ((None, resets), _) => match resets[..] {

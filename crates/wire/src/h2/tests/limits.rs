@@ -2,7 +2,7 @@
 //! no time.
 #![allow(clippy::print_stdout, reason = "how much memory an attack makes us hold is for people to read")]
 
-mod patience;
+mod deadlines;
 
 use std::time::Duration;
 

@@ -175,7 +175,7 @@ proptest! {
         let code = crate::ErrorCode::H3_REQUEST_CANCELLED;
         let initiator = crate::Initiator::Remote;
         let reported = Seen::Reset { stream: chosen, code, initiator };
-        prop_assert_eq!(seen.contains(&reported), by_server, "whoever did it is not told");
+        prop_assert_eq!(seen.contains(&reported), by_server, "whoever did it gets no event");
         let is_end = |seen: &Seen| matches!(seen, Seen::Closed { .. });
         prop_assert!(!seen.iter().any(is_end));
         prop_assert_eq!((pair.client.open_streams(), pair.server.open_streams()), (0, 0));

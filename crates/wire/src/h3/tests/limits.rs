@@ -44,7 +44,7 @@ fn empty_data_frames_in_a_row_are_bounded() {
             code: ErrorCode::H3_EXCESSIVE_LOAD,
             reason: "empty-data: more than 3 DATA frames in a row without data".to_owned(),
         }),
-        "the peer is told the bound and its number"
+        "the peer gets the bound and its number"
     );
 }
 
@@ -218,7 +218,7 @@ fn a_slow_head_costs_its_stream_ten_seconds_after_it_began() {
     server.receive(4, &get_with(&[])[..5], false);
     server.receive(8, &get_with(&[]), true);
     assert_eq!(server.engine.poll_timeout(), NOW + Duration::from_secs(10));
-    assert_eq!(server.wait(Duration::from_secs(6)), [], "a server is not told of what it never saw");
+    assert_eq!(server.wait(Duration::from_secs(6)), [], "a server gets no event of what it never saw");
     assert_eq!(server.actions().len(), 2, "reset and stopped");
     assert_eq!(server.engine.counters().limits_hit[Limit::SlowHead as usize], 1);
     assert_eq!(server.engine.open_streams(), 2, "the other has four seconds left");

@@ -179,7 +179,7 @@ pub(super) fn cost(peer: &mut Scripted, seen: &[Seen]) -> Cost {
             Some(code),
             Some(Seen::Closed { error: Some(Error::PeerMisbehaved { code: reported, reason }) }),
         ) => {
-            assert_eq!(code, *reported, "the role is told what the peer is told");
+            assert_eq!(code, *reported, "the role gets the code that the peer gets");
             let is_self_evident = [ErrorCode::H3_EXCESSIVE_LOAD, ErrorCode::QPACK_DECOMPRESSION_FAILED];
             assert!(reason.contains("RFC") || is_self_evident.contains(&code), "{reason}");
             Cost::Connection(code)

@@ -1,6 +1,6 @@
 //! The details reported of a frame.
 
-use schemars::JsonSchema;
+use h2lab_base::JsonSchema;
 use serde::Serialize;
 
 use crate::trace::FrameEvent;

@@ -1,8 +1,8 @@
 //! What is in the messages of HTTP/1.1 (RFC 9112): start lines, fields, and how bodies are cut.
 
-use super::Kept;
 use super::detailed_frame::{Detail, Field, Head};
 use super::http2::{FIELDS_KEPT, VALUE_KEPT};
+use super::kept::Kept;
 use super::words::printable;
 use crate::trace::frame::BareFrame;
 use crate::trace::frame::FrameKind;

@@ -3,8 +3,8 @@
 //! It is more tolerant than the engine's `frame::Frame::parse`, which refuses illegal frames: here they must be shown.
 
 use super::detailed_frame::{Dependency, Detail, Field, Head, Setting};
+use super::kept::{KEPT, Kept, UNKNOWN_KEPT};
 use super::words::{hexadecimal, printable, setting_name};
-use super::{KEPT, Kept, UNKNOWN_KEPT};
 use crate::h2::frame::{MAX_31_BITS, flag};
 use crate::h2::inspect::FieldBlocks;
 use crate::trace::frame::BareFrame;

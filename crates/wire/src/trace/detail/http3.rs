@@ -2,8 +2,8 @@
 
 use super::detailed_frame::{Detail, Head, Setting};
 use super::http2::{self, SETTINGS_KEPT};
+use super::kept::{Kept, UNKNOWN_KEPT};
 use super::words::hexadecimal;
-use super::{Kept, UNKNOWN_KEPT};
 use crate::ErrorCode;
 use crate::h3::inspect::{FieldSections, integer};
 use crate::h3::setting_name;

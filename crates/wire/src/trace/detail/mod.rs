@@ -9,6 +9,7 @@ mod detailed_frame;
 mod http1;
 mod http2;
 mod http3;
+mod kept;
 mod line;
 #[cfg(test)]
 mod tests;
@@ -17,41 +18,29 @@ mod words;
 use std::collections::BTreeMap;
 
 use super::frame::{BareFrame, Direction, FrameKind, Sink};
-use super::tap::Dialect;
-use super::{http1 as messages, http2 as frames, http3 as streams};
+use super::tap::{Crossing, Dialect, Parser};
+use super::{http2 as frames, http3 as streams};
 use crate::StreamId;
 use crate::h2::frame::flag;
 use crate::h3::inspect::FieldSections;
 use crate::h3::stream::QuicStreamId;
 pub use detailed_frame::{Dependency, Detail, DetailedFrame, Field, Head, Setting};
 use h2lab_base::units::Time;
+pub use kept::KEPT;
+use kept::Kept;
 pub use line::{dependency, line, plain};
 pub use words::{flag_names, printable};
-
-/// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted
-/// and not kept. It is four times what our engine takes as a header list, and far above what servers take.
-pub const KEPT: usize = 1 << 18;
-
-/// Octets of unknown frames that are kept.
-const UNKNOWN_KEPT: usize = 64;
 
 /// Reads the bytes of one connection, in clear, and reports each frame with its contents.
 #[derive(Debug)]
 pub struct Reader {
     connection: u32,
-    bytes: Bytes,
+    dialect: Dialect,
+    parser: Parser,
     up: Side,
     down: Side,
     /// HTTP/3: the streams on which a frame is under way.
     sides: BTreeMap<(QuicStreamId, Direction), Side>,
-}
-
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one per connection, and it stays where it is")]
-enum Bytes {
-    Http1(messages::Exchanges),
-    Http2(frames::Frames),
-    Http3(streams::Frames),
 }
 
 /// One direction: what has been seen of the frame under way, and what its contents depend on.
@@ -71,44 +60,21 @@ struct Side {
     has_frames: bool,
 }
 
-/// The first [`KEPT`] bytes of something, and how many there were.
-#[derive(Debug, Default)]
-struct Kept {
-    bytes: Vec<u8>,
-    length: usize,
-}
-
-impl Kept {
-    fn push(&mut self, bytes: &[u8], limit: usize) {
-        let room = limit.saturating_sub(self.bytes.len());
-        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        self.length = self.length.saturating_add(bytes.len());
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.length = 0;
-    }
-
-    const fn is_cut(&self) -> bool {
-        self.length > self.bytes.len()
-    }
-}
-
 impl Reader {
     /// A reader for the connection with this index. It must see all of its bytes, from the first one in each direction.
     pub fn new(dialect: Dialect, connection: u32) -> Self {
-        let bytes = match dialect {
-            Dialect::Http1 => Bytes::Http1(messages::Exchanges::default()),
-            Dialect::Http2 => Bytes::Http2(frames::Frames::default()),
-            Dialect::Http3 => Bytes::Http3(streams::Frames::default()),
-        };
-        Self { connection, bytes, up: Side::default(), down: Side::default(), sides: BTreeMap::new() }
+        let parser = Parser::new(dialect);
+        Self {
+            connection,
+            dialect,
+            parser,
+            up: Side::default(),
+            down: Side::default(),
+            sides: BTreeMap::new(),
+        }
     }
 
-    /// These bytes crossed the socket at `now`. Each frame that they complete is given to `sink`; unlike a
-    /// [`Tap`](super::Tap)'s, also those of the client are reported when their payload is complete, with the time of their
-    /// header.
+    /// These bytes crossed TCP at `now`. Each frame that they complete is given to `sink`.
     pub fn feed(
         &mut self,
         now: Time,
@@ -116,56 +82,42 @@ impl Reader {
         bytes: &[u8],
         sink: &mut impl FnMut(DetailedFrame),
     ) {
-        let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
-        let dialect = match &self.bytes {
-            Bytes::Http1(_) => Dialect::Http1,
-            Bytes::Http2(_) => Dialect::Http2,
-            Bytes::Http3(_) => Dialect::Http3,
-        };
-        let mut looking = Looking { now, direction, connection: self.connection, dialect, side, sink };
-        match &mut self.bytes {
-            Bytes::Http1(exchanges) => exchanges.feed(direction, bytes, &mut looking),
-            Bytes::Http2(frames) => frames.feed(direction, bytes, &mut looking),
-            Bytes::Http3(_) => {} // see `feed_stream`
-        }
+        self.cross(now, direction, Crossing::tcp(bytes), sink);
     }
 
-    /// HTTP/3: these bytes crossed on a stream of QUIC, which ends after them if `fin`; otherwise as [`Reader::feed`].
-    pub fn feed_stream(
+    /// The same for what crossed any transport.
+    pub fn cross(
         &mut self,
         now: Time,
         direction: Direction,
-        stream: QuicStreamId,
-        bytes: &[u8],
-        fin: bool,
+        crossing: Crossing<'_>,
         sink: &mut impl FnMut(DetailedFrame),
     ) {
-        let Bytes::Http3(frames) = &mut self.bytes else { return };
-        let key = (stream, direction);
-        let mut side = self.sides.remove(&key).unwrap_or_default();
-        let (connection, dialect) = (self.connection, Dialect::Http3);
-        let mut looking = Looking { now, direction, connection, dialect, side: &mut side, sink };
-        frames.feed(direction, stream, bytes, fin, &mut looking);
-        if !fin && side.begun.is_some() {
-            self.sides.insert(key, side);
+        let (connection, dialect) = (self.connection, self.dialect);
+        match crossing {
+            Crossing::Bytes { stream: None, .. } => {
+                let side = if direction == Direction::Up { &mut self.up } else { &mut self.down };
+                let mut looking = Looking { now, direction, connection, dialect, side, sink };
+                self.parser.feed(direction, crossing, &mut looking);
+            }
+            Crossing::Bytes { stream: Some(stream), fin, .. } => {
+                let mut side = self.sides.remove(&(stream, direction)).unwrap_or_default();
+                let mut looking = Looking { now, direction, connection, dialect, side: &mut side, sink };
+                self.parser.feed(direction, crossing, &mut looking);
+                if !fin && side.begun.is_some() {
+                    self.sides.insert((stream, direction), side);
+                }
+            }
+            Crossing::Reset { stream, code } | Crossing::Stop { stream, code } => {
+                let stops = matches!(crossing, Crossing::Stop { .. });
+                self.sides.remove(&(stream, streams::Frames::silenced(direction, stops)));
+                let mut emit = |frame: BareFrame| {
+                    let (event, detail) = (frame.event(now, connection, direction), http3::given_up(code));
+                    sink(DetailedFrame { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
+                };
+                self.parser.feed(direction, crossing, &mut emit);
+            }
         }
-    }
-
-    /// HTTP/3: the sender in `direction` aborted a stream with this code: its reading (`stops`) or its sending.
-    pub fn abort(
-        &mut self,
-        now: Time,
-        direction: Direction,
-        stream: QuicStreamId,
-        stops: bool,
-        code: u64,
-        sink: &mut impl FnMut(DetailedFrame),
-    ) {
-        let Bytes::Http3(frames) = &mut self.bytes else { return };
-        self.sides.remove(&(stream, streams::Frames::silenced(direction, stops)));
-        let event = frames.abort(direction, stream, stops, code).event(now, self.connection, direction);
-        let detail = http3::given_up(code);
-        sink(DetailedFrame { event, detail, payload_at: now, is_complete: true, ends_at: 0 });
     }
 
     /// The connection has ended: reports the frame cut off in each direction, if any.

@@ -75,16 +75,6 @@ const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
     cost.useless >= quota.agreeing && cost.useless > 0
 }
 
-fn evidence(what: &str, value: f64, unit: &str, seen: Option<&ServerEnd>) -> Evidence {
-    Evidence {
-        what: what.to_owned(),
-        value,
-        unit: unit.to_owned(),
-        connection: seen.map(|end| end.connection),
-        at: seen.map(|end| end.at),
-    }
-}
-
 /// How long after the request that fills it a quota may end a connection, or a quarter of a round trip: a server ends
 /// it when that request comes or is answered, and a busy machine takes a few milliseconds.
 const PROMPT: Duration = Duration::from_millis(5);
@@ -172,19 +162,17 @@ impl Quota<'_> {
 
     fn evidence(&self) -> Vec<Evidence> {
         let after = "requests after which the server ended a connection";
-        let mut evidence = vec![evidence(after, self.requests.into(), "requests", Some(self.first))];
+        let mut evidence = vec![
+            Evidence::new(after, self.requests.into(), "requests").seen(self.first.connection, self.first.at),
+        ];
         if !self.is_exact() {
-            evidence.push(self::evidence(
-                "it is not fewer, by what had been answered when the server announced an end",
-                self.least.into(),
-                "requests",
-                None,
-            ));
+            let least = "it is not fewer, by what had been answered when the server announced an end";
+            evidence.push(Evidence::new(least, self.least.into(), "requests"));
         }
         let just = "connections that it ended after just as many";
-        evidence.push(self::evidence(just, self.agreeing as f64, "connections", None));
+        evidence.push(Evidence::new(just, self.agreeing as f64, "connections"));
         let all = "connections that it ended in all";
-        evidence.push(self::evidence(all, self.ends as f64, "connections", None));
+        evidence.push(Evidence::new(all, self.ends as f64, "connections"));
         evidence
     }
 }
@@ -231,14 +219,14 @@ impl Cost {
     }
 
     fn evidence(&self) -> Vec<Evidence> {
-        let mut list = vec![evidence("connections opened", self.opened as f64, "connections", None)];
+        let mut list = vec![Evidence::new("connections opened", self.opened as f64, "connections")];
         if self.useless > 0 {
             let what = "connections dialled after an end that carried no request";
-            list.push(evidence(what, self.useless as f64, "connections", None));
+            list.push(Evidence::new(what, self.useless as f64, "connections"));
         }
         let waited = "requests that waited for a new connection";
-        list.push(evidence(waited, self.waited as f64, "requests", None));
-        list.push(evidence("their waiting time", millis_f64(self.waiting), "ms", None));
+        list.push(Evidence::new(waited, self.waited as f64, "requests"));
+        list.push(Evidence::new("their waiting time", millis_f64(self.waiting), "ms"));
         list
     }
 
@@ -366,37 +354,34 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     let server = match (product, setting) {
         (Some(product), Some(setting)) => {
             let why = format!("it is {} here; {}", quota.words(), product.why);
-            Fix { product: product.name.to_owned(), setting: setting.to_owned(), why }
+            Fix::new(product.name, setting, why)
         }
-        _ => Fix {
-            product: product
-                .map_or_else(|| software.unwrap_or("server").to_owned(), |product| product.name.to_owned()),
-            setting: "unknown".to_owned(),
-            why: format!(
+        _ => Fix::new(
+            product.map_or(software.unwrap_or("server"), |product| product.name),
+            "unknown",
+            format!(
                 "we know of no setting of this server that limits the requests of a connection; look in its manual, and \
                  in that of a proxy in front of it, for a limit of {}",
                 quota.words()
             ),
-        },
+        ),
     };
-    let again = Fix {
-        product: "client".to_owned(),
-        setting: "send again what a GOAWAY left unprocessed".to_owned(),
-        why: "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)"
-            .to_owned(),
-    };
+    let again = Fix::new(
+        "client",
+        "send again what a GOAWAY left unprocessed",
+        "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)",
+    );
     // Over HTTP/1.1 there are as many as requests in flight.
-    let more = Fix {
-        product: "client".to_owned(),
-        setting: "more connections (-c)".to_owned(),
-        why: "they end one after another, and no request waits for the only one".to_owned(),
-    };
-    let dials = Fix {
-        product: "client".to_owned(),
-        setting: "one dial for all who wait (single-flight)".to_owned(),
-        why: "no connection is opened in vain; Go's net/http and others dial for each caller that waits"
-            .to_owned(),
-    };
+    let more = Fix::new(
+        "client",
+        "more connections (-c)",
+        "they end one after another, and no request waits for the only one",
+    );
+    let dials = Fix::new(
+        "client",
+        "one dial for all who wait (single-flight)",
+        "no connection is opened in vain; Go's net/http and others dial for each caller that waits",
+    );
     let is_lossy = goaway && cost.lost > 0;
     [
         Some(server),

@@ -188,32 +188,26 @@ impl Totals {
     }
 
     fn evidence(&self, longest: &Blocked, seen: bool) -> Vec<Evidence> {
-        let count = |what: &str, value: f64, unit: &str| Evidence {
-            what: what.to_owned(),
-            value,
-            unit: unit.to_owned(),
-            connection: None,
-            at: None,
-        };
         let segments = if seen {
             "dropped segments that they waited for"
         } else {
             "retransmitted segments that ended them"
         };
         vec![
-            count("shared stalls", self.stalls as f64, "stalls"),
-            count("streams in flight per shared stall", self.sharing as f64 / self.stalls as f64, "streams"),
-            count(segments, self.segments as f64, "segments"),
-            count("stream-time that was overdue in them", millis_f64(self.stream_time), "ms"),
-            Evidence {
-                connection: Some(longest.connection),
-                at: Some(longest.begin),
-                ..count(
-                    &format!("the costliest of them, over {} streams", longest.overdue),
-                    millis_f64(longest.end.since(longest.begin)),
-                    "ms",
-                )
-            },
+            Evidence::new("shared stalls", self.stalls as f64, "stalls"),
+            Evidence::new(
+                "streams in flight per shared stall",
+                self.sharing as f64 / self.stalls as f64,
+                "streams",
+            ),
+            Evidence::new(segments, self.segments as f64, "segments"),
+            Evidence::new("stream-time that was overdue in them", millis_f64(self.stream_time), "ms"),
+            Evidence::new(
+                &format!("the costliest of them, over {} streams", longest.overdue),
+                millis_f64(longest.end.since(longest.begin)),
+                "ms",
+            )
+            .seen(longest.connection, longest.begin),
         ]
     }
 }
@@ -234,7 +228,7 @@ fn fixes() -> Vec<Fix> {
         ),
         ("client", "HTTP/1.1 on lossy paths (--proto h1)", "one request per connection: a drop stalls that one alone"),
     ]
-    .map(|(product, setting, why)| Fix { product: product.into(), setting: setting.into(), why: why.into() })
+    .map(|(product, setting, why)| Fix::new(product, setting, why))
     .to_vec()
 }
 

@@ -1,7 +1,9 @@
 //! Before the link: what a request waited for until its first byte entered it.
 
+use super::delays::PROMPT;
 use super::half_exchange::HalfExchange;
-use super::{PROMPT, Timeline, handshake};
+use super::handshake;
+use super::timeline::Timeline;
 use crate::diagnose::waits::latency_breakdown::Cause;
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Delays, Timeline};
+use super::delays::Delays;
+use super::timeline::Timeline;
 use crate::diagnose::waits::connection::{HalfConnection, Traced};
 use crate::diagnose::waits::flow::{ByteRange, Transmission};
 use crate::diagnose::waits::latency_breakdown::{Cause, Repair, Whose};

@@ -1,6 +1,7 @@
 //! Waiting for a connection to be set up.
 
-use super::{Delays, Timeline};
+use super::delays::Delays;
+use super::timeline::Timeline;
 use crate::diagnose::waits::connection::Traced;
 use crate::diagnose::waits::flow::Transmissions;
 use crate::diagnose::waits::latency_breakdown::Cause;

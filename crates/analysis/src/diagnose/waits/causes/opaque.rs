@@ -36,7 +36,7 @@ pub(in super::super) fn unread(
 /// repaired just before the request's end shows where it was.
 pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
-    let slack = delays.round_trip() + super::PROMPT * 5;
+    let slack = delays.round_trip() + super::delays::PROMPT * 5;
     let mut is_found = false;
     for connection in traced {
         for half_connection in [&connection.up, &connection.down] {

@@ -5,8 +5,9 @@
 
 use std::cmp::Reverse;
 
+use super::delays::PROMPT;
 use super::half_exchange::HalfExchange;
-use super::{PROMPT, Timeline};
+use super::timeline::Timeline;
 use crate::diagnose::waits::flow::ByteRange;
 use crate::diagnose::waits::latency_breakdown::Cause;
 use crate::diagnose::waits::streams::{DEFAULT_WINDOW, Placed, Update};

@@ -10,7 +10,6 @@ use clap::Args;
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
     AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally, Pairing, Server,
-    Trust,
 };
 use h2lab_model::workload::{H2cMode, Protocol};
 use h2lab_transfer::Sizes;
@@ -18,6 +17,7 @@ use h2lab_transfer::Sizes;
 use super::super::client::ClientArgs;
 use super::super::exit::Usage;
 use super::super::flags::{Flags, Refusal};
+use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, value};
 use super::super::{Exit, help, output, signals};
@@ -28,17 +28,17 @@ use h2lab_roles::fleet::{TransportKind, drive};
 use place::{AgentPlace, Remote, ServerArg, names};
 use view::View;
 
-/// Have several clients fetch from several servers at once, and say what they carry together
+/// Have several clients fetch from several servers at once, and report the joint throughput
 ///
 /// A place of a client or a server is `local` (this process), netns:NAME (a network namespace of this machine), or
-/// ssh:[USER@]HOST, where `h2lab agent --stdio` is run. A server may also run already: then it is a URL, or HOST:PORT. All
-/// clients begin at one instant, whatever their clocks show, and fetch bytes of memory for --duration; what is under way then is
-/// cut, and counted.
+/// ssh:[USER@]HOST, where `h2lab agent --stdio` is run. A server that runs already is given as a URL, or as HOST:PORT.
+/// All clients begin at the same instant, whatever their clocks show, and fetch bytes from memory for --duration.
+/// Transfers still running then are aborted, and their bytes are counted.
 ///
-/// One that dies or falls silent does not hold up the others: its pairs are marked lost, and the rest is kept. Ctrl-C collects
-/// what there is. Nothing stays behind on any machine.
+/// A client or server that dies or stops responding does not delay the others: its pairs are marked lost, and the other
+/// results are kept. After Ctrl-C the results so far are reported. No process and no file is left on any machine.
 ///
-/// The protocol is h2 unless a flag says otherwise, in clear h2c.
+/// The default protocol is h2, or h2c without TLS.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
@@ -53,53 +53,53 @@ use view::View;
     ],
 ))]
 pub struct DriveArgs {
-    /// Who fetches: local, netns:NAME, ssh:[USER@]HOST; comma list
+    /// The clients: local, netns:NAME or ssh:[USER@]HOST; comma list
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
     clients: Vec<AgentPlace>,
-    /// Who serves: a place as of a client, PLACE=ADDRESS[:PORT] to say where it listens, or one that runs: URL, HOST:PORT
+    /// The servers: a place as for --clients, PLACE=ADDRESS[:PORT] to set the address to listen on, or a running
+    /// server: URL, HOST:PORT
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
     servers: Vec<ServerArg>,
     /// For how long
     #[arg(short = 'z', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// Transfers at a time of each client
+    /// Concurrent transfers of each client
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
-    /// Connections of each pair in HTTP/2 and HTTP/3, over which its transfers are dealt evenly [default: 1; HTTP/1.1 has one
+    /// Connections of each pair in HTTP/2 and HTTP/3, which share its transfers evenly [default: 1; HTTP/1.1 has one
     /// for each transfer]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     connections: Option<u32>,
-    /// How clients come to servers: all (each client's transfers to all servers, evenly), one (each client has one), random
+    /// Which servers each client fetches from: all (its transfers spread evenly over all servers), one, random
     #[arg(long, value_name = "HOW", default_value_t = Pairing::All, value_parser = value::<Pairing>)]
     pairs: Pairing,
     /// Bytes of each transfer: a size, or normal:MEAN:DEVIATION
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = value::<Sizes>)]
     size: Sizes,
-    /// The seed of what is random: sizes, and --pairs random
+    /// Seed of the random choices: sizes, and --pairs random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// In clear, without TLS
     #[arg(long)]
     plain_http: bool,
-    /// Congestion control at both ends; what servers have governs what they send
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<String>,
-    /// After so long without a byte a client gives its server up
+    #[command(flatten)]
+    socket: CongestionArgs,
+    /// Abort a pair after this long without a byte
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     timeout: Duration,
-    /// How long results may take after the end; what has not come then is lost
+    /// Time to wait for results after the end; an agent without a result by then is lost
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     grace: Duration,
-    /// How long agents may take to be there
+    /// Time to wait for the agents to start
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     setup_timeout: Duration,
-    /// How another machine is reached, its name and a command follow
+    /// Command to reach another machine; the host name and a command are appended
     #[arg(long, value_name = "CMD", default_value = "ssh -o BatchMode=yes")]
     ssh: String,
-    /// What h2lab is called there
+    /// Path of h2lab on the other machines
     #[arg(long, value_name = "PATH", default_value = "h2lab")]
     agent_path: String,
-    /// Print who would fetch from whom, and do nothing
+    /// Print which client would fetch from which server, and exit
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON document instead of text
@@ -112,10 +112,10 @@ pub struct DriveArgs {
     #[command(flatten)]
     client: Flags<ClientArgs, Agents>,
     #[command(flatten)]
-    reach: Flags<ReachArgs, Agents>,
+    reach: Flags<ReachArgs>,
 }
 
-/// What agents do not need to know.
+/// What agents fetch is discarded.
 #[derive(Debug, Clone, Default)]
 struct Agents;
 
@@ -125,13 +125,6 @@ impl Refusal for Agents {
             "method" | "data" | "body_bytes" | "shape" | "template" | "push" => {
                 Some("has no meaning for bytes that are thrown away; `h2lab load` takes it")
             }
-            "h2c_mode" => {
-                Some("is not told to agents, which begin h2c with prior knowledge; `h2lab bulk get` takes it")
-            }
-            "resolve" | "connect_to" | "unix_socket" | "ipv4" | "ipv6" => Some(
-                "is not told to agents, which look names up where they are; give --servers PLACE=ADDRESS",
-            ),
-            "cert" | "key" | "no_tls_resumption" => Some("is not told to agents; `h2lab bulk get` takes it"),
             _ => None,
         }
     }
@@ -208,20 +201,26 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
             place: server.place(protocol.is_tls()).map_err(|why| Usage(format!("--servers {why}")))?,
         })
     };
-    let (tls, (fields, settings)) = (args.reach.tls.trust()?, fields_and_settings(&args.client)?);
+    if !args.servers.iter().any(ServerArg::runs_already) {
+        let why = "is for servers that run already (--servers URL); one that an agent starts listens at PLACE=ADDRESS";
+        args.reach.refuse(&["insecure", "cacert", "no_tls_resumption"], why)?;
+    }
+    let (fields, settings) = fields_and_settings(&args.client)?;
     Ok(FleetJob {
         clients: names(args.clients.iter().map(|client| client.name.as_str())),
         servers: servers.map(server).collect::<Result<_, _>>()?,
         concurrency: args.concurrency,
         plan: FleetPlan::make(&wish).map_err(|error| Usage(error.to_string()))?,
         protocol,
+        upgrade: args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade),
         sizes: args.size,
         duration: args.duration,
         patience: args.timeout,
         settings,
         fields,
-        congestion: args.congestion.clone(),
-        trust: Trust { insecure: tls.insecure, ca_pem: tls.ca_pem },
+        congestion: args.socket.congestion.clone(),
+        trust: args.reach.tls.trust()?,
+        reach: args.reach.reach(),
         seed: args.seed,
         waits: FleetTimeouts { setup: args.setup_timeout, grace: args.grace },
     })
@@ -241,10 +240,13 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
     if args.plain_http && protocol.is_tls() {
         return Err(Usage(format!("--plain-http and {protocol} contradict each other")));
     }
-    if protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade) {
-        let words =
-            "--http2 in clear begins with an upgrade, which agents do not make; give --http2-prior-knowledge";
-        return Err(Usage(words.to_owned()));
+    args.client.protocol.check_mode(protocol)?;
+    let upgrades = protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade);
+    if let Some(server) = args.servers.iter().find(|server| upgrades && !server.runs_already()) {
+        return Err(Usage(format!(
+            "--servers {}: a server that an agent starts takes no upgrade to h2c; give --http2-prior-knowledge",
+            server.name()
+        )));
     }
     if by_url.iter().any(|first| *first != by_url[0]) {
         return Err(mixed());
@@ -252,7 +254,8 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
     match by_url.first() {
         Some(url) if *url != protocol.is_tls() => {
             let scheme = if *url { "https://" } else { "http://" };
-            Err(Usage(format!("--servers: {protocol} does not go with {scheme}")))
+            let asked = if args.plain_http { "--plain-http".to_owned() } else { args.client.protocol.flag() };
+            Err(Usage(format!("--servers: {asked} does not go with {scheme}")))
         }
         _ => Ok(protocol),
     }
@@ -316,7 +319,9 @@ mod tests {
             ("--servers local --clients kek-1", "ssh:[USER@]HOST"),
             ("--servers local --clients local=127.0.0.1", "listens nowhere"),
             ("--servers local --plain-http --http2", "--http2-prior-knowledge"),
-            ("--servers a:1 --resolve a:1:127.0.0.1", "PLACE=ADDRESS"),
+            ("--servers local --resolve a:1:127.0.0.1", "PLACE=ADDRESS"),
+            ("--servers http://a --http3", "--http3 does not go with http://"),
+            ("--servers https://a --h2c-mode upgrade", "in clear"),
         ] {
             let error = job_of(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");

@@ -39,7 +39,7 @@ pub struct AgentPlace {
 pub struct Remote<'a> {
     /// The command that leads there, in words.
     pub ssh: &'a str,
-    /// What h2lab is called there.
+    /// Path of h2lab on the other machines.
     pub agent_path: &'a str,
 }
 
@@ -157,6 +157,11 @@ impl ServerArg {
             Self::Url(url) => Some(url.starts_with("https://")),
             Self::Agent(_) | Self::Address(_) => None,
         }
+    }
+
+    /// Whether no agent has to start it.
+    pub const fn runs_already(&self) -> bool {
+        !matches!(self, Self::Agent(_))
     }
 
     /// What it is called.

@@ -35,10 +35,10 @@ impl View {
             return;
         }
         let words = match coordinator.stage() {
-            Stage::Waking(_) => "waking the agents".to_owned(),
-            Stage::Planning(_) => "telling the plan".to_owned(),
+            Stage::Waking(_) => "starting the agents".to_owned(),
+            Stage::Planning(_) => "sending the plan".to_owned(),
             Stage::Running { start, .. } => self.running(coordinator, start, now),
-            Stage::Closing(_) => "hearing of the servers what they spent".to_owned(),
+            Stage::Closing(_) => "collecting the servers' figures".to_owned(),
             Stage::Over => String::new(),
         };
         self.line.set_message(words);

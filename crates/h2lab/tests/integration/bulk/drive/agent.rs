@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::fleet::messages::{AGENT_VERSION, decode, encode};
-use h2lab_model::fleet::{FetchTask, FromAgent, ServeTask, ServerFigures, ToAgent, Trust};
+use h2lab_model::fleet::{FetchTask, FromAgent, Reach, ServeTask, ServerFigures, ToAgent, Trust};
 use h2lab_model::workload::{EngineSettings, Protocol};
 
 use super::PATIENCE;
@@ -92,14 +92,16 @@ fn fetch(pair: u32, url: String) -> FetchTask {
         pair,
         urls: vec![url],
         protocol: Protocol::H2c,
+        upgrade: false,
         connections: 1,
         streams: 3,
-        duration: Duration::from_millis(300),
+        duration: Duration::from_secs(3),
         patience: PATIENCE,
         settings: EngineSettings::default(),
         fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
+        reach: Reach::default(),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::support::{DEADLINE, Finished, binary, folder, h2lab};
 
 /// The arguments of a drive with a JSON document; a short one with small transfers, unless `more` changes that.
 fn words(more: &[&str]) -> Vec<String> {
-    let usual = [("-z", "-z1s"), ("--size", "--size=1M"), ("--concurrency", "--concurrency=4")];
+    let usual = [("-z", "-z3s"), ("--size", "--size=1M"), ("--concurrency", "--concurrency=4")];
     let is_given = |flag: &str| more.iter().any(|word| word.starts_with(flag));
     let usual = usual.iter().filter(|(flag, _)| !is_given(flag)).map(|(_, word)| word);
     ["bulk", "drive", "--json"].iter().chain(usual).chain(more).map(|word| (*word).to_owned()).collect()
@@ -269,7 +269,7 @@ fn a_plan_is_printed_and_nothing_is_done() {
 #[test]
 fn what_people_read_has_a_row_for_each_pair_and_the_sum() {
     let words =
-        ["bulk", "drive", "--clients=local,local", "--servers=local", "--plain-http", "-z500ms", "--size=1M"];
+        ["bulk", "drive", "--clients=local,local", "--servers=local", "--plain-http", "-z3s", "--size=1M"];
     let finished = h2lab(&words);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     let text = &finished.stdout;
@@ -292,7 +292,7 @@ fn an_agent_that_is_killed_is_lost_and_the_rest_is_kept() {
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
-    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z5s", "--grace=60s"]);
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z10s", "--grace=60s"]);
     wait_for_requests(&server, 8);
     kill_process(pid(&ssh.file("two.pid")), Signal::KILL).unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
@@ -310,7 +310,7 @@ fn a_silent_agent_is_given_up_in_time() {
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
-    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z2s", "--grace=10s"]);
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z10s", "--grace=10s"]);
     wait_for_requests(&server, 8);
     let silent = pid(&ssh.file("two.pid"));
     let end_of = pidfd_open(silent, PidfdFlags::empty()).unwrap();
@@ -319,7 +319,7 @@ fn a_silent_agent_is_given_up_in_time() {
     assert_eq!(ended.status.code(), Some(3), "{}", child.log());
     let report = report(&child);
     assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
-    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("no result within 12s"), "{report:#}");
+    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("no result within 20s"), "{report:#}");
     wait_for_end(&end_of);
 }
 
@@ -376,10 +376,10 @@ fn agents_that_are_none_are_lost_with_what_they_said() {
 #[test]
 fn an_agent_that_never_speaks_is_not_waited_for_for_ever() {
     let ssh = FakeSsh::new("exec sleep 1000");
-    let clients = ["--clients=local,ssh:far", "--servers=local", "--http1", "--setup-timeout=1s"];
+    let clients = ["--clients=local,ssh:far", "--servers=local", "--http1", "--setup-timeout=10s"];
     let report = document(&ssh.drive(&clients), 3);
     assert_eq!(states(&report), ["complete", "lost"], "{report:#}");
-    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("not ready within 1s"), "{report:#}");
+    assert!(report["pairs"][1]["why"].as_str().unwrap().contains("not ready within 10s"), "{report:#}");
 }
 
 #[test]

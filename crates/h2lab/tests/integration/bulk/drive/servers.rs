@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
-    FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairRecord, PairState, Pairing, Server,
-    ServerPlace, Stage, Trust,
+    FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairRecord, PairState, Pairing, Reach,
+    Server, ServerPlace, Stage, Trust,
 };
 use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_roles::fleet::{TransportKind, drive};
@@ -18,7 +18,7 @@ use rustix::process::{Signal, kill_process};
 use super::{PATIENCE, pid};
 use crate::support::{binary, folder};
 
-/// One client here that fetches from two servers, for two seconds.
+/// One client here that fetches from two servers, for ten seconds: far more than both take to send something.
 fn job() -> FleetJob {
     let wish =
         Wish { clients: 1, servers: 2, concurrency: 2, connections: Some(1), pairing: Pairing::All, seed: 1 };
@@ -32,15 +32,17 @@ fn job() -> FleetJob {
         concurrency: wish.concurrency,
         plan: FleetPlan::make(&wish).unwrap(),
         protocol: Protocol::H2c,
+        upgrade: false,
         sizes: Sizes::Fixed(1 << 40),
-        duration: Duration::from_secs(2),
+        duration: Duration::from_secs(10),
         patience: Duration::from_secs(60),
         settings: EngineSettings::default(),
         fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
+        reach: Reach::default(),
         seed: 1,
-        waits: FleetTimeouts { setup: PATIENCE, grace: Duration::from_secs(4) },
+        waits: FleetTimeouts { setup: PATIENCE, grace: Duration::from_secs(10) },
     }
 }
 
@@ -91,7 +93,7 @@ fn one_that_hangs_tells_nothing_of_what_it_spent_and_holds_nobody_up() {
     assert_eq!(record.pairs[1].state(), PairState::Complete, "its client knows what came");
     assert_eq!(record.servers[1].lost, None);
     let doubts = FleetSummary::of(&record).doubts(&record);
-    assert!(doubts.iter().any(|doubt| doubt.starts_with("two did not tell what it spent")), "{doubts:?}");
+    assert!(doubts.iter().any(|doubt| doubt.starts_with("two did not report what it spent")), "{doubts:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn over(mute: &[usize]) -> (Fleet, Time) {
     fleet.finish(0, 0, 1_000_000_000);
     let now = fleet.now;
     fleet.finish(0, 1, 1_000_000_000);
-    assert_eq!(fleet.stopped, [1, 2], "all servers are told, once");
+    assert_eq!(fleet.stopped, [1, 2], "all servers are stopped, once");
     (fleet, now)
 }
 

@@ -106,7 +106,7 @@ pub fn small_windows(case_run: &CaseRun, expected: usize) -> Check {
         let what = format!("{rendered}; {overruns} DATA frames were larger than what it was allowed");
         broken(id::CLNT119, case_run, &what)
     } else if sent <= u64::from(before) {
-        let why = "the command uploads too little to tell: let it send a body of 64 KiB or more";
+        let why = "the command uploads too little to decide: let it send a body of 64 KiB or more";
         Check::new(id::CLNT119, Verdict::Undecided, format!("{rendered}; {why}"))
     } else if case_run.is_content() && case_run.answered() >= expected.max(1) {
         Check::new(id::CLNT119, Verdict::Pass, format!("{rendered}; {}", case_run.ending()))

@@ -65,14 +65,14 @@ pub fn serve(
             }
         }
         for served in all.values_mut() {
-            served.go_on(clock, habit);
+            served.proceed(clock, habit);
         }
         all.retain(|_, served| !served.is_over);
     }
 }
 
 impl Served {
-    fn go_on(&mut self, clock: Clock, habit: Habit) {
+    fn proceed(&mut self, clock: Clock, habit: Habit) {
         self.transport.handle_timeout(clock.now());
         if self.engine.is_none() {
             match self.transport.handshake(clock.now()) {

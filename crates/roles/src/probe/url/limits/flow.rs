@@ -6,9 +6,9 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
 
-use super::super::Found;
 use crate::probe::raw_h2_client::{FIRST_WINDOW, Opening, RawH2Client};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::url::found::Found;
+use crate::probe::{Prober, Result};
 
 /// PINGs that are sent, in all and together.
 const PINGS: (u64, u64) = (200, 20);
@@ -20,25 +20,23 @@ const UPLOAD: u64 = 768 * 1024;
 const LARGEST_FRAME: u32 = (1 << 24) - 1;
 
 /// How many PINGs are answered, and what becomes of the connection.
-pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+    let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let (most, together) = PINGS;
     let mut sent = 0;
-    while sent < most && raw_h2_client.ended().is_none() {
+    while sent < most && client.ended().is_none() {
         let burst: Vec<u8> =
             (sent..sent + together).flat_map(|n| frame(kind::PING, 0, 0, &n.to_be_bytes())).collect();
-        raw_h2_client.send(prober, &burst)?;
+        client.send(prober, &burst)?;
         sent += together;
-        let until = prober.soon();
-        if !raw_h2_client.until(prober, until, |raw_h2_client| raw_h2_client.pongs >= sent)? {
+        if !client.until(prober.soon(), prober, |client| client.pongs >= sent)? {
             break;
         }
     }
-    let pongs = raw_h2_client.pongs;
+    let pongs = client.pongs;
     // A server that answers nothing else either is slow, and does not just ignore PINGs.
-    let is_alive =
-        pongs >= sent || raw_h2_client.ended().is_some() || raw_h2_client.get(prober)?.status.is_some();
-    let (bound, verdict, summary) = match raw_h2_client.ended() {
+    let is_alive = pongs >= sent || client.ended().is_some() || client.ask(prober, "GET")?.status.is_some();
+    let (bound, verdict, summary) = match client.ended() {
         Some(how) => {
             let verdict = if pongs < FEW { Verdict::Fail } else { Verdict::Pass };
             let bound = Bound::between(Some(pongs), Some(sent), "PINGs", how.clone());
@@ -55,24 +53,24 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
         }
     };
     found.limits.pings = Some(bound);
-    Ok(Check::new(id::LIMT108, verdict, summary).with("PINGs, 20 at a time", raw_h2_client.ending(6)))
+    Ok(Check::new(id::LIMT108, verdict, summary).with("PINGs, 20 at a time", client.ending(6)))
 }
 
 /// What an upload shows of windows and credit.
-pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
-    raw_h2_client.ping(prober)?; // credit for the connection comes right behind SETTINGS
-    let first = raw_h2_client.settings.get(&4).map_or(FIRST_WINDOW, |window| i64::from(*window));
+pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+    let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
+    client.ping(prober)?; // credit for the connection comes right behind SETTINGS
+    let first = client.settings.get(&4).map_or(FIRST_WINDOW, |window| i64::from(*window));
     let bytes = |n: i64| u64::try_from(n).unwrap_or_default();
     let exact = |n: i64, how: &str| Some(Bound::exact(bytes(n), "bytes", how));
     found.limits.stream_window = exact(first, "SETTINGS_INITIAL_WINDOW_SIZE");
-    found.limits.connection_window = exact(raw_h2_client.window, "65,535 and the first WINDOW_UPDATE");
+    found.limits.connection_window = exact(client.window, "65,535 and the first WINDOW_UPDATE");
     let taken = found.limits.request_body.as_ref().and_then(|bound| bound.at_least).unwrap_or(UPLOAD);
-    let n = UPLOAD.min(taken).min(prober.budget().bytes_left() / 3);
-    let (path, length) = (prober.host.path.clone(), n.to_string());
-    let stream = raw_h2_client.request(prober, "POST", &path, &[("content-length", &length)], false)?;
-    let sent = raw_h2_client.body(prober, stream, n, true)?;
-    let answer = raw_h2_client.answer(prober, stream)?;
+    let n = UPLOAD.min(taken).min(prober.budget.bytes_left() / 3);
+    let length = n.to_string();
+    let stream = client.request(prober, "POST", &[("content-length", &length)], false)?;
+    let sent = client.body(prober, stream, n, true)?;
+    let answer = client.answer(prober, stream)?;
     let updates = answer.updates.clone();
     let largest = answer.largest;
     found.limits.largest_stream_window =
@@ -81,8 +79,8 @@ pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Res
     found.limits.stream_credit = typical.map(|credit| {
         Bound::exact(u64::from(credit), "bytes", format!("median of {} WINDOW_UPDATEs", updates.len()))
     });
-    let is_alive = answer.is_over() || answer.status.is_some() || raw_h2_client.ping(prober)?;
-    let evidence = |check: Check| check.with(format!("a POST of {n} bytes"), raw_h2_client.ending(12));
+    let is_alive = answer.is_over() || answer.status.is_some() || client.ping(prober)?;
+    let evidence = |check: Check| check.with(format!("a POST of {n} bytes"), client.ending(12));
     let status = answer.status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
     let check = |verdict, summary| Ok(evidence(Check::new(id::LIMT109, verdict, summary)));
     if sent < n && !answer.is_over() && answer.status.is_none() {
@@ -115,15 +113,15 @@ fn median(mut values: Vec<u32>) -> Option<u32> {
 }
 
 /// The longest DATA frame when any length is allowed.
-pub fn frames(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub fn frames(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let settings = vec![(2, 0), (4, 8 << 20), (5, LARGEST_FRAME)];
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening { settings, credit: 16 << 20 })?;
-    let answer = raw_h2_client.get(prober)?;
-    let (largest, body) = (u64::from(raw_h2_client.largest_data), answer.received);
+    let mut client = RawH2Client::open(prober, protocol, &Opening { settings, credit: 16 << 20 })?;
+    let answer = client.ask(prober, "GET")?;
+    let (largest, body) = (u64::from(client.largest_data), answer.received);
     let rendered = format!("{largest} bytes, of a body of {body}; we take {LARGEST_FRAME}");
-    let evidence = |check: Check| check.with("a GET with MAX_FRAME_SIZE=16777215", raw_h2_client.ending(8));
+    let evidence = |check: Check| check.with("a GET with MAX_FRAME_SIZE=16777215", client.ending(8));
     if body <= 16_384 {
-        let summary = format!("the body is too short to tell: {rendered}");
+        let summary = format!("the body is too short to decide: {rendered}");
         return Ok(evidence(Check::new(id::LIMT110, Verdict::Undecided, summary)));
     }
     found.limits.data_frame = Some(Bound::between(Some(largest), None, "bytes", rendered.clone()));

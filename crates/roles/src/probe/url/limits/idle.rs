@@ -6,10 +6,10 @@ use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::probe::{Bound, Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 
-use super::super::{Found, decided};
 use crate::probe::h1::{H1Outcome, Sequence};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::url::found::{Found, decided};
+use crate::probe::{ProbeError, Prober, Result};
 
 /// How long one of the connections is listened to before it is the other's turn: what the interval is exact to.
 const TURN: Duration = Duration::from_millis(20);
@@ -58,11 +58,11 @@ pub(super) enum Watched {
 
 impl Watched {
     /// One on which a request was answered.
-    fn open(prober: &mut Prober, protocol: Protocol, method: &str) -> Result<Self, ProbeError> {
+    fn open(prober: &mut Prober, protocol: Protocol, method: &str) -> Result<Self> {
         if protocol.is_multiplexed() {
-            let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
-            raw_h2_client.ask(prober, method)?;
-            return Ok(Self::H2(Box::new(raw_h2_client)));
+            let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
+            client.ask(prober, method)?;
+            return Ok(Self::H2(Box::new(client)));
         }
         let mut sequence = Sequence::open(prober, protocol)?;
         match sequence.ask(prober, method)? {
@@ -74,15 +74,13 @@ impl Watched {
     }
 
     /// Listens until `turn`; whether the connection has ended.
-    fn listen(&mut self, prober: &mut Prober, turn: Time) -> Result<bool, ProbeError> {
+    fn listen(&mut self, prober: &mut Prober, turn: Time) -> Result<bool> {
         match self {
-            Self::H2(raw_h2_client) => {
-                raw_h2_client.until(prober, turn, |raw_h2_client| raw_h2_client.ended().is_some())
-            }
+            Self::H2(client) => client.until(turn, prober, |client| client.ended().is_some()),
             Self::H1(sequence) => {
-                sequence.line.listen(prober, turn)?;
+                sequence.line.listen(turn, prober)?;
                 sequence.line.incoming.clear();
-                Ok(sequence.line.over().is_some())
+                Ok(sequence.line.over.is_some())
             }
         }
     }
@@ -96,11 +94,9 @@ impl Watched {
             format!("still open after {watched}; {why}")
         };
         let (how, is_rude, items) = match self {
-            Self::H2(raw_h2_client) => (
-                raw_h2_client.ended().unwrap_or_else(open),
-                raw_h2_client.goaways.is_empty(),
-                raw_h2_client.ending(6),
-            ),
+            Self::H2(client) => {
+                (client.ended().unwrap_or_else(open), client.goaways.is_empty(), client.ending(6))
+            }
             Self::H1(sequence) => {
                 let how =
                     if idle.ended_at.is_some() { "it closed the connection".to_owned() } else { open() };
@@ -125,13 +121,13 @@ fn closed(how: &str) -> ProbeError {
 }
 
 /// Watches one idle connection of each version, both at a time, for `longest` at most.
-pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result<(), ProbeError> {
+pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result<()> {
     let all = open(prober, found)?;
     watch(prober, all, longest, found)
 }
 
 /// The connections that become idle.
-pub(super) fn open(prober: &mut Prober, found: &mut Found) -> Result<Vec<Seen>, ProbeError> {
+pub(super) fn open(prober: &mut Prober, found: &mut Found) -> Result<Vec<Seen>> {
     let mut all = Vec::new();
     for protocol in found.h2.into_iter().chain(found.h1) {
         match Watched::open(prober, protocol, found.method()) {
@@ -148,11 +144,11 @@ pub(super) fn watch(
     mut all: Vec<Seen>,
     longest: Duration,
     found: &mut Found,
-) -> Result<(), ProbeError> {
-    let ends_at = prober.budget().ends_at();
+) -> Result<()> {
+    let ends_at = prober.budget.ends_at();
     let wanted = prober.now() + longest;
     let until = wanted.min(ends_at);
-    let mut over = (ends_at < wanted).then(|| format!("its time is over; {}", prober.budget().remedy()));
+    let mut over = (ends_at < wanted).then(|| format!("its time is over; {}", prober.budget.remedy()));
     'watch: loop {
         let mut open = false;
         for (_, watched, idle) in &mut all {

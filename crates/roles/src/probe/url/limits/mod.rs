@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use h2lab_model::probe::id;
 
-use super::{Found, decided};
-use crate::probe::{ProbeError, Prober};
+use super::found::{Found, decided};
+use crate::probe::{Prober, Result};
 
 /// Looks for all of them; `idle` bounds how long an idle connection is watched.
 pub fn look(
@@ -19,7 +19,7 @@ pub fn look(
     idle: Duration,
     found: &mut Found,
     notify: &mut dyn FnMut(&str),
-) -> Result<(), ProbeError> {
+) -> Result<()> {
     notify("how many requests on a connection");
     if let Some(protocol) = found.h1 {
         let check = quota::http1(prober, protocol, found);
@@ -27,22 +27,17 @@ pub fn look(
     }
     if let Some(protocol) = found.h2 {
         quota::http2(prober, protocol, found)?;
-        let check = flow::pings(prober, protocol, found);
-        found.add(decided(id::LIMT108, check)?);
-        let check = flow::frames(prober, protocol, found);
-        found.add(decided(id::LIMT110, check)?);
+        found.decide(id::LIMT108, |found| flow::pings(prober, protocol, found))?;
+        found.decide(id::LIMT110, |found| flow::frames(prober, protocol, found))?;
         notify("how large heads and bodies may be");
         let check = sizes::field(prober, protocol, found);
         found.add(decided(id::LIMT106, check)?.of("one field"));
         let check = sizes::block(prober, protocol, found);
         found.add(decided(id::LIMT106, check)?.of("many fields"));
-        let check = sizes::body(prober, protocol, found);
-        found.add(decided(id::LIMT107, check)?);
-        let check = flow::upload(prober, protocol, found);
-        found.add(decided(id::LIMT109, check)?);
+        found.decide(id::LIMT107, |found| sizes::body(prober, protocol, found))?;
+        found.decide(id::LIMT109, |found| flow::upload(prober, protocol, found))?;
         notify("how many streams at a time");
-        let check = streams::look(prober, protocol, found);
-        found.add(decided(id::LIMT104, check)?);
+        found.decide(id::LIMT104, |found| streams::look(prober, protocol, found))?;
     }
     notify("how long a connection may be idle");
     idle::look(prober, idle, found)

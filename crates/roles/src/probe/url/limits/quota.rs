@@ -8,10 +8,10 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::MAX_31_BITS;
 
-use super::super::{Found, decided};
 use crate::probe::h1::{H1Outcome, Sequence};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::url::found::{Found, decided};
+use crate::probe::{ProbeError, Prober, Result};
 
 /// Requests that are tried on one connection of HTTP/2: above the highest default limit of any server (10,000).
 const MOST: u64 = 10_050;
@@ -26,11 +26,11 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// How many requests may be made of `range`, and why the row stops with the last of them.
 fn reach(prober: &Prober, range: u64, share: u64) -> (u64, Stop) {
-    let room = prober.budget().requests_left() / share;
+    let room = prober.budget.requests_left() / share;
     if room >= range {
         return (range, Stop::Range);
     }
-    (room, Stop::Budget(format!("no more were made of {range}; {}", prober.budget().remedy())))
+    (room, Stop::Budget(format!("no more were made of {range}; {}", prober.budget.remedy())))
 }
 
 /// Makes requests one after the other until the server ends the connection, or `most` were made, which is `then`.
@@ -39,53 +39,52 @@ fn row(
     protocol: Protocol,
     method: &str,
     (most, then): (u64, Stop),
-) -> Result<(RawH2Client, Row), ProbeError> {
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+) -> Result<(RawH2Client, Row)> {
+    let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let mut answered = 0;
     let stop = loop {
-        if let Some(stop) = ending(&raw_h2_client) {
+        if let Some(stop) = ending(&client) {
             break stop;
         }
         if answered >= most {
             break then;
         }
-        raw_h2_client.streams.clear();
-        let stream = match raw_h2_client.ask(prober, method) {
+        client.streams.clear();
+        let stream = match client.ask(prober, method) {
             Ok(stream) => stream,
             Err(ProbeError::Exhausted(why)) => break Stop::Budget(why.to_string()),
             Err(error) => return Err(error),
         };
         if stream.status.is_some() && stream.ended {
             answered += 1;
-        } else if let Some(stop) = ending(&raw_h2_client) {
+        } else if let Some(stop) = ending(&client) {
             break stop;
         } else {
             let how = stream.reset.map_or_else(
                 || "was not answered in time".to_owned(),
-                |code| format!("was reset ({code}), and the connection goes on"),
+                |code| format!("was reset ({code}), and the connection continues"),
             );
             break Stop::Failed(format!("request {} {how}", answered + 1));
         }
     };
-    Ok((raw_h2_client, Row { answered, stop }))
+    Ok((client, Row { answered, stop }))
 }
 
 /// Why the connection has ended, if it has. An error is no quota.
-fn ending(raw_h2_client: &RawH2Client) -> Option<Stop> {
-    let how = raw_h2_client.ended()?;
-    if raw_h2_client.goaways.iter().any(|goaway| goaway.code != ErrorCode::NO_ERROR) {
+fn ending(client: &RawH2Client) -> Option<Stop> {
+    let how = client.ended()?;
+    if client.goaways.iter().any(|goaway| goaway.code != ErrorCode::NO_ERROR) {
         return Some(Stop::Failed(how));
     }
     // The last GOAWAY says which stream was the last; a first one may leave it open (RFC 9113 §6.8).
-    let last =
-        raw_h2_client.goaways.last().map(|goaway| goaway.last_stream).filter(|last| *last < MAX_31_BITS);
+    let last = client.goaways.last().map(|goaway| goaway.last_stream).filter(|last| *last < MAX_31_BITS);
     Some(Stop::Ended { how, declared: last.map(|last| u64::from(last).div_ceil(2)) })
 }
 
 /// The quota of HTTP/2, how the connection ends there, and what becomes of requests above it.
-pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<(), ProbeError> {
+pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<()> {
     let reach = reach(prober, MOST, SHARES.0);
-    let (raw_h2_client, first) = match row(prober, protocol, found.method(), reach) {
+    let (client, first) = match row(prober, protocol, found.method(), reach) {
         Ok(row) => row,
         Err(error) => {
             found.add(decided(id::LIMT101, Err(error))?.of(protocol.to_string()));
@@ -104,21 +103,21 @@ pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
     let unprocessed = decided(id::LIMT103, check)?;
     let (bound, verdict, severity, summary) = quota(&first, second.as_ref(), true);
     let check = Check::new(id::LIMT101, verdict, summary).severe(severity);
-    found.add(check.of(protocol.to_string()).with("one request after the other", raw_h2_client.items()));
+    found.add(check.of(protocol.to_string()).with("one request after the other", client.items()));
     found.limits.requests_per_connection = Some(bound);
-    found.add(goaway(&raw_h2_client, &first));
+    found.add(goaway(&client, &first));
     found.add(unprocessed);
     Ok(())
 }
 
-fn goaway(raw_h2_client: &RawH2Client, row: &Row) -> Check {
+fn goaway(client: &RawH2Client, row: &Row) -> Check {
     if row.end().is_none() {
         let summary =
             "the server did not end the connection in order, so that nothing is known of how it would";
         return Check::new(id::LIMT102, Verdict::Undecided, summary);
     }
-    let is_graceful = raw_h2_client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
-    let check = match (raw_h2_client.goaways.len(), is_graceful) {
+    let is_graceful = client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
+    let check = match (client.goaways.len(), is_graceful) {
         (0, _) => Check::new(id::LIMT102, Verdict::Fail, "it closes the connection without GOAWAY")
             .severe(Severity::Medium),
         (_, true) => Check::new(id::LIMT102, Verdict::Pass, "graceful: GOAWAY 2147483647 comes first"),
@@ -128,7 +127,7 @@ fn goaway(raw_h2_client: &RawH2Client, row: &Row) -> Check {
             "abrupt: the first GOAWAY names the last stream, and what the client has sent meanwhile is lost",
         ),
     };
-    check.with("the end of the connection", raw_h2_client.ending(6))
+    check.with("the end of the connection", client.ending(6))
 }
 
 /// Fills a connection up to its last but one request and sends several together: those up to the GOAWAY's last stream must be
@@ -138,47 +137,43 @@ fn unprocessed(
     protocol: Protocol,
     method: &str,
     quota: u64,
-) -> Result<(Check, Option<Row>), ProbeError> {
+) -> Result<(Check, Option<Row>)> {
     let undecided = |summary: String| Check::new(id::LIMT103, Verdict::Undecided, summary);
-    if prober.budget().requests_left() < quota + ABOVE {
-        let more = prober.budget().remedy();
+    if prober.budget.requests_left() < quota + ABOVE {
+        let more = prober.budget.remedy();
         let summary = format!("another {} requests are more than the budget has; {more}", quota + ABOVE);
         return Ok((undecided(summary), None));
     }
-    let (mut raw_h2_client, mut second) =
-        row(prober, protocol, method, (quota.saturating_sub(2), Stop::Range))?;
+    let (mut client, mut second) = row(prober, protocol, method, (quota.saturating_sub(2), Stop::Range))?;
     let answered = second.answered;
-    if raw_h2_client.ended().is_some() {
+    if client.ended().is_some() {
         let summary = format!("this time the connection ended after {answered} requests");
         return Ok((undecided(summary), Some(second)));
     }
-    raw_h2_client.streams.clear();
-    let path = prober.host.path.clone();
+    client.streams.clear();
     let mut burst = Vec::new();
     let mut streams = Vec::new();
     for _ in 0..ABOVE {
         prober.take_request()?;
-        let stream = raw_h2_client.next_stream();
-        let block = raw_h2_client.block(prober, method, &path, &[]);
-        burst.extend(raw_h2_client.head(stream, &block, true));
+        let stream = client.next_stream();
+        let block = client.block(prober, method, &[]);
+        burst.extend(client.head(stream, &block, true));
         streams.push(stream);
     }
-    raw_h2_client.send(prober, &burst)?;
-    let until = prober.soon();
-    raw_h2_client.until(prober, until, |raw_h2_client| {
-        let last = raw_h2_client.goaways.last().map_or(MAX_31_BITS, |goaway| goaway.last_stream);
-        streams.iter().all(|stream| *stream > last || raw_h2_client.is_over(*stream))
+    client.send(prober, &burst)?;
+    client.until(prober.soon(), prober, |client| {
+        let last = client.goaways.last().map_or(MAX_31_BITS, |goaway| goaway.last_stream);
+        streams.iter().all(|stream| *stream > last || client.is_over(*stream))
     })?;
-    let settle = prober.now() + SETTLE;
-    raw_h2_client.until(prober, settle, |_| false)?; // what is answered although it is above the last stream
+    client.until(prober.now() + SETTLE, prober, |_| false)?; // what is answered although it is above the last stream
     let is_answered =
-        |stream: &&u32| raw_h2_client.streams.get(stream).is_some_and(|stream| stream.status.is_some());
-    second.stop = ending(&raw_h2_client).unwrap_or(Stop::Range);
+        |stream: &&u32| client.streams.get(stream).is_some_and(|stream| stream.status.is_some());
+    second.stop = ending(&client).unwrap_or(Stop::Range);
     // A graceful end lets through what was sent together: it came at one of them.
-    let is_graceful = raw_h2_client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
+    let is_graceful = client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
     second.answered += if is_graceful { 1 } else { streams.iter().filter(is_answered).count() as u64 };
-    let evidence = |check: Check| check.with("a burst where the connection ends", raw_h2_client.ending(16));
-    let last = raw_h2_client.goaways.last().map(|goaway| goaway.last_stream);
+    let evidence = |check: Check| check.with("a burst where the connection ends", client.ending(16));
+    let last = client.goaways.last().map(|goaway| goaway.last_stream);
     let Some(last) = last else {
         let check = match &second.stop {
             Stop::Ended { .. } => {
@@ -193,8 +188,8 @@ fn unprocessed(
     let above = streams.iter().filter(|stream| **stream > last).filter(is_answered).count();
     let below = streams.iter().filter(|stream| **stream <= last).count();
     let served = streams.iter().filter(|stream| **stream <= last).filter(is_answered).count();
-    let is_waiting = raw_h2_client.line.over().is_none()
-        && streams.iter().any(|stream| *stream <= last && !raw_h2_client.is_over(*stream));
+    let is_waiting = client.line.over.is_none()
+        && streams.iter().any(|stream| *stream <= last && !client.is_over(*stream));
     let check = if above > 0 {
         let summary = format!(
             "{above} requests above the last stream {last} were answered: whoever sends them again has them twice"
@@ -218,12 +213,12 @@ fn unprocessed(
 }
 
 /// The quota of HTTP/1.1: after how many responses the connection ends, or is announced to.
-pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let reach = reach(prober, MOST_H1, SHARES.1);
     let (first, items) = row_of_h1(prober, protocol, found.method(), reach)?;
     let second = match first.end() {
         // Once more, and a little further.
-        Some((_, high)) if prober.budget().requests_left() / 2 > high => {
+        Some((_, high)) if prober.budget.requests_left() / 2 > high => {
             let reach = (high + ABOVE, Stop::Range);
             Some(row_of_h1(prober, protocol, found.method(), reach)?.0)
         }
@@ -239,7 +234,7 @@ fn row_of_h1(
     protocol: Protocol,
     method: &str,
     (most, then): (u64, Stop),
-) -> Result<(Row, Vec<EvidenceItem>), ProbeError> {
+) -> Result<(Row, Vec<EvidenceItem>)> {
     let mut sequence = Sequence::open(prober, protocol)?;
     let mut answered = 0;
     let ended = |how: &str| Stop::Ended { how: how.to_owned(), declared: None };

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_bytes};
-use h2lab_model::probe::server::{Search, Taken};
+use h2lab_model::probe::server::{Lines, Search, Taken};
 use h2lab_model::probe::{Bound, Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::kind;
+use h2lab_wire::h2::raw::frame;
 
-use super::super::Found;
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::url::found::Found;
+use crate::probe::{Prober, Result};
 
 /// The longest field, and all fields together, that are tried, in bytes.
 const LONGEST_HEAD: u64 = 1 << 20;
@@ -41,14 +42,14 @@ struct Share {
 
 impl Share {
     fn of(prober: &Prober) -> Self {
-        let budget = prober.budget();
+        let budget = prober.budget;
         let rest = |left: u64| left - left / SHARE;
         Self { bytes: rest(budget.bytes_left()), requests: rest(budget.requests_left()) }
     }
 
     /// Whether it has room for a request of `n` bytes.
     fn has(&self, prober: &Prober, n: u64) -> bool {
-        let budget = prober.budget();
+        let budget = prober.budget;
         budget.bytes_left() > self.bytes.saturating_add(n) && budget.requests_left() > self.requests
     }
 }
@@ -78,47 +79,37 @@ impl Searched {
     }
 }
 
-/// A connection that is used for as long as it lasts.
-struct Probing {
-    protocol: Protocol,
-    raw_h2_client: Option<RawH2Client>,
-}
-
-impl Probing {
-    fn raw_h2_client(&mut self, prober: &mut Prober) -> Result<RawH2Client, ProbeError> {
-        match self.raw_h2_client.take().filter(|raw_h2_client| raw_h2_client.ended().is_none()) {
-            Some(raw_h2_client) => Ok(raw_h2_client),
-            None => RawH2Client::open(prober, self.protocol, &Opening::default()),
-        }
-    }
-}
-
-/// Searches the boundary for heads to which `fields` adds the number of bytes that it is given.
+/// Searches the boundary for heads to which `fields` adds the number of bytes that it is given, and what that shows, as which
+/// evidence.
 fn heads(
     prober: &mut Prober,
     protocol: Protocol,
     found: &Found,
-    fields: fn(u64) -> Vec<(String, String)>,
-) -> Result<Searched, ProbeError> {
+    (fields, evidence): (fn(u64) -> Lines, &str),
+) -> Result<(Bound, Check)> {
     let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
     let share = Share::of(prober);
-    let mut probing = Probing { protocol, raw_h2_client: None };
+    // Used for as long as it lasts.
+    let mut last: Option<RawH2Client> = None;
     let mut searched =
         Searched { search: Search::new(LONGEST_HEAD), refusal: None, stopped: None, items: Vec::new() };
     let mut again = 0;
     while let Some(n) = searched.search.next() {
         if !share.has(prober, n * 2) {
-            let more = prober.budget().remedy();
+            let more = prober.budget.remedy();
             searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
             break;
         }
-        let mut raw_h2_client = probing.raw_h2_client(prober)?;
-        let taken = head(prober, &mut raw_h2_client, found.method(), baseline, &fields(n))?;
+        let mut client = match last.take().filter(|client| client.ended().is_none()) {
+            Some(client) => client,
+            None => RawH2Client::open(prober, protocol, &Opening::default())?,
+        };
+        let taken = head(prober, &mut client, found.method(), baseline, &fields(n))?;
         match &taken {
             Taken::Yes => searched.search.note(n, true),
             Taken::Refused(how) => {
                 searched.refusal = Some(how.clone());
-                searched.items = raw_h2_client.ending(4);
+                searched.items = client.ending(4);
                 searched.search.note(n, false);
             }
             Taken::Unknown(_) if again < AGAIN => {
@@ -126,78 +117,71 @@ fn heads(
                 continue; // on a new connection
             }
             Taken::Unknown(how) => {
-                searched.items = raw_h2_client.ending(4);
+                searched.items = client.ending(4);
                 searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
                 break;
             }
         }
         again = 0;
         // A server that refused may have left a part of the request unread.
-        probing.raw_h2_client = Some(raw_h2_client).filter(|_| taken == Taken::Yes);
+        last = Some(client).filter(|_| taken == Taken::Yes);
     }
-    Ok(searched)
+    let (bound, summary, is_all) = searched.rendered();
+    let verdict = match &searched.refusal {
+        // A handler that breaks is no refusal.
+        Some(refusal) if refusal.starts_with('5') => Verdict::Fail,
+        _ if is_all => Verdict::Pass,
+        _ => Verdict::Undecided,
+    };
+    Ok((bound, Check::new(id::LIMT106, verdict, summary).with(evidence, searched.items)))
 }
 
 /// What becomes of one request with these fields.
 fn head(
     prober: &mut Prober,
-    raw_h2_client: &mut RawH2Client,
+    client: &mut RawH2Client,
     method: &str,
     baseline: u16,
     fields: &[(String, String)],
-) -> Result<Taken, ProbeError> {
-    let path = prober.host.path.clone();
+) -> Result<Taken> {
     let fields: Vec<(&str, &str)> =
         fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let stream = raw_h2_client.request(prober, method, &path, &fields, true)?;
-    let answer = raw_h2_client.answer(prober, stream)?;
+    let stream = client.request(prober, method, &fields, true)?;
+    let answer = client.answer(prober, stream)?;
     Ok(match (answer.status, answer.reset) {
         (Some(status), _) if status == baseline => Taken::Yes,
         (Some(status), _) => Taken::Refused(status.to_string()),
         (None, Some(code)) => Taken::Refused(format!("RST_STREAM {code}")),
-        (None, None) => left(raw_h2_client, stream),
+        (None, None) => left(client, stream),
     })
 }
 
 /// What a stream without any answer says.
-fn left(raw_h2_client: &RawH2Client, stream: u32) -> Taken {
-    let is_goodbye = raw_h2_client
+fn left(client: &RawH2Client, stream: u32) -> Taken {
+    let is_goodbye = client
         .goaways
         .last()
         .is_some_and(|goaway| goaway.code == ErrorCode::NO_ERROR && goaway.last_stream < stream);
-    match raw_h2_client.ended() {
+    match client.ended() {
         Some(how) if is_goodbye => Taken::Unknown(how),
         Some(how) => Taken::Refused(how),
         None => Taken::Unknown("silence".to_owned()),
     }
 }
 
-fn verdict(searched: &Searched, is_all: bool) -> Verdict {
-    match &searched.refusal {
-        // A handler that breaks is no refusal.
-        Some(refusal) if refusal.starts_with('5') => Verdict::Fail,
-        _ if is_all => Verdict::Pass,
-        _ => Verdict::Undecided,
-    }
-}
-
 /// The longest value of one header field.
-pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let one = |n: u64| vec![("x-h2lab".to_owned(), LETTER.repeat(n as usize))];
-    let searched = heads(prober, protocol, found, one)?;
-    let (bound, summary, is_all) = searched.rendered();
+    let (bound, check) = heads(prober, protocol, found, (one, "one field of growing length"))?;
     found.limits.header_field = Some(bound);
-    let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
-    Ok(check.with("one field of growing length", searched.items))
+    Ok(check)
 }
 
 /// The longest field block: many fields, none of them long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
-pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
-    let searched = heads(prober, protocol, found, many)?;
-    let (bound, summary, is_all) = searched.rendered();
+pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+    let (bound, check) = heads(prober, protocol, found, (many, "a growing number of fields"))?;
     found.limits.header_block = Some(bound);
-    let check = Check::new(id::LIMT106, verdict(&searched, is_all), summary);
-    Ok(check.with("a growing number of fields", searched.items))
+    Ok(check)
 }
 
 /// Fields whose names and values have `n` bytes together.
@@ -225,23 +209,23 @@ fn rendered(bound: &Bound) -> String {
 
 /// The longest body that is not refused: by its announced length, without sending it, else by sending it as far as the budget
 /// allows.
-pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check, ProbeError> {
+pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
     let share = Share::of(prober);
     // The answer to a short POST, whatever it is, is no refusal.
     let ordinary = found.expected.iter().find(|(of, _)| *of == protocol).map(|(_, answer)| answer.status);
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+    let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     // The longest first: a server that accepts it ignores announcements.
     let began = prober.now();
     let until = prober.soon();
-    let first = announced(prober, &mut raw_h2_client, LONGEST_BODY, until)?;
+    let first = announced(prober, &mut client, LONGEST_BODY, until)?;
     let took = prober.now().since(began);
-    let items = raw_h2_client.ending(4);
+    let items = client.ending(4);
     if first != Announced::Status(413) {
         return Ok(by_sending(prober, protocol, found, &first, ordinary)?
             .with("a body that is announced and not sent", items));
     }
     // If it refused that at once, it has this long to refuse others.
-    let patience = REFUSAL.max(took * SLOWER).min(prober.patience);
+    let timeout = REFUSAL.max(took * SLOWER).min(prober.timeout);
     let mut searched = Searched {
         search: Search::between(0, LONGEST_BODY),
         refusal: Some("413 by the announced length".to_owned()),
@@ -251,17 +235,17 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
     let mut again = 0;
     while let Some(n) = searched.search.next() {
         if !share.has(prober, 0) {
-            let more = prober.budget().remedy();
+            let more = prober.budget.remedy();
             searched.stopped = Some(format!("the share of the budget for this is used up; {more}"));
             break;
         }
-        if raw_h2_client.ended().is_some() {
-            raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+        if client.ended().is_some() {
+            client = RawH2Client::open(prober, protocol, &Opening::default())?;
         }
-        let until = prober.now() + patience;
-        match announced(prober, &mut raw_h2_client, n, until)? {
+        let until = prober.now() + timeout;
+        match announced(prober, &mut client, n, until)? {
             Announced::Status(413) => {
-                searched.items = raw_h2_client.ending(4);
+                searched.items = client.ending(4);
                 searched.search.note(n, false);
             }
             Announced::Status(status) if status >= 400 && Some(status) != ordinary => {
@@ -272,7 +256,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resul
             Announced::Status(_) | Announced::Waits => searched.search.note(n, true),
             Announced::Left(_) if again < AGAIN => {
                 again += 1;
-                raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
+                client = RawH2Client::open(prober, protocol, &Opening::default())?;
                 continue;
             }
             Announced::Left(how) => {
@@ -300,27 +284,16 @@ enum Announced {
 }
 
 /// Announces a body of `n` bytes and sends nothing of it.
-fn announced(
-    prober: &mut Prober,
-    raw_h2_client: &mut RawH2Client,
-    n: u64,
-    until: Time,
-) -> Result<Announced, ProbeError> {
-    let (path, length) = (prober.host.path.clone(), n.to_string());
-    let stream = raw_h2_client.request(prober, "POST", &path, &[("content-length", &length)], false)?;
-    raw_h2_client.until(prober, until, |raw_h2_client| {
-        raw_h2_client.ended().is_some()
-            || raw_h2_client
-                .streams
-                .get(&stream)
-                .is_none_or(|stream| stream.status.is_some() || stream.is_over())
-    })?;
-    let its = raw_h2_client.streams.get(&stream).cloned().unwrap_or_default();
-    if !raw_h2_client.is_over(stream) {
-        raw_h2_client.frame(prober, kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())?;
+fn announced(prober: &mut Prober, client: &mut RawH2Client, n: u64, until: Time) -> Result<Announced> {
+    let length = n.to_string();
+    let stream = client.request(prober, "POST", &[("content-length", &length)], false)?;
+    client.until(until, prober, |client| client.ended().is_some() || client.is_settled(stream))?;
+    let its = client.streams.get(&stream).cloned().unwrap_or_default();
+    if !client.is_over(stream) {
+        client.send(prober, &frame(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes()))?;
     }
-    raw_h2_client.streams.remove(&stream);
-    Ok(match (its.status, its.reset, raw_h2_client.ended()) {
+    client.streams.remove(&stream);
+    Ok(match (its.status, its.reset, client.ended()) {
         (Some(status), ..) => Announced::Status(status),
         (_, Some(code), _) => Announced::Left(format!("RST_STREAM {code}")),
         (.., Some(how)) => Announced::Left(how),
@@ -335,7 +308,7 @@ fn by_sending(
     found: &mut Found,
     first: &Announced,
     ordinary: Option<u16>,
-) -> Result<Check, ProbeError> {
+) -> Result<Check> {
     let longest = format_bytes(LONGEST_BODY);
     match first {
         Announced::Status(status) if *status < 400 || Some(*status) == ordinary => {
@@ -350,21 +323,20 @@ fn by_sending(
         }
         Announced::Waits | Announced::Left(_) => {}
     }
-    let n = LONGEST_UPLOAD.min(prober.budget().bytes_left() / SHARE);
-    let mut raw_h2_client = RawH2Client::open(prober, protocol, &Opening::default())?;
-    let path = prober.host.path.clone();
-    let stream = raw_h2_client.request(prober, "POST", &path, &[], false)?;
-    let sent = raw_h2_client.body(prober, stream, n, true)?;
-    let answer = raw_h2_client.answer(prober, stream)?;
+    let n = LONGEST_UPLOAD.min(prober.budget.bytes_left() / SHARE);
+    let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
+    let stream = client.request(prober, "POST", &[], false)?;
+    let sent = client.body(prober, stream, n, true)?;
+    let answer = client.answer(prober, stream)?;
     let bytes = format_bytes(sent);
-    let (bound, verdict, summary) = match (answer.status, answer.reset, raw_h2_client.ended()) {
+    let (bound, verdict, summary) = match (answer.status, answer.reset, client.ended()) {
         (Some(413), ..) => {
             let bound = Bound::between(None, Some(sent), "bytes", "413 while so much was sent");
             (Some(bound), Verdict::Pass, format!("413 came within {bytes} that were sent"))
         }
         (Some(status), ..) if sent == n => {
             let bound = Bound::between(Some(sent), None, "bytes", "so many were sent and taken");
-            let more = prober.budget().remedy();
+            let more = prober.budget.remedy();
             (Some(bound), Verdict::Undecided, format!("{bytes} are sent and taken: {status}; {more}"))
         }
         (Some(status), ..) => {
@@ -378,5 +350,5 @@ fn by_sending(
     };
     found.limits.request_body = bound;
     let summary = format!("{longest} are announced and not refused; {summary}");
-    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", raw_h2_client.ending(6)))
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", client.ending(6)))
 }

@@ -6,6 +6,7 @@ use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::frame;
 
 use super::*;
+use crate::probe::ProbeError;
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::testing::{Peer, Request, Server, h1, h2, head, prober, prober_within, reset, response};
@@ -21,7 +22,7 @@ fn fine(peer: &mut Peer, request: &Request) {
 fn find(
     server: Server,
     allowance: Allowance,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<(), ProbeError>,
+    look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>,
 ) -> (BTreeMap<String, Check>, Limits) {
     let mut found = Found::default();
     look(&mut prober_within(server, allowance), &mut found).unwrap();
@@ -33,10 +34,7 @@ fn fast(requests: u64) -> Allowance {
 }
 
 /// Verdict and summary of the one check of `look`.
-fn one(
-    server: Server,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<Check, ProbeError>,
-) -> (Verdict, String) {
+fn one(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Result<Check>) -> (Verdict, String) {
     let (checks, _) = find(server, fast(30_000), |prober, found| {
         let check = look(prober, found)?;
         found.add(check);
@@ -193,7 +191,7 @@ fn a_body_that_never_ends_is_left() {
     prober.most_read = 1 << 20;
     let check = quota::http1(&mut prober, Protocol::H1, &mut Found::default()).unwrap();
     assert_eq!(check.verdict, Verdict::Undecided, "{}", check.summary);
-    let received = prober.budget().spent(prober.now()).received;
+    let received = prober.budget.spent(prober.now()).received;
     assert!(received < 2 * prober.most_read, "{received}: {}", check.summary);
 }
 
@@ -209,15 +207,15 @@ fn frames_without_an_end_are_left_and_not_kept() {
             peer.send(&frame(kind::GOAWAY, 0, 0, &debug));
         }
     });
-    let mut prober = prober(flood.silent());
-    let mut raw_h2_client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
-    raw_h2_client.request(&mut prober, "GET", "/", &[], true).unwrap();
+    let mut prober = prober(flood.silent().endless());
+    let mut client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+    client.request(&mut prober, "GET", &[], true).unwrap();
     let until = prober.soon();
-    assert!(!raw_h2_client.until(&mut prober, until, |_| false).unwrap());
+    assert!(!client.until(until, &mut prober, |_| false).unwrap());
     assert!(prober.now() >= until, "nothing else ends it");
-    assert_eq!(raw_h2_client.streams.len(), 1);
-    assert!(raw_h2_client.goaways.len() <= 16);
-    let rendered = raw_h2_client.ended().unwrap();
+    assert_eq!(client.streams.len(), 1);
+    assert!(client.goaways.len() <= 16);
+    let rendered = client.ended().unwrap();
     assert!(rendered.len() < 4_000 && !rendered.contains('\x1b'), "{} bytes", rendered.len());
 }
 
@@ -230,9 +228,9 @@ fn what_may_be_received_is_bounded() {
         }
     });
     let mut prober = prober_within(server, Allowance { received: 1 << 20, ..Allowance::OWNED });
-    let mut raw_h2_client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
-    assert!(matches!(raw_h2_client.get(&mut prober), Err(ProbeError::Exhausted(_))));
-    assert_eq!(prober.budget().spent(prober.now()).received, 1 << 20);
+    let mut client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+    assert!(matches!(client.ask(&mut prober, "GET"), Err(ProbeError::Exhausted(_))));
+    assert_eq!(prober.budget.spent(prober.now()).received, 1 << 20);
 }
 
 /// Serves the first `N` requests of a connection and refuses others.
@@ -443,6 +441,6 @@ fn data_frames_of_a_few_bytes_fail() {
 fn an_answer_is_asked_for_within_the_budget() {
     let within = Allowance { bytes: 20, ..Allowance::GENTLE };
     let mut prober = prober_within(h2(fine), within);
-    assert!(matches!(ask(&mut prober, Protocol::H2c, &Question::get("/")), Err(ProbeError::Exhausted(_))));
-    assert_eq!(prober.budget().spent(prober.now()).bytes, 0, "nothing goes that has no room");
+    assert!(matches!(ask(&mut prober, Protocol::H2c, &Question::get()), Err(ProbeError::Exhausted(_))));
+    assert_eq!(prober.budget.spent(prober.now()).bytes, 0, "nothing goes that has no room");
 }

@@ -10,7 +10,7 @@ use crate::probe::testing::{Peer, Request, Server, h2, head, prober, response, v
 fn look_at(server: Server) -> BTreeMap<String, Verdict> {
     verdicts(server, |prober, found| {
         (found.h1, found.h2) = (Some(Protocol::H1), Some(Protocol::H2c));
-        found.h1_answer = Some(ask(prober, Protocol::H1, &Question::get("/"))?);
+        found.h1_answer = Some(ask(prober, Protocol::H1, &Question::get())?);
         look(prober, found)
     })
 }
@@ -97,7 +97,7 @@ fn the_time_between_pieces_of_a_body_is_seen_over_both() {
     });
     let mut prober = prober(server);
     for protocol in [Protocol::H1, Protocol::H2c] {
-        let answer = ask(&mut prober, protocol, &Question::get("/")).unwrap();
+        let answer = ask(&mut prober, protocol, &Question::get()).unwrap();
         assert_eq!(answer.ended, Ended::Complete, "{protocol}");
         assert!(answer.spread() >= PAUSE, "{protocol}: {:?}", answer.spread());
     }

@@ -192,12 +192,12 @@ fn pages_tell_the_numbers_of_the_attacks() {
         rendered
     };
     let mut prober = prober(h2(fine));
-    let raw_h2_client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+    let client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
     for attack in attacks() {
         let rendered = match attack.meta.id {
             "RESI103" => "2 MiB".to_owned(),
             "RESI108" => with_commas(BEYOND.1),
-            _ => with_commas((attack.most)(&raw_h2_client).unwrap()),
+            _ => with_commas((attack.most)(&client).unwrap()),
         };
         let page = attack.meta.doc.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(page.contains(&rendered), "{} does not say {rendered}", attack.meta.id);

@@ -5,10 +5,7 @@ use super::*;
 use crate::probe::testing::{Server, checks, h1, h2, prober, reset, response};
 
 /// The verdict of the one check that `look` makes of `server`.
-fn verdict(
-    server: Server,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<Check, ProbeError>,
-) -> (Verdict, String) {
+fn verdict(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Result<Check>) -> (Verdict, String) {
     let mut all = checks(server, |prober, found| {
         let check = look(prober, found)?;
         found.add(check);
@@ -144,10 +141,10 @@ fn a_redirect_to_tls_serves_nothing_in_clear() {
 
 #[test]
 fn what_else_a_port_speaks_is_undecided_when_nothing_comes_back() {
-    let is = |server: Server, patience_over: bool| {
+    let is = |server: Server, timeout_over: bool| {
         verdict(server, |prober, found| {
             found.h1 = Some(Protocol::H1s);
-            if patience_over {
+            if timeout_over {
                 while prober.take_request().is_ok() {}
             }
             ports(prober, true, found)
@@ -175,9 +172,9 @@ fn a_large_response_is_fetched_in_full_only_once() {
     let mut prober = prober(server);
     http1(&mut prober, Protocol::H1, &mut found).unwrap();
     assert!(found.is_large && found.method() == "HEAD");
-    let first = prober.budget().spent(prober.now()).received;
+    let first = prober.budget.spent(prober.now()).received;
     http10(&mut prober, Protocol::H1).unwrap();
-    let both = prober.budget().spent(prober.now()).received;
+    let both = prober.budget.spent(prober.now()).received;
     assert!(first < 10 << 20 && both - first < 2 << 20, "{first} {both}");
 }
 
@@ -185,4 +182,27 @@ fn a_large_response_is_fetched_in_full_only_once() {
 fn text_of_the_peer_is_shown_and_not_obeyed() {
     assert_eq!(shown("\x1b[31mred\r\n"), "\\u{1b}[31mred\\r\\n");
     assert_eq!(shown(&"x".repeat(500)).chars().count(), WIDTH + 2);
+}
+
+#[test]
+fn only_the_protocols_that_are_asked_for_are_tried_with_the_users_fields() {
+    let is_ours = |value: Option<&str>| if value == Some("1") { 200 } else { 400 };
+    let server = h2(move |peer, request| {
+        peer.send(&response(request.stream, is_ours(request.field("x-me")), &[], b"x"));
+    })
+    .and_h1(|peer, request| {
+        assert!(request.contains("Upgrade: h2c"), "HTTP/1.1 is not asked for by itself");
+        peer.send(FINE.as_bytes());
+    });
+    let mut prober = prober(server);
+    prober.host.fields = vec![("x-me".to_owned(), "1".to_owned())];
+    prober.host.protocols = vec![Protocol::H2c];
+    let mut found = Found::default();
+    look(&mut prober, &"http://localhost/".parse().unwrap(), &mut found).unwrap();
+    let checks: Vec<&str> = found.checks.iter().map(|check| check.id.as_str()).collect();
+    assert_eq!(checks, ["PROT104", "PROT105"]);
+    assert_eq!(found.h2_answer.unwrap().status, 200);
+    prober.host.protocols = vec![Protocol::H1];
+    let names = ["X-Me"];
+    assert_eq!(prober.host.fields_beside(&names).count(), 0, "a check's own field goes instead");
 }

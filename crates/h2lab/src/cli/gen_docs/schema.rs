@@ -1,0 +1,41 @@
+//! JSON Schemas of all documents that `--json` prints.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use h2lab_model::probe::ProbeReport;
+use h2lab_model::timeline::study::StudyTable;
+
+use crate::cli::doctor::DoctorDocument;
+use crate::cli::link::LinkDocument;
+use crate::cli::runs::HistoryDocument;
+use crate::cli::trace::document::TraceDocument;
+
+/// Writes them into `folder`, one file each.
+pub fn write(folder: &Path) -> Result<()> {
+    for (name, schema) in [
+        ("compare", schema::<h2lab_report::Document>()),
+        ("load", schema::<h2lab_report::LoadDocument>()),
+        ("bulk", schema::<h2lab_report::BulkDocument>()),
+        ("bulk-drive", schema::<h2lab_report::FleetDocument>()),
+        ("link", schema::<LinkDocument>()),
+        ("report", schema::<h2lab_report::RunsDocument>()),
+        ("runs", schema::<HistoryDocument>()),
+        ("trace", schema::<TraceDocument>()),
+        ("timeline", schema::<h2lab_report::TimelineDocument>()),
+        ("timeline-study", schema::<StudyTable>()),
+        ("probe", schema::<ProbeReport>()),
+        ("doctor", schema::<DoctorDocument>()),
+    ] {
+        let path = folder.join(format!("{name}.schema.json"));
+        let text = serde_json::to_string_pretty(&schema)? + "\n";
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The schema of what is written, in which a key is required unless it may be left out.
+fn schema<T: schemars::JsonSchema>() -> schemars::Schema {
+    let settings = schemars::generate::SchemaSettings::default().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
+}

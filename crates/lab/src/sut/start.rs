@@ -1,0 +1,280 @@
+//! Starts servers under test, and ends them.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use h2lab_base::units::nanos;
+use h2lab_model::workload::Protocol;
+use rustix::process::Signal;
+
+use super::all::find;
+use super::error::SutError;
+use super::kind::{
+    About, BUILD_PATIENCE, Endpoints, PATIENCE, Ports, SCRATCH, Site, StartOptions, Sut, version,
+};
+use super::log::ServerLog;
+use super::place::{self, Place};
+use super::upstream::Upstream;
+use super::{early, origin};
+use h2lab_net::process::{self, Child, Ended};
+use h2lab_net::tcp::ReservedPort;
+
+/// A server that runs. Dropping it kills it and removes its scratch folder.
+#[derive(Debug)]
+pub struct StartedSut {
+    /// Its name.
+    pub name: String,
+    /// Its version, as it prints it.
+    pub version: String,
+    /// Where it listens.
+    pub endpoints: Endpoints,
+    child: Child,
+    drain_signal: Signal,
+    /// The origin behind a proxy, dropped after it.
+    behind: Option<Box<StartedSut>>,
+    /// Dropped after the child, which writes in it.
+    _scratch: Scratch,
+}
+
+impl StartedSut {
+    /// Where it speaks `protocol`; `None` if it does not.
+    pub fn endpoint(&self, protocol: Protocol) -> Option<SocketAddr> {
+        self.endpoints.get(&protocol).copied()
+    }
+
+    /// The origin behind a proxy.
+    pub fn behind(&self) -> Option<&StartedSut> {
+        self.behind.as_deref()
+    }
+
+    /// CPU time that it has used so far, in nanoseconds; a proxy's is its own, without the origin's.
+    pub fn cpu(&self) -> u64 {
+        nanos(self.child.cpu())
+    }
+
+    /// The most bytes of its memory that were resident at a time so far; 0 if that cannot be seen.
+    pub fn resident_peak(&self) -> u64 {
+        self.child.resident_peak()
+    }
+
+    /// Its last output.
+    pub fn log(&self) -> String {
+        self.child.log()
+    }
+
+    /// Signals it to finish and end; kills it after `timeout`.
+    pub fn drain(mut self, timeout: Duration) -> io::Result<Ended> {
+        self.child.stop(self.drain_signal, timeout)
+    }
+}
+
+/// Starts the server called `name` and returns when it accepts connections; a proxy in front of an origin of its own.
+///
+/// `place` is where the server runs, such as the server's namespace. The server dies with the calling thread.
+pub fn start(name: &str, options: &StartOptions, place: &dyn Place) -> Result<StartedSut, SutError> {
+    start_in_front(name, options, Protocol::H1, place)
+}
+
+/// The same; a proxy reaches its origin over `protocol`.
+pub fn start_in_front(
+    name: &str,
+    options: &StartOptions,
+    protocol: Protocol,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    start_at(find(name)?, options, None, &Behind::Origin(protocol), place)
+}
+
+/// Starts the proxy called `name` on the clients' side, in front of `upstream`; nothing is started behind it.
+pub fn start_sidecar(
+    name: &str,
+    options: &StartOptions,
+    upstream: Upstream,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    let sut = find(name)?;
+    if !sut.is_proxy() {
+        let why = "it is no proxy, and so no sidecar".to_owned();
+        return Err(SutError::Unsupported { server: sut.name(), why });
+    }
+    start_proxy(sut, options, upstream, place)
+}
+
+/// Starts `proxy`, which may be configured otherwise than those of [`ALL`], in front of `upstream`; nothing is started behind it.
+pub fn start_proxy(
+    proxy: &dyn Sut,
+    options: &StartOptions,
+    upstream: Upstream,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    start_at(proxy, options, None, &Behind::Given(upstream), place)
+}
+
+/// A proxy's upstream.
+#[derive(Debug, Clone, Copy)]
+enum Behind {
+    /// An origin of its own, in this protocol.
+    Origin(Protocol),
+    /// A server that runs already.
+    Given(Upstream),
+}
+
+/// Starts `sut` at these ports; `None`: the usual ports of its place.
+fn start_at(
+    sut: &dyn Sut,
+    options: &StartOptions,
+    ports: Option<Ports>,
+    behind: &Behind,
+    place: &dyn Place,
+) -> Result<StartedSut, SutError> {
+    let about = sut.about();
+    let program = about.program.find()?;
+    let version = version(sut, &program)?;
+    let failed = |source: io::Error| SutError::Io { server: sut.name(), source };
+
+    // The server gets it as an argument and works in another folder.
+    let folder = std::path::absolute(options.logs.join(about.name)).map_err(failed)?;
+    let scratch = Scratch::create(&folder).map_err(failed)?;
+    let (behind, upstream) = match behind {
+        _ if !about.is_proxy => (None, None),
+        Behind::Given(upstream) => (None, Some(*upstream)),
+        Behind::Origin(protocol) => {
+            // Without any limit, so that only the proxy ends connections. Its files go below the proxy's, since another origin
+            // may run at the same time.
+            let options = StartOptions::new(Ipv4Addr::LOCALHOST.into(), folder.clone());
+            let origin = start_at(&origin::Origin, &options, Some(Ports::ANY), behind, place)?;
+            let upstream = origin.endpoint(*protocol).map(|address| Upstream::new(address, *protocol));
+            (Some(Box::new(origin)), upstream)
+        }
+    };
+    let (ports, _reserved) = match ports {
+        Some(ports) => (ports, Vec::new()),
+        None => choose_ports(options.ip, place).map_err(failed)?,
+    };
+    let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
+    let pages = options.pages().map_or_else(Vec::new, |pages| early::files(&sut.pages(), pages));
+    for (file, text) in launch.files.iter().chain(&pages) {
+        write(&folder.join(file), text).map_err(failed)?;
+    }
+    let command = |program: &Path, arguments: &[String]| {
+        let mut command = place.command(program);
+        command.args(arguments).current_dir(&folder);
+        command
+    };
+    if !launch.check.is_empty() {
+        let patience = if about.built.is_some() { BUILD_PATIENCE } else { PATIENCE };
+        let (status, said) = process::run(command(&program, &launch.check), patience).map_err(failed)?;
+        if !status.success() {
+            let file = launch.files.first().map_or(folder.clone(), |(file, _)| folder.join(file));
+            return Err(SutError::ConfigRefused { server: sut.name(), file, said });
+        }
+    }
+    let program = about.built.map_or(program, |built| folder.join(built));
+    let log = ServerLog::create(&folder, options.key_log.as_deref()).map_err(failed)?;
+    let command = command(&program, &launch.arguments);
+    let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
+    let mut endpoints = launch.endpoints;
+    place::wait_until_ready(sut, &child, &mut endpoints, place)?;
+    let About { name, drain_signal, .. } = about;
+    Ok(StartedSut {
+        name: name.to_owned(),
+        version,
+        endpoints,
+        child,
+        drain_signal,
+        behind,
+        _scratch: scratch,
+    })
+}
+
+/// The ports for a server at `ip` of `place`: reserved ones where other programs may listen, too. Keep the reservations until
+/// it listens.
+fn choose_ports(ip: IpAddr, place: &dyn Place) -> io::Result<(Ports, Vec<ReservedPort>)> {
+    if !place.is_shared() {
+        return Ok((Ports::LAB, Vec::new()));
+    }
+    let [h1, h2c, tls] = [(); 3].map(|()| ReservedPort::of(ip));
+    let reserved = [h1?, h2c?, tls?];
+    let [h1, h2c, tls] = reserved.each_ref().map(ReservedPort::number);
+    Ok((Ports { h1: h1?, h2c: h2c?, tls: tls? }, reserved.into()))
+}
+
+/// Writes a file of a server. One that begins with `#!` becomes executable.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)?;
+    if text.starts_with("#!") {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// A server's folder for what must not be kept.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it below `folder`, empty.
+    fn create(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(SCRATCH);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => fs::create_dir_all(&path)?,
+        }
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Fails only if the run's folder has been removed meanwhile, which is as well.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A network namespace of our own, or the machine's; nothing is started there.
+    #[derive(Debug)]
+    struct Nowhere {
+        is_shared: bool,
+    }
+
+    impl Place for Nowhere {
+        fn command(&self, program: &Path) -> Command {
+            Command::new(program)
+        }
+
+        fn reach(&self, _: SocketAddr) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn is_shared(&self) -> bool {
+            self.is_shared
+        }
+    }
+
+    #[test]
+    fn the_ports_of_a_lab_are_taken_only_where_nobody_else_can_have_them() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let choose = |is_shared| choose_ports(ip, &Nowhere { is_shared }).unwrap();
+        assert_eq!(choose(false).0, Ports::LAB, "a sidecar's, too");
+        // A listener on every address occupies the port on this one.
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let other = listener.local_addr().unwrap().port();
+        let (Ports { h1, h2c, tls }, _reserved) = choose(true);
+        assert!([h1, h2c, tls].iter().all(|port| *port != other && ![8080, 8081, 8443].contains(port)));
+        assert!(h1 != h2c && h2c != tls && tls != h1);
+    }
+}

@@ -1,0 +1,60 @@
+//! What the fields of an answer say of the requested file.
+
+use std::fmt;
+
+use h2lab_transfer::Validator;
+use h2lab_wire::Fields;
+
+use super::error::FetchError;
+
+/// Everything that an answer says of its version, strong or weak, verbatim.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl Version {
+    /// `None` if there is none.
+    pub(super) fn of(fields: Fields<'_>) -> Option<Self> {
+        let [etag, modified] = ["etag", "last-modified"].map(|name| text(fields, name).map(str::to_owned));
+        (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.etag, &self.modified) {
+            (Some(etag), Some(modified)) => write!(f, "{etag} of {modified}"),
+            (Some(one), None) | (None, Some(one)) => f.write_str(one),
+            (None, None) => f.write_str("undeclared"),
+        }
+    }
+}
+
+/// `Content-Length`.
+pub(super) fn length(fields: Fields<'_>) -> Option<u64> {
+    text(fields, "content-length")?.parse().ok()
+}
+
+/// Ranges and checksums refer to the stored bytes.
+pub(super) fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
+    match text(fields, "content-encoding") {
+        None | Some("identity") => Ok(()),
+        Some(_) => Err(contradiction("it encodes the content, which was not asked for")),
+    }
+}
+
+/// What distinguishes this state of the file from others.
+pub(super) fn validator(fields: Fields<'_>) -> Option<Validator> {
+    Validator::of(text(fields, "etag"), text(fields, "last-modified"), text(fields, "date"))
+}
+
+pub(super) fn contradiction(what: impl Into<String>) -> FetchError {
+    FetchError::Contradiction(what.into())
+}
+
+/// A field as text.
+pub(super) fn text<'a>(fields: Fields<'a>, name: &str) -> Option<&'a str> {
+    fields.get(name).and_then(|value| std::str::from_utf8(value).ok())
+}

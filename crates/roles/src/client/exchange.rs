@@ -1,0 +1,74 @@
+//! What a session reports to its role.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::record::Outcome;
+use h2lab_wire::trace::FrameEvent;
+use h2lab_wire::{Fields, ResponseHead};
+
+/// What a session reports of the requests that it carries. They are named by numbers that the role gave when it began them;
+/// for each that was begun [`Exchange::ended`] is called exactly once.
+pub trait Exchange {
+    /// Its head has been handed to the socket, after it had waited for room this long.
+    fn sent(&mut self, request: u32, at: Time, waited: Duration);
+    /// The head of its final response was read.
+    fn head(&mut self, request: u32, at: Time, head: &ResponseHead<'_>);
+    /// Bytes of its response's body were read; they lie in the engine's own buffer. A slow callee slows the server down: nothing
+    /// is read meanwhile, and credit for them is returned afterwards.
+    fn body(&mut self, request: u32, data: &[u8]);
+    /// An interim response was read.
+    fn interim(&mut self, _request: u32, _at: Time, _head: &ResponseHead<'_>) {}
+    /// The server promised to push what is at this path.
+    fn promised(&mut self, _path: &[u8]) {}
+    /// Trailers followed its response's body.
+    fn trailers(&mut self, _request: u32, _fields: Fields<'_>) {}
+    /// The engine took so many bytes of its body.
+    fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
+    /// The next piece of its body is not available yet. The request pauses until it is cancelled, or its role calls
+    /// `Session::push_body`.
+    fn body_ran_dry(&mut self, _request: u32) {}
+    /// Its body had to wait for a flow-control window.
+    fn waited_for_window(&mut self, _request: u32, _time: Duration) {}
+    /// The connection with this index ends; so many bytes of bodies that were reported with [`Exchange::body_sent`] have not left
+    /// us.
+    fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
+    /// It is over on this connection.
+    fn ended(&mut self, request: u32, at: Time, fate: Fate);
+    /// A frame crossed the socket.
+    fn frame(&mut self, _event: FrameEvent) {}
+}
+
+/// How a request ended on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its response is complete.
+    Complete,
+    /// The server has certainly not processed it: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or never
+    /// handed to the socket. It may be sent again (RFC 9113 §8.7).
+    Unprocessed,
+    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed is unknown; but
+    /// it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
+    Unanswered {
+        /// Its outcome if it is not sent again.
+        outcome: Outcome,
+    },
+    /// It failed.
+    Failed {
+        /// Its outcome.
+        outcome: Outcome,
+        /// The HTTP/2 error code, or 0.
+        code: u32,
+    },
+}
+
+/// Ignores everything: when all requests have been reported, only connection-level frames cross.
+#[derive(Debug)]
+pub(super) struct Deaf;
+
+impl Exchange for Deaf {
+    fn sent(&mut self, _: u32, _: Time, _: Duration) {}
+    fn head(&mut self, _: u32, _: Time, _: &ResponseHead<'_>) {}
+    fn body(&mut self, _: u32, _: &[u8]) {}
+    fn ended(&mut self, _: u32, _: Time, _: Fate) {}
+}

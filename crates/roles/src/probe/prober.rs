@@ -1,0 +1,232 @@
+//! How a host is met: where it is, and the budget that bounds everything sent to it.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::probe::server::Lines;
+use h2lab_model::probe::{Budget, Exhausted};
+use h2lab_model::workload::Protocol;
+
+use crate::client::{ConnectError, Target};
+use h2lab_net::clock::Clock;
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::tls::{TlsError, TlsOptions};
+
+/// The target of a probe.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Its name in TLS.
+    pub server_name: String,
+    /// Host and, unless it is the scheme's own, port.
+    pub authority: String,
+    /// Path and query of requests.
+    pub path: String,
+    /// What to trust in TLS.
+    pub tls: TlsOptions,
+    /// Further fields of every well-formed request, lower-case names; a check's own field of the same name replaces one.
+    pub fields: Lines,
+    /// The protocols to ask for; empty for all.
+    pub protocols: Vec<Protocol>,
+}
+
+impl Host {
+    /// Whether `protocol` is to be asked for.
+    pub fn asks(&self, protocol: Protocol) -> bool {
+        self.protocols.is_empty() || self.protocols.contains(&protocol)
+    }
+
+    /// The further fields that `own` does not replace.
+    pub fn fields_beside<'a>(
+        &'a self,
+        own: &'a [impl AsRef<str>],
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let is_own = |name: &str| own.iter().any(|own| own.as_ref().eq_ignore_ascii_case(name));
+        let further = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        further.filter(move |(name, _)| !is_own(name))
+    }
+
+    /// The further fields as lines of HTTP/1.1.
+    pub fn lines(&self) -> String {
+        let line = |(name, value): &(String, String)| [name, ": ", value, "\r\n"].concat();
+        self.fields.iter().map(line).collect()
+    }
+}
+
+/// Why a check could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// There is no connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The budget does not allow it.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
+    /// Stopped by the user.
+    #[error("interrupted")]
+    Interrupted,
+    /// TLS cannot be set up on our side.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The kernel refused us something that has nothing to do with the host.
+    #[error("the probe cannot work: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl ProbeError {
+    /// Whether nothing else can be checked either: the user stopped us, or one of us does not trust the other's certificate.
+    pub const fn ends_it(&self) -> bool {
+        match self {
+            Self::Exhausted(_) => false,
+            Self::Connect(error) => distrusts(error),
+            Self::Interrupted | Self::Tls(_) | Self::Io(_) => true,
+        }
+    }
+}
+
+/// What asking a host comes to.
+pub type Result<T, E = ProbeError> = std::result::Result<T, E>;
+
+/// Whether an attempt failed because of a certificate, which says nothing of what is spoken.
+pub const fn distrusts(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Tls(
+            TlsError::Certificate(_)
+                | TlsError::ClientCertificateRequired
+                | TlsError::ClientCertificateRefused(_)
+                | TlsError::NoRoots
+        )
+    )
+}
+
+/// Bytes of a response's body that are read at first: enough to recognise a large one.
+pub const MOST_READ: u64 = (8 << 20) + 1;
+
+/// How often a wait checks whether the user stopped us.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How soon a wait for a host that is known to be busy looks again.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// How long it may take to accept.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A host of which more is known than what it sends: a server of our tests. While it is busy, its silence is none.
+pub(crate) trait KnownHost: fmt::Debug + Send + Sync {
+    /// Whether it has something to act on, after so many connections were dialled.
+    fn is_busy(&self, dialled: u64) -> bool;
+}
+
+/// Asks a host within a budget. All that is sent to it goes through here.
+#[derive(Debug)]
+pub struct Prober {
+    /// The target.
+    pub host: Host,
+    /// How long it may take over anything before that counts as silence.
+    pub timeout: Duration,
+    /// Bytes of a response's body that are read; more is not requested.
+    pub most_read: u64,
+    /// Set by tests, in which a busy machine must not make a silence.
+    pub(crate) known: Option<Arc<dyn KnownHost>>,
+    /// The clock of all times here.
+    pub clock: Clock,
+    /// What has been sent, and what may be.
+    pub budget: Budget,
+    stop: Arc<AtomicBool>,
+}
+
+impl Prober {
+    /// Nothing has been sent yet. `stop` ends it early.
+    pub fn new(host: Host, budget: Budget, clock: Clock, timeout: Duration, stop: Arc<AtomicBool>) -> Self {
+        Self { host, timeout, most_read: MOST_READ, known: None, clock, budget, stop }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// `timeout` from now.
+    pub fn soon(&self) -> Time {
+        self.now() + self.timeout
+    }
+
+    /// Whether a wait that lasts until `until` is over. What came before that is yet to be read.
+    pub fn is_over(&self, until: Time) -> bool {
+        let dialled = self.budget.spent(self.now()).connections;
+        self.now() >= until && !self.known.as_ref().is_some_and(|host| host.is_busy(dialled))
+    }
+
+    /// When such a wait is to look again.
+    pub fn next_look(&self, until: Time) -> Time {
+        if self.known.is_some() { until.max(self.now() + AGAIN) } else { until }
+    }
+
+    /// Fails once the user has stopped us.
+    pub fn check_stop(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(ProbeError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Takes a request from the budget and waits until it may go.
+    pub fn take_request(&mut self) -> Result<()> {
+        self.check_stop()?;
+        let at = self.budget.request(self.now())?;
+        loop {
+            let wait = at.since(self.now());
+            if wait.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(wait.min(LOOK)); // keeps the rate that was promised; nothing is polled
+            self.check_stop()?;
+        }
+    }
+
+    /// Takes bytes that are to be sent from the budget.
+    pub fn take_bytes(&mut self, n: usize) -> Result<()> {
+        self.check_stop()?;
+        Ok(self.budget.bytes(self.now(), n)?)
+    }
+
+    /// Fails if `n` bytes that are to be sent are more than is left; [`Prober::sent`] counts what has gone.
+    pub fn may_send(&self, n: usize) -> Result<()> {
+        self.check_stop()?;
+        let mut budget = self.budget;
+        Ok(budget.bytes(self.now(), n)?)
+    }
+
+    /// Counts bytes that have gone.
+    pub const fn sent(&mut self, n: usize) {
+        self.budget.sent(n);
+    }
+
+    /// How many bytes may be read at once, `n` at most; the error once none may.
+    pub fn may_receive(&self, n: usize) -> Result<usize> {
+        let left = self.budget.receivable()?;
+        Ok(usize::try_from(left).unwrap_or(usize::MAX).min(n))
+    }
+
+    /// Counts bytes that have come.
+    pub const fn received(&mut self, n: usize) {
+        self.budget.received(n);
+    }
+
+    /// Takes a connection from the budget.
+    pub fn take_connection(&mut self) -> Result<()> {
+        self.check_stop()?;
+        Ok(self.budget.connection(self.now())?)
+    }
+
+    /// The host as `protocol` is dialled there.
+    pub fn target(&self, protocol: Protocol) -> Result<Target> {
+        let host = &self.host;
+        let mut target = Target::new(host.endpoint.clone(), protocol, &host.server_name, &host.tls, None)?;
+        target.connect_timeout = if self.known.is_some() { KNOWN_TIMEOUT } else { self.timeout };
+        Ok(target)
+    }
+}
