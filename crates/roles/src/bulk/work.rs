@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::bulk::{FrameFigures, IoFigures, Overflow, PartRecord, TransferDirection, TransferRecord};
-use h2lab_model::record::Outcome;
+use h2lab_model::record::{Fault, Outcome};
 use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{FrameEvent, FrameKind};
 use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
@@ -352,6 +352,12 @@ impl Work {
                 at += 1;
             }
         }
+        let index = self.begin_again()?;
+        self.fetches[index].next_ask(index)
+    }
+
+    /// Begins the next of what is moved repeatedly; `None` if there is none.
+    fn begin_again(&mut self) -> Option<usize> {
         let (wanted, begun) = self.again.as_mut()?;
         let Wanted { url, path, place } = wanted[*begun % wanted.len()].clone();
         *begun += 1;
@@ -367,7 +373,7 @@ impl Work {
             }
         };
         self.open.push_back(index);
-        self.fetches[index].next_ask(index)
+        Some(index)
     }
 
     /// A request from [`Work::next`] was begun there, on the connection with this index.
@@ -400,13 +406,21 @@ impl Work {
         None
     }
 
-    /// Begins nothing new, and ends what is in flight for the given reason.
+    /// Begins nothing new, and ends what is in flight for the given reason. If that reason is the server's, what is moved
+    /// repeatedly ends with a file that failed, even if none was in flight: its time was not over.
     pub fn give_up(&mut self, mut why: impl FnMut() -> FetchError) {
-        self.again = None;
         for index in self.open.clone() {
             self.fetches[index].give_up(why(), self.now);
             self.close(index);
         }
+        // If a file has failed, this is `None` already.
+        if self.again.is_some() && why().fault() == Fault::Sut {
+            if let Some(index) = self.begin_again() {
+                self.fetches[index].fail(why());
+                self.close(index);
+            }
+        }
+        self.again = None;
     }
 
     /// Makes what arrived survive the end of this process, in the background.

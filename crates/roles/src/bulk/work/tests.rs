@@ -263,6 +263,18 @@ fn what_failed_of_that_is_listed_however_much_went_before() {
 }
 
 #[test]
+fn a_server_that_goes_while_no_file_is_in_flight_fails_what_is_fetched_repeatedly() {
+    let mut work = fetch_over_and_over(0, 100);
+    work.give_up(|| FetchError::Vanished("the server has gone".to_owned()));
+    assert!(work.is_over());
+    assert_eq!(work.count(), (101, 101));
+    assert!(matches!(work.into_fetches()[0].outcome(), Some(Err(FetchError::Vanished(_)))));
+    let mut work = fetch_over_and_over(0, 100);
+    work.give_up(|| FetchError::Deadline);
+    assert_eq!((work.is_over(), work.count()), (true, (100, 100)), "its time was over: nothing failed");
+}
+
+#[test]
 fn bytes_that_never_left_us_are_not_counted() {
     let mut work = sending(1000);
     work.hear(at(1));
