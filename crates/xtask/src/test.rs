@@ -20,7 +20,7 @@ pub struct Arguments {
 /// How many tests the test harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Integration tests mostly wait for processes and their timeouts: with a test per CPU the suite takes twice as long.
-const INTEGRATION_TESTS_PER_CPU: usize = 3;
+const INTEGRATION_TESTS_PER_CPU: usize = 6;
 
 /// Tests have the schemas, the lints before them have not, so that both are compiled.
 const SCHEMA: &str = "--features=h2lab/schema";

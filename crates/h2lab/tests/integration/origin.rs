@@ -183,14 +183,15 @@ fn one_connection_cannot_make_the_server_hold_more_than_its_share() {
     let Some(nghttp) = need("nghttp") else { return };
     let origin = Origin::start(&[]);
     let mut command = Command::new(&nghttp);
-    // A hundred bodies of more than 1 MiB each, asked for at once, of which little can leave at a time.
+    // Twenty bodies of more than 1 MiB each, asked for at once, of which little can leave at a time. Not more: the server writes
+    // them all before it acknowledges SETTINGS, and nghttp closes the connection if that takes 10 s.
     command
-        .args(["-n", "-s", "-m", "100", "-w", "16", "-W", "16", "--timeout=60s"])
+        .args(["-n", "-s", "-m", "20", "-w", "16", "-W", "16", "--timeout=60s"])
         .arg(format!("http://{}/stream/100000", origin.clear));
     let (_, said) = process::run(command, DEADLINE).unwrap();
     let count = |status: &str| said.lines().filter(|line| line.contains(status)).count();
     assert!(count(" 200 ") >= 1 && count(" 503 ") >= 1, "{said}");
-    assert_eq!(count(" 200 ") + count(" 503 "), 100, "{said}");
+    assert_eq!(count(" 200 ") + count(" 503 "), 20, "{said}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What each path answers: a pure function from a request's head to a [`ResponsePlan`].
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, parse_bytes};
@@ -122,8 +123,11 @@ fn stall(now: Time, query: &str) -> ResponsePlan {
 }
 
 fn lines_of(now: Time, n: u64) -> ResponsePlan {
-    let lines: Vec<String> = (0..n).map(|k| format!("{{\"id\": {k}}}\n")).collect();
-    ResponsePlan::at_once(now, 200, JSON, Body::bytes(lines.concat().into_bytes()))
+    let mut lines = String::new();
+    for id in 0..n {
+        _ = writeln!(lines, "{{\"id\": {id}}}"); // writing to a string cannot fail
+    }
+    ResponsePlan::at_once(now, 200, JSON, Body::bytes(lines.into_bytes()))
 }
 
 /// The request's head as JSON.
