@@ -17,7 +17,7 @@ use h2lab_roles::load;
 use h2lab_roles::load::{LoadResult, LoadSpec};
 
 /// Ends the run if the server answers no more.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What to do.
 #[derive(Debug, Parser)]
@@ -110,8 +110,8 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
             Some(rate) => Arrival::Constant { rate },
             None => Arrival::Closed { concurrency: arguments.connections * arguments.streams },
         },
-        phases: Phases { warmup: Duration::ZERO, measure: PATIENCE, drain: Duration::from_secs(1) },
-        timeout: PATIENCE,
+        phases: Phases { warmup: Duration::ZERO, measure: TIMEOUT, drain: Duration::from_secs(1) },
+        timeout: TIMEOUT,
         replay: true,
     };
     Cell {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_where_nobody_listens_is_told_by_the_next_call() {
+    fn a_port_where_nobody_listens_is_reported_by_the_next_call() {
         let (client, server, address) = pair();
         drop(server);
         client.send(&to(address, b"is there anybody?", None)).unwrap();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn of_http3_it_is_said_why_nothing_is_told_and_nothing_is_unknown() {
+    fn of_http3_it_is_said_why_there_is_no_breakdown_and_nothing_is_unknown() {
         let fixture = Fixture::unsupported();
         let report = fixture.report();
         let tail = Tail::of(&report, 5).unwrap();

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(beginnings(&[lossy(0, 0.03), bursts]), words(rendered));
     }
     #[test]
-    fn a_group_is_told_by_what_only_the_others_have() {
+    fn a_group_is_named_by_what_only_the_others_have() {
         let with = |group, bandwidth: &str, up: f64| {
             let mut cell = cell(group, group, Protocol::H1, 4, 0.03);
             let mut link = cell.link.unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_links_do_is_told_of_all() {
+    fn what_only_some_links_do_is_shown_of_all() {
         let with = |group, change: &dyn Fn(&mut Impairment)| {
             let mut cell = cell(group, group, Protocol::H1, 4, 0.03);
             let mut impairment = cell.link.unwrap().uplink;

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_not_told_by_the_pair_of_another_whose_name_begins_alike() {
+    fn an_agent_is_not_named_by_the_pair_of_another_whose_name_begins_alike() {
         let mut record = testing::record();
         let lost = record.pairs.iter().position(|pair| matches!(pair.end, PairEnd::Lost { .. })).unwrap();
         let Pair { client, server, .. } = record.pairs[lost].pair;
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_told_have_a_row_with_what_they_spent_and_what_is_not_known_is_no_zero() {
+    fn servers_that_reported_have_a_row_with_what_they_spent_and_what_is_not_known_is_no_zero() {
         let mut record = testing::record();
         if let Some(figures) = &mut record.servers[1].served {
             (figures.sent, figures.retransmits, figures.congestion) = (0, None, None);

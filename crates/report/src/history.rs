@@ -27,7 +27,7 @@ pub struct PastRun {
     pub interrupted: bool,
     /// Repetitions that its plan has and it has not; 0 for a load.
     pub missing: usize,
-    /// The line that goes on with it, if it is not complete; `…` stands for what is not kept.
+    /// The line that resumes it, if it is not complete; `…` stands for what is not kept.
     pub resume: Option<String>,
     /// Each cell, its repetitions pooled.
     pub cells: Vec<PastCell>,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_nothing_and_no_runs_at_all_are_told() {
+    fn runs_of_nothing_and_no_runs_at_all_are_reported() {
         let mut fixture = Fixture::new();
         fixture.run.repetitions.clear();
         fixture.run.interrupted = true;

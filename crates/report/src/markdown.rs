@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_of_recording_and_every_doubt_are_told() {
+    fn the_level_of_recording_and_every_doubt_are_reported() {
         let mut fixture = super::super::testing::Fixture::new();
         fixture.run.repetitions[0].warnings.push("recording went from full to tail by itself".to_owned());
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);

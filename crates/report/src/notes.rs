@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecars_own_connections_are_told_beside_the_generators() {
+    fn a_sidecars_own_connections_are_shown_beside_the_generators() {
         let summary = CellSummary { hop_connections: Some(4), ..clean() };
         assert_eq!(of(&summary), ["4 connections over the link; the table has those to the sidecar"]);
         let rendered = |held, repetitions| {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_by_kind_and_whose_fault_they_were() {
+    fn failures_are_reported_by_kind_and_whose_fault_they_were() {
         let mut summary = clean();
         summary.errors = vec![
             ErrorCount { kind: Outcome::GoAway, code: 0, fault: Fault::Sut, count: 4_117 },

@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_cannot_carry_the_load_is_told_by_what_it_serves() {
+    fn a_cell_that_cannot_carry_the_load_is_described_by_what_it_serves() {
         let load = (1000.0, 290.4);
         let (offered_rps, served_rps) = load;
         let unstable = concluded(|_, v| v.conclusion = Conclusion::Unstable { offered_rps, served_rps });
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_told_where_the_scenario_makes_one() {
+    fn a_claim_is_reported_where_the_scenario_makes_one() {
         let mut fixture = Fixture::new();
         fixture.run.scenario.claim = Scenario::default().claim;
         assert_eq!(claim(&fixture.report()), None);

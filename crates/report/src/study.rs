@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_differs_between_conditions_is_told() {
+    fn whatever_else_differs_between_conditions_is_reported() {
         use h2lab_link::{LossModel, LossPer};
         let condition_label = |change: &dyn Fn(&mut h2lab_link::Impairment)| -> Vec<String> {
             let fixture = with_another_link(change);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_told_by_what_tells_them_apart() {
+    fn conditions_are_named_by_what_differs() {
         let mut fixture = Fixture::study();
         for repetition in fixture.run.repetitions.iter_mut().filter(|repetition| repetition.cell.group == 0) {
             (repetition.cell.congestion, repetition.environment.congestion_client) =

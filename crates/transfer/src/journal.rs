@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_version_is_gone_on_with() {
+    fn only_the_same_version_is_resumed() {
         let (journal, same) = (journal(), Validator::Etag("\"v1\"".to_owned()));
         assert_eq!(journal.check(Some(100), Some(&same)), Ok(()));
         assert_eq!(journal.check(None, Some(&same)), Ok(()));

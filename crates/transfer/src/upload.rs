@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_tells_no_offset_cannot_be_gone_on_with() {
+    fn a_server_that_tells_no_offset_cannot_be_resumed() {
         let read = |fields: &[(&str, &str)]| Fields::of(fields, |fields| from_fields(fields, 100));
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "-1")]), None);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_ranges_the_first_are_told() {
+    fn of_many_ranges_the_first_are_reported() {
         let held: Extents = (0..2_000).map(|n| n * 10 + 1..n * 10 + 5).collect();
         let fields = to_fields(&held);
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();

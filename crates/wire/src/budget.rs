@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_connections_are_told_a_dozen_times() {
+    fn thousands_of_connections_are_updated_a_dozen_times() {
         let mut budget = WindowBudget::new(DEFAULT_WINDOW_BUDGET);
         assert_eq!(open(&mut budget, 4_096).len(), 12);
         assert_eq!(budget.share(), 1 << 18);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_exceeded_is_told_by_name_and_number() {
+    fn what_was_exceeded_has_a_name_and_a_number() {
         let reported = |limit, allowed| Exceeded { limit, allowed }.to_string();
         assert_eq!(reported(Limit::Resets, 100), "resets: more than 100 streams were begun and reset");
         let slow = Exceeded::time(Limit::SlowHead, Duration::from_secs(10)).to_string();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_servers_lose_patience_with_a_peer_that_is_slow() {
+    fn only_servers_time_out_a_peer_that_is_slow() {
         let client = Limits::new(Role::Client);
         assert_eq!([client.stall, client.head, client.body_period, client.idle], [None; 4]);
         assert!(Limits::new(Role::Server).idle.is_some());

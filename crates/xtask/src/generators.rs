@@ -304,7 +304,7 @@ impl Origin {
             bail!("the origin has ended by itself");
         }
         let said = self.running.rest()?;
-        Served::read(&said).with_context(|| format!("the origin does not tell what it served: {said:?}"))
+        Served::read(&said).with_context(|| format!("the origin does not report what it served: {said:?}"))
     }
 }
 
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_is_told_the_same_job_in_its_own_words() {
+    fn each_tool_is_given_the_same_job_in_its_own_flags() {
         let deep = Job { protocol: "h2c", connections: 1, streams: 100, ..GET };
         assert_eq!(line(Tool::Wrk, &GET).unwrap(), "-t1 -c100 -d2 http://h/");
         assert_eq!(line(Tool::H2load, &deep).unwrap(), "-D 2 -c 1 -m 100 http://h/");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_cannot_do_it_is_not_told() {
+    fn what_a_tool_cannot_do_it_is_not_asked() {
         let wide = Job { protocol: "h2c", connections: 10, streams: 10, ..GET };
         for tool in [Tool::Wrk, Tool::Wrk2, Tool::Hey, Tool::Vegeta] {
             assert_eq!(line(tool, &wide), None);

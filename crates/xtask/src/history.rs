@@ -157,7 +157,7 @@ fn conformance(root: &Path, h2lab: &H2lab) -> Result<(u32, u32)> {
     let output = cargo.arg("--nocapture").env("H2LAB_TEST_BINARY", h2lab.path()).output()?;
     // A suite with failures reports that in the panic, on the other stream.
     let said = [output.stdout, output.stderr].concat();
-    cases(&String::from_utf8_lossy(&said)).context("the test `conformance` tells no cases")
+    cases(&String::from_utf8_lossy(&said)).context("the test `conformance` lists no cases")
 }
 
 /// The sums over all `N of M cases`; `None` without any.

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_called_by_what_tells_them_apart() {
+    fn cells_are_called_by_what_differs() {
         let at = |index, group, url: &str| {
             let mut cell = cell(index, group, Protocol::H1, 4, 0.0);
             cell.target = Target::Url { url: url.to_owned() };

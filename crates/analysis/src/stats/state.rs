@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_machine_that_was_taken_away_is_told_if_that_did_harm() {
+    fn of_a_machine_that_was_taken_away_is_reported_if_that_did_harm() {
         let taken = |percent: u64, late_ns: u64| {
             let mut record = clean();
             record.generator.stolen_ns = record.generator.wall_ns / 100 * percent;

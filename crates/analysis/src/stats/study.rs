@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_is_told_its_number_is_judged_by_it_even_if_one_was_tried() {
+    fn a_proxy_with_a_configured_number_is_judged_by_it_even_if_one_was_tried() {
         for program in ["envoy", "nghttpx"] {
             let found = |factor| {
                 let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), program, 40);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn ramps_are_told_of_cells_whose_requests_were_kept() {
+    fn ramps_are_reported_of_cells_whose_requests_were_kept() {
         let mut counted = made(1, 0, Protocol::H2c, 1, 1.0);
         counted.generator.level = Level::Hist;
         let study = study(vec![made(0, 0, Protocol::H1, 32, 1.0), counted]);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_of_each_where_there_are_many() {
+    fn memory_is_reported_of_each_where_there_are_many() {
         let mut record = lossy(false);
         record.generator.memory = GeneratorMemory { before: 10_000, connected: 1_010_000, peak: 5_010_000 };
         let reported = |connections, concurrency| {

@@ -116,16 +116,18 @@ pub fn check(scenario: &Scenario) -> Result<(), Usage> {
 
 fn in_flags(error: &ScenarioError) -> Usage {
     let command = super::command();
-    // It has a flag for every key that any of them fills.
-    let compare = command.find_subcommand("compare").expect("there is such a subcommand");
-    Usage(error.rendered(|key| flag(compare, key)))
+    Usage(error.rendered(|key| flag(&command, key)))
 }
 
-/// The flag of `command` that fills a scenario's `key`, which is clap's word for it.
+/// The flag that fills a scenario's `key`, which is clap's word for it: that of `compare`, else of another subcommand. A flag has
+/// one spelling in all of them.
 fn flag(command: &Command, key: &str) -> String {
     let called = |key: &str| {
         let id = key.replace(['-', '.'], "_");
-        command.get_arguments().find(|arg| arg.get_id().as_str() == id).map(written)
+        let compare = command.find_subcommand("compare");
+        let mut arguments =
+            compare.into_iter().chain(command.get_subcommands()).flat_map(Command::get_arguments);
+        arguments.find(|arg| arg.get_id().as_str() == id).map(written)
     };
     let of_a_side =
         || key.split_once('.').and_then(|(side, inner)| Some(format!("{} {inner}", called(side)?)));
@@ -158,13 +160,12 @@ mod tests {
     #[test]
     fn every_key_that_an_error_can_name_leads_to_a_flag() {
         let command = super::super::command();
-        let compare = command.find_subcommand("compare").unwrap();
         let keys = "repetitions rate concurrency measure warmup drain timeout method headers body-bytes delay jitter queue bandwidth \
                     connections max-requests-per-connection limited protocols h2c-mode dial-policy ramp arrival snaplen \
                     reconnect-every cancel-after connect-timeout jitter-order loss-per loss queue-discipline reorder blackout \
                     steps uplink.delay downlink.queue sysctl.client sysctl.server stream-window max-frame-size";
         for key in keys.split_whitespace() {
-            assert!(flag(compare, key).contains("--"), "{key}: {}", flag(compare, key));
+            assert!(flag(&command, key).contains("--"), "{key}: {}", flag(&command, key));
         }
         for (key, named) in [
             ("measure", "-z/--duration"),
@@ -172,8 +173,9 @@ mod tests {
             ("sysctl.client", "--sysctl-client"),
             ("live", "a URL"),
             ("path", "the file's `path`"),
+            ("threads", "-t/--threads"),
         ] {
-            assert_eq!(flag(compare, key), named);
+            assert_eq!(flag(&command, key), named);
         }
     }
 

@@ -28,7 +28,7 @@ use crate::run::execute::Live;
     &[
         ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
         ("h2lab run scenarios/compare.toml --quick", "a look: one repetition of 1 s to each cell"),
-        ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "what the file says of a quick look"),
+        ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "the short run that the file describes"),
         ("h2lab run scenarios/early-push.toml -o early-push.html", "timelines instead of load: who announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "resume a run that was interrupted"),
         ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),

@@ -48,7 +48,7 @@ pub struct WorkArgs {
     /// Seeds of all random choices
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
     pub seed: Option<Axis<u64>>,
-    /// A quick look: as the scenario's [quick] table says, else one repetition of 1 s for each cell
+    /// A short run: as the scenario's [quick] table says, else one repetition of 1 s for each cell
     #[arg(long, conflicts_with_all = ["repetitions", "measure"])]
     pub quick: bool,
 }

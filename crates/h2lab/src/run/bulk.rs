@@ -24,7 +24,7 @@ use h2lab_roles::bulk::{Job, JobError, Manner, Place, RunError, Wanted};
 use h2lab_roles::client::reach::tls_options;
 
 /// After so long without a byte a server has gone: a link may have black-outs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a generator reports.
 struct Moved {
@@ -74,7 +74,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         manner: Manner::default(),
         duration: Some(core_bulk::duration(&cell.work)),
         listed: usize::MAX, // each is a sample
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         stop: None,
         clock: Clock::new(spec.clock_origin_ns),
     };

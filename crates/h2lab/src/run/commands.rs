@@ -25,7 +25,7 @@ use h2lab_lab::topology::{
 use h2lab_net::clock::Clock;
 
 /// How long a server may take to end after it was asked to.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often to check whether a server listens or has ended.
 const GLANCE: Duration = Duration::from_millis(5);
 
@@ -213,7 +213,7 @@ struct Server {
 impl Server {
     /// Waits until something listens in the server's namespace: a TCP listener, or a UDP socket with a port. False if
     /// nothing does in time. A command that ends well may have left a daemon; one that fails is an error.
-    fn wait(&mut self, namespaces: &Namespaces, clock: Clock, patience: Duration) -> Result<bool> {
+    fn wait(&mut self, namespaces: &Namespaces, clock: Clock, timeout: Duration) -> Result<bool> {
         let began = clock.now();
         loop {
             let all = namespaces.within(Side::Server, listeners).map_err(Failure::from)?;
@@ -225,8 +225,8 @@ impl Server {
                 let message = format!("the server's command ended before it listened ({status})");
                 return Err(Failure { kind: FailureKind::Unreachable, message }.into());
             }
-            if clock.now().since(began) >= patience {
-                return Ok(patience.is_zero());
+            if clock.now().since(began) >= timeout {
+                return Ok(timeout.is_zero());
             }
             sleep(GLANCE);
         }
@@ -249,7 +249,7 @@ impl Server {
         // Signals fail only if all of the group is gone.
         let _ = kill_process_group(group, Signal::TERM);
         let asked = clock.now();
-        while self.ended.is_none() && clock.now().since(asked) < PATIENCE {
+        while self.ended.is_none() && clock.now().since(asked) < TIMEOUT {
             sleep(GLANCE);
             self.look()?;
         }

@@ -150,7 +150,7 @@ fn a_quota_on_connections_costs_no_request_with_or_without_a_body() {
 
 /// hey's fork: each refresh of the live report divides the averages again, down to 0.0000.
 #[test]
-fn averages_do_not_depend_on_how_often_progress_is_told() {
+fn averages_do_not_depend_on_how_often_progress_is_reported() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/delay/20", origin.clear);
     let finished = h2lab(&["load", "--json", "--no-store", "-c2", "-z", "4s", &url]);
@@ -184,7 +184,7 @@ fn a_timeout_ends_requests_to_a_silent_server_and_the_run_with_them() {
 
 /// hey: of a number that connections do not divide, the rest is dropped. Its fork: results that come last are lost.
 #[test]
-fn each_request_is_sent_and_told_whatever_divides_their_number() {
+fn each_request_is_sent_and_reported_whatever_divides_their_number() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/", origin.clear);
     for (n, c) in [("1001", "7"), ("2000", "200"), ("13", "12")] {
@@ -194,7 +194,7 @@ fn each_request_is_sent_and_told_whatever_divides_their_number() {
 
 /// hey's fork: each refresh prints the whole CSV again, header and all.
 #[test]
-fn a_table_has_one_header_however_often_progress_was_told() {
+fn a_table_has_one_header_however_often_progress_was_reported() {
     let origin = Origin::start(&[]);
     let folder = folder();
     let url = format!("http://{}/delay/5", origin.clear);

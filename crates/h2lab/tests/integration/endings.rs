@@ -106,7 +106,7 @@ fn error(finished: &Finished) -> &str {
 }
 
 #[test]
-fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_told() {
+fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_reported() {
     let server = Http1::start(|answered| answered == IN_THE_FIRST_REPETITION);
     let folder = folder();
     let out = folder.path().join("run");
@@ -127,7 +127,7 @@ fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_told() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_ends_the_run_after_what_was_measured_is_told() {
+fn a_folder_that_cannot_be_written_ends_the_run_after_what_was_measured_is_reported() {
     let folder = folder();
     let out = folder.path().join("run");
     let parts = out.join("visits");

@@ -262,7 +262,7 @@ fn a_trace_spells_frames_and_streams_as_wireshark_does() {
 }
 
 #[test]
-fn clients_over_tls_are_told_of_http_3_and_others_are_not() {
+fn clients_over_tls_learn_of_http_3_and_others_do_not() {
     let report = |origin: &Origin, protocol| {
         let folder = folder();
         let curl = Curl::new(folder.path(), protocol, origin.address(protocol))?;

@@ -74,16 +74,24 @@ pub struct Watched {
     _folder: tempfile::TempDir,
 }
 
+/// A program that becomes the one its arguments name, with every signal at its default: a shell starts background jobs with SIGINT
+/// ignored, and these tests may be part of one.
+fn with_default_signals() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal");
+    command
+}
+
 impl Watched {
     /// Starts h2lab in a folder of its own.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_program(Command::new(binary()).args(arguments))
+        Self::start_program(with_default_signals().arg(binary()).args(arguments))
     }
 
     /// The same where no namespace can be made and `CAP_NET_ADMIN` is all there is.
     fn start_on_a_hardened_machine(arguments: &[&str]) -> Self {
         let words = on_a_hardened_machine(",+net_admin");
-        Self::start_program(Command::new(&words[0]).args(&words[1..]).args(arguments))
+        Self::start_program(with_default_signals().args(words).args(arguments))
     }
 
     fn start_program(command: &mut Command) -> Self {

@@ -206,7 +206,7 @@ fn a_server_that_fails_ends_the_run_before_the_client_begins() {
 }
 
 #[test]
-fn a_server_that_never_listens_is_waited_for_and_told() {
+fn a_server_that_never_listens_is_waited_for_and_reported() {
     let done = h2lab(&["link", "--wait=50ms", "--server", "sleep 600", "--client", "echo began"]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "began\n"), "{}", done.transcript());
     assert!(done.stderr.contains("warning   nothing listened on the server's side"), "{}", done.transcript());

@@ -293,7 +293,7 @@ fn wrong_input_says_what_is_wrong_and_what_next() {
 }
 
 #[test]
-fn a_threshold_that_holds_is_exit_code_1_with_everything_told() {
+fn a_threshold_that_holds_is_exit_code_1_with_everything_reported() {
     let origin = Origin::start();
     let url = origin.url("h1", "/status/503");
     let finished = h2lab(&["load", "-n5", "--no-store", "--fail-if", "errors > 1%", &url]);

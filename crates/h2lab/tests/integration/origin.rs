@@ -221,7 +221,7 @@ fn early_hints_come_before_the_answer() {
 }
 
 #[test]
-fn a_connection_ends_after_the_requests_that_it_was_told_and_not_before() {
+fn a_connection_ends_after_the_requests_that_it_was_given_and_not_before() {
     let origin = Origin::start(&["--max-requests-per-connection", "3"]);
     for protocol in curl::REUSES_CONNECTIONS {
         let folder = folder();

@@ -180,7 +180,7 @@ fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
 }
 
 #[test]
-fn what_other_ports_speak_is_told_of_those_that_are_named() {
+fn what_other_ports_speak_is_reported_of_those_that_are_named() {
     let origin = Origin::start(&["--h2c-upgrade", "--h3"]);
     let ports = format!("--port={},{}", origin.tls.port(), origin.clear.port());
     let found = probe(&["--json", &ports, &format!("http://{}/", origin.clear)]).json();
@@ -263,7 +263,7 @@ fn carry((from, to): &mut (TcpStream, TcpStream), count: Option<&AtomicU64>) {
 }
 
 #[test]
-fn what_is_told_to_have_been_sent_is_what_arrives() {
+fn what_is_reported_to_have_been_sent_is_what_arrives() {
     let origin = Origin::start(&[]);
     let (address, counted) = relay(origin.clear);
     let found = probe(&["--json", &format!("http://{address}/")]).json();

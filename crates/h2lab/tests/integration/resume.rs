@@ -75,7 +75,7 @@ fn assert_refused(done: &Finished, words: &str) {
 }
 
 #[test]
-fn a_killed_run_is_gone_on_with_and_has_every_repetition_once() {
+fn a_killed_run_is_resumed_and_has_every_repetition_once() {
     let parent = folder();
     let out = parent.path().join("killed");
     ended_in_its_second_repetition(&FOUR_REPETITIONS, &out, Signal::KILL);

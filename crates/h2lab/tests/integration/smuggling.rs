@@ -308,7 +308,7 @@ fn is_unavailable(proxy: SocketAddr) -> bool {
 }
 
 #[test]
-fn a_proxy_that_speaks_http_2_to_the_backend_is_told_so() {
+fn a_proxy_that_speaks_http_2_to_the_backend_learns_of_it() {
     const UNREACHABLE: i32 = 3;
     let Some(haproxy) = need("haproxy") else { return };
     let finished = Proxy::start(&haproxy, "proto h2").probe(&["--timeout", "5s"]);

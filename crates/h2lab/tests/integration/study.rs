@@ -32,7 +32,7 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
         return;
     }
     let shipped = fs::read_to_string(workspace().join("scenarios/sidecar-chaos.toml")).unwrap();
-    let (whole, _) = shipped.split_once("[quick]").expect("the shipped file has a quick look");
+    let (whole, _) = shipped.split_once("[quick]").expect("the shipped file has a short run");
     let folder = folder();
     fs::write(folder.path().join("small.toml"), format!("{whole}{SMALL}")).unwrap();
     let finished =

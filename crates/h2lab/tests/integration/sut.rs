@@ -61,7 +61,7 @@ fn nginx_answers_1_kib_to_any_method_and_path_over_all_four_protocols() {
 }
 
 #[test]
-fn nginx_ends_a_connection_after_the_requests_that_it_was_told_and_not_before() {
+fn nginx_ends_a_connection_after_the_requests_that_it_was_given_and_not_before() {
     let (Some(_), folder) = (need("nginx"), folder()) else { return };
     let server = nginx(folder.path(), Some(3));
     for protocol in curl::REUSES_CONNECTIONS {

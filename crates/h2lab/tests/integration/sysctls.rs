@@ -43,7 +43,7 @@ fn what_no_kernel_has_is_a_slip_of_the_pen_and_what_this_one_lacks_is_not() {
 }
 
 #[test]
-fn a_table_of_a_scenario_is_an_axis_that_is_told_and_read_back() {
+fn a_table_of_a_scenario_is_an_axis_that_is_set_and_read_back() {
     let place = folder();
     let file = place.path().join("idle.toml");
     let text = format!(

@@ -306,7 +306,7 @@ fn study(servers: &str, backends: &str, early_hints: &str, more: &[&str]) -> Fin
     let finished = h2lab(&[&["run", &file, "--json"], &files[..], more].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("The original: apache"));
+    assert!(page.contains("The original study: apache"));
     assert_eq!(fs::read_to_string(kept.join("report.html")).unwrap(), page);
     assert_eq!(fs::read_to_string(kept.join("study.json")).unwrap(), finished.stdout);
     finished
@@ -348,7 +348,7 @@ fn assert_apache(table: &Value, backends: &[&str], early_hints: bool, runs: u64)
 }
 
 #[test]
-fn apache_promises_what_it_was_told_long_before_a_slow_backend_or_program_answers() {
+fn apache_promises_what_was_configured_long_before_a_slow_backend_or_program_answers() {
     if need("apache2").is_some() {
         let table = study("'apache'", "'h1', 'h2c'", "false", &[]).json();
         assert_apache(&table, &["h1", "h2c"], false, 11);
@@ -356,7 +356,7 @@ fn apache_promises_what_it_was_told_long_before_a_slow_backend_or_program_answer
 }
 
 #[test]
-fn apache_sends_103_with_its_promises_where_it_is_told() {
+fn apache_sends_103_with_its_promises_where_it_is_configured() {
     if need("apache2").is_some() {
         let table = study("'apache'", "'h1'", "true", &["--quick"]).json();
         assert_apache(&table, &["h1"], true, 3);

@@ -80,7 +80,7 @@ fn assert_says(finished: &Finished, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn who_has_no_certificate_of_the_origins_authority_is_refused_and_told_what_to_give() {
+fn who_has_no_certificate_of_the_origins_authority_is_refused_and_the_message_names_the_flag() {
     let files = Files::make();
     let asks = [&files.identity("server")[..], &[files.flag("--client-ca", "ca.pem")]].concat();
     let origin = Origin::start(&asks.iter().map(String::as_str).collect::<Vec<_>>());
@@ -136,7 +136,7 @@ fn files_that_do_not_fit_are_named_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_key_log_that_cannot_be_written_is_refused_and_one_that_can_is_told() {
+fn a_key_log_that_cannot_be_written_is_refused_and_one_that_can_is_reported() {
     let folder = folder();
     let run = |path: &Path| {
         let mut command = assert_cmd::Command::new(crate::support::binary());
@@ -151,7 +151,7 @@ fn a_key_log_that_cannot_be_written_is_refused_and_one_that_can_is_told() {
 }
 
 #[test]
-fn later_connections_of_a_run_resume_unless_told_otherwise() {
+fn later_connections_of_a_run_resume_unless_configured_otherwise() {
     // Connections end after ten requests, so that others follow.
     let origin = Origin::start(&["--max-requests-per-connection=10"]);
     for protocol in [Protocol::H1s, Protocol::H2] {

@@ -119,7 +119,7 @@ fn two_envoys_speak_http2_over_the_link_to_clients_that_speak_http1() {
 }
 
 #[test]
-fn a_sidecar_that_can_be_told_holds_as_many_connections_as_it_is_told() {
+fn a_sidecar_with_a_connection_limit_holds_as_many_as_configured() {
     for name in ["envoy", "nghttpx"] {
         if need(name).is_none() {
             return;

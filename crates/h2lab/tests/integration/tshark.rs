@@ -89,13 +89,13 @@ impl Capture {
         command
     }
 
-    /// Connects to a port where nothing listens, and returns whether tshark shows that within `patience`.
-    fn knock(&self, port: u16, patience: Duration) -> bool {
+    /// Connects to a port where nothing listens, and returns whether tshark shows that within `timeout`.
+    fn knock(&self, port: u16, timeout: Duration) -> bool {
         let mut command = self.inside(Path::new("bash"));
         let refused = command.arg("-c").arg(format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).output();
         assert!(!refused.expect("bash starts").status.success(), "nobody listens there");
         let wanted = port.to_string();
-        self.child.wait_for_line(patience, |line| (line == wanted).then_some(())).is_ok()
+        self.child.wait_for_line(timeout, |line| (line == wanted).then_some(())).is_ok()
     }
 
     /// Ends once all that has happened until now is in the file, and decodes it.
@@ -125,6 +125,8 @@ impl Capture {
         let below = if protocol.is_tls() { "tls" } else { "http2" };
         command.arg("-r").arg(&self.file).arg("-d").arg(format!("tcp.port=={},{below}", server.port()));
         command.arg("-o").arg(format!("tls.keylog_file:{}", keys.display()));
+        // Two CPUs may hand it the segments of a connection in another order; without this it drops all that follows.
+        command.args(["-o", "tcp.reassemble_out_of_order:TRUE"]);
         command.args(["-Y", "http2", "-T", "fields", "-E", "aggregator=|", "-E", "occurrence=a"]);
         for column in columns {
             command.args(["-e", column]);

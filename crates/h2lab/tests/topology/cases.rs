@@ -83,7 +83,7 @@ cases! {
     killing_a_reflected_lab_leaves_nothing_behind,
     the_doctor_finds_that_a_run_is_possible_here,
     the_doctor_finds_that_tun_devices_are_enough,
-    a_machine_without_namespaces_is_told_what_to_change;
+    a_machine_without_namespaces_learns_what_to_change;
 }
 
 pub fn spec(congestion: &str) -> TopologySpec {
@@ -766,7 +766,7 @@ fn the_doctor_finds_that_tun_devices_are_enough() {
     assert!(checks.iter().all(|check| check.is_fine() || !check.is_required()), "{checks:?}");
 }
 
-fn a_machine_without_namespaces_is_told_what_to_change() {
+fn a_machine_without_namespaces_learns_what_to_change() {
     /// Such a machine: a user namespace in which no further one may be made, and no capabilities.
     const MACHINE: &str =
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all";

@@ -118,7 +118,7 @@ fn job() -> FleetJob {
         upgrade: false,
         sizes: Sizes::Fixed(1 << 40),
         duration: Duration::from_secs(10),
-        patience: Duration::from_secs(30),
+        timeout: Duration::from_secs(30),
         settings: EngineSettings::default(),
         fields: Vec::new(),
         congestion: None,

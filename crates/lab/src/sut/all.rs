@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxies_that_can_be_told_their_connections_are_those_that_reports_take_for_it() {
+    fn the_proxies_with_a_connection_limit_are_those_that_reports_take_for_it() {
         for sut in ALL.into_iter().filter(|sut| sut.is_proxy()) {
             let sidecar = Sidecar { name: sut.name().to_owned(), warm_pool: 1, max_connections: 1 };
             let launch = testing::launched_with(sut, Protocol::H2c, 2, None);

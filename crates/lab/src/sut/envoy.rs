@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn its_version_is_told_without_the_build() {
+    fn its_version_is_reported_without_the_build() {
         let line =
             "/opt/envoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL";
         assert_eq!((Envoy.about().version.read)(line), Some("1.40.0"));

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http2_upstream_is_refused_and_tls_is_told_by_the_scheme() {
+    fn http2_upstream_is_refused_and_tls_is_chosen_by_the_scheme() {
         assert!(matches!(launched(&H2o, Protocol::H2c), Err(SutError::Unsupported { .. })));
         let config = launched(&H2o, Protocol::H1s).unwrap().files.remove(0).1;
         assert!(config.contains("proxy.reverse.url: https://127.0.0.1:40001/\n"), "{config}");

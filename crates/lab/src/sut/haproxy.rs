@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be_told_is_refused() {
+    fn an_unsupported_setting_is_refused() {
         assert!(matches!(launched_with(&Haproxy, Protocol::H2c, 2, None), Err(SutError::Unsupported { .. })));
         assert!(matches!(
             launched_with(&Haproxy, Protocol::H1, 1, Some(9)),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn its_version_is_told_without_the_date() {
+    fn its_version_is_reported_without_the_date() {
         let line = "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/";
         assert_eq!((Haproxy.about().version.read)(line), Some("2.6.12-1+deb12u4"));
         assert_eq!((Haproxy.about().version.read)("Status: long-term supported branch"), None);

@@ -24,10 +24,10 @@ pub const BODY_BYTES: usize = 1024;
 pub(super) const MAX_CONCURRENT_STREAMS: u32 = 100_000;
 
 /// How long a server may take to listen, to check its configuration, or to print its version.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a server may take that is built first: the first time with all of its dependencies.
-pub(super) const BUILD_PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const BUILD_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The folder, below a server's own, that is removed when the server ends.
 pub const SCRATCH: &str = "scratch";
@@ -291,7 +291,7 @@ pub(super) fn version(sut: &dyn Sut, program: &Path) -> Result<String, SutError>
     let mut command = Command::new(program);
     command.args(query.arguments);
     let (_, said) =
-        process::run(command, PATIENCE).map_err(|source| SutError::Io { server: sut.name(), source })?;
+        process::run(command, START_TIMEOUT).map_err(|source| SutError::Io { server: sut.name(), source })?;
     let version = said.lines().find_map(query.read).map(str::to_owned);
     version.ok_or(SutError::NoVersion { server: sut.name(), said })
 }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_requests_is_told_only_if_there_is_one() {
+    fn a_limit_of_requests_is_set_only_if_there_is_one() {
         assert!(config(Protocol::H1, 1, Some(7)).ends_with("frontend-max-requests=7\n"));
         assert!(!config(Protocol::H1, 1, None).contains("max-requests"));
     }

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_ready_when_both_sockets_have_told_their_address() {
+    fn it_is_ready_when_both_sockets_have_reported_their_address() {
         let mut endpoints = Endpoints::new();
         assert!(!listens("error: something else", &mut endpoints));
         assert!(!listens("listening http://10.9.0.2:8080", &mut endpoints));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_speaks_http_3_is_told_before_it_is_ready() {
+    fn where_it_speaks_http_3_is_reported_before_it_is_ready() {
         let mut endpoints = Endpoints::new();
         assert!(!listens("listening http://10.9.0.2:8080", &mut endpoints));
         assert!(!listens("listening https://10.9.0.2:8443 h3", &mut endpoints));

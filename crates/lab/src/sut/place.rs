@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::error::SutError;
-use super::kind::{Endpoints, PATIENCE, Ready, Sut};
+use super::kind::{Endpoints, Ready, START_TIMEOUT, Sut};
 use h2lab_net::process::{Child, WaitError};
 use h2lab_net::tcp;
 
@@ -51,8 +51,10 @@ pub(super) fn wait_until_ready(
     place: &dyn Place,
 ) -> Result<(), SutError> {
     let ready = match sut.about().ready {
-        Ready::Line(says) => child.wait_for_line(PATIENCE, |line| says(line).then_some(())),
-        Ready::Addresses(says) => child.wait_for_line(PATIENCE, |line| says(line, endpoints).then_some(())),
+        Ready::Line(says) => child.wait_for_line(START_TIMEOUT, |line| says(line).then_some(())),
+        Ready::Addresses(says) => {
+            child.wait_for_line(START_TIMEOUT, |line| says(line, endpoints).then_some(()))
+        }
         Ready::Silent => knock(sut, child, endpoints, place)?,
     };
     ready.map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })
@@ -65,7 +67,7 @@ fn knock(
     endpoints: &Endpoints,
     place: &dyn Place,
 ) -> Result<Result<(), WaitError>, SutError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     let addresses: BTreeSet<SocketAddr> = endpoints.values().copied().collect();
     for address in addresses {
         while let Err(error) = place.reach(address) {

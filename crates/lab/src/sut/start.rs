@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::all::find;
 use super::error::SutError;
 use super::kind::{
-    About, BUILD_PATIENCE, Endpoints, PATIENCE, Ports, SCRATCH, Site, StartOptions, Sut, version,
+    About, BUILD_TIMEOUT, Endpoints, Ports, SCRATCH, START_TIMEOUT, Site, StartOptions, Sut, version,
 };
 use super::log::ServerLog;
 use super::place::{self, Place};
@@ -166,8 +166,8 @@ fn start_at(
         command
     };
     if !launch.check.is_empty() {
-        let patience = if about.built.is_some() { BUILD_PATIENCE } else { PATIENCE };
-        let (status, said) = process::run(command(&program, &launch.check), patience).map_err(failed)?;
+        let timeout = if about.built.is_some() { BUILD_TIMEOUT } else { START_TIMEOUT };
+        let (status, said) = process::run(command(&program, &launch.check), timeout).map_err(failed)?;
         if !status.success() {
             let file = launch.files.first().map_or(folder.clone(), |(file, _)| folder.join(file));
             return Err(SutError::ConfigRefused { server: sut.name(), file, said });

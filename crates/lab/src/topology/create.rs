@@ -19,7 +19,7 @@ use super::sys::congestion_of;
 /// Packets that the ring of the read-back's pump holds: a handshake needs few.
 const PACKETS: u32 = 64;
 /// How long a handshake over an unimpaired link may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Namespaces {
     /// Makes the client's and the server's namespace around the calling thread's, which becomes the link's; sets what
@@ -60,7 +60,7 @@ fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2]> {
     let listen = || TcpListener::bind((addressing.own(Side::Server), 0));
     let listener = namespaces.within(Side::Server, listen)?.during(Step::Connection)?;
     let address = namespaces.dialled(listener.local_addr().during(Step::Connection)?);
-    let dial = || TcpStream::connect_timeout(&address, PATIENCE);
+    let dial = || TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
     let dialled = namespaces.within(Side::Client, dial)?.during(Step::Connection)?;
     let (accepted, _) = listener.accept().during(Step::Connection)?;
     for socket in [&dialled, &accepted] {

@@ -32,7 +32,7 @@ const UNPRIVILEGED: u32 = 65_534;
 /// Congestion controls that comparisons are usually made with.
 const CONGESTIONS: [&str; 3] = ["cubic", "bbr", "reno"];
 /// How long a child may take to die with its parent.
-const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Whether a step can be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -287,12 +287,12 @@ fn try_death_signal() -> Result<()> {
     };
     drop((lifeline, readied));
     let mut fds = [PollFd::new(&ready, PollFlags::IN)];
-    poll(&mut fds, Some(&PATIENCE)).during(Step::DeathSignal)?;
+    poll(&mut fds, Some(&TIMEOUT)).during(Step::DeathSignal)?;
     kill_process(middle, Signal::KILL).during(Step::DeathSignal)?;
     wait_for(middle);
     // Only the two children held the other end.
     let mut fds = [PollFd::new(&alive, PollFlags::IN)];
-    match poll(&mut fds, Some(&PATIENCE)).during(Step::DeathSignal)? {
+    match poll(&mut fds, Some(&TIMEOUT)).during(Step::DeathSignal)? {
         0 => Err(TopologyError::refused(
             Step::DeathSignal,
             std::io::Error::other("the child outlived its parent"),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_which_nothing_moved_is_told() {
+    fn a_time_in_which_nothing_moved_is_reported() {
         let mut record = testing::record();
         record.asked.duration = Some(record.meter.elapsed() + Duration::from_secs(3));
         assert_eq!((record.silence(), record.is_in_vain()), (Some(Duration::from_secs(3)), false));

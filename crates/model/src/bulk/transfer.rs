@@ -191,7 +191,7 @@ mod tests {
     use h2lab_transfer::Digest;
 
     #[test]
-    fn a_checksum_that_nobody_told_proves_nothing() {
+    fn a_checksum_that_nobody_sent_proves_nothing() {
         let (one, other) = (Checksum::crc32c(1), Checksum::crc32c(2));
         assert_eq!(DigestVerdict::of(Some(&one), Some(&one.clone())), DigestVerdict::Matches);
         assert_eq!(DigestVerdict::of(Some(&one), Some(&other)), DigestVerdict::Differs);

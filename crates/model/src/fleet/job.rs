@@ -63,7 +63,7 @@ pub struct FleetJob {
     /// For how long.
     pub duration: Duration,
     /// After so long without a byte a client treats its server as gone.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Settings of the engines of both ends that were set explicitly.
     pub settings: EngineSettings,
     /// Further header fields of each request, with names in lower case.
@@ -110,7 +110,7 @@ impl FleetJob {
             connections: planned.connections,
             streams: planned.streams,
             duration: self.duration,
-            patience: self.patience,
+            timeout: self.timeout,
             settings: self.settings,
             fields: self.fields.clone(),
             congestion: self.congestion.clone(),

@@ -12,7 +12,7 @@ use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
-pub const AGENT_VERSION: u32 = 4;
+pub const AGENT_VERSION: u32 = 5;
 
 /// The longest line that is read as a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;
@@ -122,7 +122,7 @@ pub struct FetchTask {
     /// For how long; then what is under way is aborted, and counted.
     pub duration: Duration,
     /// After so long without a byte the server is treated as gone.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Settings of the engine that were set explicitly.
     pub settings: EngineSettings,
     /// Further header fields of each request, with names in lower case.
@@ -198,7 +198,7 @@ mod tests {
     use crate::fleet::testing;
 
     #[test]
-    fn what_is_told_reads_back_as_it_was() {
+    fn what_is_reported_reads_back_as_it_was() {
         let task = testing::fetch_task(3);
         let serve = ServeTask {
             listen: "[::1]:0".parse().unwrap(),

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_told_nothing_is_a_doubt_unless_nobody_could_have_told() {
+    fn a_server_that_reported_nothing_is_a_doubt_unless_nobody_could_have_reported() {
         let mut record = testing::record();
         let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
         record.servers[1].served = None;
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_of_clients_is_per_gb_of_the_pairs_that_told() {
+    fn cpu_time_of_clients_is_per_gb_of_the_pairs_that_reported() {
         let mut record = testing::record();
         let each: Vec<Option<f64>> = record.pairs.iter().map(PairRecord::cpu_per_gb).collect();
         assert_eq!(each, [Some(0.3 / 1.25), Some(0.3 / 0.125), None, None]);

@@ -51,7 +51,7 @@ pub struct Scenario {
     /// See [`Scenario::variations`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vary: Vec<toml::Table>,
-    /// What a quick look has in place of the file's own keys: see [`Scenario::quickened`]. A run has none.
+    /// What a short run has in place of the file's own keys: see [`Scenario::quickened`]. A run has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quick: Option<toml::Table>,
 }

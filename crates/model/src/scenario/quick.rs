@@ -9,7 +9,7 @@ use super::error::ScenarioError;
 use super::file::Scenario;
 
 impl Scenario {
-    /// The scenario for a quick look: with the keys of its own `[quick]` table in place of the file's, or with one repetition of
+    /// The scenario for a short run: with the keys of its own `[quick]` table in place of the file's, or with one repetition of
     /// 1 s to each cell if it has none. A list in there replaces the file's whole list.
     pub fn quickened(&self) -> Result<Self, ScenarioError> {
         let Some(quick) = &self.quick else {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_by_key_with_both_values() {
+    fn differences_are_named_by_key_with_both_values() {
         let then = Scenario::default();
         let now = Scenario::from_toml("repetitions = 3\n[link]\nloss = ['0%', '3%']").unwrap();
         assert_eq!(then.differences(&then), Vec::<String>::new());

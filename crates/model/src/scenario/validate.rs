@@ -65,7 +65,7 @@ impl Scenario {
         }
         refusals::combinations(self)?;
         self.variations()?;
-        // An impossible quick look is reported when the file is read, not when `--quick` is used.
+        // An impossible short run is reported when the file is read, not when `--quick` is used.
         self.quick.as_ref().map_or(Ok(()), |_| self.quickened().map(drop))
     }
 }

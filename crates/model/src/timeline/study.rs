@@ -348,7 +348,7 @@ mod tests {
                         early-hints = [false, true]\nbackend-delay = '80ms'\ncgi-delay = '60ms'\n";
 
     #[test]
-    fn a_study_is_known_by_its_table_and_has_eleven_runs_of_h2_unless_told() {
+    fn a_study_is_known_by_its_table_and_has_eleven_runs_of_h2_unless_asked() {
         assert!(Study::is_asked_for(FILE) && !Study::is_asked_for("claim = 'x'\n[work]\nrate = 5"));
         let study = Study::from_toml(FILE).unwrap();
         assert_eq!((study.timeline.runs, study.timeline.protocol), (11, Protocol::H2));

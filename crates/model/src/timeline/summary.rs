@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_of_the_most_frequent_status_and_the_others_are_told() {
+    fn what_is_no_time_is_of_the_most_frequent_status_and_the_others_are_reported() {
         let run = |status: u16, bytes: u64| {
             let mut run = exchange("/", &[], 5.0);
             (run.streams[0].status, run.streams[0].bytes) = (Some(status), bytes);

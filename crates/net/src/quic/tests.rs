@@ -200,7 +200,7 @@ fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
 }
 
 #[test]
-fn what_nobody_reads_any_more_is_not_told_as_sent_and_the_engine_is_rid_of_it() {
+fn what_nobody_reads_any_more_is_not_reported_as_sent_and_the_engine_is_rid_of_it() {
     for is_stopped in [false, true] {
         let mut pair = Pair::new(Config::new(Role::Server));
         let (stream, now) = (pair.post(), pair.clock.now());

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_under_the_name_is_told_without_following_links() {
+    fn what_stands_under_the_name_is_reported_without_following_links() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         symlink("file", folder.path().join("link")).unwrap();

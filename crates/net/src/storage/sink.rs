@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_journal_or_if_told_so_it_begins_anew() {
+    fn without_a_journal_or_if_asked_to_it_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let (mut sink, journal) = begun(&path);

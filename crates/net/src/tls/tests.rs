@@ -78,7 +78,7 @@ fn more_than_the_session_holds_is_taken_in_pieces() {
 }
 
 #[test]
-fn an_unknown_certificate_is_refused_unless_told_otherwise() {
+fn an_unknown_certificate_is_refused_unless_configured_otherwise() {
     let (server, other) = (
         ServerTls::self_signed(&["localhost"], &["h2"]).unwrap(),
         ServerTls::self_signed(&["localhost"], &["h2"]).unwrap(),

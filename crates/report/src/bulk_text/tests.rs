@@ -42,7 +42,7 @@ fn every_file_that_is_not_complete_is_listed() {
 }
 
 #[test]
-fn frames_that_were_never_as_long_as_asked_are_told() {
+fn frames_that_were_never_as_long_as_asked_are_reported() {
     let mut record = record();
     let (none, some) = ("which the sender made no use of", "which the sender made no full use of");
     for (largest, most, rendered) in [
@@ -119,7 +119,7 @@ fn a_checksum_that_differs_cannot_be_overlooked() {
 }
 
 #[test]
-fn nothing_at_all_is_told_without_figures() {
+fn nothing_at_all_is_reported_without_figures() {
     let record = BulkRecord::new(Protocol::H2, TransferDirection::Put, h2lab_base::units::Time::ZERO);
     let text = rendered(&record);
     for word in ["Limit", "Rate over time", "Frames", "Waited", "CPU", "Doubts"] {

@@ -155,7 +155,7 @@ mod tests {
     use crate::testing::Fixture;
 
     #[test]
-    fn a_cell_of_which_nothing_is_told_says_why_and_has_no_unknown_time() {
+    fn a_cell_without_a_breakdown_says_why_and_has_no_unknown_time() {
         for (fixture, is_reported) in [(Fixture::explained(), true), (Fixture::unsupported(), false)] {
             let report = fixture.report();
             let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();

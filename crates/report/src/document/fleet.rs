@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_told_is_null() {
+    fn what_nobody_sent_is_null() {
         let document = serde_json::to_value(rendered()).unwrap();
         let lost = &document["pairs"][2];
         assert_eq!(lost["state"], "lost");

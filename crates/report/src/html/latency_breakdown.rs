@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_which_nothing_is_told_says_why() {
+    fn a_cell_without_a_breakdown_says_why() {
         let page = html(&[Fixture::unsupported().report()]);
         assert!(page.contains("unsupported: QUIC encrypts whose bytes a datagram carries"));
     }

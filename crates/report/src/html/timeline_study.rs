@@ -62,7 +62,7 @@ fn original(document: &StudyTable, original: &Original) -> Part {
         })
         .collect();
     Part {
-        heading: format!("The original: {}", original.server),
+        heading: format!("The original study: {}", original.server),
         notes: vec![original.what.clone()],
         picture: lanes_picture(&lanes),
         ..Part::default()
@@ -202,7 +202,7 @@ mod tests {
         let page = study_page(&document);
         assert!(page.contains("<h2>apache 2.4</h2>") && page.contains("<h2>nginx 2.4</h2>"), "{page}");
         assert!(page.contains("24, 11"), "the original stands beside ours: {page}");
-        assert!(page.contains("The original: apache") && page.contains("Every waterfall of nginx 2.4"));
+        assert!(page.contains("The original study: apache") && page.contains("Every waterfall of nginx 2.4"));
         let text = crate::study_text(&document, crate::TextStyle::default());
         assert!(text.contains("13 / 13 / 24, 11") && text.contains("80.0"), "{text}");
         let mut flawed = document;

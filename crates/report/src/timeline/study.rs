@@ -130,7 +130,7 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
         paragraph(&mut out, style, "not asked: ", &text);
     }
     if let Some(original) = &document.original {
-        paragraph(&mut out, style, "\nThe original: ", &original.what);
+        paragraph(&mut out, style, "\nThe original study: ", &original.what);
     }
     out
 }

@@ -413,12 +413,12 @@ impl Work {
             self.fetches[index].give_up(why(), self.now);
             self.close(index);
         }
-        // If a file has failed, this is `None` already.
-        if self.again.is_some() && why().fault() == Fault::Sut {
-            if let Some(index) = self.begin_again() {
-                self.fetches[index].fail(why());
-                self.close(index);
-            }
+        // If a file has failed, there is nothing to begin again.
+        if why().fault() == Fault::Sut
+            && let Some(index) = self.begin_again()
+        {
+            self.fetches[index].fail(why());
+            self.close(index);
         }
         self.again = None;
     }

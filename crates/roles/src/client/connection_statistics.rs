@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_that_a_bound_cut_off_are_recorded_with_the_code_that_the_server_was_told() {
+    fn requests_that_a_bound_cut_off_are_recorded_with_the_code_that_the_server_was_sent() {
         let end = End::Engine(Error::Exceeded(Exceeded { limit: Limit::FieldList, allowed: 1 }));
         assert_eq!(end.outcome(false), (Outcome::Protocol, 0xb));
         assert_eq!(end.outcome(true), (Outcome::Protocol, 0x107));

@@ -113,7 +113,7 @@ impl Fetcher {
             manner: Manner::default(),
             duration: Some(task.duration),
             listed: LISTED,
-            timeout: task.patience,
+            timeout: task.timeout,
             stop: Some(stop),
             clock,
         }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_that_wait_are_told_none_and_may_ask_again() {
+    fn too_many_that_wait_get_none_and_may_ask_again() {
         let digests = Digests { grace: Duration::ZERO, ..Digests::default() };
         let ask =
             |etag: usize, length| digests.ask(&etag.to_string(), Algorithm::Sha512, &Content::Filler, length);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn unless_told_one_103_goes_at_once_and_the_response_after_80_ms() {
+    fn unless_asked_one_103_goes_at_once_and_the_response_after_80_ms() {
         let plan = early("").unwrap();
         assert_eq!(Vec::from(plan.interim), [Interim { due: NOW, status: 103, links: 1 }]);
         assert_eq!((plan.due, plan.push, plan.fields.len()), (Time::from_millis(580), None, 0));

@@ -197,7 +197,7 @@ impl Connection {
 
     /// See [`crate::Connection::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
-        self.handle_impatience(now);
+        self.handle_timeouts(now);
         if now >= self.upgrade_deadline() {
             self.end(Some(Error::Timeout("its answer to `Upgrade: h2c`")));
         }
@@ -250,8 +250,8 @@ impl Connection {
 
     /// When a deadline for the peer passes, or that for the server's answer to `Upgrade: h2c`.
     pub fn poll_timeout(&self) -> Time {
-        let patience = if matches!(self.life, Life::Over) { Time::NEVER } else { self.deadlines.next() };
-        patience.min(self.upgrade_deadline())
+        let timeout = if matches!(self.life, Life::Over) { Time::NEVER } else { self.deadlines.next() };
+        timeout.min(self.upgrade_deadline())
     }
 
     /// See [`crate::Connection::wants_input`]: also no while enough pipelined input waits behind the current exchange.

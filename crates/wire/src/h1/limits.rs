@@ -34,7 +34,7 @@ impl Connection {
     }
 
     /// Acts on the peer's expired deadlines.
-    pub(super) fn handle_impatience(&mut self, now: Time) {
+    pub(super) fn handle_timeouts(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.exchange.is_some()) {
             match overdue {
                 Overdue::Head if self.is_open() => {

@@ -63,13 +63,13 @@ impl KeepAlive {
         true
     }
 
-    /// The action due at `now`; after a probe the peer may be silent for `patience`. `wanted`: whether to probe at all.
-    fn step(&mut self, now: Time, patience: Duration, wanted: bool) -> Step {
+    /// The action due at `now`; after a probe the peer may be silent for `timeout`. `wanted`: whether to probe at all.
+    fn step(&mut self, now: Time, timeout: Duration, wanted: bool) -> Step {
         let Some(interval) = self.interval.filter(|_| self.next().happened() && now >= self.next()) else {
             return Step::Wait;
         };
         let probing = self.answer_due.happened();
-        let until = self.received_at + if probing { patience } else { interval };
+        let until = self.received_at + if probing { timeout } else { interval };
         let due = if probing { &mut self.answer_due } else { &mut self.probe_due };
         if now < until {
             *due = until;
@@ -83,7 +83,7 @@ impl KeepAlive {
             return Step::Wait;
         }
         self.probe_due = Time::NEVER;
-        self.answer_due = now + patience;
+        self.answer_due = now + timeout;
         Step::Ask
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     const INTERVAL: Duration = Duration::from_secs(5);
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
     fn at(ms: u64) -> Time {
         Time::from_millis(ms)
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn step(keep_alive: &mut KeepAlive, ms: u64) -> Step {
-        keep_alive.step(at(ms), PATIENCE, true)
+        keep_alive.step(at(ms), TIMEOUT, true)
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_answer_is_given_up_after_the_patience_and_not_before() {
+    fn a_peer_that_does_not_answer_is_given_up_after_the_timeout_and_not_before() {
         let mut silence = keep_alive();
         assert_eq!(step(&mut silence, 5_000), Step::Ask);
         assert_eq!(step(&mut silence, 6_999), Step::Wait);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_where_nobody_cares_or_it_is_off() {
         let mut silence = keep_alive();
-        assert_eq!(silence.step(at(5_000), PATIENCE, false), Step::Wait);
+        assert_eq!(silence.step(at(5_000), TIMEOUT, false), Step::Wait);
         assert_eq!(silence.next(), at(10_000));
         assert_eq!(step(&mut silence, 10_000), Step::Ask);
         let mut off = KeepAlive::new(None, at(0));

@@ -48,7 +48,7 @@ impl Connection {
     }
 
     /// Acts on the peer's expired deadlines.
-    pub(super) fn handle_impatience(&mut self, now: Time) {
+    pub(super) fn handle_timeouts(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.streams.len() > 0) {
             match overdue {
                 Overdue::Head => self.exceed_time(Limit::SlowHead),

@@ -102,20 +102,20 @@ impl Default for Pings {
 
 impl Pings {
     /// The payload of a new PING.
-    pub(super) fn begin(&mut self, now: Time, patience: Duration) -> [u8; 8] {
+    pub(super) fn begin(&mut self, now: Time, timeout: Duration) -> [u8; 8] {
         let payload = self.next;
         self.next += 1;
         self.waiting.push_back((payload, now));
-        self.rearm(patience);
+        self.rearm(timeout);
         payload.to_be_bytes()
     }
 
     /// When the PING with this payload was sent, if it is ours.
-    pub(super) fn acknowledge(&mut self, payload: [u8; 8], patience: Duration) -> Option<Time> {
+    pub(super) fn acknowledge(&mut self, payload: [u8; 8], timeout: Duration) -> Option<Time> {
         let payload = u64::from_be_bytes(payload);
         let place = self.waiting.iter().position(|ping| ping.0 == payload)?;
         let (_, sent) = self.waiting.remove(place)?;
-        self.rearm(patience);
+        self.rearm(timeout);
         Some(sent)
     }
 
@@ -124,8 +124,8 @@ impl Pings {
         self.waiting.front().is_some_and(|ping| ping.0.to_be_bytes() == payload)
     }
 
-    fn rearm(&mut self, patience: Duration) {
-        self.deadline = self.waiting.front().map_or(Time::NEVER, |ping| ping.1 + patience);
+    fn rearm(&mut self, timeout: Duration) {
+        self.deadline = self.waiting.front().map_or(Time::NEVER, |ping| ping.1 + timeout);
     }
 
     /// We queued an answer.
@@ -326,7 +326,7 @@ impl Connection {
 
     /// See [`super::super::Connection::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
-        self.handle_impatience(now);
+        self.handle_timeouts(now);
         if now >= self.pings.deadline && self.finish_drain_unanswered() {
             return;
         }

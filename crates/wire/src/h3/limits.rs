@@ -15,7 +15,7 @@ impl Connection {
     }
 
     /// Acts on the peer's expired deadlines.
-    pub(super) fn handle_impatience(&mut self, now: Time) {
+    pub(super) fn handle_timeouts(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.open > 0) {
             match overdue {
                 Overdue::Head => self.evict_slow_heads(now),

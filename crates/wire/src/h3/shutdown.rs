@@ -198,7 +198,7 @@ impl Connection {
         if now >= self.drain.late_until {
             self.drain.late_until = Time::NEVER;
         }
-        self.handle_impatience(now);
+        self.handle_timeouts(now);
         if now >= self.settings_due {
             const WHAT: &str = "its SETTINGS";
             self.fail(Error::Timeout(WHAT), ErrorCode::H3_MISSING_SETTINGS, WHAT.to_owned());

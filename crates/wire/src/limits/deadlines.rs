@@ -219,9 +219,9 @@ fn has_passed(deadline: Time, now: Time) -> bool {
     deadline.happened() && now >= deadline
 }
 
-/// `patience` after `start`; never if there is no bound.
-fn after(start: Time, patience: Option<Duration>) -> Time {
-    patience.map_or(Time::NEVER, |patience| start + patience)
+/// `timeout` after `start`; never if there is no bound.
+fn after(start: Time, timeout: Option<Duration>) -> Time {
+    timeout.map_or(Time::NEVER, |timeout| start + timeout)
 }
 
 #[cfg(test)]

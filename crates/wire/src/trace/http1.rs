@@ -341,7 +341,7 @@ mod tests {
     const DOWN: Direction = Direction::Down;
 
     #[test]
-    fn messages_of_every_framing_are_told_alike_however_they_are_cut() {
+    fn messages_of_every_framing_are_parsed_alike_however_they_are_cut() {
         let talk = [
             (UP, "POST / HTTP/1.1\r\nhost: a\r\nContent-Length: 5\r\n\r\nhello"),
             (DOWN, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length:  3 \r\n\r\nabc"),

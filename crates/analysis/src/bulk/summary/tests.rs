@@ -18,7 +18,7 @@ fn every_byte_counts_whatever_became_of_its_file() {
 }
 
 #[test]
-fn the_more_streams_the_faster_is_told_neither_way() {
+fn the_more_streams_the_faster_is_reported_neither_way() {
     // 4 GB over 1 Gbit/s: by one stream, and by 100 that take turns, each under way all the time. A mean of rates would
     // make the second a hundredth of the first.
     let of = |streams: u64| {
@@ -45,7 +45,7 @@ fn streams_that_carried_nothing_are_in_the_spread() {
 }
 
 #[test]
-fn the_last_half_minute_is_told_of_transfers_that_are_longer() {
+fn the_last_half_minute_is_reported_of_transfers_that_are_longer() {
     let of = |ms: u64| {
         let mut record = record();
         record.meter = ByteMeter::new(Time::ZERO);

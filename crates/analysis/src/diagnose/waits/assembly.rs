@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_is_never_filled_is_told() {
+    fn a_gap_that_is_never_filled_is_reported() {
         let mut assembly = Assembly::default();
         assert_eq!(assembled(&mut assembly, &[(0, "ab"), (3, "d")]), "ab");
         assert!(assembly.is_broken());

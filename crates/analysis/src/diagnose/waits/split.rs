@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_reads_back_from_json() {
+    fn what_is_reported_reads_back_from_json() {
         let breakdowns = vec![breakdown(&[(5, Cause::Client), (9, loss(Repair::Probe))])];
         let json = serde_json::to_string(&breakdowns).unwrap();
         assert_eq!(serde_json::from_str::<Vec<LatencyBreakdown>>(&json).unwrap(), breakdowns, "{json}");

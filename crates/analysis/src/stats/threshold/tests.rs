@@ -82,7 +82,7 @@ fn a_url_with_an_x_in_it_names_its_cells() {
 }
 
 #[test]
-fn a_number_on_the_left_is_the_same_condition_told_once() {
+fn a_number_on_the_left_is_the_same_condition_reported_once() {
     for (left, right) in [
         ("50ms < h2cx4.p50", "h2cx4.p50 > 50ms"),
         ("500ms < h2cx4.p50", "h2cx4.p50 > 500ms"),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_range_is_told_first_and_neighbours_are_one_range() {
+    fn the_newest_range_is_reported_first_and_neighbours_are_one_range() {
         let mut receiver = receiver(100);
         for seq in [3, 4, 7, 9, 11, 8] {
             receiver.take(NOW, data(seq, b"x"));

@@ -236,10 +236,10 @@ impl Sender {
     /// round trip longer ago than that took (RFC 8985 §6.2).
     fn find_losses(&mut self, now: Time) {
         let [newest, .., third] = self.delivered;
-        let patience = self.trips.patience();
+        let reordering_window = self.trips.reordering_window();
         let mut found = false;
         for flight in self.flights.iter_mut().filter(|flight| flight.is_inside()) {
-            let overdue = flight.serial < newest && flight.sent_at + patience <= now;
+            let overdue = flight.serial < newest && flight.sent_at + reordering_window <= now;
             if flight.serial < third || overdue {
                 flight.standing = Standing::Lost;
                 found = true;
@@ -255,7 +255,7 @@ impl Sender {
     fn reordering_at(&self) -> Time {
         let waiting =
             self.flights.iter().filter(|flight| flight.is_inside() && flight.serial < self.delivered[0]);
-        waiting.map(|flight| flight.sent_at + self.trips.patience()).min().unwrap_or(Time::NEVER)
+        waiting.map(|flight| flight.sent_at + self.trips.reordering_window()).min().unwrap_or(Time::NEVER)
     }
 
     /// Starts the timeout anew, or stops it when nothing is in flight and nothing waits for the receiver's window.

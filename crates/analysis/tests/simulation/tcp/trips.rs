@@ -47,7 +47,7 @@ impl RoundTrips {
     }
 
     /// How long after its transmission a segment is waited for that later ones have overtaken: packets may be reordered.
-    pub fn patience(&self) -> Duration {
+    pub fn reordering_window(&self) -> Duration {
         self.smoothed() + self.shortest() / 4
     }
 }
@@ -70,9 +70,9 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_a_quarter_of_the_shortest_trip() {
+    fn reordering_window_is_a_quarter_of_the_shortest_trip() {
         let mut trips = RoundTrips::default();
         trips.measured(Duration::from_millis(100));
-        assert_eq!(trips.patience(), Duration::from_millis(125));
+        assert_eq!(trips.reordering_window(), Duration::from_millis(125));
     }
 }

@@ -16,7 +16,7 @@ use rustix::net::{Shutdown, shutdown};
 use super::metrics::Metrics;
 
 /// How long a scraper may take for its request, and for taking the answer: the end of the load waits for it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// More than any scraper sends.
 const MOST_HEAD: usize = 16 << 10;
@@ -82,8 +82,8 @@ fn serve(listener: &TcpListener, metrics: &Metrics, ended: &AtomicBool) {
 
 /// Answers the one request of a connection.
 fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let head = read_head(&mut stream)?;
     let (status, body) = respond(&head, metrics);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -97,7 +97,7 @@ fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
 
 /// A request's head, as far as it comes in time.
 fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
-    let (until, mut head, mut piece) = (Instant::now() + PATIENCE, Vec::new(), [0; 1024]);
+    let (until, mut head, mut piece) = (Instant::now() + TIMEOUT, Vec::new(), [0; 1024]);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         let n = stream.read(&mut piece)?;
         head.extend_from_slice(&piece[..n]);

@@ -53,7 +53,7 @@ pub struct ClientArgs {
     test_case: Vec<TestCase>,
     /// Time for the command to end after the server has gone silent, in the test cases that do so
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    patience: Duration,
+    idle_timeout: Duration,
     /// Longest time of the command in any test case
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time_limit: Duration,
@@ -99,7 +99,7 @@ pub fn main(args: &ClientArgs) -> Result<Exit> {
         command: args.run.clone(),
         urls: usize::from(args.requests.unwrap_or(URLS)),
         tls: args.tls,
-        idle_timeout: args.patience,
+        idle_timeout: args.idle_timeout,
         limit: args.time_limit,
         test_cases: test_cases(&args.test_case),
     };

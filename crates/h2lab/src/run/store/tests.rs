@@ -338,7 +338,7 @@ fn a_table_that_is_missing_tears_its_repetition_too() {
 }
 
 #[test]
-fn an_orderly_interrupted_run_is_taken_apart_and_gone_on_with() {
+fn an_orderly_interrupted_run_is_taken_apart_and_resumed() {
     let temporary = tempfile::tempdir().unwrap();
     let (folder, mut run) = filled(temporary.path());
     folder.finish(true).unwrap();

@@ -55,7 +55,7 @@ fn site(content: &[u8]) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_ctrl_c_interrupted_is_gone_on_with_and_nothing_comes_twice() {
+fn what_ctrl_c_interrupted_is_resumed_and_nothing_comes_twice() {
     let content = bytes(TOTAL);
     let site = site(&content);
     for (protocol, more) in [

@@ -130,7 +130,7 @@ fn a_server_that_tells_no_length_and_no_checksum_is_enough() {
 }
 
 #[test]
-fn a_wrong_checksum_is_told_and_the_file_does_not_get_its_name() {
+fn a_wrong_checksum_is_reported_and_the_file_does_not_get_its_name() {
     let head =
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nrepr-digest: crc32c=:AAAAAA==:\r\nconnection: close\r\n\r\n";
     let url = scripted(vec![format!("{head}hello").into_bytes()]);

@@ -129,7 +129,7 @@ fn held(
 
 /// The one transfer of a run that went on with another: nothing went twice, as the client counts it.
 #[track_caller]
-fn assert_gone_on(report: &Value) -> u64 {
+fn assert_resumed(report: &Value) -> u64 {
     let held = report["held_bytes"].as_u64().unwrap();
     assert!(held > 0, "{report:#}");
     assert_eq!(held + report["bytes"].as_u64().unwrap(), TOTAL as u64, "{report:#}");
@@ -138,7 +138,7 @@ fn assert_gone_on(report: &Value) -> u64 {
 }
 
 #[test]
-fn what_ctrl_c_interrupted_is_gone_on_with_and_nothing_goes_twice() {
+fn what_ctrl_c_interrupted_is_resumed_and_nothing_goes_twice() {
     let content = bytes(TOTAL);
     let here = source(&content);
     for (protocol, more) in [
@@ -166,7 +166,7 @@ fn what_ctrl_c_interrupted_is_gone_on_with_and_nothing_goes_twice() {
         let report = document(&put(here.path(), protocol, &[more, &["data", &url]].concat()), 0);
         assert!(fs::read(site.path().join("data")).unwrap() == content, "{protocol}");
         assert_eq!(names(site.path()), ["data"], "{protocol}");
-        let held = assert_gone_on(&report);
+        let held = assert_resumed(&report);
         let arrived = |log: &[(u16, u64, u64)]| log.iter().map(|(_, from, until)| until - from).sum::<u64>();
         assert_eq!(arrived(&first), held, "{protocol}: {first:?}");
         assert_eq!(arrived(&server.rendered("PUT")), TOTAL as u64 - held, "{protocol}");
@@ -202,7 +202,7 @@ fn a_server_that_is_killed_goes_on_with_what_its_journal_tells() {
         let url = second.url(protocol, "/");
         let report = document(&put(here.path(), protocol, &["data", &url]), 0);
         assert!(fs::read(site.path().join("data")).unwrap() == content, "{protocol}");
-        assert_gone_on(&report);
+        assert_resumed(&report);
     }
 }
 

@@ -58,7 +58,7 @@ fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_tells_them_again_from_its
 }
 
 #[test]
-fn over_the_loopback_device_there_is_no_link_and_a_server_may_be_told_how_it_writes() {
+fn over_the_loopback_device_there_is_no_link_and_a_server_may_be_configured_how_it_writes() {
     let place = folder();
     let file = place.path().join("loopback.toml");
     let text = TINY

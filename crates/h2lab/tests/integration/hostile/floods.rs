@@ -191,6 +191,6 @@ fn requests_whose_answers_are_not_read() {
         println!("{sent} requests until the origin took no more");
         let stalled =
             |line: &str| line.contains("stall: for more than 500 ms the peer took nothing").then_some(());
-        origin.child.wait_for_line(DEADLINE, stalled).expect("the origin loses patience");
+        origin.child.wait_for_line(DEADLINE, stalled).expect("the origin times out");
     });
 }

@@ -105,7 +105,7 @@ pub fn meet(attack: Attack, more: &[&str]) -> Met {
     met
 }
 
-/// As [`meet`], where requests of other connections may fail too, or the attacked one's by our own impatience.
+/// As [`meet`], where requests of other connections may fail too, or the attacked one's by our own timeout.
 #[track_caller]
 pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -60,9 +60,9 @@ func serve(certificate, key string) error {
 	signal.Notify(stop, syscall.SIGTERM)
 	go func() {
 		<-stop
-		patience, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		timeout, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		server.Shutdown(patience)
+		server.Shutdown(timeout)
 	}()
 	fmt.Println("listening", socket.LocalAddr())
 	if err := server.Serve(socket); err != nil && err != http.ErrServerClosed {

@@ -153,7 +153,7 @@ fn what_all_tell_is_the_record_on_one_clock() {
 }
 
 #[test]
-fn a_client_that_dies_is_lost_with_what_it_had_told_and_the_others_are_kept() {
+fn a_client_that_dies_is_lost_with_what_it_had_reported_and_the_others_are_kept() {
     let mut fleet = Fleet::new(job(2, 2), &[]);
     let start = fleet.start();
     fleet.wait_until(start + Duration::from_secs(5));
@@ -177,7 +177,7 @@ fn a_client_that_dies_is_lost_with_what_it_had_told_and_the_others_are_kept() {
 }
 
 #[test]
-fn a_silent_client_is_told_to_stop_and_then_given_up_and_not_a_moment_later() {
+fn a_silent_client_is_asked_to_stop_and_then_given_up_and_not_a_moment_later() {
     let mut fleet = Fleet::new(job(2, 1), &[]);
     let end = fleet.start() + Duration::from_secs(10);
     fleet.wait_until(end);
@@ -225,7 +225,7 @@ fn a_server_that_cannot_serve_takes_its_pairs_along_and_no_others() {
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_is_told_by_its_clients() {
+fn a_server_that_dies_in_the_middle_is_reported_by_its_clients() {
     let mut fleet = Fleet::new(job(1, 2), &[]);
     fleet.coordinator.handle_gone(fleet.now, 2, "killed by signal 9");
     assert!(!fleet.coordinator.is_over(), "the client knows what it got until then");

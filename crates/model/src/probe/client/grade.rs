@@ -65,7 +65,7 @@ fn protocol(case_runs: CaseRuns<'_>) -> Check {
         Some(other) => (
             Verdict::Unsupported,
             format!(
-                "it speaks {other}: nothing of HTTP/2 can be graded (tell it to, or use --tls); {ending}"
+                "it speaks {other}: nothing of HTTP/2 can be graded (configure it to, or use --tls); {ending}"
             ),
         ),
         None => (Verdict::Undecided, format!("no request came; {ending}: {}", last_words(plain))),

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_told_raw_from_normalised() {
+    fn every_case_is_classified_as_raw_or_normalised() {
         let ok = Answer { status: Some(200), ..Answer::default() };
         let samples = samples();
         for (id, raw, normalised) in &samples {

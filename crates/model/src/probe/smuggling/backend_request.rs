@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_when_they_are_complete_and_what_follows_is_the_rest() {
+    fn requests_are_reported_when_they_are_complete_and_what_follows_is_the_rest() {
         let mut backend_request = BackendBytes::default();
         assert!(backend_request.receive(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na").is_empty());
         assert_eq!(backend_request.receive(b"bcGET /sm").len(), 1);

@@ -135,7 +135,7 @@ fn a_body_that_is_under_way_on_both_sides_is_nobodys_fault() {
 }
 
 #[test]
-fn a_body_that_is_lost_behind_its_head_breaks_no_interim_response_and_is_told() {
+fn a_body_that_is_lost_behind_its_head_breaks_no_interim_response_and_is_reported() {
     let before = cut(exchange("/", &[(103, 2.1)], 80.0), 4);
     let hop = ruling(before, exchange("/", &[(103, 2.0)], 80.0));
     assert_eq!(hop.early_hints.verdict, HopVerdict::Forwarded);
@@ -264,7 +264,7 @@ fn what_a_kept_connection_said_before_is_of_no_run_that_did_not_hear_it() {
 }
 
 #[test]
-fn how_a_response_was_lost_is_told_of_a_run_that_lost_it() {
+fn how_a_response_was_lost_is_reported_of_a_run_that_lost_it() {
     let mut lost = exchange("/", &[], 80.0);
     let main = &mut lost.streams[0];
     (main.status, main.headers_ms, main.end_ms) = (None, None, None);

@@ -186,7 +186,7 @@ fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
 }
 
 #[test]
-fn what_belongs_to_another_url_is_not_gone_on_with() {
+fn what_belongs_to_another_url_is_not_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f");
     for (url, is_same) in [("http://b:81/f?key=2", true), ("http://a/other/f", false)] {

@@ -91,11 +91,11 @@ fn result(spec: &LoadSpec<'_>) -> LoadResult {
     run(spec, &mut |_| ()).unwrap().close()
 }
 
-/// What `run` yields with the first of these patiences for which `has_begun` holds. Where the side that waits is held up for longer
-/// than its patience, nothing has begun when that is over: such a run says nothing.
+/// What `run` yields with the first of these timeouts for which `has_begun` holds. Where the side that waits is held up for longer
+/// than its timeout, nothing has begun when that is over: such a run says nothing.
 fn once_begun(run: impl Fn(Duration) -> LoadResult, has_begun: impl Fn(&LoadResult) -> bool) -> LoadResult {
-    let patiences = [Duration::from_millis(400), Duration::from_secs(5), DEADLINE];
-    patiences.into_iter().map(run).find(has_begun).expect("it begins within the longest patience")
+    let timeouts = [Duration::from_millis(400), Duration::from_secs(5), DEADLINE];
+    timeouts.into_iter().map(run).find(has_begun).expect("it begins within the longest timeout")
 }
 
 fn count(result: &LoadResult, outcome: Outcome) -> usize {
@@ -379,11 +379,11 @@ fn bodies_that_wait_for_the_connections_window_all_continue_when_it_opens() {
 #[test]
 fn a_request_that_ends_while_it_waits_for_a_window_has_waited_for_it() {
     let server = Server::start(Protocol::H2c, Habit::KeepsCredit);
-    let run = |patience| {
+    let run = |timeout| {
         let mut spec = together(Protocol::H2c, &server, 1);
         spec.requests = Some(1);
         spec.cell.work.body_bytes = 100_000;
-        spec.cell.work.timeout = patience;
+        spec.cell.work.timeout = timeout;
         result(&spec)
     };
     let used_up = |result: &LoadResult| result.connections[0].bytes_sent > 65_535;

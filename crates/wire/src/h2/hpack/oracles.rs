@@ -26,7 +26,7 @@ fn the_literals_of_appendix_c_2_decode_and_only_the_indexed_one_is_remembered() 
 }
 
 #[test]
-fn a_change_of_size_is_told_by_the_smallest_and_the_last_and_nothing_is_told_without_one() {
+fn a_change_of_size_is_announced_by_the_smallest_and_the_last_and_nothing_is_sent_without_one() {
     for (sizes, reported) in [
         (&[4_096][..], &[][..]),
         (&[0], &[0x20][..]),

@@ -185,7 +185,7 @@ fn malformed_responses_cost_their_stream() {
 }
 
 #[test]
-fn a_stream_error_is_told_to_the_role_and_the_connection_goes_on() {
+fn a_stream_error_is_reported_to_the_role_and_the_connection_goes_on() {
     let mut peer = Scripted::new(client_config());
     peer.request();
     peer.request();

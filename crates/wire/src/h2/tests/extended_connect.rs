@@ -67,7 +67,7 @@ fn a_tunnel_carries_data_both_ways_until_each_side_ends_it() {
 }
 
 #[test]
-fn the_role_is_told_which_protocol_is_asked_for() {
+fn the_role_learns_which_protocol_is_asked_for() {
     let mut peer = Scripted::new(extending());
     peer.engine.handle_input(peer.now, &connect(1, &TARGET));
     match peer.engine.poll_event(peer.now) {

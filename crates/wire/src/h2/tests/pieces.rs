@@ -94,7 +94,7 @@ fn what_is_held_of_a_long_frame_stays_small() {
 }
 
 #[test]
-fn a_frame_that_is_cut_short_by_the_end_is_told() {
+fn a_frame_that_is_cut_short_by_the_end_is_reported() {
     for missing in [1, LONG - PIECE] {
         let (mut client, stream) = asked(1 << 20);
         let sent = frame(kind::DATA, flag::END_STREAM, stream, &body(LONG, 1));

@@ -106,7 +106,7 @@ fn a_line_that_is_cut_short_fails_wherever_it_is_cut() {
 }
 
 #[test]
-fn a_list_that_is_too_large_is_told_and_one_beyond_measure_is_an_error() {
+fn a_list_that_is_too_large_is_reported_and_one_beyond_measure_is_an_error() {
     let fields: Fields = (0..8).map(|_| one("a", "b").remove(0)).collect();
     let section = encoded(&fields);
     let (mut fits, mut large, mut bomb) =

@@ -205,7 +205,7 @@ fn the_same_request_again_has_the_same_bytes() {
 }
 
 #[test]
-fn settings_of_both_sides_are_told() {
+fn settings_of_both_sides_are_reported() {
     let mut pair = Pair::new(
         Config { max_header_list_size: 1_000, ..Config::new(Role::Client) },
         Config { connect_protocol: true, ..Config::new(Role::Server) },

@@ -192,7 +192,7 @@ fn a_client_leaves_when_its_requests_are_over() {
 }
 
 #[test]
-fn an_error_of_the_peer_is_told_and_a_code_that_nobody_knows_is_none() {
+fn an_error_of_the_peer_is_reported_and_a_code_that_nobody_knows_is_none() {
     // RFC 9114 §8.1
     let after = |code: Option<u64>| {
         let mut client = Scripted::new(Config::new(Role::Client));
@@ -220,7 +220,7 @@ fn an_end_amid_requests_is_one_without_notice() {
 }
 
 #[test]
-fn what_arrived_before_the_end_is_told_before_it() {
+fn what_arrived_before_the_end_is_reported_before_it() {
     let mut client = Scripted::new(Config::new(Role::Client));
     client.request(&get("/"));
     let now = client.now;

@@ -120,7 +120,7 @@ fn a_server_that_reads_no_more_of_a_request_still_sends_its_whole_response() {
 }
 
 #[test]
-fn a_peer_that_gives_up_is_told_of_once() {
+fn a_peer_that_gives_up_is_reported_once() {
     // RFC 9114 §4.1.1: a client cancels by both, in any order.
     for reset_first in [true, false] {
         let mut server = Scripted::new(Config::new(Role::Server));

@@ -85,7 +85,7 @@ mod tests {
     use h2lab_base::units::Time;
 
     #[test]
-    fn frames_are_told_on_one_line() {
+    fn frames_are_reported_on_one_line() {
         let mut reader = Reader::new(Dialect::Http2, 0);
         let mut lines = Vec::new();
         let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 128];

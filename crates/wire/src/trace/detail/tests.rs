@@ -127,7 +127,7 @@ fn a_block_that_is_never_finished_or_too_long_ends_decoding_and_says_so() {
 }
 
 #[test]
-fn long_values_are_cut_and_their_length_is_told() {
+fn long_values_are_cut_and_their_length_is_reported() {
     let long = |length: usize| {
         let head = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\ncontent-length: 0\r\n\r\n", "v".repeat(length));
         detailed(Dialect::Http1, Direction::Down, head.as_bytes()).swap_remove(0).detail
@@ -156,7 +156,7 @@ fn a_chunked_message_tells_start_line_fields_chunks_and_trailers() {
 }
 
 #[test]
-fn the_heads_before_an_upgrade_are_told_on_stream_1_however_they_are_cut() {
+fn the_heads_before_an_upgrade_are_reported_on_stream_1_however_they_are_cut() {
     let up = b"OPTIONS * HTTP/1.1\r\nUpgrade: h2c\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let down = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n";
     let expected: [(_, &[u8], &[&str]); 2] = [
@@ -279,7 +279,7 @@ proptest! {
 }
 
 #[test]
-fn the_end_of_a_frame_is_told_by_its_place_in_the_stream_however_the_bytes_are_cut() {
+fn the_end_of_a_frame_is_found_by_its_place_in_the_stream_however_the_bytes_are_cut() {
     let upgrade = b"GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n".as_slice();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
     let frames = [preface, &wire(4, 0, 0, &[]), &wire(0, 1, 1, b"abc")].concat();

@@ -120,11 +120,11 @@ fn long_fat(h2lab: &H2lab) -> Result<ItemOutcome> {
 /// The rate of the second half of the seconds that iperf3 reports, in bit/s.
 fn last_half(iperf: &Value) -> Result<f64> {
     let intervals =
-        iperf.pointer("/intervals").and_then(Value::as_array).context("iperf3 told no intervals")?;
+        iperf.pointer("/intervals").and_then(Value::as_array).context("iperf3 reported no intervals")?;
     let last = &intervals[intervals.len() / 2..];
     let rates =
         last.iter().map(|interval| number(interval, "/sum/bits_per_second")).collect::<Result<Vec<_>>>()?;
-    ensure!(!rates.is_empty(), "iperf3 told no rates");
+    ensure!(!rates.is_empty(), "iperf3 reported no rates");
     Ok(rates.iter().sum::<f64>() / rates.len() as f64)
 }
 
@@ -199,8 +199,10 @@ fn resume(h2lab: &H2lab) -> Result<ItemOutcome> {
     let held = number(&rendered, "/held_bytes")? as u64;
     outcome.note(format!("the last run found {held} bytes and fetched {last}"));
     outcome.check(held + last == FILE, format!("{} of {FILE} bytes in all", held + last));
-    outcome
-        .check(arrived + last <= FILE + LAG, format!("{} bytes told by the runs that lived", arrived + last));
+    outcome.check(
+        arrived + last <= FILE + LAG,
+        format!("{} bytes reported by the runs that lived", arrived + last),
+    );
     let verdict = rendered.pointer("/transfers/0/checksum/verdict").and_then(Value::as_str).unwrap_or("none");
     outcome.check(verdict == "matches", format!("crc32c of both ends: {verdict}"));
     let compared = Command::new("cmp").arg(source.join("file")).arg(&target).status()?;

@@ -36,7 +36,7 @@ pub fn items() -> Vec<Item> {
         item(
             "study-worst",
             "at 3 % loss and RTT 0 HTTP/2 on one connection between two sidecars has a worse p99 than HTTP/1.1 in any topology, \
-             too: repetitions of 20 s, since there both wait for timeouts, and what tells them apart are those that double",
+             too: repetitions of 20 s, since there both wait for timeouts, and what differs are those that double",
             worst_without_delay,
         ),
         item(

@@ -109,7 +109,7 @@ fn a_server_that_keeps_no_connection_has_no_quota() {
 }
 
 #[test]
-fn a_product_without_a_known_setting_is_told_so_and_never_given_a_guess() {
+fn a_product_without_a_known_setting_has_none_and_is_never_given_a_guess() {
     for (software, product) in
         [("Caddy", "Caddy"), ("h2o/2.2.5", "h2o"), ("acme/1", "acme/1"), ("Apache/2.4", "Apache")]
     {

@@ -144,7 +144,7 @@ fn offsets_are_mapped_through_the_records_of_every_suite() {
 }
 
 #[test]
-fn without_the_secrets_the_drop_is_told_and_not_whose() {
+fn without_the_secrets_the_drop_is_reported_and_not_whose() {
     for suite in [0x1301, 0xc02f] {
         let mut scene = with_loss(suite);
         scene.key_log.clear();

@@ -8,7 +8,7 @@ const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
 #[test]
-fn requests_of_http1_are_told_by_their_number_on_the_connection() {
+fn requests_of_http1_are_named_by_their_number_on_the_connection() {
     let mut scene = Scene::connected();
     scene.send(Up, 20, GET);
     scene.send(Down, 30, OK);

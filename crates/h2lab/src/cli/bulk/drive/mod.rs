@@ -215,7 +215,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         upgrade: args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade),
         sizes: args.size,
         duration: args.duration,
-        patience: args.timeout,
+        timeout: args.timeout,
         settings,
         fields,
         congestion: args.socket.congestion.clone(),

@@ -9,7 +9,7 @@ use h2lab_model::fleet::messages::{AGENT_VERSION, decode, encode};
 use h2lab_model::fleet::{FetchTask, FromAgent, Reach, ServeTask, ServerFigures, ToAgent, Trust};
 use h2lab_model::workload::{EngineSettings, Protocol};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::support::binary;
 
 /// A running `h2lab agent --stdio`, killed with the value.
@@ -96,7 +96,7 @@ fn fetch(pair: u32, url: String) -> FetchTask {
         connections: 1,
         streams: 3,
         duration: Duration::from_secs(3),
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         settings: EngineSettings::default(),
         fields: Vec::new(),
         congestion: None,

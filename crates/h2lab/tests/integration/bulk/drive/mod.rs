@@ -233,7 +233,7 @@ fn a_refused_connection_of_one_pair_does_not_end_the_others() {
 }
 
 #[test]
-fn a_server_that_runs_already_serves_and_one_that_dies_is_told_by_its_clients() {
+fn a_server_that_runs_already_serves_and_one_that_dies_is_reported_by_its_clients() {
     let mut server = Server::start(Path::new("--memory"));
     let url = server.url(Protocol::H2c, "");
     let mut command = Command::new(binary());
@@ -391,4 +391,4 @@ fn if_nobody_is_there_that_is_said_at_once() {
 }
 
 /// Far above what an agent takes to end.
-const PATIENCE: Duration = DEADLINE;
+const TIMEOUT: Duration = DEADLINE;

@@ -15,7 +15,7 @@ use h2lab_roles::fleet::{TransportKind, drive};
 use h2lab_transfer::Sizes;
 use rustix::process::{Signal, kill_process};
 
-use super::{PATIENCE, pid};
+use super::{TIMEOUT, pid};
 use crate::support::{binary, folder};
 
 /// One client here that fetches from two servers, for ten seconds: far more than both take to send something.
@@ -35,14 +35,14 @@ fn job() -> FleetJob {
         upgrade: false,
         sizes: Sizes::Fixed(1 << 40),
         duration: Duration::from_secs(10),
-        patience: Duration::from_secs(60),
+        timeout: Duration::from_secs(60),
         settings: EngineSettings::default(),
         fields: Vec::new(),
         congestion: None,
         trust: Trust::default(),
         reach: Reach::default(),
         seed: 1,
-        waits: FleetTimeouts { setup: PATIENCE, grace: Duration::from_secs(10) },
+        waits: FleetTimeouts { setup: TIMEOUT, grace: Duration::from_secs(10) },
     }
 }
 

@@ -111,7 +111,7 @@ fn a_server_that_runs_already_and_one_that_is_lost_are_not_asked() {
 }
 
 #[test]
-fn what_is_told_unasked_twice_or_by_a_client_is_no_figure_and_neither_is_what_cannot_be() {
+fn what_is_reported_unasked_twice_or_by_a_client_is_no_figure_and_neither_is_what_cannot_be() {
     let mut fleet = Fleet::new(job(1, 1), &[]);
     (0..2).for_each(|agent| fleet.say(agent, FromAgent::Served(server_figures())));
     fleet.mute = vec![1];

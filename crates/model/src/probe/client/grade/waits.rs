@@ -41,7 +41,7 @@ fn stalled(case_run: &CaseRun) -> Check {
         _ if case_run.ran_out => (
             Verdict::Fail,
             format!(
-                "half a body, then nothing for {quiet}: {ending} (no time limit of its own, or a longer one: --patience)"
+                "half a body, then nothing for {quiet}: {ending} (no time limit of its own, or a longer one: --idle-timeout)"
             ),
         ),
         Some(0) => (

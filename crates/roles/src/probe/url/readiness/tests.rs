@@ -179,7 +179,7 @@ fn a_gibibyte_on_an_upgrade_is_refused_or_taken() {
 }
 
 #[test]
-fn a_large_response_is_told_and_one_without_a_known_length_is_not_judged() {
+fn a_large_response_is_reported_and_one_without_a_known_length_is_not_judged() {
     let answer = |body_bytes, length: Option<&str>, ended: Ended| {
         let fields = length.map(|length| ("content-length".to_owned(), length.to_owned()));
         large(&Answer { body_bytes, fields: fields.into_iter().collect(), ended, ..Answer::none() }).verdict

@@ -162,7 +162,7 @@ fn the_first_death_is_critical_and_the_last_attack() {
 }
 
 #[test]
-fn memory_of_the_servers_process_is_told_and_judged() {
+fn memory_of_the_servers_process_is_reported_and_judged() {
     let growth = |from: u64, to: u64| {
         let mut watch = Watch { pid: Some(1), first: Some(from), worst: None, gone: false };
         watch.note("an attack", Some(from), Some(to));

@@ -18,7 +18,7 @@ fn a_stream_whose_window_stays_closed_is_ended_after_30_seconds_and_its_connecti
 }
 
 #[test]
-fn a_fair_piece_starts_the_patience_anew_and_a_small_frame_does_not() {
+fn a_fair_piece_restarts_the_timeout_and_a_small_frame_does_not() {
     for (piece, restarts) in [(1_024, true), (1_023, false)] {
         let mut peer = responding(10_000, 1_000);
         while peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false) > 0 {}
