@@ -284,7 +284,7 @@ impl Asking<'_> {
             let received = self.counted.0;
             // What has come by then is read before it counts as silence.
             is_over = self.prober.is_over(until.min(hard));
-            let look = self.prober.next_look(until.min(hard)).min(self.body_from);
+            let look = self.prober.next_check(until.min(hard)).min(self.body_from);
             self.wait(if is_over { Time::ZERO } else { look })?;
             if self.counted.0 > received {
                 until = self.prober.soon();

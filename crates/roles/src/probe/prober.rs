@@ -111,17 +111,32 @@ pub const MOST_READ: u64 = (8 << 20) + 1;
 /// How often a wait checks whether the user stopped us.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How soon a wait for a host that is known to be busy looks again.
-const AGAIN: Duration = Duration::from_millis(5);
+/// When a wait for the host is over. A probe of a host waits by the clock; one of a server in our own process can ask it whether
+/// it has something to act on, so that a busy machine is not taken for a silent host.
+pub(crate) trait WaitPolicy: fmt::Debug + Send + Sync {
+    /// Whether a wait that lasts until `until` is over at `now`, after so many connections were dialled.
+    fn is_over(&self, now: Time, until: Time, dialled: u64) -> bool {
+        _ = dialled;
+        now >= until
+    }
 
-/// How long it may take to accept.
-const KNOWN_TIMEOUT: Duration = Duration::from_secs(60);
+    /// When such a wait is to check again, after `now`.
+    fn next_check(&self, now: Time, until: Time) -> Time {
+        _ = now;
+        until
+    }
 
-/// A host of which more is known than what it sends: a server of our tests. While it is busy, its silence is none.
-pub(crate) trait KnownHost: fmt::Debug + Send + Sync {
-    /// Whether it has something to act on, after so many connections were dialled.
-    fn is_busy(&self, dialled: u64) -> bool;
+    /// How long it may take to connect, if `timeout` is what the host may take over anything.
+    fn connect_timeout(&self, timeout: Duration) -> Duration {
+        timeout
+    }
 }
+
+/// Waits last as long as they were asked to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ByClock;
+
+impl WaitPolicy for ByClock {}
 
 /// Asks a host within a budget. All that is sent to it goes through here.
 #[derive(Debug)]
@@ -132,8 +147,8 @@ pub struct Prober {
     pub timeout: Duration,
     /// Bytes of a response's body that are read; more is not requested.
     pub most_read: u64,
-    /// Set by tests, in which a busy machine must not make a silence.
-    pub(crate) known: Option<Arc<dyn KnownHost>>,
+    /// When a wait for it is over.
+    pub(crate) waits: Arc<dyn WaitPolicy>,
     /// The clock of all times here.
     pub clock: Clock,
     /// What has been sent, and what may be.
@@ -144,7 +159,7 @@ pub struct Prober {
 impl Prober {
     /// Nothing has been sent yet. `stop` ends it early.
     pub fn new(host: Host, budget: Budget, clock: Clock, timeout: Duration, stop: Arc<AtomicBool>) -> Self {
-        Self { host, timeout, most_read: MOST_READ, known: None, clock, budget, stop }
+        Self { host, timeout, most_read: MOST_READ, waits: Arc::new(ByClock), clock, budget, stop }
     }
 
     /// The time.
@@ -159,13 +174,13 @@ impl Prober {
 
     /// Whether a wait that lasts until `until` is over. What came before that is yet to be read.
     pub fn is_over(&self, until: Time) -> bool {
-        let dialled = self.budget.spent(self.now()).connections;
-        self.now() >= until && !self.known.as_ref().is_some_and(|host| host.is_busy(dialled))
+        let now = self.now();
+        self.waits.is_over(now, until, self.budget.spent(now).connections)
     }
 
-    /// When such a wait is to look again.
-    pub fn next_look(&self, until: Time) -> Time {
-        if self.known.is_some() { until.max(self.now() + AGAIN) } else { until }
+    /// When such a wait is to check again.
+    pub fn next_check(&self, until: Time) -> Time {
+        self.waits.next_check(self.now(), until)
     }
 
     /// Fails once the user has stopped us.
@@ -226,7 +241,7 @@ impl Prober {
     pub fn target(&self, protocol: Protocol) -> Result<Target> {
         let host = &self.host;
         let mut target = Target::new(host.endpoint.clone(), protocol, &host.server_name, &host.tls, None)?;
-        target.connect_timeout = if self.known.is_some() { KNOWN_TIMEOUT } else { self.timeout };
+        target.connect_timeout = self.waits.connect_timeout(self.timeout);
         Ok(target)
     }
 }

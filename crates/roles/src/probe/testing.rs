@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use h2lab_base::units::Time;
 use h2lab_model::probe::{Allowance, Budget, Check, Verdict};
 use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_wire::h2::inspect::FieldBlocks;
 use h2lab_wire::h2::raw::{field_block, frame};
 
-use super::prober::KnownHost;
+use super::prober::WaitPolicy;
 use super::raw_h2_client::settings;
 use super::url::Found;
 use super::{Host, Prober, Result};
@@ -25,6 +26,9 @@ use rustix::io::ioctl_fionread;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// What is taken for silence of one that does not answer everything, if it has nothing to do then.
 const SHORT: Duration = Duration::from_millis(400);
+
+/// How soon a wait for a busy server checks again.
+const AGAIN: Duration = Duration::from_millis(5);
 
 type OnRequest = Arc<dyn Fn(&mut Peer, &Request) + Send + Sync>;
 type OnFrame = Arc<dyn Fn(&mut Peer, &ClientFrame) -> bool + Send + Sync>;
@@ -67,7 +71,7 @@ struct Connections {
     all: Mutex<Vec<(Weak<TcpStream>, Arc<AtomicBool>)>>,
 }
 
-impl KnownHost for Connections {
+impl Connections {
     fn is_busy(&self, dialled: u64) -> bool {
         let all = self.all.lock().unwrap();
         let acts = |(stream, is_waiting): &(Weak<TcpStream>, Arc<AtomicBool>)| {
@@ -75,6 +79,21 @@ impl KnownHost for Connections {
             !is_waiting.load(Ordering::SeqCst) || ioctl_fionread(&*stream).is_ok_and(|bytes| bytes > 0)
         };
         self.began.elapsed() < TIMEOUT && ((all.len() as u64) < dialled || all.iter().any(acts))
+    }
+}
+
+/// While the server is busy, its silence is none.
+impl WaitPolicy for Connections {
+    fn is_over(&self, now: Time, until: Time, dialled: u64) -> bool {
+        now >= until && !self.is_busy(dialled)
+    }
+
+    fn next_check(&self, now: Time, until: Time) -> Time {
+        until.max(now + AGAIN)
+    }
+
+    fn connect_timeout(&self, _: Duration) -> Duration {
+        TIMEOUT
     }
 }
 
@@ -312,7 +331,9 @@ pub fn prober_within(server: Server, allowance: Allowance) -> Prober {
     let clock = Clock::start();
     let budget = Budget::new(allowance, clock.now());
     let mut prober = Prober::new(host, budget, clock, timeout, Arc::new(AtomicBool::new(false)));
-    prober.known = if never_rests { None } else { Some(connections) };
+    if !never_rests {
+        prober.waits = connections;
+    }
     prober
 }
 

@@ -129,10 +129,12 @@ fn check(ports: Vec<Port>) -> Check {
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, TcpListener};
+    use std::sync::Arc;
 
     use h2lab_model::probe::Allowance;
 
     use super::*;
+    use crate::probe::prober::ByClock;
     use crate::probe::testing::{Server, h1, h2, prober, prober_within, response};
 
     const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -140,7 +142,7 @@ mod tests {
     fn asked(home: Server, others: &[SocketAddr]) -> Check {
         let ports: Vec<u16> = others.iter().map(SocketAddr::port).collect();
         let (mut prober, mut found) = (prober(home), Found::default());
-        prober.known = None; // the others are not
+        prober.waits = Arc::new(ByClock); // what the others do is not known
         let (endpoint, authority) = (prober.host.endpoint.clone(), prober.host.authority.clone());
         look(&mut prober, &ports, &mut found).unwrap();
         assert_eq!((&prober.host.endpoint, &prober.host.authority), (&endpoint, &authority));
