@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::LossModel;
 use h2lab_base::random::Counter;
-use h2lab_base::units::Time;
+use h2lab_base::units::{Ratio, Time};
 
 /// A chain of verdicts: packet n has the same fate under the same seed, whenever it comes; if the model is clocked by time, a
 /// packet at time t has the same fate, whatever came before.
@@ -13,11 +13,11 @@ pub struct Chain {
     model: LossModel,
     /// Number n decides about packet n.
     by_packet: Counter,
-    /// Number n is the length of state n.
+    /// Number n is the length of state n; of a model that is clocked by packets number 0 is the state it begins in.
     by_time: Counter,
     /// Index of the next packet.
     packets: u64,
-    /// Index of the next state of a model that is clocked by time.
+    /// Index of the next draw of `by_time`.
     states: u64,
     is_bad: bool,
     /// Packets that the burst has yet to drop.
@@ -78,23 +78,37 @@ impl Chain {
         }
     }
 
-    /// Begins a model that is clocked by time in its stationary state: else short repetitions, and the first packets
-    /// of each connection, would be hit less than the share says.
+    /// Begins in the model's stationary state: else short repetitions, and the first packets of each connection, would be hit less
+    /// than the share says, and who opens more connections would lose less.
     fn begin(&mut self, start: Time) {
-        let (LossModel::GilbertElliottByTime { share, burst: bad }
-        | LossModel::BurstByTime { share, length: bad }) = self.model
-        else {
-            return;
+        let mut draw = || {
+            self.states += 1;
+            self.by_time.f64_at(self.states - 1)
         };
-        let share = share.get();
-        let draw = self.by_time.f64_at(self.states);
-        self.states += 1;
-        self.is_bad = draw < share;
-        // The rest of an exponentially distributed time has the same distribution. The rest of a fixed time is uniform, as the
-        // draw under `share` is.
-        let is_fixed = self.is_bad && matches!(self.model, LossModel::BurstByTime { .. });
-        let left = if is_fixed { bad.mul_f64(draw / share) } else { self.length(share, bad) };
-        self.until = start + left;
+        match self.model {
+            LossModel::None | LossModel::Bernoulli { .. } => {}
+            LossModel::GilbertElliott { p, r } => {
+                self.is_bad = p > Ratio::ZERO && draw() < p.get() / (p.get() + r.get());
+            }
+            LossModel::Burst { p, length } => {
+                // Before a packet, 1 to length - 1 further ones are to be dropped with equal probability: each such state follows
+                // from the one in which a burst may begin, with probability p.
+                let further = f64::from(length.saturating_sub(1));
+                let share = p.get() * further / (1.0 + p.get() * further);
+                let draw = draw();
+                self.rest = if draw < share { 1 + (draw / share * further) as u32 } else { 0 };
+            }
+            LossModel::GilbertElliottByTime { share, burst: bad }
+            | LossModel::BurstByTime { share, length: bad } => {
+                let (share, draw) = (share.get(), draw());
+                self.is_bad = draw < share;
+                // The rest of an exponentially distributed time has the same distribution. The rest of a fixed time is uniform, as
+                // the draw under `share` is.
+                let is_fixed = self.is_bad && matches!(self.model, LossModel::BurstByTime { .. });
+                let left = if is_fixed { bad.mul_f64(draw / share) } else { self.length(share, bad) };
+                self.until = start + left;
+            }
+        }
     }
 
     /// How long the state that begins now lasts, of bursts of `bad` that fill `share` of the time.
@@ -119,7 +133,6 @@ fn exponential(draw: f64, mean: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_base::units::Ratio;
 
     const N: u64 = 1_000_000;
 
@@ -191,7 +204,7 @@ mod tests {
             let LossModel::Burst { p: begins, .. } = model else { panic!("{model:?}") };
             let (begins, pattern) = (begins.get(), pattern(model, 7, N));
             let bursts = bursts(&pattern);
-            let whole = &bursts[..bursts.len() - 1]; // the last may be cut off
+            let whole = &bursts[1..bursts.len() - 1]; // the first and the last may be cut off
             assert!(whole.iter().all(|&run| run % length as usize == 0), "{p} {length}");
             // The packet after a burst begins the next with the same probability: runs are `length` times a geometric
             // number of mean 1 / (1 - begins).
@@ -249,20 +262,28 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_by_time_begins_as_if_it_had_always_run() {
+    fn a_chain_begins_as_if_it_had_always_run() {
         let n = 20_000;
-        for fixed in [false, true] {
-            let bad = Duration::from_secs(1);
-            let model = if fixed {
-                LossModel::BurstByTime { share: share(0.2), length: bad }
-            } else {
-                LossModel::GilbertElliottByTime { share: share(0.2), burst: bad }
-            };
-            let hit =
-                (0..n).filter(|&seed| Chain::new(model, seed, Time::ZERO).takes_next(Time::from_micros(1)));
+        let bad = Duration::from_secs(1);
+        for model in [
+            LossModel::BurstByTime { share: share(0.2), length: bad },
+            LossModel::GilbertElliottByTime { share: share(0.2), burst: bad },
+            LossModel::gilbert_elliott(share(0.2), 49.0),
+            LossModel::gilbert_elliott(share(0.2), 1.0),
+            LossModel::burst(share(0.2), 3),
+            LossModel::burst(share(0.2), 1),
+        ] {
+            // Each of the first ten packets of a connection is lost as often as any other one.
+            let mut hit = [0_u32; 10];
+            for seed in 0..n {
+                let mut chain = Chain::new(model, seed, Time::ZERO);
+                for (k, hit) in (1..).zip(&mut hit) {
+                    *hit += u32::from(chain.takes_next(Time::from_micros(k)));
+                }
+            }
             let sd = (n as f64 * 0.2 * 0.8).sqrt();
-            let hit = hit.count() as f64;
-            assert!((hit - n as f64 * 0.2).abs() <= 3.0 * sd, "{hit} of {n}");
+            let is_near = |hit: &u32| (f64::from(*hit) - n as f64 * 0.2).abs() <= 4.0 * sd;
+            assert!(hit.iter().all(is_near), "{model:?}: {hit:?} of {n}");
         }
     }
 
