@@ -119,6 +119,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         group: 0,
         repetition: 0,
         seed: 1,
+        request_seed: 1,
         target: Target::Url { url: arguments.url.clone() },
         sidecar: None,
         protocol: arguments.proto,

@@ -173,8 +173,7 @@ fn congestion(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Stri
 mod tests {
     use super::*;
     use h2lab_base::units::Time;
-    use h2lab_model::record::tally::Tallier;
-    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome, ServerSummary, SidecarSummary};
     use h2lab_model::scenario::Sidecar;
     use h2lab_model::workload::Protocol;
@@ -225,15 +224,6 @@ mod tests {
         assert_eq!(doubts(&record), Vec::<String>::new());
         record.cell.work.arrival = Arrival::Closed { concurrency: 50 };
         assert!(doubts(&record)[0].contains("in flight, failures 8."), "{:?}", doubts(&record));
-    }
-
-    /// The same repetition as recorded at the levels that count requests instead of keeping them.
-    fn counted(mut record: CellRecord) -> CellRecord {
-        let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
-        record.samples.iter().for_each(|sample| tallier.add(sample));
-        record.tallies = tallier.finish();
-        record.samples.clear();
-        record
     }
 
     #[test]

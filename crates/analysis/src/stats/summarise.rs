@@ -163,8 +163,13 @@ fn served(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
 }
 
-/// See [`RepetitionSeries::longest_stall`]. Requests that wait for a connection count under the one that they got.
+/// See [`RepetitionSeries::longest_stall`]. Requests that wait for a connection count under the one that they got. If not every
+/// request was kept, which of them waited together is not known: then it is what the slowest may have shared.
 fn longest_stall(repetition: &CellRecord) -> Duration {
+    if !repetition.tallies.is_empty() {
+        let slowest = tallied::RESPONSE.quantile(repetition, 1.0);
+        return slowest.saturating_sub(tallied::RESPONSE.quantile(repetition, 0.5));
+    }
     let counted = || repetition.samples.iter().filter(|s| s.measured && response_time(s).is_some());
     let median = tallied::RESPONSE.quantile(repetition, 0.5);
     // Per connection: when the last of its requests so far ended. The last place is for requests that never got one.
@@ -193,7 +198,7 @@ fn congestion(repetitions: &[&CellRecord]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::workload::Protocol;
 
     fn clean() -> CellRecord {
@@ -295,5 +300,16 @@ mod tests {
         assert_eq!(longest_stall(Protocol::H1, [500, 25]), 0, "the second waited for nothing");
         assert_eq!(longest_stall(Protocol::H1, [500, 200]), 174, "of the first's wait it shared its own");
         assert_eq!(longest_stall(Protocol::H1, [25, 500]), 0);
+    }
+
+    #[test]
+    fn of_counted_requests_the_slowest_may_have_shared_a_stall() {
+        let mut record = one_repetition(&cell(0, 0, Protocol::H2c, 1, 0.0), 0, &Model::CLEAN);
+        let slow = record.samples.iter_mut().filter(|s| s.measured).nth(1000).unwrap();
+        slow.completed_at = slow.scheduled_at + Duration::from_millis(500);
+        let counted = counted(record);
+        assert!(counted.samples.is_empty());
+        let stall = CellSummary::of(&[&counted]).series[0].longest_stall.as_millis();
+        assert!((470..=476).contains(&stall), "{stall}");
     }
 }

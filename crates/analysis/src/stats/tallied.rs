@@ -174,7 +174,7 @@ pub(super) fn points(repetition: &CellRecord) -> Vec<(Duration, Duration)> {
 mod tests {
     use super::*;
     use crate::stats::CellSummary;
-    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::workload::Protocol;
 
     /// A lossy repetition with some failures, and the same one with tallies only.
@@ -188,10 +188,7 @@ mod tests {
                 (sample.outcome, sample.status, sample.code) = (Outcome::Reset, 0, 8);
             }
         }
-        let mut counter = Tallier::new(full.cell.work.phases, full.started_at);
-        full.samples.iter().for_each(|sample| counter.add(sample));
-        let tallied = CellRecord { tallies: counter.finish(), samples: Vec::new(), ..full.clone() };
-        [full, tallied]
+        [full.clone(), counted(full)]
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::link::DirectionTotals;
+use super::tally::Tallier;
 use super::{
     CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, HttpRecord, LinkSummary, Marks,
     Outcome, PacketFate, PacketRecord, RunRecord, SCHEMA_VERSION, Sample,
@@ -78,6 +79,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         group,
         repetition: 0,
         seed: 42,
+        request_seed: 42,
         target: Target::Origin,
         sidecar: None,
         protocol,
@@ -404,4 +406,13 @@ pub fn compare(packets: bool) -> RunRecord {
         repetitions.extend(cells.iter().rev().map(|cell| one_repetition(cell, 1, &model(cell))));
     }
     run(repetitions)
+}
+
+/// The same repetition as recorded at the levels that count requests instead of keeping them.
+pub fn counted(mut record: CellRecord) -> CellRecord {
+    let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
+    record.samples.iter().for_each(|sample| tallier.add(sample));
+    record.tallies = tallier.finish();
+    record.samples.clear();
+    record
 }

@@ -49,8 +49,12 @@ pub struct Cell {
     pub group: u32,
     /// The 0-based repetition: the same cell with the next seed.
     pub repetition: u32,
-    /// The seed of everything random in this repetition.
+    /// The seed of everything random in this repetition, but for what `request_seed` decides.
     pub seed: u64,
+    /// The seed of the requests: when those of a Poisson process are due, their kinds, what their placeholders stand for. The cells
+    /// of a group have the same one in each repetition, so that they carry the same load. 0 in records of runs older than this.
+    #[serde(default)]
+    pub request_seed: u64,
     /// The target.
     pub target: Target,
     /// The sidecar on the client's side of the link; `None` if the generator itself uses the link.

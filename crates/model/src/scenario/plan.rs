@@ -66,6 +66,7 @@ impl Scenario {
                 let mut cell = point.clone();
                 cell.repetition = repetition;
                 cell.seed = derive(point.seed, &format!("{}/{repetition}", variant_key(point)));
+                cell.request_seed = derive(point.seed, &format!("requests/{repetition}"));
                 cell
             });
             if repetition % 2 == 0 { repetitions.extend(round) } else { repetitions.extend(round.rev()) }
@@ -407,6 +408,7 @@ fn point(
         group,
         repetition: 0,
         seed: condition.seed,
+        request_seed: condition.seed,
         target: target.clone(),
         sidecar: condition.sidecar.clone().map(|name| Sidecar {
             name,

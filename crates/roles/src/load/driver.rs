@@ -194,7 +194,7 @@ impl<'a> Driver<'a> {
         self.until = work.phases.measure_until(start);
         let mut cut = work.phases.cut(start);
         let Part { number, of, .. } = self.part;
-        let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.seed, number, of);
+        let mut schedule = Schedule::part(work.arrival, start, self.spec.cell.request_seed, number, of);
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
         let is_closed = matches!(work.arrival, Arrival::Closed { .. });
         let is_precise = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();

@@ -47,7 +47,7 @@ pub fn run_observed(
 pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, LoadError> {
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
-    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.request_seed)?;
     let mut driver = Driver::new(spec, &prepared, Part::WHOLE)?;
     driver.watch(watching);
     driver.dial()?;
@@ -96,7 +96,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     spec.cell.dial = DialPolicy::default();
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
-    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.request_seed)?;
     let mut driver = Driver::new(&spec, &prepared, Part::WHOLE)?;
     driver.dial()?;
     driver.measure(&mut |_| ())?;

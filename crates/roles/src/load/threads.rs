@@ -62,7 +62,7 @@ fn one(
 ) -> Result<Done, LoadError> {
     let work = &spec.cell.work;
     let kinds = Kind::all(work);
-    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.seed)?;
+    let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.request_seed)?;
     let mut driver = Driver::new(spec, &prepared, part)?;
     if let Some(listener) = listener {
         driver.listen(Arc::clone(listener));

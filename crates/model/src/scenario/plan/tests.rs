@@ -22,6 +22,11 @@ fn rounds_alternate_their_direction() {
     assert_eq!(labels(&plan), ["h1", "h2c × 1", "h2c × 4", "h2c × 4", "h2c × 1", "h1"]);
     assert_eq!(plan[0].index, plan[5].index);
     assert_ne!(plan[0].seed, plan[5].seed, "each repetition has a seed of its own");
+    assert!(
+        plan[..3].iter().all(|cell| cell.request_seed == plan[0].request_seed),
+        "all carry the same load"
+    );
+    assert_ne!(plan[0].request_seed, plan[5].request_seed);
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         group: 0,
         repetition: 0,
         seed: 1,
+        request_seed: 1,
         target: Target::Origin,
         sidecar: None,
         protocol,
