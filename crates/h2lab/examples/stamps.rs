@@ -230,7 +230,7 @@ impl Server {
                     stands = connection.flush();
                 }
                 Ok((Read::WouldBlock, _)) => return,
-                Ok((Read::Eof, _)) | Err(_) => stands = false,
+                Ok((Read::Eof | Read::Truncated, _)) | Err(_) => stands = false,
             }
         }
         self.reactor.forget(token);

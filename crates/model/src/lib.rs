@@ -8,6 +8,7 @@
 pub mod bulk;
 mod fix;
 pub mod fleet;
+pub mod foreign;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod probe;

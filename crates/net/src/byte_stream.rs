@@ -213,7 +213,7 @@ impl Encrypted {
             match stream.read(&mut self.incoming)? {
                 Read::Bytes(n) => (self.from, self.to) = (0, n),
                 Read::WouldBlock => return Ok(false),
-                Read::Eof => {
+                Read::Eof | Read::Truncated => {
                     self.session.receive_eof()?;
                     return Ok(true);
                 }

@@ -63,6 +63,8 @@ pub enum Read {
     WouldBlock,
     /// The peer has finished sending.
     Eof,
+    /// The peer has finished sending without the `close_notify` of TLS: bytes may be missing. Never of TCP alone.
+    Truncated,
 }
 
 /// What a write gave.

@@ -156,6 +156,10 @@ impl Transport {
                         engine.handle_eof(now);
                         Ok(Received::Eof)
                     }
+                    Read::Truncated => {
+                        engine.handle_truncation(now);
+                        Ok(Received::Eof)
+                    }
                 }
             }
             Self::Quic(quic) => {

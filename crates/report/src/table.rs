@@ -43,11 +43,11 @@ pub(super) fn lay_out(columns: &[Column], rows: &[Vec<String>], limit: usize) ->
         let padded: Vec<String> = cells
             .zip(&widths)
             .zip(columns)
-            .map(
-                |((cell, &width), column)| {
-                    if column.left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-                },
-            )
+            .map(|((cell, &wide), column)| {
+                // A format's width ends at 65,535, a cell's text does not: a URL may be in it.
+                let space = " ".repeat(wide - width(cell));
+                if column.left { format!("{cell}{space}") } else { format!("{space}{cell}") }
+            })
             .collect();
         padded.join(gap).trim_end().to_owned()
     };
@@ -86,6 +86,12 @@ mod tests {
         let lines = lay_out(&[name("cell"), number("p50", "ms")], &rows, 80);
         assert_eq!(lines, ["cell       p50", "            ms", "h1        25.1", "h2c × 16     9"]);
         assert_eq!(lay_out(&[name("cell"), number("p50", "ms")], &rows, 13)[2], "h1       25.1");
+    }
+
+    #[test]
+    fn a_cell_of_any_length_is_laid_out() {
+        let rows = [vec!["a".repeat(70_000), "1".to_owned()]];
+        assert_eq!(lay_out(&[name("cell"), number("p50", "ms")], &rows, 80)[2].len(), 70_004);
     }
 
     #[test]

@@ -132,6 +132,16 @@ impl Connection {
         forward!(self, engine => engine.handle_eof(now));
     }
 
+    /// The transport ended without its own mark of a complete close, TLS's `close_notify`: what the end of the connection would
+    /// delimit is incomplete (RFC 9112 §9.8). Otherwise as [`Connection::handle_eof`].
+    pub fn handle_truncation(&mut self, now: Time) {
+        match self {
+            Self::H1(engine) => engine.handle_truncation(),
+            Self::H2(engine) => engine.handle_eof(now),
+            Self::H3(engine) => engine.handle_eof(now),
+        }
+    }
+
     /// The deadline of [`Connection::poll_timeout`] has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         forward!(self, engine => engine.handle_timeout(now));

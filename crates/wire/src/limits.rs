@@ -65,7 +65,8 @@ pub struct Limits {
     pub unread_output: usize,
     /// DATA frames shorter than 1 KiB and than the rest of the body, forced by the peer's windows
     /// (CVE-2019-9511, data dribble). Each frame of 1 KiB refills one; when none is left a body waits for larger windows.
-    /// Default 1,000: a peer whose windows are that small by nature still gets a megabyte.
+    /// Default 1,000 as a server: a peer whose windows are that small by nature still gets a megabyte. A client has chosen its
+    /// server, and has no other way to end an upload: it has no bound.
     pub small_data_frames: u32,
     /// Interim responses to one request (client role). Default 100.
     pub interims: u32,
@@ -101,7 +102,7 @@ impl Limits {
             settings: Rate { burst: 100, per_second: 10 },
             unread_answers: 1_000,
             unread_output: 1 << 20,
-            small_data_frames: 1_000,
+            small_data_frames: if role == Role::Server { 1_000 } else { u32::MAX },
             interims: 100,
             stall: of_server(30),
             head: of_server(10),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::counters::TcpTick;
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_model::record::testing::cell;
 use h2lab_model::record::{
@@ -106,7 +107,7 @@ impl Scene {
     /// The server's `server` field, on all connections so far.
     pub(super) fn server_software(mut self, name: &str) -> Self {
         for connection in &mut self.0.connections {
-            connection.server_software = Some(name.to_owned());
+            connection.server_software = Some(name.into());
         }
         self
     }
@@ -203,7 +204,8 @@ impl Scene {
     /// A GOAWAY that arrives.
     pub(super) fn goaway(self, connection: u32, at: u64, last_stream: u32, code: u32) -> Self {
         let mut scene = self.connections(connection + 1);
-        let goaway = GoAwayRecord { at: Time::from_millis(at), code, last_stream, debug: String::new() };
+        let goaway =
+            GoAwayRecord { at: Time::from_millis(at), code, last_stream, debug: PeerText::default() };
         scene.0.connections[connection as usize].goaways.push(goaway);
         scene
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Latency;
 use super::tallied::Tallies;
 use h2lab_base::JsonSchema;
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord};
 use h2lab_wire::ErrorCode;
@@ -19,7 +20,7 @@ pub struct GoAwayCount {
     /// The highest stream that was or might be processed.
     pub last_stream_id: u32,
     /// Debug data, made printable.
-    pub debug: String,
+    pub debug: PeerText,
     /// How many came.
     pub count: u64,
 }
@@ -292,14 +293,14 @@ fn closings<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<
 }
 
 fn goaways<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<GoAwayCount> {
-    let mut counts: BTreeMap<(u32, u32, &str), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<(u32, u32, &PeerText), u64> = BTreeMap::new();
     for goaway in connections.flat_map(|connection| &connection.goaways) {
         *counts.entry((goaway.code, goaway.last_stream, &goaway.debug)).or_insert(0) += 1;
     }
-    let count = |((code, last_stream_id, debug), count): ((u32, u32, &str), u64)| GoAwayCount {
+    let count = |((code, last_stream_id, debug), count): ((u32, u32, &PeerText), u64)| GoAwayCount {
         code,
         last_stream_id,
-        debug: debug.to_owned(),
+        debug: debug.clone(),
         count,
     };
     counts.into_iter().map(count).collect()
@@ -335,7 +336,7 @@ mod tests {
     }
 
     fn goaway(last_stream: u32, at: Time) -> GoAwayRecord {
-        GoAwayRecord { at, code: 0, last_stream, debug: String::new() }
+        GoAwayRecord { at, code: 0, last_stream, debug: PeerText::default() }
     }
 
     #[test]

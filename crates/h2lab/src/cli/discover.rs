@@ -49,6 +49,8 @@ pub fn find(
     let parsed: Vec<Url> = urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
     let wanted = wanted(&parsed, |is_tls| protocol.asked(is_tls));
     let wanted = wanted.as_ref();
+    let has_clear = parsed.iter().any(|url| !url.is_tls());
+    protocol.check_mode(if has_clear { Protocol::H2c } else { Protocol::H2 })?;
     fitting(&parsed, wanted).map_err(|why| Usage(format!("{}: {why}", protocol.flag())))?;
     replace(&mut scenario.matrix.protocols, wanted);
     // The servers are entered before the check, so that what a live server rules out is refused before any request to one.
@@ -116,8 +118,10 @@ fn asked(
     // HTTP/3 must be named: a server without it does not answer, which would cost every run a timeout.
     let candidates = wanted.map_or(&Protocol::OVER_TCP[..], Axis::values);
     let fits = candidates.iter().copied().filter(|protocol| protocol.is_tls() == url.is_tls());
-    let wants_h3 = candidates.contains(&Protocol::H3);
-    let discovery = discover(&probe(url, server, tls, scenario), url.is_tls(), wants_h3);
+    // One named twice is an A/A run.
+    let tried: Vec<Protocol> =
+        Protocol::ALL.into_iter().filter(|protocol| fits.clone().any(|one| one == *protocol)).collect();
+    let discovery = discover(&probe(url, server, tls, scenario), url.is_tls(), &tried);
     let (spoken, unspoken): (Vec<_>, Vec<_>) = fits.partition(|protocol| discovery.speaks(*protocol));
     if spoken.is_empty() {
         let wanted =

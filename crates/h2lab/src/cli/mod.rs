@@ -47,6 +47,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use h2lab_base::text::made_printable_lines;
 
 pub use exit::Exit;
 
@@ -151,7 +152,8 @@ fn end(result: anyhow::Result<u8>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // It may quote what came from elsewhere: arguments, files, peers.
+            eprintln!("error: {}", made_printable_lines(&format!("{error:#}")));
             ExitCode::from(exit::exit_of(&error) as u8)
         }
     }

@@ -24,14 +24,17 @@ pub struct ProtocolArgs {
     /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
     #[arg(long, group = "protocol")]
     http2: bool,
-    /// HTTP/2 in clear without an upgrade (prior knowledge)
-    #[arg(long, visible_alias = "h2c", group = "protocol")]
+    /// HTTP/2 at once: in clear without an upgrade (prior knowledge), over TLS as --http2 has it
+    #[arg(long, group = "protocol")]
     http2_prior_knowledge: bool,
+    /// HTTP/2 in clear without an upgrade, never over TLS; short for --proto h2c
+    #[arg(long, group = "protocol")]
+    h2c: bool,
     /// HTTP/3, over UDP on the port of the URL; no fallback to another protocol
     #[arg(long, group = "protocol")]
     http3: bool,
     /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
-    #[arg(long, value_name = "MODE", conflicts_with_all = ["http1", "http2_prior_knowledge", "http3"])]
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["http1", "http2_prior_knowledge", "h2c", "http3"])]
     h2c_mode: Option<H2cModeArg>,
 }
 
@@ -46,7 +49,7 @@ enum H2cModeArg {
 
 impl ProtocolArgs {
     /// Clap's names of the flags that only name a protocol.
-    pub const NAMES: &[&str] = &["protocols", "http1", "http2_prior_knowledge", "http3"];
+    pub const NAMES: &[&str] = &["protocols", "http1", "http2_prior_knowledge", "h2c", "http3"];
 
     /// `--proto protocol`.
     pub fn named(protocol: Protocol) -> Self {
@@ -59,6 +62,7 @@ impl ProtocolArgs {
         match self {
             Self { protocols: Some(named), .. } => Some(named.clone()),
             Self { http3: true, .. } => Some(Axis::one(Protocol::H3)),
+            Self { h2c: true, .. } => Some(Axis::one(Protocol::H2c)),
             Self { http1: true, .. } => by_scheme(Protocol::H1s, Protocol::H1),
             Self { http2: true, .. } | Self { http2_prior_knowledge: true, .. } => {
                 by_scheme(Protocol::H2, Protocol::H2c)
@@ -85,6 +89,7 @@ impl ProtocolArgs {
             Self { http3: true, .. } => "--http3".to_owned(),
             Self { http1: true, .. } => "--http1.1".to_owned(),
             Self { http2: true, .. } => "--http2".to_owned(),
+            Self { h2c: true, .. } => "--h2c".to_owned(),
             _ => "--http2-prior-knowledge".to_owned(),
         }
     }
@@ -137,8 +142,13 @@ impl ProtocolArgs {
             Some(H2cModeArg::PriorKnowledge) => Some(H2cMode::PriorKnowledge),
             Some(H2cModeArg::Upgrade) => Some(H2cMode::Upgrade),
             None if self.http2 => Some(H2cMode::Upgrade),
-            None => self.http2_prior_knowledge.then_some(H2cMode::PriorKnowledge),
+            None => (self.http2_prior_knowledge || self.h2c).then_some(H2cMode::PriorKnowledge),
         }
+    }
+
+    /// Whether a connection of `protocol` begins with an upgrade: only one in clear can.
+    pub fn upgrades(&self, protocol: Protocol) -> bool {
+        protocol == Protocol::H2c && self.h2c_mode() == Some(H2cMode::Upgrade)
     }
 
     /// Puts the flags in place of what the scenario says, over TLS if that is what it has.
@@ -194,7 +204,6 @@ mod tests {
             ("--http1.1", vec![H1s], vec![H1]),
             ("--http2", vec![H2], vec![H2c]),
             ("--http2-prior-knowledge", vec![H2], vec![H2c]),
-            ("--h2c", vec![H2], vec![H2c]),
         ] {
             assert_eq!((tried(line, true), tried(line, false)), (Ok(in_tls), Ok(in_clear)), "{line}");
         }
@@ -205,6 +214,7 @@ mod tests {
         for (line, is_tls, words) in [
             ("--http3", false, "--http3 does not fit the URL"),
             ("--proto h1", true, "--proto h1 does not fit the URL"),
+            ("--h2c", true, "--h2c does not fit the URL"),
             ("--proto h1,h2c", false, "h2lab compare"),
             ("--h2c-mode upgrade", true, "in clear"),
             ("--h2c-mode upgrade --proto h1", false, "in clear"),

@@ -22,14 +22,14 @@ use h2lab_roles::client::url::Url;
 pub struct ReachArgs {
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// Connect to ADDR for HOST:PORT, as curl does; repeatable
+    /// Connect to ADDR for HOST:PORT, as curl does; `*` is any host, several addresses are separated by commas; repeatable
     #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = ResolveEntry::from_str)]
     resolve: Vec<ResolveEntry>,
     /// Connect to HOST2:PORT2 for HOST1:PORT1, as curl does; an empty part stands for any, or the same; repeatable
     #[arg(long, value_name = "HOST1:PORT1:HOST2:PORT2", value_parser = ConnectTo::from_str)]
     connect_to: Vec<ConnectTo>,
     /// Connect to this Unix socket whatever the URL says, as curl does
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "resolve"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "resolve", "ipv4", "ipv6"])]
     unix_socket: Option<PathBuf>,
     /// Only IPv4 addresses of a name
     #[arg(short = '4', long, conflicts_with = "ipv6")]
@@ -41,7 +41,17 @@ pub struct ReachArgs {
 
 /// The URL that `text` is.
 pub fn url(text: &str) -> Result<Url, Usage> {
-    text.parse().map_err(|error| Usage(format!("{text}: {error}")))
+    text.parse().map_err(|error| Usage(format!("{}: {error}", without_password(text))))
+}
+
+/// A URL as messages show it: what stands before an `@` may be a password.
+fn without_password(text: &str) -> String {
+    let end = text.find("://").map_or(0, |at| at + 3);
+    let network = &text[end..][..text[end..].find(['/', '?', '#']).unwrap_or(text.len() - end)];
+    match network.rfind('@') {
+        Some(at) => format!("{}…{}", &text[..end], &text[end + at..]),
+        None => text.to_owned(),
+    }
 }
 
 /// How long one of several addresses of a name may take to accept a connection.
@@ -78,5 +88,19 @@ impl ReachArgs {
             ipv4: self.ipv4,
             ipv6: self.ipv6,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_url_repeats_no_password() {
+        for text in ["http://alice:hunter2@a/", "http://alice:hunter2@a", "alice:hunter2@a/x"] {
+            let error = url(text).unwrap_err().to_string();
+            assert!(!error.contains("hunter2") && error.contains("@a"), "{error}");
+        }
+        assert!(url("http://a:99999/@x").unwrap_err().to_string().starts_with("http://a:99999/@x: "));
     }
 }

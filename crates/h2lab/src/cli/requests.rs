@@ -21,7 +21,7 @@ pub struct RequestArgs {
     /// curl. Fields about the connection or the body's framing are refused: the client writes them itself.
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     pub headers: Vec<String>,
-    /// Request body: text, or @FILE
+    /// Request body: text, @FILE, or @- for standard input
     #[arg(short = 'd', long = "data", value_name = "DATA", conflicts_with = "body_bytes")]
     pub data: Option<String>,
     /// Request body in bytes of filler (such as 1k, 64k)
@@ -71,23 +71,41 @@ impl RequestArgs {
     /// The header fields of the flags: of `-H`, and of `-u`, `--oauth2-bearer` and `-b` (RFC 7617, RFC 6750, RFC 6265).
     pub fn fields(&self) -> Result<Vec<(String, String)>, Usage> {
         let mut fields = self.headers.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+        // As in curl a header line replaces what these flags would send.
+        let mut add = |name: &str, value: String| {
+            if !fields.iter().any(|(given, _)| given == name) {
+                fields.push((name.to_owned(), value));
+            }
+        };
         if let Some(user) = &self.user {
             if !user.contains(':') {
                 return Err(Usage("-u/--user wants NAME:PASSWORD; h2lab asks for no password".to_owned()));
             }
-            fields.push(("authorization".to_owned(), format!("Basic {}", base64(user.as_bytes()))));
+            add("authorization", format!("Basic {}", base64(user.as_bytes())));
         }
         if let Some(token) = &self.oauth2_bearer {
-            fields.push(("authorization".to_owned(), format!("Bearer {token}")));
+            sendable("--oauth2-bearer", token)?;
+            add("authorization", format!("Bearer {token}"));
         }
         if let Some(cookie) = &self.cookie {
+            sendable("-b/--cookie", cookie)?;
             if !cookie.contains('=') {
                 return Err(Usage("-b/--cookie wants NAME=VALUE; files of cookies are not read".to_owned()));
             }
-            fields.push(("cookie".to_owned(), cookie.clone()));
+            add("cookie", cookie.clone());
         }
         Ok(fields)
     }
+}
+
+/// Refuses a credential that no header field can carry, without repeating it.
+fn sendable(flag: &str, value: &str) -> Result<(), Usage> {
+    if value.trim().is_empty() || value.chars().any(|character| character.is_control() && character != '\t') {
+        return Err(Usage(format!(
+            "{flag} is empty or has control characters, which no header field can carry"
+        )));
+    }
+    Ok(())
 }
 
 /// `Name: value` as curl has it.
@@ -97,11 +115,12 @@ pub fn header(line: &str) -> Result<(String, String), Usage> {
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
-/// Text, or the content of a file after `@`.
+/// Text, or the content of a file after `@`, of standard input after `@-`.
 fn read_data(data: &str) -> Result<String, Usage> {
     let Some(path) = data.strip_prefix('@') else { return Ok(data.to_owned()) };
-    std::fs::read_to_string(path)
-        .map_err(|error| Usage(format!("-d @{path}: cannot read it as text: {error}")))
+    let read =
+        if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
+    read.map_err(|error| Usage(format!("-d @{path}: cannot read it as text: {error}")))
 }
 
 #[cfg(test)]
@@ -120,6 +139,28 @@ mod tests {
         assert_eq!(of(RequestArgs { method: Some("PUT".to_owned()), ..data() }).0, "PUT");
         assert_eq!(of(RequestArgs { body_bytes: Some(1), ..RequestArgs::default() }).0, "POST");
         assert_eq!(of(RequestArgs { body_bytes: Some(0), ..RequestArgs::default() }).0, "GET");
+    }
+
+    #[test]
+    fn a_header_line_replaces_the_credentials_of_another_flag() {
+        let of = |headers: &[&str]| {
+            let headers = headers.iter().map(|line| (*line).to_owned()).collect();
+            let (user, cookie) = (Some("a:b".to_owned()), Some("c=d".to_owned()));
+            RequestArgs { headers, user, cookie, ..RequestArgs::default() }.fields().unwrap()
+        };
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(of(&[]), [field("authorization", "Basic YTpi"), field("cookie", "c=d")]);
+        let own = ["Authorization: x", "cookie: y=z"];
+        assert_eq!(of(&own), [field("authorization", "x"), field("cookie", "y=z")]);
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_sent_are_refused_and_not_repeated() {
+        for secret in ["", " ", "hunter2\u{1}", "hunter2\r\nx: y"] {
+            let bearer = RequestArgs { oauth2_bearer: Some(secret.to_owned()), ..RequestArgs::default() };
+            let error = bearer.fields().unwrap_err().to_string();
+            assert!(error.starts_with("--oauth2-bearer") && !error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

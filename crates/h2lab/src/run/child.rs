@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use h2lab_net::process::die_with_us;
 use serde::Serialize;
 
 use super::messages::{self, Failure, FailureKind, Incoming, Message, Progress};
@@ -47,12 +48,8 @@ impl Running {
     /// Starts `command`, which must answer in [`messages`], and gives it `spec`. The child ignores the terminal's signals (its
     /// own process group); it dies with the calling thread.
     pub fn start(mut command: Command, spec: &impl Serialize) -> Result<Self> {
-        let parent = rustix::process::getpid();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        // SAFETY: between fork and exec only prctl and getppid are called, both async-signal-safe.
-        unsafe {
-            command.pre_exec(move || die_with(parent));
-        }
+        die_with_us(&mut command);
         let mut child = command.spawn().context("cannot re-execute h2lab")?;
         let mut stdin = child.stdin.take().context("the child has no standard input")?;
         let mut line = serde_json::to_vec(spec)?;
@@ -126,15 +123,5 @@ impl Drop for Running {
         // Both fail only if the child is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Makes the calling process die by SIGKILL when `parent` dies; fails if it is dead already.
-fn die_with(parent: rustix::process::Pid) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    if rustix::process::getppid() == Some(parent) {
-        Ok(())
-    } else {
-        Err(std::io::Error::other("the parent is gone"))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use h2lab_link::LinkSpec;
 use h2lab_model::scenario::Sysctls;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::capture::{Capture, Captured};
 use super::keys::{self, KeyLog};
@@ -249,9 +249,13 @@ impl Server {
         // Signals fail only if all of the group is gone.
         let _ = kill_process_group(group, Signal::TERM);
         let asked = clock.now();
-        while self.ended.is_none() && clock.now().since(asked) < TIMEOUT {
+        // It is not reaped before the last signal: until then no other group can have its number.
+        let not_reaped = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let is_over = || waitid(WaitId::Pid(group), not_reaped).map(|status| status.is_some());
+        while !is_over().context("cannot wait for the server's command")?
+            && clock.now().since(asked) < TIMEOUT
+        {
             sleep(GLANCE);
-            self.look()?;
         }
         let _ = kill_process_group(group, Signal::KILL);
         self.child.wait().context("cannot wait for the server's command")?;

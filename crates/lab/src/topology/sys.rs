@@ -24,10 +24,13 @@ pub(super) fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Copies the process. It must have only one thread: locks of others would stay locked in the copy for ever.
+/// Copies the process. An error if it has more than one thread: locks of others would stay locked in the copy for ever.
 pub(super) fn fork() -> io::Result<Forked> {
-    debug_assert!(threads().is_ok_and(|n| n == 1), "fork with threads running");
-    // SAFETY: with one thread, which callers must ensure, the child's memory is consistent and may be used as before.
+    if threads()? != 1 {
+        return Err(io::Error::other("a process with several threads cannot be copied"));
+    }
+    // SAFETY: this is the only thread, and no other one can begin meanwhile: the child's memory is consistent and may be used as
+    // before.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),

@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{PairFigures, Reach, ServerFigures, Trust};
+use crate::foreign;
 use crate::workload::{EngineSettings, Protocol};
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
@@ -152,7 +154,7 @@ pub enum MessageError {
     #[error("the other end says what no h2lab says ({why}): `{line}`")]
     NoMessage {
         /// Its beginning.
-        line: String,
+        line: PeerText,
         /// What is wrong with it.
         why: String,
     },
@@ -175,19 +177,30 @@ pub fn encode(message: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Envelope { agent: AGENT_VERSION, message })
 }
 
-/// The message of a line.
+/// The message of a line, with its texts as they are.
 pub fn decode<T: DeserializeOwned>(line: &str) -> Result<T, MessageError> {
+    decode_with(line, |line| serde_json::from_str(line))
+}
+
+/// The message of an agent's line, printable.
+pub fn decode_printable<T: DeserializeOwned>(line: &str) -> Result<T, MessageError> {
+    decode_with(line, |line| foreign::read(line, &[]))
+}
+
+fn decode_with<T>(
+    line: &str,
+    read: impl Fn(&str) -> serde_json::Result<Envelope<T>>,
+) -> Result<T, MessageError> {
     // The rest of the message may be of another format.
     let no_message = |error: serde_json::Error| MessageError::NoMessage {
-        line: line.chars().take(200).collect(),
+        line: PeerText::from(line.chars().take(200).collect::<String>().as_str()),
         why: error.to_string(),
     };
     let Version { agent } = serde_json::from_str(line).map_err(no_message)?;
     if agent != AGENT_VERSION {
         return Err(MessageError::OtherVersion { theirs: agent });
     }
-    let Envelope { message, .. } = serde_json::from_str(line).map_err(no_message)?;
-    Ok(message)
+    Ok(read(line).map_err(no_message)?.message)
 }
 
 #[cfg(test)]

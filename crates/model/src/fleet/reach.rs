@@ -30,10 +30,14 @@ impl Reach {
         other.unwrap_or_else(|| (host.to_owned(), port))
     }
 
-    /// The fixed address of `host` and `port`, if there is one.
-    pub fn fixed(&self, host: &str, port: u16) -> Option<IpAddr> {
-        let is_its = |entry: &&ResolveEntry| entry.port == port && entry.host.eq_ignore_ascii_case(host);
-        self.resolve.iter().find(is_its).map(|entry| entry.address)
+    /// The fixed addresses of `host` and `port`, if there are any: those of the last entry for them, else of the last one for any
+    /// host.
+    pub fn fixed(&self, host: &str, port: u16) -> Option<&[IpAddr]> {
+        let of_port = || self.resolve.iter().rev().filter(|entry| entry.port == port);
+        let is_its =
+            |entry: &&ResolveEntry| entry.host.as_ref().is_some_and(|fixed| fixed.eq_ignore_ascii_case(host));
+        let entry = of_port().find(is_its).or_else(|| of_port().find(|entry| entry.host.is_none()))?;
+        Some(&entry.addresses)
     }
 
     /// Whether an address is of a wanted family.
@@ -45,21 +49,26 @@ impl Reach {
 /// One `--resolve`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolveEntry {
-    host: String,
+    /// `None` for any.
+    host: Option<String>,
     port: u16,
-    address: IpAddr,
+    addresses: Vec<IpAddr>,
 }
 
 impl FromStr for ResolveEntry {
     type Err = String;
 
-    /// `HOST:PORT:ADDR`.
+    /// `HOST:PORT:ADDR[,ADDR]`; the host `*` is any. A `+` before it is about curl's cache of names, which we have not.
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
-            let (host, rest) = text.split_once(':')?;
-            let (port, address) = rest.split_once(':')?;
-            let address = address.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
-            Some(Self { host: host.to_ascii_lowercase(), port: port.parse().ok()?, address })
+            let (host, rest) = text.strip_prefix('+').unwrap_or(text).split_once(':')?;
+            let (port, addresses) = rest.split_once(':')?;
+            let address = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse().ok();
+            Some(Self {
+                host: (host != "*").then(|| host.to_ascii_lowercase()),
+                port: port.parse().ok()?,
+                addresses: addresses.split(',').map(address).collect::<Option<_>>()?,
+            })
         };
         parse().ok_or_else(|| format!("`{text}` is not HOST:PORT:ADDR (such as example.test:443:127.0.0.1)"))
     }
@@ -147,10 +156,15 @@ mod tests {
 
     #[test]
     fn resolve_entries_read_as_in_curl() {
-        let entry: ResolveEntry = "Example.test:443:[::1]".parse().unwrap();
-        let reach = Reach { resolve: vec![entry], ..Reach::default() };
-        assert_eq!(reach.fixed("example.TEST", 443), Some("::1".parse().unwrap()));
-        assert_eq!(reach.fixed("example.test", 80), None);
+        let entries = ["Example.test:443:[::1]", "*:443:127.0.0.3", "+other.test:443:127.0.0.1,127.0.0.2"];
+        let resolve = entries.map(|entry| entry.parse().unwrap()).to_vec();
+        let reach = Reach { resolve, ..Reach::default() };
+        let addresses = |host, port| reach.fixed(host, port).map(<[IpAddr]>::to_vec);
+        let of = |text: &[&str]| Some(text.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>());
+        assert_eq!(addresses("example.TEST", 443), of(&["::1"]));
+        assert_eq!(addresses("other.test", 443), of(&["127.0.0.1", "127.0.0.2"]));
+        assert_eq!(addresses("any.test", 443), of(&["127.0.0.3"]));
+        assert_eq!(addresses("example.test", 80), None);
         for bad in ["example.test:443", "example.test:x:127.0.0.1", "example.test:443:nowhere"] {
             assert!(bad.parse::<ResolveEntry>().is_err(), "{bad}");
         }

@@ -4,7 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::smuggling::judge::Observation;
-use super::{Check, Severity, Spent, Verdict};
+use super::{Check, Severity, Spent, Verdict, id};
 
 /// What was probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -136,6 +136,15 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
+    /// Whether the server was found to speak any protocol.
+    pub fn speaks_any(&self) -> bool {
+        let protocols = [id::PROT101, id::PROT103, id::PROT104, id::PROT105, id::PROT106];
+        let is_spoken = |check: &Check| {
+            check.verdict == Verdict::Pass && protocols.iter().any(|protocol| protocol.id == check.id)
+        };
+        self.checks.iter().any(is_spoken)
+    }
+
     /// The checks that failed at least so badly.
     pub fn failed(&self, severity: Severity) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(move |check| check.is_at_least(severity))

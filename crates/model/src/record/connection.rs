@@ -4,6 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::counters::{QuicSummary, TcpSummary};
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_wire::{Counters, StreamId};
 
@@ -66,8 +67,8 @@ pub struct GoAwayRecord {
     pub code: u32,
     /// The highest stream that was or might be processed.
     pub last_stream: u32,
-    /// Debug data, made printable.
-    pub debug: String,
+    /// Debug data.
+    pub debug: PeerText,
 }
 
 /// One transport connection of the generator.
@@ -108,7 +109,7 @@ pub struct ConnectionRecord {
     /// Frames and header bytes.
     pub counters: Counters,
     /// `server` field of the first response, to name the product in advice.
-    pub server_software: Option<String>,
+    pub server_software: Option<PeerText>,
     /// Our end, when the cell ended.
     pub tcp_client: Option<TcpSummary>,
     /// The server's end, where we can see it.

@@ -357,7 +357,7 @@ fn connection(cell: &Cell, index: u32, carried: ModelConnection) -> ConnectionRe
         bytes_sent: counters.headers_sent + u64::from(carried.requests) * 1024,
         bytes_received: counters.headers_received + u64::from(carried.requests) * 1024,
         counters,
-        server_software: Some("h2lab".to_owned()),
+        server_software: Some("h2lab".into()),
         tcp_client: Some(tcp(carried.stalls / 2)),
         tcp_server: Some(tcp(carried.stalls - carried.stalls / 2)),
         quic_client: None,

@@ -6,6 +6,7 @@ use super::axis::ConnectionCount;
 use super::error::ScenarioError;
 use super::file::{Scenario, WorkAxes};
 use super::refusals;
+use h2lab_base::text::made_printable_lines;
 
 impl Scenario {
     /// Reads a scenario file and checks its values.
@@ -18,7 +19,12 @@ impl Scenario {
     /// Reads the scenario of a recorded run, without validating it again: the rules can change from
     /// version to version, and a run keeps no values of header fields.
     pub fn of_a_run(text: &str) -> Result<Self, ScenarioError> {
-        toml::from_str(text).map_err(|error| ScenarioError::Syntax(error.to_string().trim_end().to_owned()))
+        let syntax = |error: toml::de::Error| {
+            ScenarioError::Syntax(made_printable_lines(error.to_string().trim_end()))
+        };
+        let mut scenario: Self = toml::from_str(text).map_err(syntax)?;
+        scenario.claim = made_printable_lines(&scenario.claim);
+        Ok(scenario)
     }
 
     /// Writes the scenario so that [`Scenario::from_toml`] reads it back.

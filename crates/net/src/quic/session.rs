@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2lab_base::counters::QuicSummary;
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_wire::ErrorCode;
 use quinn_proto::{
@@ -187,7 +188,7 @@ impl QuicSession {
         Some(TlsFacts {
             version: "TLSv1.3".to_owned(), // there is no other in QUIC (RFC 9001 §4.2)
             cipher: None,
-            alpn: data.protocol.map(|alpn| String::from_utf8_lossy(&alpn).into_owned()),
+            alpn: data.protocol.map(|alpn| printable(&alpn)),
             resumed: None,
         })
     }

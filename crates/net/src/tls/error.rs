@@ -1,5 +1,6 @@
 //! Why TLS fails, in words that say what a user can do about it.
 
+use h2lab_base::text::made_printable;
 use rustls::AlertDescription;
 
 /// Why TLS could not be set up or went wrong. The text says what to do where that is known.
@@ -61,7 +62,9 @@ pub enum TlsError {
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> Self {
         match error {
-            rustls::Error::InvalidCertificate(why) => Self::Certificate(why.to_string()),
+            rustls::Error::InvalidCertificate(why) => {
+                Self::Certificate(made_printable(&why.to_string()).into_owned())
+            }
             rustls::Error::InvalidMessage(
                 rustls::InvalidMessage::InvalidContentType | rustls::InvalidMessage::UnknownProtocolVersion,
             ) => Self::NotTls,
@@ -70,7 +73,7 @@ impl From<rustls::Error> for TlsError {
             }
             rustls::Error::AlertReceived(alert) => Self::Alert(format!("{alert:?}")),
             rustls::Error::InconsistentKeys(_) => Self::KeyMismatch,
-            other => Self::Other(other.to_string()),
+            other => Self::Other(made_printable(&other.to_string()).into_owned()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 
+use h2lab_base::text::printable;
 use rustls::HandshakeKind;
 
 use super::error::TlsError;
@@ -77,7 +78,7 @@ impl TlsSession {
     /// The peer closed the transport.
     pub fn receive_eof(&mut self) -> Result<(), TlsError> {
         let mut nothing: &[u8] = &[];
-        // `read` reports what rustls makes of an end without close_notify, and there we forgive it.
+        // `read` reports what rustls makes of an end without close_notify.
         let _ = self.connection.read_tls(&mut nothing);
         if self.is_handshaking() {
             return Err(TlsError::Other("the connection was closed during the handshake".to_owned()));
@@ -102,7 +103,7 @@ impl TlsSession {
         let chosen = match self.connection.alpn_protocol() {
             Some(chosen) if chosen == wanted.as_bytes() => return Ok(()),
             None if wanted == "http/1.1" => return Ok(()),
-            Some(chosen) => format!("`{}`", String::from_utf8_lossy(chosen)),
+            Some(chosen) => format!("`{}`", printable(chosen)),
             None => "nothing".to_owned(),
         };
         Err(TlsError::Alpn { wanted: wanted.to_owned(), chosen })
@@ -114,8 +115,8 @@ impl TlsSession {
             Ok(0) => Ok(Read::Eof),
             Ok(n) => Ok(Read::Bytes(n)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Read::WouldBlock),
-            // Many servers close without close_notify. Truncation is caught by the framing of HTTP above us.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Read::Eof),
+            // Many servers close without close_notify. Whether anything is missing the framing of HTTP above us shows.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Read::Truncated),
             Err(error) => Err(TlsError::Other(error.to_string())),
         }
     }
@@ -167,7 +168,7 @@ impl TlsSession {
             // rustls uses Rust names for both.
             version: format!("{version:?}").replace('_', "."),
             cipher: Some(format!("{cipher:?}").replace("TLS13_", "TLS_")),
-            alpn: self.alpn().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
+            alpn: self.alpn().map(printable),
             resumed: Some(self.is_resumed()?),
         })
     }

@@ -9,7 +9,7 @@ use h2lab_model::workload::{Arrival, Protocol};
 fn troubled() -> RunRecord {
     let mut record = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN);
     as_load(&mut record);
-    let goaway = GoAwayRecord { at: Time::ZERO, code: 0, last_stream: 1999, debug: "bye".to_owned() };
+    let goaway = GoAwayRecord { at: Time::ZERO, code: 0, last_stream: 1999, debug: "bye".into() };
     record.connections[0].goaways.push(goaway);
     record.connections[0].closed = CloseReason::Server;
     record.connections[1].closed = CloseReason::Broken { why: "connection reset".to_owned() };

@@ -63,6 +63,8 @@ pub struct Driver<'a> {
     /// Whether a connection has worked.
     proven: bool,
     interrupted: bool,
+    /// Since when requests wait although every connection is open, because none takes one.
+    blocked_since: Option<Time>,
 }
 
 impl<'a> Driver<'a> {
@@ -86,6 +88,7 @@ impl<'a> Driver<'a> {
             attempts: Attempts::new(traffic.connections as usize),
             proven: false,
             interrupted: false,
+            blocked_since: None,
         })
     }
 
@@ -209,7 +212,24 @@ impl<'a> Driver<'a> {
             let why = format!("{} for {}", self.work.silence(), h2lab_base::units::format_duration(silence));
             self.cut(|| FetchError::Vanished(why.clone()));
         }
+        self.judge_block(now);
         self.cancel_doomed(now);
+    }
+
+    /// Gives up a server that has not allowed a request for too long, such as one with `SETTINGS_MAX_CONCURRENT_STREAMS` 0.
+    fn judge_block(&mut self, now: Time) {
+        let takes_none = |slots: &mut Slots<Time>| {
+            let mut sessions = slots.sessions().peekable();
+            sessions.peek().is_some() && sessions.all(|(_, session, _)| session.available() == 0)
+        };
+        let is_blocked = self.work.waits() && !self.work.is_busy() && takes_none(&mut self.slots);
+        self.blocked_since = is_blocked.then(|| self.blocked_since.unwrap_or(now));
+        let blocked = self.blocked_since.map_or(Duration::ZERO, |since| now.since(since));
+        if blocked > self.traffic.timeout {
+            let time = h2lab_base::units::format_duration(blocked);
+            let why = format!("no connection allows a request (SETTINGS_MAX_CONCURRENT_STREAMS) for {time}");
+            self.cut(|| FetchError::Vanished(why.clone()));
+        }
     }
 
     /// Checks whether the run is to end early.

@@ -31,6 +31,12 @@ const FIRST_PART: u64 = 16 << 20;
 /// round trip.
 const PARTS_PER_WORKER: u64 = 4;
 
+/// The first pause before retrying a server that was busy, or refused, or where another client had the upload.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// After so many pauses, 12.7 s in all, its refusal is final.
+const MOST_PUT_OFF: u32 = 7;
+
 /// How often each worker may retry before any of them brings a byte.
 const MAX_FRUITLESS: u32 = 5;
 
@@ -135,6 +141,10 @@ pub struct Fetch {
     under_way: u32,
     /// No request is sent before this.
     not_before: Time,
+    /// How often in a row it was put off.
+    pauses: u32,
+    /// Asks in a row that the server did not process.
+    unprocessed: u32,
     /// Asks in a row without a byte.
     fruitless: u32,
     /// What is known besides of an upload.
@@ -419,7 +429,7 @@ impl Fetch {
             None => {}
         }
         ask.at = end;
-        self.fruitless = 0;
+        (self.fruitless, self.pauses) = (0, 0);
         self.figures.arrived += data.len() as u64;
         self.figures.writes += u64::from(self.sink.is_kept());
     }
@@ -439,8 +449,10 @@ impl Fetch {
             return;
         }
         let is_held_against = ask.outcome_class != OutcomeClass::Unprocessed;
+        let may_repeat = self.may_repeat(ask, now);
         if is_last_word {
-            return self.had_the_last_word(ask, now, why.filter(|_| is_held_against), why.is_some());
+            let held_against = why.filter(|_| is_held_against || !may_repeat);
+            return self.had_the_last_word(ask, now, held_against, why.is_some() && may_repeat);
         }
         if ask.outcome_class == OutcomeClass::Idle {
             self.stage = Stage::Unasked;
@@ -453,6 +465,8 @@ impl Fetch {
         let words = why.unwrap_or("the server sends nothing");
         if is_short && self.is_fruitless() {
             self.fail(FetchError::Vanished(words.to_owned()));
+        } else if is_short && !may_repeat {
+            self.fail(always_refused(words));
         } else if is_short && is_lost {
             // It is unknown whether the rest would be of the same state of the file, or even what is missing.
             let words = format!("{words}, and the server gives nothing (ETag) by which it could be resumed");
@@ -477,6 +491,27 @@ impl Fetch {
             self.note_doubt(why);
         }
         self.compare(now);
+    }
+
+    /// Whether a request that is over may be made again. One that the server did not process is not held against it: a GOAWAY
+    /// leaves one of each worker. If it refuses more in a row, they are put off, and after the last pause there are no more.
+    fn may_repeat(&mut self, ask: &Ask, now: Time) -> bool {
+        if ask.outcome_class != OutcomeClass::Unprocessed {
+            self.unprocessed = 0;
+            return true;
+        }
+        self.unprocessed = self.unprocessed.saturating_add(1);
+        self.unprocessed <= MAX_FRUITLESS.saturating_mul(self.manner.workers) || self.put_off(now)
+    }
+
+    /// Retries after a pause, unless the limit is reached: each pause is twice as long as the one before.
+    fn put_off(&mut self, now: Time) -> bool {
+        if self.not_before > now {
+            return true; // the requests of several workers are put off by one reason
+        }
+        self.pauses += 1;
+        self.not_before = now + PAUSE * (1 << (self.pauses - 1).min(MOST_PUT_OFF));
+        self.pauses <= MOST_PUT_OFF
     }
 
     /// Whether all workers together have retried often enough without a byte.
@@ -623,6 +658,11 @@ impl Fetch {
             None => sink.throw_away(),
         }
     }
+}
+
+/// The error of requests that the server did not process, however often they were made.
+fn always_refused(why: &str) -> FetchError {
+    FetchError::Vanished(format!("{why}, however often it was asked"))
 }
 
 #[cfg(test)]

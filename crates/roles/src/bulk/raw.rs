@@ -246,7 +246,7 @@ fn read(reading: &mut Reading, space: &mut [u8], clock: Clock) -> io::Result<(u6
                 (bytes, longest) = (bytes + n as u64, longest.max(n as u64));
             }
             Read::WouldBlock => return Ok((bytes, longest, true)),
-            Read::Eof => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Read::Eof | Read::Truncated => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
     Ok((bytes, longest, false))

@@ -197,7 +197,7 @@ impl Work {
     }
 
     /// Whether a request is in flight.
-    fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.requests.len() > self.free.len()
     }
 

@@ -349,7 +349,10 @@ fn dial_quic(
 ) -> io::Result<QuicSession> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let (Endpoint::Tcp(address), Some(tls)) = (&target.address, &target.tls) else {
-        return Err(invalid(format!("HTTP/3 needs an address, and {} is none", target.address)));
+        return Err(invalid(format!(
+            "HTTP/3 needs an address, and {} is none; leave out --unix-socket",
+            target.address
+        )));
     };
     let congestion = match &target.congestion {
         None => Congestion::default(),

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_model::record::connection::count_one;
 use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome};
@@ -136,7 +137,7 @@ impl ConnectionStatistics {
                 if self.record.server_software.is_none()
                     && let Some(server) = head.fields.get("server")
                 {
-                    self.record.server_software = Some(kept(server));
+                    self.record.server_software = Some(PeerText::cut(server, MOST_TEXT));
                 }
                 if let Some(carried) = self.streams.get_mut(stream) {
                     carried.answered = true;
@@ -163,7 +164,7 @@ impl ConnectionStatistics {
             Event::Writable { stream } => self.writable.push(stream),
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
-                let debug = kept(debug);
+                let debug = PeerText::cut(debug, MOST_TEXT);
                 // The last one decides how the requests end that it cut off: it replaces the one before.
                 self.record.goaways.truncate(MOST_GOAWAYS - 1);
                 self.record.goaways.push(GoAwayRecord {
@@ -289,11 +290,6 @@ impl ConnectionStatistics {
         self.record.closed = end.reason();
         self.end = Some(end);
     }
-}
-
-/// The part of a server's text that a record keeps.
-fn kept(text: &[u8]) -> String {
-    String::from_utf8_lossy(&text[..text.len().min(MOST_TEXT)]).into_owned()
 }
 
 #[cfg(test)]

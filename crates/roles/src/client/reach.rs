@@ -15,27 +15,29 @@ pub fn endpoints(reach: &Reach, url: &Url) -> Result<Vec<Endpoint>, String> {
         return Ok(vec![Endpoint::Unix(path.as_path().into())]);
     }
     let (host, port) = reach.place(url.host(), url.port());
-    if let Some(address) = reach.fixed(&host, port) {
-        return Ok(vec![SocketAddr::new(address, port).into()]);
-    }
-    let found = (host.as_str(), port).to_socket_addrs().map_err(|error| {
-        format!("unknown host `{host}` ({error}); check the name, or give --resolve {host}:{port}:ADDR")
-    })?;
+    let found: Vec<SocketAddr> = match reach.fixed(&host, port) {
+        Some(fixed) => fixed.iter().map(|address| SocketAddr::new(*address, port)).collect(),
+        None => (host.as_str(), port)
+            .to_socket_addrs()
+            .map_err(|error| {
+                format!(
+                    "unknown host `{host}` ({error}); check the name, or give --resolve {host}:{port}:ADDR"
+                )
+            })?
+            .collect(),
+    };
     let mut endpoints: Vec<Endpoint> = Vec::new();
-    for endpoint in found.filter(|address| reach.takes(address.ip())).map(Endpoint::from) {
+    for endpoint in found.into_iter().filter(|address| reach.takes(address.ip())).map(Endpoint::from) {
         if !endpoints.contains(&endpoint) {
             endpoints.push(endpoint);
         }
     }
     if endpoints.is_empty() {
-        let family = if reach.ipv4 {
-            "IPv4 "
-        } else if reach.ipv6 {
-            "IPv6 "
-        } else {
-            ""
-        };
-        return Err(format!("`{host}` has no {family}address"));
+        return Err(match (reach.ipv4, reach.ipv6) {
+            (true, _) => format!("`{host}` has no IPv4 address; leave out -4"),
+            (_, true) => format!("`{host}` has no IPv6 address; leave out -6"),
+            _ => format!("`{host}` has no address"),
+        });
     }
     Ok(endpoints)
 }

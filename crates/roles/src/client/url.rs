@@ -29,7 +29,7 @@ pub enum UrlError {
     #[error("`{0}` is not a port (1 to 65535)")]
     Port(String),
     /// There is a name or password before the host.
-    #[error("credentials in a URL end up in logs; send them with -H 'Authorization: …'")]
+    #[error("credentials in a URL end up in logs; send them with -u NAME:PASSWORD, or -H 'Authorization: …'")]
     Credentials,
     /// Spaces, control characters or others that must be percent-encoded.
     #[error("the path has characters that must be percent-encoded")]

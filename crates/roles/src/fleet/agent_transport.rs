@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
-use h2lab_model::fleet::messages::encode;
+use h2lab_model::fleet::messages::{decode_printable, encode};
 use h2lab_model::fleet::{FromAgent, ToAgent};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -247,7 +248,7 @@ fn write_all(input: &mut ChildStdin, mut lines: impl Iterator<Item = String>) {
 fn receive(output: ChildStdout, inbox: &Inbox, exit_reason: &ExitReason) {
     let mut output = BufReader::new(output);
     let closed = loop {
-        match stdio::read(&mut output) {
+        match stdio::read(&mut output, decode_printable) {
             Ok(Some(message)) => {
                 if !inbox.put(IncomingEvent::Message(message)) {
                     return;
@@ -266,7 +267,7 @@ fn listen(errors: ChildStderr, last: &Mutex<String>) {
     let mut errors = BufReader::new(errors);
     let mut line = Vec::new();
     while matches!(errors.by_ref().take(LONGEST).read_until(b'\n', &mut line), Ok(n) if n > 0) {
-        let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+        let text = printable(line.trim_ascii());
         if !text.is_empty() {
             *lock(last) = text;
         }

@@ -7,7 +7,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Sender, channel};
 
 use h2lab_model::fleet::messages::{LONGEST_LINE, MessageError, decode, encode};
-use serde::de::DeserializeOwned;
 
 use super::agent;
 use super::event::{Event, Summarize};
@@ -29,7 +28,7 @@ pub fn work(summarize: Summarize) -> io::Result<()> {
 fn listen(events: &Sender<Event>) {
     let mut input = BufReader::new(io::stdin());
     loop {
-        let event = match read(&mut input) {
+        let event = match read(&mut input, decode) {
             Ok(Some(message)) => Event::Message(message),
             Ok(None) => Event::End(None),
             Err(error) => Event::End(Some(error.to_string())),
@@ -55,8 +54,12 @@ pub enum ReadError {
     TooLong,
 }
 
-/// The next message; `None` at the end of the input. A last line without its end was cut off, and is none.
-pub fn read<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<Option<T>, ReadError> {
+/// The next message, as `decode` makes it of its line; `None` at the end of the input. A last line without its end was cut off, and
+/// is none.
+pub fn read<T>(
+    input: &mut impl BufRead,
+    decode: impl FnOnce(&str) -> Result<T, MessageError>,
+) -> Result<Option<T>, ReadError> {
     let mut line = Vec::new();
     input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line)?;
     if line.len() == LONGEST_LINE {
@@ -83,16 +86,16 @@ mod tests {
         );
         let mut input = lines.as_bytes();
         for _ in 0..2 {
-            assert_eq!(read::<ToAgent>(&mut input).unwrap(), Some(ToAgent::Stop));
+            assert_eq!(read::<ToAgent>(&mut input, decode).unwrap(), Some(ToAgent::Stop));
         }
-        assert_eq!(read::<ToAgent>(&mut input).unwrap(), None);
+        assert_eq!(read::<ToAgent>(&mut input, decode).unwrap(), None);
     }
 
     #[test]
     fn a_line_without_end_fills_no_memory() {
         let mut input = BufReader::new(io::repeat(b'x'));
-        assert!(matches!(read::<ToAgent>(&mut input), Err(ReadError::TooLong)));
+        assert!(matches!(read::<ToAgent>(&mut input, decode), Err(ReadError::TooLong)));
         let mut binary = &[0xff, 0xfe, b'\n'][..];
-        assert!(matches!(read::<ToAgent>(&mut binary), Err(ReadError::Message(_))));
+        assert!(matches!(read::<ToAgent>(&mut binary, decode), Err(ReadError::Message(_))));
     }
 }

@@ -58,16 +58,13 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// Tries each protocol that the scheme allows with the work of `spec`, whose protocol is replaced.
-///
-/// HTTP/3 is tried only if it is asked for: only a timeout shows that a server does not have it.
+/// Tries each of `protocols`, which the scheme allows, with the work of `spec`, whose protocol is replaced. No other is tried: the
+/// request may change something at the server.
 ///
 /// Some servers answer clear text on a TLS port with a proper 400 in clear text. It must not pass for a service that speaks
 /// HTTP/1.1, so a 400 is followed by a check whether the port speaks TLS.
-pub fn discover(spec: &LoadSpec<'_>, tls: bool, h3: bool) -> Discovery {
-    let is_candidate = |protocol: &Protocol| protocol.is_tls() == tls && (h3 || !protocol.is_quic());
-    let candidates = Protocol::ALL.into_iter().filter(is_candidate);
-    let attempts: Vec<_> = candidates.map(|protocol| (protocol, attempt(spec, protocol))).collect();
+pub fn discover(spec: &LoadSpec<'_>, tls: bool, protocols: &[Protocol]) -> Discovery {
+    let attempts: Vec<_> = protocols.iter().map(|protocol| (*protocol, attempt(spec, *protocol))).collect();
     let is_bad_request =
         |answer: &Result<Answer, LoadError>| matches!(answer, Ok(Answer { status: 400, .. }));
     let speaks_tls = !tls

@@ -19,6 +19,7 @@ mod threads;
 use std::sync::Arc;
 use std::time::Duration;
 
+use h2lab_base::text::PeerText;
 use h2lab_model::record::{Level, Outcome, Sample};
 use h2lab_model::workload::{Arrival, ClientPolicy, DialPolicy, Phases};
 
@@ -65,7 +66,7 @@ pub struct Answer {
     /// Its status.
     pub status: u16,
     /// Its `server` field.
-    pub server: Option<String>,
+    pub server: Option<PeerText>,
     /// From sending to the first byte.
     pub time_to_first_byte: Duration,
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use h2lab_base::text::printable;
 use h2lab_base::units::{Time, parse_bytes};
 use h2lab_transfer::{Algorithm, upload};
 use h2lab_wire::{Fields, RequestHead};
@@ -92,9 +93,8 @@ impl Bulk {
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         let (plan, bytes) = self.answer(now, head);
         if let Some(log) = self.log.as_ref().filter(|_| plan.receipt.is_none()) {
-            let text = String::from_utf8_lossy;
             let bytes = bytes.map_or_else(String::new, |bytes| format!(" {}-{}", bytes.start, bytes.end));
-            let (method, path) = (text(head.method), text(head.path));
+            let (method, path) = (printable(head.method), printable(head.path));
             log.write_out(&format!("{} {method} {path}{bytes}", plan.status));
         }
         plan
@@ -135,7 +135,7 @@ impl Bulk {
             Offer::of(head.fields).and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
         match receipt {
             Ok(receipt) => {
-                let path = || String::from_utf8_lossy(head.path).into_owned();
+                let path = || printable(head.path);
                 let log = self.log.as_ref().map(|log| (Arc::clone(log), path()));
                 let plan = ResponsePlan::at_once(now, 204, "text/plain", Body::filler(0));
                 ResponsePlan { receipt: Some(Box::new(receipt.logged(log))), ..plan }

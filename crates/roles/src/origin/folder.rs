@@ -47,6 +47,9 @@ pub enum FolderError {
     /// It is longer than the longest content.
     #[error("nothing here is longer than 1 PiB")]
     TooLong,
+    /// A name in it is longer than names of files can be.
+    #[error("a name in the path is too long for a file")]
+    NameTooLong,
     /// It exists and may not be read or written.
     #[error("permission denied")]
     Denied,
@@ -62,6 +65,7 @@ impl From<Errno> for FolderError {
             Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::XDEV | Errno::LOOP | Errno::NXIO => {
                 Self::Missing
             }
+            Errno::NAMETOOLONG => Self::NameTooLong,
             Errno::ACCESS | Errno::PERM => Self::Denied,
             error => Self::Io(error.into()),
         }
@@ -150,6 +154,9 @@ pub(super) fn decode(path: &str) -> Result<PathBuf, FolderError> {
     if decoded.contains(&0) {
         return Err(FolderError::Malformed);
     }
+    if decoded.ends_with(b"/") {
+        return Err(FolderError::Missing); // a folder
+    }
     let mut path = PathBuf::new();
     for part in decoded.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
         if part == b".." {
@@ -206,11 +213,21 @@ mod tests {
         ] {
             assert!(matches!(folder.find(path), Err(FolderError::Malformed)), "{path}");
         }
-        for path in
-            ["/out", "/absolute", "/up/secret", "//etc/passwd", "/", "/sub", "/nothing", "/a%20file/x"]
-        {
+        for path in [
+            "/out",
+            "/absolute",
+            "/up/secret",
+            "//etc/passwd",
+            "/",
+            "/sub",
+            "/nothing",
+            "/a%20file/x",
+            "/sub/b/",
+        ] {
             assert!(matches!(folder.find(path), Err(FolderError::Missing)), "{path}");
         }
+        let long = format!("/{}", "x".repeat(300));
+        assert!(matches!(folder.find(&long), Err(FolderError::NameTooLong)));
     }
 
     #[test]

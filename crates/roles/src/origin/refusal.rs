@@ -48,6 +48,7 @@ impl From<FolderError> for Refusal {
     fn from(error: FolderError) -> Self {
         let status = match error {
             FolderError::Malformed | FolderError::TooLong => 400,
+            FolderError::NameTooLong => 414,
             FolderError::Missing => 404,
             FolderError::Denied => 403,
             FolderError::Io(_) => 500,

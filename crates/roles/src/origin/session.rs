@@ -330,7 +330,7 @@ impl Session {
         let mut space = [0; 16 * 1024];
         match stream.read(&mut space)? {
             Read::WouldBlock => return Ok(false),
-            Read::Eof => {
+            Read::Eof | Read::Truncated => {
                 self.phase = Phase::Over;
                 return Ok(true);
             }
@@ -471,7 +471,7 @@ impl Session {
             Transport::Stream(stream) => {
                 let end = discard(stream)?;
                 self.unread = end.is_none();
-                if end == Some(Read::Eof) {
+                if matches!(end, Some(Read::Eof | Read::Truncated)) {
                     self.phase = Phase::Over;
                 }
             }

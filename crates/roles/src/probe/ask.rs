@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_model::probe::server::{Answer, Ended, Lines};
 use h2lab_model::record::Outcome;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::Request;
 use h2lab_wire::trace::Crossing;
-use h2lab_wire::trace::detail::printable;
 use h2lab_wire::{Error, ErrorCode, Field, Fields, ResponseHead, StreamId};
 
 use super::transcript::Transcript;
@@ -62,7 +62,7 @@ impl Question {
 /// an error.
 pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer> {
     prober.take_request()?;
-    let mut transcript = Transcript::new(prober.now());
+    let mut transcript = Transcript::new(prober.now(), prober.host.secrets());
     if protocol.is_multiplexed() && !protocol.is_quic() {
         transcript.reads_frames();
     }

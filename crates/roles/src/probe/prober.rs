@@ -10,6 +10,7 @@ use h2lab_base::units::Time;
 use h2lab_model::probe::server::Lines;
 use h2lab_model::probe::{Budget, Exhausted};
 use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::detail::Secrets;
 
 use crate::client::{ConnectError, Target};
 use h2lab_net::clock::Clock;
@@ -49,6 +50,11 @@ impl Host {
         let is_own = |name: &str| own.iter().any(|own| own.as_ref().eq_ignore_ascii_case(name));
         let further = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         further.filter(move |(name, _)| !is_own(name))
+    }
+
+    /// What evidence does not show: credentials, and the values of further fields.
+    pub fn secrets(&self) -> Secrets {
+        Secrets::and(self.fields.iter().map(|(name, _)| name.as_str()))
     }
 
     /// The further fields as lines of HTTP/1.1.

@@ -78,7 +78,7 @@ impl RawConnection {
             reactor,
             stream,
             incoming: Vec::new(),
-            transcript: Transcript::new(began),
+            transcript: Transcript::new(began, prober.host.secrets()),
             deaf: false,
             over: None,
             received_at: began,
@@ -177,7 +177,7 @@ impl RawConnection {
                     self.incoming.extend_from_slice(&self.space[..n]);
                 }
                 Ok(Read::WouldBlock) => break,
-                Ok(Read::Eof) => self.over = Some(ReadOutcome::Eof),
+                Ok(Read::Eof | Read::Truncated) => self.over = Some(ReadOutcome::Eof),
                 Err(_) => self.over = Some(ReadOutcome::Broken),
             }
         }

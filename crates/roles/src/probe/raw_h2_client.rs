@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_model::probe::EvidenceItem;
 use h2lab_model::probe::server::{Lines, Reaction};
@@ -12,7 +13,6 @@ use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_wire::h2::inspect::FieldBlocks;
 use h2lab_wire::h2::raw::{field_block, frame};
 use h2lab_wire::trace::Direction;
-use h2lab_wire::trace::detail::printable;
 
 use super::raw_connection::{Put, RawConnection, ReadOutcome};
 use super::{Prober, Result};

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use h2lab_base::text::printable;
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::probe::EvidenceItem;
-use h2lab_wire::trace::detail::{DetailedFrame, Reader, line, printable};
+use h2lab_wire::trace::detail::{DetailedFrame, Reader, Secrets, line};
 use h2lab_wire::trace::{Dialect, Direction};
 
 /// What is kept of a connection: its beginning and its end.
@@ -16,15 +17,16 @@ const BYTES: usize = 2_048;
 #[derive(Debug)]
 pub struct Transcript {
     began: Time,
+    secrets: Secrets,
     reader: Option<Box<Reader>>,
     first: Vec<EvidenceItem>,
     last: VecDeque<EvidenceItem>,
 }
 
 impl Transcript {
-    /// A connection is dialled at `now`.
-    pub const fn new(now: Time) -> Self {
-        Self { began: now, reader: None, first: Vec::new(), last: VecDeque::new() }
+    /// A connection is dialled at `now`. Evidence goes into reports: `secrets` are not in it.
+    pub const fn new(now: Time, secrets: Secrets) -> Self {
+        Self { began: now, secrets, reader: None, first: Vec::new(), last: VecDeque::new() }
     }
 
     /// From now on the bytes are HTTP/2, beginning with the client's preface.
@@ -37,12 +39,16 @@ impl Transcript {
         let mut rendered = Vec::new();
         match &mut self.reader {
             Some(reader) => {
-                let mut keep = |frame: DetailedFrame| rendered.push((frame.event.at, line(&frame)));
+                let mut keep = |mut frame: DetailedFrame| {
+                    self.secrets.hide_in_frame(&mut frame.detail);
+                    rendered.push((frame.event.at, line(&frame)));
+                };
                 reader.feed(now, direction, bytes, &mut keep);
             }
             None => {
                 let cut = if bytes.len() > BYTES { " …" } else { "" };
-                rendered.push((now, printable(&bytes[..bytes.len().min(BYTES)]) + cut));
+                let shown = self.secrets.hide_in_lines(&bytes[..bytes.len().min(BYTES)]);
+                rendered.push((now, printable(&shown) + cut));
             }
         }
         for (at, seen) in rendered {
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_beginning_and_the_end_are_kept() {
-        let mut transcript = Transcript::new(Time::from_millis(5));
+        let mut transcript = Transcript::new(Time::from_millis(5), Secrets::default());
         for n in 0..200 {
             transcript.record(Time::from_millis(5 + n), Direction::Up, format!("{n}\r\n").as_bytes());
         }
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn after_an_upgrade_frames_are_recorded() {
-        let mut transcript = Transcript::new(Time::ZERO);
+        let mut transcript = Transcript::new(Time::ZERO, Secrets::default());
         transcript.record(Time::ZERO, Direction::Down, b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
         transcript.reads_frames();
         transcript.record(Time::ZERO, Direction::Down, &[0, 0, 0, 4, 0, 0, 0, 0, 0]);

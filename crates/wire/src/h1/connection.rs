@@ -116,6 +116,23 @@ pub(super) enum Upgrade {
     Asked(Time),
 }
 
+/// Whether the peer has closed its sending side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Eof {
+    /// More may come.
+    NotYet,
+    /// It has.
+    Clean,
+    /// It has, without the `close_notify` of TLS.
+    Truncated,
+}
+
+impl Eof {
+    pub(super) fn has_come(self) -> bool {
+        self != Self::NotYet
+    }
+}
+
 /// An HTTP/1.1 connection. See [`crate`] for how to drive it.
 #[derive(Debug)]
 pub struct Connection {
@@ -129,8 +146,8 @@ pub struct Connection {
     pub(super) life: Life,
     /// No further exchange will begin.
     pub(super) draining: bool,
-    /// The peer has closed its sending side.
-    pub(super) eof: bool,
+    /// Whether the peer has closed its sending side.
+    pub(super) eof: Eof,
     /// The first bytes were found to be HTTP/1.1.
     pub(super) opened: bool,
     /// Bytes of an incomplete head or trailer section that have been looked at.
@@ -155,7 +172,7 @@ impl Connection {
             receiving: Receiving::Head,
             life: Life::Open,
             draining: false,
-            eof: false,
+            eof: Eof::NotYet,
             opened: false,
             looked_at: 0,
             deadlines: Deadlines::new(config.limits),
@@ -192,7 +209,12 @@ impl Connection {
 
     /// See [`crate::Connection::handle_eof`].
     pub fn handle_eof(&mut self, _now: Time) {
-        self.eof = true;
+        self.eof = Eof::Clean;
+    }
+
+    /// See [`crate::Connection::handle_truncation`].
+    pub const fn handle_truncation(&mut self) {
+        self.eof = Eof::Truncated;
     }
 
     /// See [`crate::Connection::handle_timeout`].
@@ -215,7 +237,11 @@ impl Connection {
     /// See [`crate::Connection::poll_event`].
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
         // Between exchanges, after nearly every response: there is nothing to find out.
-        if self.exchange.is_none() && self.input.is_empty() && matches!(self.life, Life::Open) && !self.eof {
+        if self.exchange.is_none()
+            && self.input.is_empty()
+            && matches!(self.life, Life::Open)
+            && !self.eof.has_come()
+        {
             self.watch_input(now);
             return None;
         }
@@ -275,7 +301,7 @@ impl Connection {
 
     /// 1 for a client whose connection is idle and may be used again, else 0.
     pub fn available_streams(&self) -> u32 {
-        let idle = self.exchange.is_none() && self.input.is_empty() && !self.eof;
+        let idle = self.exchange.is_none() && self.input.is_empty() && !self.eof.has_come();
         u32::from(self.config.role == Role::Client && idle && !self.is_draining())
     }
 
@@ -288,7 +314,7 @@ impl Connection {
     pub fn is_draining(&self) -> bool {
         let closing = self.exchange.as_ref().is_some_and(|exchange| exchange.close);
         let used_up = self.counters.requests >= MAX_REQUESTS;
-        self.draining || closing || used_up || self.eof || !matches!(self.life, Life::Open)
+        self.draining || closing || used_up || self.eof.has_come() || !matches!(self.life, Life::Open)
     }
 
     /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
@@ -366,7 +392,7 @@ impl Connection {
     pub fn send_response(&mut self, _now: Time, stream: StreamId, response: &Response<'_>) {
         // A client that has sent all and closed its side still expects every answer.
         let last = self.draining
-            || (self.eof && self.input.unread().is_empty())
+            || (self.eof.has_come() && self.input.unread().is_empty())
             || self.counters.requests >= MAX_REQUESTS
             || self.config.max_requests.is_some_and(|max| self.counters.requests >= u64::from(max));
         if self.unanswered(stream).is_some() {

@@ -83,7 +83,8 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
 pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
     const HTTP: &[u8] = b"HTTP/";
     let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let version = line.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
+    // A space too many is an error of HTTP, and no other protocol.
+    let version = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(2).unwrap_or_default();
     let known = version.len().min(HTTP.len());
     version[..known] != HTTP[..known]
 }

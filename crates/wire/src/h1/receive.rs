@@ -2,7 +2,7 @@
 
 use super::body::{Decoder, Then};
 use super::buffer::Span;
-use super::connection::{Connection, DATA, Exchange, HEADERS, Life, Receiving};
+use super::connection::{Connection, DATA, Eof, Exchange, HEADERS, Life, Receiving};
 use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
 use crate::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, Role, StreamId};
 
@@ -49,7 +49,7 @@ impl Connection {
                 return Some(Ready::Writable { stream });
             }
             let progress = match self.read() {
-                Progress::Starved if self.eof => self.read_end(),
+                Progress::Starved if self.eof.has_come() => self.read_end(),
                 progress => progress,
             };
             match progress {
@@ -343,6 +343,9 @@ impl Connection {
         let missing = match &self.receiving {
             Receiving::Head if begun => "a message head",
             Receiving::Head if self.exchange.is_some() => "an exchange, before any of the response",
+            Receiving::Body(Decoder::UntilClose) if self.eof == Eof::Truncated => {
+                "a body that ends with the connection: TLS ended without close_notify"
+            }
             Receiving::Body(Decoder::UntilClose) => {
                 let stream = self.exchange.as_ref().map_or(StreamId::CONNECTION, |exchange| exchange.stream);
                 self.message_received();

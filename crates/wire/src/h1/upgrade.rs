@@ -128,7 +128,7 @@ impl Connection {
             unread: self.input.unread().to_vec(),
             unsent: self.output.gathered(),
             settings,
-            eof: self.eof,
+            eof: self.eof.has_come(),
             draining: self.draining,
         }
     }

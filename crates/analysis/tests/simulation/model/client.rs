@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use h2lab_base::text::PeerText;
 use h2lab_base::units::{Bandwidth, Time, nanos};
 use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, Outcome, Sample};
 use h2lab_model::workload::Work;
@@ -322,7 +323,7 @@ impl ClientState<'_> {
             at: now,
             code: code.0,
             last_stream: last_stream.0,
-            debug: String::from_utf8_lossy(debug).into_owned(),
+            debug: PeerText::new(debug),
         });
         let beyond: Vec<StreamId> =
             self.carried.keys().rev().copied().take_while(|stream| *stream > last_stream).collect();

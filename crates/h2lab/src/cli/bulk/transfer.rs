@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::bulk::TransferDirection;
-use h2lab_model::workload::{EngineSettings, H2cMode, Protocol};
+use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_transfer::Algorithm;
 
 use super::super::client::ClientArgs;
@@ -282,7 +282,7 @@ impl TransferPlan<'_> {
             server_name: self.cargo.url.host(),
             tls: &self.tls,
             protocol,
-            upgrade: protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade),
+            upgrade: args.client.protocol.upgrades(protocol),
             congestion: args.socket.congestion.clone(),
             settings: self.settings,
             fields: &self.fields,

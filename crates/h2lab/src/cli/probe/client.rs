@@ -52,7 +52,7 @@ pub struct ClientArgs {
     #[arg(long = "case", alias = "act", value_name = "CASE", value_delimiter = ',', value_parser = test_case)]
     test_case: Vec<TestCase>,
     /// Time for the command to end after the server has gone silent, in the test cases that do so
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, alias = "patience", value_name = "TIME", default_value = "5s", value_parser = duration)]
     idle_timeout: Duration,
     /// Longest time of the command in any test case
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]

@@ -124,7 +124,14 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     match url::run(&mut prober, &url, &wishes, &mut progress) {
         Ok(report) => {
             let exit = args.report.notify(&report)?;
-            Ok(if prober.check_stop().is_err() { Exit::Interrupted } else { exit })
+            if prober.check_stop().is_err() {
+                return Ok(Exit::Interrupted);
+            }
+            if exit == Exit::Done && !report.speaks_any() {
+                let message = format!("{text} was found to speak nothing of what it was asked for");
+                return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+            }
+            Ok(exit)
         }
         Err(ProbeError::Interrupted) => Ok(Exit::Interrupted),
         Err(error) => Err(Failure { kind: kind_of(&error), message: format!("{text}: {error}") }.into()),

@@ -188,17 +188,15 @@ fn trace(
     load::watch(&LoadSpec { stop: Some(stop), ..spec.clone() }, watching)
 }
 
-/// The exit code: a server that answered nothing at all counts as unreachable.
+/// The exit code: a server that left a request unanswered counts as unreachable.
 fn conclude(result: &LoadResult, url: &str, interrupted: bool) -> Result<Exit> {
     if interrupted {
         return Ok(Exit::Interrupted);
     }
-    if let Some(first) = result.samples.first()
-        && !result.samples.iter().any(|sample| sample.outcome.is_complete())
-    {
-        let message =
-            format!("{url}: no request was answered; the first ended as `{}`", first.outcome.kind());
-        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
-    }
-    Ok(Exit::Done)
+    let unanswered = || result.samples.iter().filter(|sample| !sample.outcome.is_complete());
+    let Some(first) = unanswered().next() else { return Ok(Exit::Done) };
+    let (left, all, outcome) = (unanswered().count(), result.samples.len(), first.outcome.kind());
+    let message =
+        format!("{url}: {left} of {all} requests not answered; the first of them ended as `{outcome}`");
+    Err(Failure { kind: FailureKind::Unreachable, message }.into())
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::Protocol;
-use h2lab_wire::trace::detail::{Detail, DetailedFrame, Reader};
+use h2lab_wire::trace::detail::{DetailedFrame, Reader, Secrets};
 use h2lab_wire::trace::{Crossing, Dialect, Direction, FrameKind};
 
 use super::ShowArgs;
@@ -33,9 +33,6 @@ pub enum Format {
 /// Frames of a document, which is held in memory until its end: some hundred megabytes at most. `--help` states the number.
 const DOCUMENT_FRAMES: usize = 100_000;
 
-/// Fields whose values are secrets.
-const SECRETS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
-
 /// The view of a trace. It observes connections through [`Watch`].
 #[derive(Debug)]
 pub struct View {
@@ -46,7 +43,8 @@ struct Inner {
     url: String,
     protocol: Protocol,
     format: Format,
-    secrets: bool,
+    /// What is shown by its length only, unless it was asked for.
+    hidden: Option<Secrets>,
     lines: Lines,
     selection: Selection<FrameDocument>,
     readers: BTreeMap<u32, Reader>,
@@ -83,7 +81,7 @@ impl View {
             url: url.to_owned(),
             protocol: Protocol::H1,
             format: args.format(),
-            secrets: args.secrets,
+            hidden: (!args.secrets).then(Secrets::default),
             lines: Lines::for_stdout(args.verbose, is_terminal),
             selection: Selection::new(&args.only, args.elision(is_terminal)),
             readers: BTreeMap::new(),
@@ -204,8 +202,8 @@ impl Inner {
     fn write_out(&mut self, detailed: Vec<DetailedFrame>) {
         let mut shown = Vec::new();
         for mut one in detailed {
-            if !self.secrets {
-                hide_secrets(&mut one.detail);
+            if let Some(secrets) = &self.hidden {
+                secrets.hide_in_frame(&mut one.detail);
             }
             let kind = one.event.kind;
             self.speaks_http2 |= kind == FrameKind::SETTINGS && one.event.direction == Direction::Down;
@@ -321,15 +319,5 @@ impl Inner {
         }
         self.flush();
         self.broken.take().map_or(Ok(()), Err)
-    }
-}
-
-/// Replaces secrets by their length: output may be seen by others or pasted.
-fn hide_secrets(detail: &mut Detail) {
-    let Detail::Head(head) = detail else { return };
-    for field in &mut head.fields {
-        if SECRETS.iter().any(|secret| field.name.eq_ignore_ascii_case(secret)) {
-            field.value = format!("({} bytes)", field.value_bytes);
-        }
     }
 }

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use h2lab_analysis::diagnose::waits::{Doubt, LatencyBreakdown, Waits};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
+use h2lab_model::foreign;
 use h2lab_model::record::{
     BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord,
     RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
@@ -420,8 +421,9 @@ fn read_head(folder: &Path) -> Result<RunHead> {
     let path = folder.join("run.json");
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("{} is no run folder: cannot read {}", folder.display(), path.display()))?;
-    let head: RunHead =
-        serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    // What is measured again must be what was asked, to the byte.
+    let head: RunHead = foreign::read(&text, &["scenario", "cell"])
+        .with_context(|| format!("{} is damaged", path.display()))?;
     if head.schema > SCHEMA_VERSION {
         bail!(
             "{} has schema {}, this h2lab reads up to {SCHEMA_VERSION}: use a newer one",

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use h2lab_analysis::diagnose::waits::LatencyBreakdown;
 use h2lab_base::counters::TcpTick;
+use h2lab_model::foreign;
 use h2lab_model::record::tally::{Class, Counts, Part};
 use h2lab_model::record::{
     ConnectionRecord, Histogram, Marks, Outcome, PacketFate, PacketRecord, Sample, Tally,
@@ -402,6 +403,6 @@ impl Row for ConnectionRecord {
         for _ in 0..4 {
             row.int::<u64>()?;
         }
-        serde_json::from_str(row.text()?).context("a connection's detail is not JSON of this version")
+        foreign::read(row.text()?, &[]).context("a connection's detail is not JSON of this version")
     }
 }

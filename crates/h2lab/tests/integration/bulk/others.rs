@@ -173,6 +173,18 @@ fn a_server_that_is_gone_before_the_checksum_costs_no_file() {
 }
 
 #[test]
+fn a_server_that_allows_no_request_is_given_up() {
+    let origin = crate::origin::Origin::start(&["--max-concurrent-streams=0"]);
+    let here = folder();
+    for protocol in [Protocol::H2c, Protocol::H2] {
+        let url = url(protocol, origin.address(protocol), "/bytes/1M");
+        let report = document(&get(here.path(), protocol, &["--discard", "--timeout=500ms", &url]), 3);
+        let why = report["transfers"][0]["why"].as_str().unwrap_or_else(|| panic!("{report:#}"));
+        assert!(why.contains("SETTINGS_MAX_CONCURRENT_STREAMS"), "{why}");
+    }
+}
+
+#[test]
 fn a_checksum_of_another_version_is_a_doubt_and_no_verdict() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\netag: \"a\"\r\nconnection: close\r\n\r\nhello";
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\netag: \"b\"\r\nrepr-digest: crc32c=:AAAAAA==:\r\nconnection: close\r\n\r\n";

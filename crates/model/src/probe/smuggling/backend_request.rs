@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use h2lab_wire::trace::detail::printable;
+use h2lab_base::text::printable;
 
 /// The bytes kept of one connection: our requests are below a kilobyte, proxies add little.
 const KEPT: usize = 64 * 1024;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use h2lab_base::text::PeerText;
 use h2lab_model::bulk::TransferDirection;
 use h2lab_transfer::{Changed, Checksum, Journal, Validator, content_range};
 use h2lab_wire::{Fields, ResponseHead};
@@ -132,7 +133,7 @@ impl Fetch {
                 Err(contradiction("there is no such range of a file of this length"))
             }
             status => {
-                let location = text(head.fields, "location").map(str::to_owned);
+                let location = text(head.fields, "location").map(PeerText::from);
                 Err(FetchError::Status { status, location, words: None })
             }
         }

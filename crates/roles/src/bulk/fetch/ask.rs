@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
+use h2lab_base::text::PeerText;
 use h2lab_transfer::Digest;
 
 use crate::bulk::source::Sending;
@@ -40,7 +41,7 @@ pub enum OutcomeClass {
 pub struct No {
     pub status: u16,
     /// The Location that it names, if it does.
-    pub location: Option<String>,
+    pub location: Option<PeerText>,
     /// The beginning of its body.
     pub words: Vec<u8>,
 }

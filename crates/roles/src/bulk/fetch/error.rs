@@ -1,5 +1,6 @@
 //! Why a file did not arrive.
 
+use h2lab_base::text::PeerText;
 use h2lab_model::record::Fault;
 use h2lab_transfer::{Changed, Checksum};
 
@@ -15,9 +16,9 @@ pub enum FetchError {
         /// The status.
         status: u16,
         /// The Location that it names, if it does.
-        location: Option<String>,
+        location: Option<PeerText>,
         /// What else it says.
-        words: Option<String>,
+        words: Option<PeerText>,
     },
     /// It is another file than the one that is partly here.
     #[error("{0}; give --no-resume to begin anew")]

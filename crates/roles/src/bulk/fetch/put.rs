@@ -5,8 +5,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_model::bulk::DigestVerdict;
 use h2lab_transfer::{Algorithm, Checksum, Extents, Parts, content_range, upload};
@@ -14,14 +14,8 @@ use h2lab_wire::ResponseHead;
 
 use super::ask::{Ask, No, OutcomeClass, RequestPurpose};
 use super::fields::text;
-use super::{Fetch, FetchError, MAX_FRUITLESS, Stage};
+use super::{Fetch, FetchError, MAX_FRUITLESS, Stage, always_refused};
 use crate::bulk::source::{Sending, Source, SourceError};
-
-/// The first pause before retrying a server that was busy, or where another client had the upload.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// After so many pauses, 12.7 s in all, its refusal is final.
-const MOST_PUT_OFF: u32 = 7;
 
 impl Fetch {
     /// Opens what is sent.
@@ -102,7 +96,7 @@ impl Fetch {
         } else if (200..300).contains(&head.status) {
             ask.is_accepted = true;
         } else {
-            let location = text(head.fields, "location").map(str::to_owned);
+            let location = text(head.fields, "location").map(PeerText::from);
             ask.no = Some(No { status: head.status, location, words: Vec::new() });
         }
         if self.is_about_the_whole(ask) {
@@ -212,7 +206,7 @@ impl Fetch {
                 self.take_sum(ask);
                 self.extents.insert(ask.arrived());
                 self.upload.proved.insert(ask.arrived());
-                self.upload.put_off = 0;
+                self.pauses = 0;
             } else {
                 self.upload.doubtful += gone;
             }
@@ -233,7 +227,7 @@ impl Fetch {
         } else if ask.purpose != RequestPurpose::Held || why.is_some() {
             let early =
                 if is_early { "the server answered before it had all" } else { "the server says nothing" };
-            self.try_again(ask, why.unwrap_or(early));
+            self.try_again(ask, now, why.unwrap_or(early));
         } else {
             self.conclude(now); // it has all, and was asked for nothing else
         }
@@ -255,16 +249,6 @@ impl Fetch {
             }
             Err(error) => self.fail(error),
         }
-    }
-
-    /// Retries after a pause, unless the limit is reached: each pause is twice as long as the one before.
-    fn put_off(&mut self, now: Time) -> bool {
-        if self.not_before > now {
-            return true; // the requests of several workers are put off by one reason
-        }
-        self.upload.put_off += 1;
-        self.not_before = now + PAUSE * (1 << (self.upload.put_off - 1).min(MOST_PUT_OFF));
-        self.upload.put_off <= MOST_PUT_OFF
     }
 
     /// The server said no.
@@ -291,17 +275,20 @@ impl Fetch {
             let (expected, found) = (expected.clone(), found.clone());
             return self.fail(FetchError::Mismatch { expected, found });
         }
-        let words = String::from_utf8_lossy(&no.words).trim().lines().next().map(str::to_owned);
-        let words = words.filter(|words| !words.starts_with('<')); // a page, for browsers
+        let words =
+            no.words.trim_ascii().split(|byte| matches!(byte, b'\r' | b'\n')).next().map(PeerText::new);
+        let words = words.filter(|words| !words.is_empty() && !words.starts_with('<')); // a page, for browsers
         self.fail(FetchError::Status { status: no.status, location: no.location, words });
     }
 
     /// A request broke: asks the server what it received, or sends it again if that is allowed.
-    fn try_again(&mut self, ask: &Ask, why: &str) {
+    fn try_again(&mut self, ask: &Ask, now: Time, why: &str) {
         self.fruitless += u32::from(ask.outcome_class != OutcomeClass::Unprocessed);
         let is_known = ask.purpose != RequestPurpose::Bytes || self.is_resumable_there();
         if self.is_fruitless() {
             self.fail(FetchError::Vanished(why.to_owned()));
+        } else if !self.may_repeat(ask, now) {
+            self.fail(always_refused(why));
         } else if ask.purpose == RequestPurpose::LastWord {
             self.stage = Stage::Comparing { asked: false };
         } else if is_known {

@@ -302,6 +302,27 @@ fn a_range_that_is_all_needs_no_version() {
 }
 
 #[test]
+fn a_server_that_processes_no_request_is_asked_ever_more_rarely_and_given_up() {
+    for direction in [TransferDirection::Get, TransferDirection::Put] {
+        let manner = Manner { direction, ..manner(2, None) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+        let (mut now, mut asked) = (NOW, 0);
+        while fetch.outcome().is_none() {
+            let mut ask = fetch.next_ask(0).expect("it is asked again");
+            ask.outcome_class = OutcomeClass::Unprocessed;
+            fetch.ended(&mut ask, now, Some("the server processed no request"));
+            asked += 1;
+            while fetch.is_put_off(now) {
+                now += Duration::from_millis(100);
+            }
+        }
+        let error = fetch.outcome().unwrap().as_ref().unwrap_err().to_string();
+        assert_eq!(error, "the server processed no request, however often it was asked");
+        assert!(asked < 30 && now.since(NOW) > Duration::from_secs(10), "{direction:?}: {asked} in {now:?}");
+    }
+}
+
+#[test]
 fn requests_that_the_server_did_not_process_are_not_held_against_it() {
     let mut fetch = fetch(manner(2, Some(10)));
     let mut first = fetch.next_ask(0).unwrap();

@@ -22,8 +22,6 @@ pub(super) struct Upload {
     pub taken_back: u64,
     /// All went in one request.
     pub is_whole: bool,
-    /// How often in a row the server was busy, or another client had the upload.
-    pub put_off: u32,
     /// Queries in flight of what the server has.
     pub questions: u32,
     /// What the server took since the first of those queries: their answers may be older.

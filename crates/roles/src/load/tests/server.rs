@@ -171,7 +171,7 @@ impl Pipe {
         loop {
             match tls.read(space).ok()? {
                 tcp::Read::Bytes(n) => return Some(n),
-                tcp::Read::Eof => return None,
+                tcp::Read::Eof | tcp::Read::Truncated => return None,
                 tcp::Read::WouldBlock => {}
             }
             if self.rest.is_empty() {

@@ -10,7 +10,7 @@ use h2lab_model::probe::client::{ConnectionSeen, Fate, FrameNote, Place, Request
 use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
-use h2lab_wire::trace::detail::Reader;
+use h2lab_wire::trace::detail::{Reader, Secrets};
 use h2lab_wire::trace::{Dialect, Direction};
 use h2lab_wire::{Connection, Error, ErrorCode, Event, Field, StreamId};
 
@@ -113,7 +113,7 @@ impl Session {
             engine: None,
             first: Vec::new(),
             reader: Reader::new(Dialect::Http2, index as u32),
-            transcript: Transcript::new(now),
+            transcript: Transcript::new(now, Secrets::default()),
             replies: Vec::new(),
             raw: Vec::new(),
             blocked: false,
@@ -168,7 +168,7 @@ impl Session {
             match self.stream.read(&mut space) {
                 Ok(Read::Bytes(n)) => self.take(now, &space[..n]),
                 Ok(Read::WouldBlock) => break,
-                Ok(Read::Eof) => {
+                Ok(Read::Eof | Read::Truncated) => {
                     self.is_gone = true;
                     if let Some(engine) = self.engine.as_mut().filter(|_| !self.is_dark && !self.is_over) {
                         engine.handle_eof(now);
@@ -454,7 +454,12 @@ impl Reply {
             if now < self.due {
                 return false;
             }
-            self.open(now, engine, raw, promised);
+            if std::mem::take(&mut self.stage.changes_settings) && matches!(engine, Connection::H2(_)) {
+                // They go out before the response: a client that has all its responses may read nothing more.
+                raw.extend(frame(kind::SETTINGS, 0, 0, &settings(&CHANGED)));
+                return false;
+            }
+            self.open(now, engine, promised);
         }
         let allowed = self.allowed(now);
         while self.sent < allowed {
@@ -470,7 +475,7 @@ impl Reply {
     }
 
     /// All that comes before the body.
-    fn open(&mut self, now: Time, engine: &mut Connection, raw: &mut Vec<u8>, promised: &mut Vec<Self>) {
+    fn open(&mut self, now: Time, engine: &mut Connection, promised: &mut Vec<Self>) {
         self.begun = Some(now);
         if self.stage.interim {
             let link = [Field::new("link", "</style.css>; rel=preload")];
@@ -501,9 +506,6 @@ impl Reply {
             end_stream: false,
         };
         engine.send_response(now, self.stream, &response);
-        if self.stage.changes_settings && matches!(engine, Connection::H2(_)) {
-            raw.extend(frame(kind::SETTINGS, 0, 0, &settings(&CHANGED)));
-        }
         if self.stage.says_goaway {
             engine.goaway(now, ErrorCode::NO_ERROR, b"");
         }

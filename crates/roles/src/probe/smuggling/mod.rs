@@ -159,7 +159,7 @@ fn converse(
             ReadOutcome::Silence => break,
         }
     }
-    let mut transcript = Transcript::new(began);
+    let mut transcript = Transcript::new(began, prober.host.secrets());
     if matches!(attempt.progress(), Progress::Switched(_)) {
         transcript.reads_frames();
     }

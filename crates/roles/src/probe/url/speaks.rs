@@ -1,11 +1,11 @@
 //! What a server speaks: the protocols, and on which ports.
 
+use h2lab_base::text::printable;
 use h2lab_base::units::{Time, format_bytes, millis_f64};
 use h2lab_model::probe::server::{Answer, Ended};
 use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
-use h2lab_wire::trace::detail::printable;
 
 use super::found::Found;
 use crate::client::ConnectError;

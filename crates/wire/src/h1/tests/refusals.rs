@@ -85,7 +85,9 @@ fn a_first_line_of_an_unknown_protocol_is_not_answered_and_a_wrong_version_is() 
         assert!(matches!(error, Some(Error::WrongProtocol { .. })), "{unknown}: {error:?}");
         assert_eq!(status, "", "{unknown}");
     }
-    for (wrong, status) in [("GET / HTTP/3.0", "505"), ("GET /", "400"), ("GET", "400")] {
+    for (wrong, status) in
+        [("GET / HTTP/3.0", "505"), ("GET /", "400"), ("GET", "400"), ("GET  / HTTP/1.1", "400")]
+    {
         assert_eq!(answer(wrong).1, status, "{wrong}");
     }
 }

@@ -100,6 +100,23 @@ fn a_body_without_framing_lasts_until_the_server_closes() {
 }
 
 #[test]
+fn a_body_without_framing_is_incomplete_if_tls_was_truncated() {
+    let (mut client, mut seen) = asking();
+    feed(&mut client, b"HTTP/1.1 200 OK\r\n\r\nnot all", &mut seen);
+    client.handle_truncation();
+    drain(&mut client, &mut seen);
+    assert!(!seen.contains(&Seen::End(FIRST)), "{seen:?}");
+    let is_cut = |seen: &Seen| matches!(seen, Seen::Closed(Some(Error::UnexpectedEof(_))));
+    assert!(seen.last().is_some_and(is_cut), "{seen:?}");
+    // A body with a length has all of itself, whatever the transport lacks.
+    let (mut client, mut seen) = asking();
+    feed(&mut client, b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nall", &mut seen);
+    client.handle_truncation();
+    drain(&mut client, &mut seen);
+    assert!(seen.contains(&Seen::End(FIRST)) && seen.last() == Some(&closed(None)), "{seen:?}");
+}
+
+#[test]
 fn interim_responses_precede_the_final_one_in_any_number() {
     let (mut client, mut seen) = asking();
     let interims = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(3);

@@ -517,6 +517,18 @@ fn a_body_trickles_away_until_the_budget_is_used_up_and_then_waits_for_fair_wind
 }
 
 #[test]
+fn an_upload_through_tiny_windows_never_stops() {
+    let mut peer = Scripted::new(client_config());
+    peer.receive(&initial_window(512));
+    let stream = peer.upload();
+    for _ in 0..4_000 {
+        assert_eq!(peer.engine.send_data(peer.now, stream, &body(5_000, 1), false), 512);
+        peer.receive(&[window_update(0, 512), window_update(stream.0, 512)].concat());
+        peer.sent();
+    }
+}
+
+#[test]
 fn the_connections_window_trickles_no_better_than_the_streams() {
     // One goes for what is left of the initial window, 535 bytes behind thirteen pieces.
     let mut peer = responding(1 << 20, 2);

@@ -3,9 +3,9 @@
 use super::detailed_frame::{Detail, Field, Head};
 use super::http2::{FIELDS_KEPT, VALUE_KEPT};
 use super::kept::Kept;
-use super::words::printable;
 use crate::trace::frame::BareFrame;
 use crate::trace::frame::FrameKind;
+use h2lab_base::text::printable;
 
 /// Bytes of chunk framing that are kept for one piece of body: a few size lines.
 pub(super) const FRAMING_KEPT: usize = 64;

@@ -4,12 +4,13 @@
 
 use super::detailed_frame::{Dependency, Detail, Field, Head, Setting};
 use super::kept::{KEPT, Kept, UNKNOWN_KEPT};
-use super::words::{hexadecimal, printable, setting_name};
+use super::words::{hexadecimal, setting_name};
 use crate::h2::frame::{MAX_31_BITS, flag};
 use crate::h2::inspect::FieldBlocks;
 use crate::trace::frame::BareFrame;
 use crate::trace::frame::FrameKind;
 use crate::{ErrorCode, Fields};
+use h2lab_base::text::printable;
 
 /// Bytes of a field's value that are kept.
 pub(super) const VALUE_KEPT: usize = 4_096;

@@ -11,6 +11,7 @@ mod http2;
 mod http3;
 mod kept;
 mod line;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -29,7 +30,8 @@ use h2lab_base::units::Time;
 pub use kept::KEPT;
 use kept::Kept;
 pub use line::{dependency, line, plain};
-pub use words::{flag_names, printable};
+pub use secrets::Secrets;
+pub use words::flag_names;
 
 /// Reads the bytes of one connection, in clear, and reports each frame with its contents.
 #[derive(Debug)]

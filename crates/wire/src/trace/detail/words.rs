@@ -1,4 +1,4 @@
-//! Names and printable text.
+//! Names.
 
 use std::fmt::Write as _;
 
@@ -43,31 +43,6 @@ pub fn flag_names(kind: FrameKind, flags: u8) -> Vec<String> {
     named.map(|(_, name)| (*name).to_owned()).chain((rest != 0).then(|| format!("{rest:#04x}"))).collect()
 }
 
-/// `bytes` as text that is safe on a terminal and in a line: what is not printable becomes `\xNN`, `\n` and the like.
-pub fn printable(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            // Also what turns the direction of text or hides it: the reader must see what was sent.
-            let is_hidden = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-            match character {
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                '\\' => text.push_str("\\\\"),
-                _ if character.is_control() || is_hidden => {
-                    let _ = write!(text, "\\u{{{:x}}}", u32::from(character));
-                }
-                _ => text.push(character),
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
-}
-
 /// Octets in hexadecimal.
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -95,11 +70,5 @@ mod tests {
             (setting_name(3), setting_name(7)),
             ("MAX_CONCURRENT_STREAMS".to_owned(), "0x0007".to_owned())
         );
-    }
-
-    #[test]
-    fn nothing_reaches_a_terminal_that_it_would_obey() {
-        assert_eq!(printable(b"caf\xc3\xa9 \x1b[2J\r\n\xff\\"), "café \\u{1b}[2J\\r\\n\\xff\\\\");
-        assert_eq!(printable("a\u{202e}b\u{85}".as_bytes()), "a\\u{202e}b\\u{85}");
     }
 }

@@ -11,7 +11,7 @@ use h2lab_model::fleet::plan::Wish;
 use h2lab_model::fleet::{
     AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally, Pairing, Server,
 };
-use h2lab_model::workload::{H2cMode, Protocol};
+use h2lab_model::workload::Protocol;
 use h2lab_transfer::Sizes;
 
 use super::super::client::ClientArgs;
@@ -49,7 +49,7 @@ use view::View;
              --max-frame-size 1M --win-update-interval 1M --plain-http",
             "two sites, h2c with larger frames and fewer updates",
         ),
-        ("h2lab bulk drive --clients netns:a --servers http://10.0.0.2:8080 --http1 --dry-run", "only the plan"),
+        ("h2lab bulk drive --clients netns:a --servers http://10.0.0.2:8080 --http1.1 --dry-run", "only the plan"),
     ],
 ))]
 pub struct DriveArgs {
@@ -212,7 +212,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         concurrency: args.concurrency,
         plan: FleetPlan::make(&wish).map_err(|error| Usage(error.to_string()))?,
         protocol,
-        upgrade: args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade),
+        upgrade: args.client.protocol.upgrades(protocol),
         sizes: args.size,
         duration: args.duration,
         timeout: args.timeout,
@@ -241,7 +241,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
         return Err(Usage(format!("--plain-http and {protocol} contradict each other")));
     }
     args.client.protocol.check_mode(protocol)?;
-    let upgrades = protocol == Protocol::H2c && args.client.protocol.h2c_mode() == Some(H2cMode::Upgrade);
+    let upgrades = args.client.protocol.upgrades(protocol);
     if let Some(server) = args.servers.iter().find(|server| upgrades && !server.runs_already()) {
         return Err(Usage(format!(
             "--servers {}: a server that an agent starts takes no upgrade to h2c; give --http2-prior-knowledge",
@@ -299,6 +299,10 @@ mod tests {
         assert_eq!(of("--servers a:80 --http1.1"), Protocol::H1s);
         assert_eq!(of("--servers local --http3"), Protocol::H3);
         assert_eq!(of("--servers local --proto h1"), Protocol::H1);
+        assert_eq!(of("--servers local --h2c"), Protocol::H2c);
+        assert_eq!(of("--servers a:80 --h2c"), Protocol::H2c);
+        assert!(!job_of("--servers https://a --http2").unwrap().upgrade, "TLS needs none");
+        assert!(job_of("--servers http://a --http2").unwrap().upgrade);
         assert_eq!(of("--servers http://a"), Protocol::H2c);
         assert_eq!(of("--servers https://a --http1"), Protocol::H1s);
     }
@@ -322,6 +326,7 @@ mod tests {
             ("--servers local --resolve a:1:127.0.0.1", "PLACE=ADDRESS"),
             ("--servers http://a --http3", "--http3 does not go with http://"),
             ("--servers https://a --h2c-mode upgrade", "in clear"),
+            ("--servers https://a --h2c", "--h2c does not go with https://"),
         ] {
             let error = job_of(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");
