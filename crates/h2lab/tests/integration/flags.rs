@@ -24,7 +24,7 @@ fn a_protocol_has_the_same_names_in_every_command() {
         ("--http1.1", [Some("h1"), Some("h1s")]),
         ("--http2", [Some("h2c"), Some("h2")]),
         ("--http2-prior-knowledge", [Some("h2c"), Some("h2")]),
-        ("--h2c", [Some("h2c"), Some("h2")]),
+        ("--h2c", [Some("h2c"), None]),
         ("--http3", [None, Some("h3")]),
         ("--proto=h2c", [Some("h2c"), None]),
         ("--h2c-mode=upgrade", [Some("h2c"), None]),
