@@ -9,7 +9,7 @@ use crate::{deps, process, unused};
 
 /// Runs every check by itself.
 pub fn run() -> Result<ExitCode> {
-    let mut tiers = Tiers::default();
+    let mut tiers = Tiers::begin();
     let checked = all(&mut tiers);
     tiers.print();
     checked.map(|()| ExitCode::SUCCESS)

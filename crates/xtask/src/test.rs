@@ -1,9 +1,12 @@
 //! `cargo xtask test`: every check and every test, with what they need installed first.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Output};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 
 use crate::tiers::Tiers;
@@ -19,7 +22,7 @@ pub struct Arguments {
 
 /// How many tests the test harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
-/// Integration tests mostly wait for processes and their timeouts: with a test per CPU the suite takes twice as long.
+/// With an integration test per CPU the suite takes twice as long: they mostly wait.
 const INTEGRATION_TESTS_PER_CPU: usize = 6;
 
 /// Tests have the schemas, the lints before them have not, so that both are compiled.
@@ -31,17 +34,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         needs::install_missing()?;
         return cargo_test(&arguments.rest);
     }
-    let mut tiers = Tiers::default();
+    let mut tiers = Tiers::begin();
     let done = all(&mut tiers);
     tiers.print();
-    match done? {
-        Some(failed) => {
-            eprintln!("error: test failed, to rerun pass `{failed}`");
-            Ok(ExitCode::FAILURE)
-        }
+    let failed = done?;
+    if failed.is_empty() {
         // The examples in the documentation, by cargo itself: what it prints closes the run.
-        None => cargo_test(&["--doc"]),
+        return cargo_test(&["--doc"]);
     }
+    for selection in failed {
+        eprintln!("error: test failed, to rerun pass `{selection}`");
+    }
+    Ok(ExitCode::FAILURE)
 }
 
 /// Profile dev: the integration tests drive the binary that cargo builds for them beside the tests. Timing never decides a
@@ -51,17 +55,37 @@ fn cargo_test<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all but the examples in the documentation; the arguments of `cargo test` that select the first binary that failed.
-fn all(tiers: &mut Tiers) -> Result<Option<String>> {
+/// Runs all but the examples in the documentation. Returns, for each binary that failed, the arguments of `cargo test` that
+/// select it.
+fn all(tiers: &mut Tiers) -> Result<Vec<String>> {
     tiers.time("tools", needs::install_missing)?;
     check::all(tiers)?;
-    for binary in tiers.time("building the tests", build)? {
-        let succeeded = tiers.time(binary.tier(), || binary.run())?;
-        if !succeeded {
-            return Ok(Some(binary.selection()));
+    let binaries = tiers.time("building the tests", build)?;
+    let (waiting, computing): (Vec<Binary>, Vec<Binary>) =
+        binaries.into_iter().partition(Binary::is_of_integration);
+    thread::scope(|scope| {
+        let beside: Vec<_> =
+            waiting.iter().map(|binary| (binary, scope.spawn(|| binary.captured()))).collect();
+        let mut failed = Vec::new();
+        for binary in &computing {
+            if !tiers.time(binary.tier(), || binary.run())? {
+                failed.push(binary.selection());
+            }
         }
-    }
-    Ok(None)
+        for (binary, captured) in beside {
+            let captured =
+                captured.join().map_err(|_| anyhow!("the thread of {} ended by itself", binary.tier()))?;
+            let (output, taken) = captured?;
+            binary.announce();
+            io::stdout().write_all(&output.stdout)?;
+            io::stderr().write_all(&output.stderr)?;
+            tiers.add(format!("{} (beside the tests above)", binary.tier()), taken);
+            if !output.status.success() {
+                failed.push(binary.selection());
+            }
+        }
+        Ok(failed)
+    })
 }
 
 /// A line of `cargo test --message-format=json` that is of a test binary has these.
@@ -126,18 +150,39 @@ impl Binary {
         if self.is_of_units() { format!("units of {}", self.package()) } else { self.target.name.clone() }
     }
 
-    /// Runs it as cargo does: in the folder of its package.
-    fn run(&self) -> Result<bool> {
-        let folder = self.manifest_path.parent().context("a manifest lies in a folder")?;
+    /// The integration tests mostly wait for processes and their timeouts, so that the other binaries run beside them.
+    fn is_of_integration(&self) -> bool {
+        self.target.name == "integration"
+    }
+
+    fn announce(&self) {
         eprintln!("     Running {} ({})", self.target.src_path.display(), self.executable.display());
+    }
+
+    /// Runs it with our own output; whether it succeeded.
+    fn run(&self) -> Result<bool> {
+        self.announce();
+        Ok(process::stream(&mut self.command()?)?.success())
+    }
+
+    /// Runs it while another has our output.
+    fn captured(&self) -> Result<(Output, Duration)> {
+        let begun = Instant::now();
+        let output = self.command()?.output();
+        Ok((output.with_context(|| format!("cannot start {}", self.executable.display()))?, begun.elapsed()))
+    }
+
+    /// As cargo runs it: in the folder of its package.
+    fn command(&self) -> Result<Command> {
+        let folder = self.manifest_path.parent().context("a manifest lies in a folder")?;
         let mut command = Command::new(&self.executable);
         // Those in our own environment are xtask's.
         command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", self.package());
-        if self.target.name == "integration" && std::env::var_os(THREADS).is_none() {
+        if self.is_of_integration() && std::env::var_os(THREADS).is_none() {
             let cpus = std::thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, (INTEGRATION_TESTS_PER_CPU * cpus).to_string());
         }
-        Ok(process::stream(&mut command)?.success())
+        Ok(command)
     }
 }
 
