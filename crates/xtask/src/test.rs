@@ -60,32 +60,40 @@ fn cargo_test<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<ExitCode> {
 fn all(tiers: &mut Tiers) -> Result<Vec<String>> {
     tiers.time("tools", needs::install_missing)?;
     check::all(tiers)?;
-    let binaries = tiers.time("building the tests", build)?;
+    let (units, drivers): (Vec<Binary>, Vec<Binary>) =
+        tiers.time("building the tests", build)?.into_iter().partition(Binary::is_of_units);
     let (waiting, computing): (Vec<Binary>, Vec<Binary>) =
-        binaries.into_iter().partition(Binary::is_of_integration);
+        drivers.into_iter().partition(Binary::is_of_integration);
+    let mut failed = one_by_one(&units, tiers)?;
     thread::scope(|scope| {
         let beside: Vec<_> =
             waiting.iter().map(|binary| (binary, scope.spawn(|| binary.captured()))).collect();
-        let mut failed = Vec::new();
-        for binary in &computing {
-            if !tiers.time(binary.tier(), || binary.run())? {
-                failed.push(binary.selection());
-            }
-        }
+        failed.extend(one_by_one(&computing, tiers)?);
         for (binary, captured) in beside {
-            let captured =
-                captured.join().map_err(|_| anyhow!("the thread of {} ended by itself", binary.tier()))?;
-            let (output, taken) = captured?;
+            let captured = captured.join();
+            let (output, taken) =
+                captured.map_err(|_| anyhow!("the thread that ran {} panicked", binary.tier()))??;
             binary.announce();
             io::stdout().write_all(&output.stdout)?;
             io::stderr().write_all(&output.stderr)?;
-            tiers.add(format!("{} (beside the tests above)", binary.tier()), taken);
+            tiers.add(format!("{} (beside the others)", binary.tier()), taken);
             if !output.status.success() {
                 failed.push(binary.selection());
             }
         }
         Ok(failed)
     })
+}
+
+/// Runs these; the selections of those that failed.
+fn one_by_one(binaries: &[Binary], tiers: &mut Tiers) -> Result<Vec<String>> {
+    let mut failed = Vec::new();
+    for binary in binaries {
+        if !tiers.time(binary.tier(), || binary.run())? {
+            failed.push(binary.selection());
+        }
+    }
+    Ok(failed)
 }
 
 /// A line of `cargo test --message-format=json` that is of a test binary has these.
@@ -150,7 +158,7 @@ impl Binary {
         if self.is_of_units() { format!("units of {}", self.package()) } else { self.target.name.clone() }
     }
 
-    /// The integration tests mostly wait for processes and their timeouts, so that the other binaries run beside them.
+    /// The integration tests mostly wait for processes and their timeouts, so that the others that drive the product run beside them.
     fn is_of_integration(&self) -> bool {
         self.target.name == "integration"
     }

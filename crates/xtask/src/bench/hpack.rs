@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let program = build()?;
     let (mut held, mut table) = (true, String::new());
     for test in TESTS {
-        let name = format!("wire::h2::hpack::cost::{test}");
+        let name = format!("h2::hpack::cost::{test}");
         let words = [&program.display().to_string(), name.as_str(), "--exact", "--ignored", "--nocapture"];
         let output =
             Command::new(words[0]).args(&words[1..]).output().context("cannot start the measurement")?;
