@@ -40,6 +40,7 @@ pub fn pair_figures(record: &BulkRecord) -> PairFigures {
         limit: summary.binding().map(|bound| bound.binding.clone()),
         cpu: record.cpu,
         interrupted: record.interrupted,
+        paused: record.paused,
     }
 }
 

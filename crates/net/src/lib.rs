@@ -14,6 +14,7 @@ pub mod lock;
 pub mod machine;
 pub mod precise_wakeup;
 pub mod process;
+pub mod process_watch;
 pub mod quic;
 mod rcvlowat;
 pub mod reactor;

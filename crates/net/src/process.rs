@@ -15,6 +15,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::process_watch::ProcessWatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -131,6 +132,11 @@ impl Child {
             Some(ended) => Ok(ended),
             None => Ok(*self.ended.insert(self.reap()?)),
         }
+    }
+
+    /// Whether it runs, seen by another thread while this one waits for something else.
+    pub fn watch(&self) -> io::Result<ProcessWatch> {
+        Ok(ProcessWatch::new(self.pidfd.try_clone()?))
     }
 
     /// CPU time, user and system, that it has used so far with all of its threads. Its own children count only in

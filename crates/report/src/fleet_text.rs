@@ -79,6 +79,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         some(tally.partial, "partial"),
         some(tally.failed, "failed"),
         some(tally.lost, "LOST"),
+        some(tally.invalid, "invalid"),
     ]);
     page.line("Pairs", &counts);
     let each = summary.per_pair.filter(|spread| spread.n > 1).map(|spread| {

@@ -42,8 +42,9 @@ impl<'a> Compared<'a> {
     pub fn heading(&self) -> String {
         let differences = &self.comparison.differences;
         let real = differences.iter().filter(|difference| difference.is_real()).count();
-        let void =
-            |conclusion: &Conclusion| matches!(conclusion, Conclusion::Invalid | Conclusion::Unsupported);
+        let void = |conclusion: &Conclusion| {
+            matches!(conclusion, Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported)
+        };
         let claim = match (differences.len(), real) {
             (0, _) => "no cell of the one corresponds to one of the other".to_owned(),
             (_, 0) if differences.iter().all(|d| d.conclusions.iter().all(void)) => {
@@ -126,6 +127,7 @@ fn word(conclusion: Conclusion, [less, more]: [&'static str; 2]) -> &'static str
     match conclusion {
         Conclusion::Faster => less,
         Conclusion::Slower => more,
+        Conclusion::Failed => "failed",
         Conclusion::Invalid => "invalid",
         Conclusion::Unsupported => "unsupported",
         _ => "none resolved",

@@ -98,7 +98,7 @@ pub(super) fn headline(report: &Report<'_>, verdict: &CellVerdict) -> String {
             rate(baseline.served_rps),
             rate(cell.served_rps)
         ),
-        Conclusion::Invalid | Conclusion::Unsupported => {
+        Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
             format!("no verdict on {name}: {}", first_reason(baseline, cell))
         }
     };
@@ -219,7 +219,9 @@ fn first_reason(baseline: &CellSummary, cell: &CellSummary) -> String {
         CellState::Invalid { reasons } => {
             reasons.first().map(|reason| (summary.label.clone(), reason.clone()))
         }
-        CellState::Unsupported { why } => Some((summary.label.clone(), why.clone())),
+        CellState::Failed { why } | CellState::Unsupported { why } => {
+            Some((summary.label.clone(), why.clone()))
+        }
         CellState::Ok | CellState::Unstable { .. } => None,
     };
     reason(cell)
@@ -240,6 +242,7 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
             Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
         }
         CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
+        CellState::Failed { why } => Some(format!("failed: {why}")),
         CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
     }
 }

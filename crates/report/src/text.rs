@@ -182,7 +182,9 @@ fn verdicts(out: &mut String, report: &Report<'_>, style: TextStyle) {
         let paint = match verdict.conclusion {
             Conclusion::Faster | Conclusion::BaselineUnstable { .. } => Some(Paint::Green),
             Conclusion::Slower | Conclusion::Unstable { .. } => Some(Paint::Red),
-            Conclusion::BothUnstable | Conclusion::Invalid | Conclusion::Unsupported => Some(Paint::Yellow),
+            Conclusion::BothUnstable | Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
+                Some(Paint::Yellow)
+            }
             Conclusion::NoDifference => None,
         };
         let sentence = sentences::verdict(report, verdict);

@@ -6,6 +6,7 @@
 pub mod bulk;
 pub mod client;
 pub mod fleet;
+mod heartbeat;
 pub mod load;
 pub mod origin;
 pub mod probe;

@@ -36,7 +36,7 @@ pub use process::ProcessTotals;
 pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{Difference, RunsComparison, compare_runs};
-pub use state::invalid_reasons;
+pub use state::{invalid_reasons, was_paused};
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Instability, RepetitionSeries, RequestCounts};
 pub use threshold::{Threshold, ThresholdError, Violation};

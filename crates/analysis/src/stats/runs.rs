@@ -125,6 +125,7 @@ fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
     let is = |of: fn(&CellState) -> bool| of(&baseline.state) || of(&candidate.state);
     match () {
         () if is(|state| matches!(state, CellState::Unsupported { .. })) => Some(Conclusion::Unsupported),
+        () if is(|state| matches!(state, CellState::Failed { .. })) => Some(Conclusion::Failed),
         () if is(|state| matches!(state, CellState::Invalid { .. })) => Some(Conclusion::Invalid),
         () => None,
     }

@@ -1,4 +1,4 @@
-//! Whether a cell's figures may be trusted: ok, unstable, invalid or unsupported.
+//! Whether a cell's figures may be trusted: ok, unstable, failed, invalid or unsupported.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::tallied::{response_time, window};
 use super::{tallied, transport};
 use h2lab_base::units::format_duration;
 use h2lab_model::record::tally::Part;
-use h2lab_model::record::{CellRecord, GeneratorSummary, LinkSummary, Outcome};
+use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome};
 use h2lab_model::workload::Arrival;
 
 /// Below this share of the offered requests served inside the measured time, a cell is unstable.
@@ -21,6 +21,10 @@ const GROWTH: Duration = Duration::from_millis(100);
 const LINK_LATE: Duration = Duration::from_micros(250);
 /// The generator's lateness p99 may be this or 5 % of the median response time.
 const GENERATOR_LATE: Duration = Duration::from_millis(1);
+/// The generator may fail to run for so long at a time, or 5 % of the median response time: a stall, as reports have it.
+const PAUSE: Duration = Duration::from_millis(50);
+/// It may fail to run for this share of its time: more, and a p99 may be of answers that waited for it.
+const PAUSED_SHARE: f64 = 0.01;
 /// The share of those larger bounds.
 const LATE_SHARE: f64 = 0.05;
 /// A core of ours that is busier than this may be what was measured.
@@ -30,7 +34,12 @@ const STOLEN: f64 = 0.02;
 
 /// The state of a cell. States that invalidate figures precede those that only qualify them.
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
-    if let Some(why) = unsupported(summary, repetitions) {
+    // A server that is gone may have answered nothing, and still it is not one that does not speak the protocol.
+    let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
+    if let Some(own) = disturbances().find(|disturbance| disturbance.is_of_the_server()) {
+        return CellState::Failed { why: own.to_string() };
+    }
+    if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
     let reasons: Vec<String> =
@@ -44,6 +53,12 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         }
         None => CellState::Ok,
     }
+}
+
+/// What stopped or ended the server or the sidecar of a repetition.
+fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
+    let sidecar = repetition.sidecar.as_ref().map(|sidecar| &sidecar.process);
+    repetition.server.iter().chain(sidecar).filter_map(|process| process.disturbance.as_ref())
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.
@@ -124,6 +139,8 @@ pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
         link_reasons(link, transport::round_trip(&[repetition]), &mut reasons);
     }
     generator_reasons(repetition, &mut reasons);
+    let by_others = disturbances(repetition).filter(|disturbance| !disturbance.is_of_the_server());
+    reasons.extend(by_others.map(Disturbance::to_string));
     // By itself it is no reason: a generator that needs no more time was not late.
     if !reasons.is_empty() {
         reasons.extend(theft(&repetition.generator));
@@ -169,6 +186,25 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
 }
 
+/// Whether the generator was stopped, or kept from its CPU, for so long that its figures say nothing.
+pub fn was_paused(repetition: &CellRecord) -> bool {
+    paused(&repetition.generator, tallied::RESPONSE.quantile(repetition, 0.5)).is_some()
+}
+
+/// That the generator did not run when it had to, if so for long.
+fn paused(generator: &GeneratorSummary, median: Duration) -> Option<String> {
+    let longest = Duration::from_nanos(generator.longest_pause_ns);
+    let share = generator.paused_ns as f64 / generator.wall_ns.max(1) as f64;
+    (longest > PAUSE.max(median.mul_f64(LATE_SHARE)) || share > PAUSED_SHARE).then(|| {
+        format!(
+            "the generator did not run for {} of {}, at most {} at a time: it was stopped, or others had its CPU",
+            format_duration(Duration::from_millis(generator.paused_ns / 1_000_000)),
+            format_duration(Duration::from_millis(generator.wall_ns / 1_000_000)),
+            format_duration(Duration::from_millis(generator.longest_pause_ns / 1_000_000)),
+        )
+    })
+}
+
 fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
     let late = tallied::LATENESS.quantile(repetition, 0.99);
     let median = tallied::RESPONSE.quantile(repetition, 0.5);
@@ -180,11 +216,12 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
             format_duration(allowed)
         ));
     }
+    let generator = &repetition.generator;
+    reasons.extend(paused(generator, median));
     // Bulk work has no due times: a saturated client is its limit, and is reported as that.
     if repetition.bulk.is_some() {
         return;
     }
-    let generator = &repetition.generator;
     let wall_ns = generator.wall_ns.max(1) as f64;
     let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
         / (wall_ns * f64::from(generator.threads.max(1)));
@@ -204,7 +241,9 @@ mod tests {
     use super::*;
     use h2lab_base::units::Time;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
-    use h2lab_model::record::{BulkRepetition, ByteMeter, CloseReason, FrameFigures, IoFigures};
+    use h2lab_model::record::{
+        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, ServerSummary,
+    };
     use h2lab_model::workload::Protocol;
 
     fn clean() -> CellRecord {
@@ -213,6 +252,54 @@ mod tests {
 
     fn state_of(record: &CellRecord) -> CellState {
         CellSummary::of(&[record]).state
+    }
+
+    #[test]
+    fn a_generator_that_did_not_run_makes_its_figures_invalid() {
+        let paused = |total_ms: u64, longest_ms: u64| {
+            let mut record = clean();
+            record.generator.wall_ns = 10_000_000_000;
+            record.generator.paused_ns = total_ms * 1_000_000;
+            record.generator.longest_pause_ns = longest_ms * 1_000_000;
+            assert_eq!(was_paused(&record), !invalid_reasons(&record).is_empty());
+            invalid_reasons(&record)
+        };
+        assert_eq!(paused(50, 50), Vec::<String>::new());
+        assert_eq!(paused(100, 20), Vec::<String>::new(), "1 % of ten seconds");
+        assert_eq!(paused(101, 20).len(), 1);
+        let reasons = paused(2_000, 2_000);
+        assert!(reasons[0].contains("did not run for 2s of 10s, at most 2s at a time"), "{reasons:?}");
+    }
+
+    fn disturbed(kind: DisturbanceKind) -> CellRecord {
+        let disturbance = Some(Disturbance { process: "nginx".to_owned(), after_ns: 1_500_000_000, kind });
+        let mut record = clean();
+        record.server = Some(ServerSummary { disturbance, ..ServerSummary::default() });
+        record
+    }
+
+    #[test]
+    fn a_server_that_others_stop_or_kill_is_no_result_and_is_measured_again() {
+        for kind in [
+            DisturbanceKind::Stopped { for_ns: 1_000_000_000 },
+            DisturbanceKind::ChildEnded,
+            DisturbanceKind::Killed { signal: 9 },
+        ] {
+            let record = disturbed(kind);
+            let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
+            assert_eq!(reasons, invalid_reasons(&record));
+            assert!(reasons[0].contains("nginx"), "{reasons:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_by_itself_is_a_result_and_no_reason_to_measure_again() {
+        for kind in [DisturbanceKind::Exited { code: 1 }, DisturbanceKind::Crashed { signal: 11 }] {
+            let record = disturbed(kind);
+            assert_eq!(invalid_reasons(&record), Vec::<String>::new());
+            let CellState::Failed { why } = state_of(&record) else { panic!() };
+            assert!(why.contains("nginx") && why.contains("1.5s"), "{why}");
+        }
     }
 
     #[test]

@@ -72,6 +72,11 @@ pub enum CellState {
         /// The symptom.
         why: Instability,
     },
+    /// The server ended by itself while it was measured: that is the result, and what was measured before says nothing of its speed.
+    Failed {
+        /// What happened, in a sentence.
+        why: String,
+    },
     /// We measured ourselves rather than the cell. It must be measured again.
     Invalid {
         /// Why, in sentences.

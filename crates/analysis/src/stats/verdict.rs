@@ -47,6 +47,8 @@ pub enum Conclusion {
     },
     /// Neither carries the load.
     BothUnstable,
+    /// The server of one of them ended by itself.
+    Failed,
     /// One of them was not measured soundly.
     Invalid,
     /// One of them could not be measured at all.
@@ -156,10 +158,11 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdic
 
 /// The conclusion that the states force: latencies are compared only between two cells that both carry the load.
 fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
-    use CellState::{Invalid, Ok, Unstable, Unsupported};
+    use CellState::{Failed, Invalid, Ok, Unstable, Unsupported};
     match (&baseline.state, &candidate.state) {
         (Ok, Ok) => None,
         (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
+        (Failed { .. }, _) | (_, Failed { .. }) => Some(Conclusion::Failed),
         (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
         (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
         (Ok, &Unstable { offered_rps, served_rps, .. }) => {

@@ -49,7 +49,7 @@ pub fn exit_of(error: &Error) -> Exit {
                 FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
                 FailureKind::Usage => Exit::Usage,
                 FailureKind::Environment => Exit::Environment,
-                FailureKind::Harness => Exit::Invalid,
+                FailureKind::Killed | FailureKind::Harness => Exit::Invalid,
             };
         }
     }

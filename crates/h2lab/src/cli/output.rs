@@ -131,6 +131,11 @@ impl<'a> Concluded<'a> {
         Ok(failed)
     }
 
+    /// Whether a server ended by itself while it was measured.
+    fn has_failed(&self) -> bool {
+        self.analysis.cells.iter().any(|summary| matches!(summary.state, CellState::Failed { .. }))
+    }
+
     /// Whether a cell that a verdict needs was not measured soundly.
     fn is_void(&self) -> bool {
         self.analysis.verdicts.iter().any(|verdict| verdict.conclusion == Conclusion::Invalid)
@@ -172,9 +177,10 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The exit code that finished runs deserve: a threshold that failed counts before a measurement that is void.
+/// The exit code that finished runs deserve: a threshold that failed, or a server that ended by itself, counts before a
+/// measurement that is void.
 pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
-    let mut failed = false;
+    let mut failed = runs.iter().any(Concluded::has_failed);
     for run in runs {
         failed |= run.check(&output.fail_if)?;
     }
@@ -186,7 +192,7 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
 }
 
 /// The same for a load: what an open loop was to do and could not was not measured. A closed loop goes as fast as both
-/// sides can: that ours was the slower one is reported, but is no failure. A server that does not speak the protocol,
+/// sides can: that ours was the slower one is reported, but is no failure, unless it did not run at all for a while. A server that does not speak the protocol,
 /// or completes no request at all, counts as unreachable.
 pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
     let failed = run.check(&output.fail_if)?;
@@ -201,6 +207,7 @@ pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
         let is_open_loop = summary.cell.work.arrival.rate().is_some();
         is_open_loop && matches!(summary.state, CellState::Invalid { .. })
     });
+    let is_void = is_void || run.run.repetitions.iter().any(stats::was_paused);
     Ok(match is_void {
         _ if failed => Exit::CheckFailed,
         true => Exit::Invalid,

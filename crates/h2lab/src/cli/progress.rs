@@ -120,16 +120,9 @@ impl Observer for Bar {
         self.show(&format!(": {} answered, {open} open", progress.completed));
     }
 
-    fn ended(&mut self, record: &CellRecord, doubts: &[String]) {
-        if !doubts.is_empty() {
-            self.shown.suspend(|| {
-                eprintln!(
-                    "note: the repetition of {} is invalid: {}",
-                    describe(&record.cell),
-                    doubts.join("; ")
-                );
-            });
-        }
+    fn invalid(&mut self, cell: &Cell, doubts: &[String]) {
+        let (cell, doubts) = (describe(cell), doubts.join("; "));
+        self.shown.suspend(|| eprintln!("note: the repetition of {cell} is invalid: {doubts}"));
     }
 
     fn finished(&mut self, k: usize, record: &CellRecord) {

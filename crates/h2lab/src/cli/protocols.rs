@@ -43,7 +43,7 @@ pub struct ProtocolArgs {
 enum H2cModeArg {
     /// Prior knowledge, as between services that know each other.
     PriorKnowledge,
-    /// One `OPTIONS *` more per connection, before anything is measured.
+    /// With the first request, as `curl --http2`; requests with a body have an `OPTIONS *` before them.
     Upgrade,
 }
 

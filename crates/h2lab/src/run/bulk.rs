@@ -107,7 +107,11 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     let wall = job.clock.now().since(began);
     let mut warnings = failures(&record.transfers);
     warnings.extend(record.warnings);
-    let head = RepetitionHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
+    let mut head =
+        RepetitionHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
+    // Only their sum is known; of one pause that is the longest.
+    head.generator.paused_ns = nanos(record.paused);
+    head.generator.longest_pause_ns = nanos(record.paused);
     Ok(Moved { head, samples })
 }
 

@@ -1,13 +1,14 @@
 //! A child of this process that measures: a re-execution of h2lab itself, with its spec on stdin and its messages on stdout.
 
 use std::io::{BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use h2lab_model::record::DisturbanceKind;
 use h2lab_net::process::die_with_us;
 use serde::Serialize;
 
@@ -108,13 +109,17 @@ impl Running {
 
     /// Why the pipe ended before the result.
     fn exit_reason(&mut self) -> Failure {
-        let message = match self.child.wait() {
+        let (kind, message) = match self.child.wait() {
             Ok(status) => {
-                format!("the measuring child ended without a result ({status}); its last words are above")
+                let message = format!("the process that measures ended without a result ({status})");
+                match DisturbanceKind::ended(status.code(), status.signal()) {
+                    DisturbanceKind::Killed { .. } => (FailureKind::Killed, message),
+                    _ => (FailureKind::Harness, format!("{message}; its last words are above")),
+                }
             }
-            Err(error) => format!("the measuring child is gone: {error}"),
+            Err(error) => (FailureKind::Harness, format!("the process that measures is gone: {error}")),
         };
-        Failure { kind: FailureKind::Harness, message }
+        Failure { kind, message }
     }
 }
 

@@ -61,8 +61,8 @@ pub trait Observer {
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32);
     /// Progress of the repetition.
     fn progress(&mut self, progress: &Progress);
-    /// The repetition ended; `doubts` says why it is invalid, if it is.
-    fn ended(&mut self, record: &CellRecord, doubts: &[String]);
+    /// The repetition ended and is invalid; `doubts` says why.
+    fn invalid(&mut self, cell: &Cell, doubts: &[String]);
     /// The repetition is made, the k-th of the plan, after as many tries as it took.
     fn finished(&mut self, k: usize, record: &CellRecord);
     /// The repetition could not be made: the server does not speak the cell's protocol.
@@ -204,20 +204,33 @@ fn repetition(
     loop {
         observer.begins(k, n, cell, attempt);
         let mut child = start(cell, clock_origin_ns, folder, setting)?;
-        let incoming = match child.receive(setting.stop, &mut |progress| observer.progress(progress))? {
-            Ended::Done(incoming) => incoming,
-            Ended::Stopped => return Ok(None),
+        let incoming = match child.receive(setting.stop, &mut |progress| observer.progress(progress)) {
+            Ok(Ended::Done(incoming)) => incoming,
+            Ok(Ended::Stopped) => return Ok(None),
+            Err(error) if attempt + 1 < MAX_ATTEMPTS && was_killed(&error) => {
+                observer.invalid(cell, &[error.to_string()]);
+                attempt += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
         };
         child.finish()?;
         let (record, waits) = incoming.finish(cell.clone(), attempt)?;
         let doubts = stats::invalid_reasons(&record);
-        observer.ended(&record, &doubts);
+        if !doubts.is_empty() {
+            observer.invalid(cell, &doubts);
+        }
         attempt += 1;
         if doubts.is_empty() || attempt == MAX_ATTEMPTS || setting.stop.load(Ordering::Relaxed) {
             return Ok(Some(Measured { record, waits }));
         }
         *doubtful = Some(Measured { record, waits });
     }
+}
+
+/// Whether a process of ours was killed while it measured.
+fn was_killed(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.kind == FailureKind::Killed)
 }
 
 /// Starts the child that makes the repetition: a lab, or the generator alone over a real network.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +13,8 @@ use anyhow::{Context, Result};
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::fleet::Trust;
 use h2lab_model::record::{
-    CellRecord, Environment, LinkSummary, PacketRecord, ServerSummary, SidecarSummary,
+    CellRecord, Disturbance, DisturbanceKind, Environment, LinkSummary, PacketRecord, ServerSummary,
+    SidecarSummary,
 };
 use h2lab_model::scenario::Target;
 use h2lab_model::workload::Protocol;
@@ -22,13 +24,14 @@ use super::child::{Ended, LOAD, Running};
 use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind, Incoming, Writer};
 use super::placement::Placement;
-use super::server_watch::ServerWatch;
+use super::server_watch::{ServerEnds, ServerWatch};
 use super::spec::{GeneratorSpec, LabSpec, read_task};
 use h2lab_lab::sut;
 use h2lab_lab::sut::{Place, StartedSut, Upstream};
 use h2lab_lab::topology;
 use h2lab_lab::topology::{Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
 use h2lab_net::clock::Clock;
+use h2lab_net::process::Ended as ProcessEnded;
 use h2lab_net::tcp;
 use h2lab_net::tcp::largest_buffers;
 
@@ -84,11 +87,13 @@ impl Repetition {
             intake,
             ..PumpOptions::default()
         };
-        let server = self.start_server(&namespaces, keys)?;
+        let mut server = self.start_server(&namespaces, keys)?;
         let start = |link| Pump::start(&namespaces, link, self.spec.cell.seed, options);
         let pump = self.spec.cell.link.as_ref().map(start).transpose().map_err(Failure::from)?;
-        let sidecar = self.start_sidecar(&namespaces, &server, keys)?;
-        let watch = ServerWatch::start(&namespaces, self.server_side(), clock)?;
+        let mut sidecar = self.start_sidecar(&namespaces, &server, keys)?;
+        let mut watches = server.watches()?;
+        watches.extend(sidecar.as_ref().map(StartedSut::watches).transpose()?.unwrap_or_default());
+        let watch = ServerWatch::start(&namespaces, self.server_side(), watches, clock)?;
         let began = Began { at: clock.now(), cpu: [Some(&server), sidecar.as_ref()].map(cpu) };
 
         let front = sidecar.as_ref().unwrap_or(&server);
@@ -105,8 +110,11 @@ impl Repetition {
 
         let ends = watch.stop()?;
         let now = clock.now();
-        let server_summary = summary(&server, began.cpu[0], now.since(began.at));
-        let process = sidecar.as_ref().map(|sidecar| summary(sidecar, began.cpu[1], now.since(began.at)));
+        let took = now.since(began.at);
+        let first = incoming.head.as_ref().map_or(began.at, |head| head.started_at);
+        let server_summary = summary(&mut server, began.cpu[0], took, (&ends, first))?;
+        let process = sidecar.as_mut().map(|sidecar| summary(sidecar, began.cpu[1], took, (&ends, first)));
+        let process = process.transpose()?;
         generator.finish()?;
         drop(sidecar);
         let mut link = pump.map(Pump::stop).transpose().context("the link's pump failed")?;
@@ -310,15 +318,43 @@ fn cpu(server: Option<&StartedSut>) -> u64 {
     server.map_or(0, StartedSut::cpu)
 }
 
-/// What became of a server in `wall` since it had used `cpu_before`.
-fn summary(server: &StartedSut, cpu_before: u64, wall: Duration) -> ServerSummary {
-    ServerSummary {
+/// What became of a server in `wall` since it had used `cpu_before`; `seen` is what its processes were seen to do, and when the
+/// first request was due.
+fn summary(
+    server: &mut StartedSut,
+    cpu_before: u64,
+    wall: Duration,
+    seen: (&ServerEnds, Time),
+) -> Result<ServerSummary> {
+    let (cpu, rss_peak_bytes) = (server.cpu(), server.resident_peak());
+    Ok(ServerSummary {
         name: server.name.clone(),
         version: server.version.clone(),
-        cpu_ns: server.cpu().saturating_sub(cpu_before),
+        cpu_ns: cpu.saturating_sub(cpu_before),
         wall_ns: nanos(wall),
-        rss_peak_bytes: server.resident_peak(),
+        rss_peak_bytes,
+        disturbance: disturbance(server, seen)?,
+    })
+}
+
+/// What stopped or ended the server, or the origin behind it. An end counts before a stop: after it nothing can be measured.
+fn disturbance(server: &mut StartedSut, (ends, first): (&ServerEnds, Time)) -> Result<Option<Disturbance>> {
+    let mut names = vec![server.name.clone()];
+    names.extend(server.behind().map(|behind| behind.name.clone()));
+    let ended = server.ended().context("cannot see whether the server runs")?;
+    let found =
+        |process: String, at: Time, kind| Disturbance { process, after_ns: at.nanos_since(first), kind };
+    if let Some((name, ProcessEnded { status, .. })) = ended {
+        let seen = ends.processes.iter().find(|(process, _)| *process == name);
+        let at = seen.and_then(|(_, seen)| seen.ended).unwrap_or(first);
+        return Ok(Some(found(name, at, DisturbanceKind::ended(status.code(), status.signal()))));
     }
+    let mut own = ends.processes.iter().filter(|(name, _)| names.contains(name));
+    Ok(own.find_map(|(name, seen)| {
+        let stopped = seen.stopped.map(|(at, time)| (at, DisturbanceKind::Stopped { for_ns: nanos(time) }));
+        let (at, kind) = stopped.or_else(|| seen.child_ended.map(|at| (at, DisturbanceKind::ChildEnded)))?;
+        Some(found(name.clone(), at, kind))
+    }))
 }
 
 /// Where `server` speaks `protocol`.

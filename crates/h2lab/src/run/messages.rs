@@ -54,6 +54,8 @@ pub enum FailureKind {
     Usage,
     /// This cell cannot be done with this server; others may.
     Unsupported,
+    /// A process of h2lab's own was killed from outside. Another try may do.
+    Killed,
     /// A defect of h2lab.
     Harness,
 }

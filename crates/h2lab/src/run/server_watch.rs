@@ -1,4 +1,5 @@
-//! The server's end of every connection, whatever the server is: read from the kernel in the server's namespace.
+//! The server while it is measured, whatever it is: its end of every connection, read from the kernel in the server's namespace,
+//! and whether its processes run.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,12 +15,13 @@ use h2lab_base::units::Time;
 use super::messages::Incoming;
 use h2lab_lab::topology::{Namespaces, Side};
 use h2lab_net::clock::Clock;
+use h2lab_net::process_watch::{ProcessWatch, Seen};
 use h2lab_net::sock_diag::SockDiag;
 
-/// How often the server's sockets are read. Its retransmissions come in steps of at least a round trip or 200 ms.
+/// How often the server's sockets and processes are read. Its retransmissions come in steps of at least a round trip or 200 ms.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// A thread that reads the server's sockets while a repetition runs.
+/// A thread that looks at the server while a repetition runs.
 #[derive(Debug)]
 pub struct ServerWatch {
     stop: Arc<AtomicBool>,
@@ -34,11 +36,18 @@ pub struct ServerEnds {
     last: BTreeMap<u16, TcpSummary>,
     /// Steps of the retransmission counter: a tick only where it grew, since nothing else of the server's is plotted.
     steps: Vec<(u16, TcpTick)>,
+    /// What became of each process, by name.
+    pub processes: Vec<(String, Seen)>,
 }
 
 impl ServerWatch {
-    /// Begins to read where the server is: on this side.
-    pub fn start(namespaces: &Namespaces, side: Side, clock: Clock) -> Result<Self> {
+    /// Begins to read where the server is, on this side, and to look at these processes.
+    pub fn start(
+        namespaces: &Namespaces,
+        side: Side,
+        mut processes: Vec<(String, ProcessWatch)>,
+        clock: Clock,
+    ) -> Result<Self> {
         // A netlink socket stays in the namespace in which it was made.
         let mut diag =
             namespaces.within(side, SockDiag::open)?.context("cannot read the server's sockets")?;
@@ -49,12 +58,17 @@ impl ServerWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let mut ends = ServerEnds { client, last: BTreeMap::new(), steps: Vec::new() };
+            let mut ends =
+                ServerEnds { client, last: BTreeMap::new(), steps: Vec::new(), processes: Vec::new() };
             loop {
                 // The flag is read before the sockets: so the last reading comes after the generator's last message.
                 let is_last = flag.load(Ordering::Acquire);
-                ends.read(&mut diag, clock.now())?;
+                let now = clock.now();
+                ends.read(&mut diag, now)?;
+                let looked = processes.iter_mut().map(|(_, watch)| watch.look(now));
+                let seen: Vec<Seen> = looked.collect();
                 if is_last {
+                    ends.processes = processes.into_iter().map(|(name, _)| name).zip(seen).collect();
                     return Ok(ends);
                 }
                 std::thread::park_timeout(PERIOD);

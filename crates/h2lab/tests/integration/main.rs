@@ -28,6 +28,9 @@ mod curl;
 /// What other load generators are known to get wrong.
 mod defects;
 
+/// Processes of a measurement that are killed or stopped while it runs: none of it becomes a verdict.
+mod disturbed;
+
 /// Runs that end before their plan does, cells that cannot be measured, several runs in one report.
 mod endings;
 
@@ -36,6 +39,9 @@ mod flags;
 
 /// Clients that attack the origin while another one keeps being served.
 mod hostile;
+
+/// Programs in Go that are built for a test. No tests.
+mod go;
 
 /// Header compression against nghttp2's.
 mod hpack;

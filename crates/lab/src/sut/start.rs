@@ -21,6 +21,7 @@ use super::place::{self, Place};
 use super::upstream::Upstream;
 use super::{early, origin};
 use h2lab_net::process::{self, Child, Ended};
+use h2lab_net::process_watch::ProcessWatch;
 use h2lab_net::tcp::ReservedPort;
 
 /// A server that runs. Dropping it kills it and removes its scratch folder.
@@ -59,6 +60,23 @@ impl StartedSut {
     /// The most bytes of its memory that were resident at a time so far; 0 if that cannot be seen.
     pub fn resident_peak(&self) -> u64 {
         self.child.resident_peak()
+    }
+
+    /// It and the origin behind it, by name, to be looked at while it serves.
+    pub fn watches(&self) -> io::Result<Vec<(String, ProcessWatch)>> {
+        let mut watches = self.behind.as_ref().map_or_else(|| Ok(Vec::new()), |behind| behind.watches())?;
+        watches.push((self.name.clone(), self.child.watch()?));
+        Ok(watches)
+    }
+
+    /// How it, or the origin behind it, has ended: the name of the one that has; `None` while both run.
+    pub fn ended(&mut self) -> io::Result<Option<(String, Ended)>> {
+        if let Some(behind) = &mut self.behind
+            && let Some(ended) = behind.ended()?
+        {
+            return Ok(Some(ended));
+        }
+        Ok(self.child.wait(Duration::ZERO)?.map(|ended| (self.name.clone(), ended)))
     }
 
     /// Its last output.

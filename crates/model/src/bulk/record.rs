@@ -84,6 +84,10 @@ pub struct BulkRecord {
     pub peer_cpu: Option<Duration>,
     /// Whether it was interrupted.
     pub interrupted: bool,
+    /// In sum, for how long the thread that moved the bytes did not run although it had to, each time 100 ms or more: it was stopped,
+    /// or others had the CPU.
+    #[serde(default)]
+    pub paused: Duration,
     /// Doubts about the result, in sentences.
     pub warnings: Vec<String>,
 }
@@ -129,6 +133,7 @@ impl BulkRecord {
             cpu: Duration::ZERO,
             peer_cpu: None,
             interrupted: false,
+            paused: Duration::ZERO,
             warnings: Vec::new(),
         }
     }

@@ -48,6 +48,8 @@ pub struct PairFigures {
     pub cpu: Duration,
     /// Whether it was stopped before its time was over.
     pub interrupted: bool,
+    /// In sum, for how long the client's thread did not run although it had to: its process was stopped, or others had the CPU.
+    pub paused: Duration,
 }
 
 impl PairFigures {
@@ -90,6 +92,8 @@ pub struct ServerFigures {
     pub retransmits: Option<u64>,
     /// Congestion control of what it sent; `None` if nobody connected.
     pub congestion: Option<String>,
+    /// In sum, for how long its thread did not run although it had to.
+    pub paused: Duration,
 }
 
 impl ServerFigures {

@@ -24,6 +24,8 @@ pub enum PairState {
     Failed,
     /// An agent died or fell silent, so that there is no report. What it had reported until then counts.
     Lost,
+    /// Its client did not run for more than 10 % of its time: what came says nothing of the server.
+    Invalid,
 }
 
 impl PairState {
@@ -44,12 +46,14 @@ pub struct PairTally {
     pub failed: u64,
     /// An agent died or fell silent; what it had reported until then counts.
     pub lost: u64,
+    /// Their clients did not run for more than 10 % of their time.
+    pub invalid: u64,
 }
 
 impl PairTally {
     /// All of them.
     pub const fn all(self) -> u64 {
-        self.complete + self.partial + self.failed + self.lost
+        self.complete + self.partial + self.failed + self.lost + self.invalid
     }
 
     fn count(&mut self, state: PairState) {
@@ -58,6 +62,7 @@ impl PairTally {
             PairState::Partial => &mut self.partial,
             PairState::Failed => &mut self.failed,
             PairState::Lost => &mut self.lost,
+            PairState::Invalid => &mut self.invalid,
         } += 1;
     }
 }
@@ -70,6 +75,9 @@ impl PairRecord {
             PairEnd::Failed { .. } => PairState::Failed,
             PairEnd::Reported(figures) if figures.interrupted => PairState::Partial,
             PairEnd::Reported(figures) if figures.is_failed() => PairState::Failed,
+            PairEnd::Reported(figures) if exceeds(figures.paused, VOID, figures.meter.elapsed()) => {
+                PairState::Invalid
+            }
             PairEnd::Reported(_) => PairState::Complete,
         }
     }
@@ -182,13 +190,21 @@ impl FleetSummary {
     }
 }
 
-/// A late or uncertain start of more than this share of a run's time makes the sum doubtful.
+/// A late or uncertain start of more than this share of a run's time makes the sum doubtful, and so does an agent that did not run.
 const DOUBTFUL: f64 = 0.01;
+
+/// An agent that did not run for more than this share of its time has no figures. What is shorter may be a busy machine.
+const VOID: f64 = 0.1;
+
+/// Whether `time` is more than this share of `all`.
+fn exceeds(time: Duration, share: f64, all: Duration) -> bool {
+    time.as_secs_f64() > share * all.as_secs_f64()
+}
 
 impl FleetSummary {
     /// What makes the figures of a record doubtful, in sentences.
     pub fn doubts(&self, record: &FleetRecord) -> Vec<String> {
-        let is_long = |time: &Duration| time.as_secs_f64() > DOUBTFUL * record.asked.duration.as_secs_f64();
+        let is_long = |time: &Duration| exceeds(*time, DOUBTFUL, record.asked.duration);
         let share = |time: Duration| 100.0 * time.as_secs_f64() / record.asked.duration.as_secs_f64();
         let late = self.latest_start.filter(is_long).map(|late| {
             format!(
@@ -224,7 +240,28 @@ impl FleetSummary {
                 server.name
             )
         });
-        late.into_iter().chain(unsure).chain(silent).chain(others).chain(undeclared).collect()
+        let clients = record.pairs.iter().filter_map(|pair| {
+            let PairEnd::Reported(figures) = &pair.end else { return None };
+            Some((record.clients.get(pair.pair.client as usize)?, figures.paused))
+        });
+        let servers =
+            record.servers.iter().filter_map(|server| Some((server, server.served.as_ref()?.paused)));
+        let paused = clients.chain(servers).filter(|(_, paused)| is_long(paused)).map(|(agent, paused)| {
+            let share = share(paused);
+            format!(
+                "{} did not run for {paused:.1?}, {share:.0} % of the time: it was stopped, or others had its CPU",
+                agent.name
+            )
+        });
+        let doubts = late.into_iter().chain(unsure).chain(silent).chain(others).chain(undeclared);
+        doubts.chain(paused).collect()
+    }
+
+    /// Whether a server did not run for so long that what its clients got says nothing.
+    pub fn is_void(&self, record: &FleetRecord) -> bool {
+        let paused =
+            |server: &AgentRecord| server.served.as_ref().map_or(Duration::ZERO, |served| served.paused);
+        record.servers.iter().any(|server| exceeds(paused(server), VOID, record.asked.duration))
     }
 }
 
@@ -251,6 +288,32 @@ mod tests {
     use h2lab_base::units::Time;
 
     #[test]
+    fn a_pair_whose_client_did_not_run_is_invalid_and_named() {
+        let mut record = testing::record();
+        let doubts = FleetSummary::of(&record).doubts(&record).len();
+        let pair = record.pairs.iter_mut().find(|pair| pair.state() == PairState::Complete).expect("one is");
+        let PairEnd::Reported(figures) = &mut pair.end else { panic!("it is complete") };
+        figures.paused = Duration::from_millis(200);
+        assert_eq!(pair.state(), PairState::Complete, "a busy machine");
+        let PairEnd::Reported(figures) = &mut pair.end else { panic!("it is complete") };
+        figures.paused = Duration::from_millis(1_100);
+        assert_eq!(pair.state(), PairState::Invalid);
+        let summary = FleetSummary::of(&record);
+        assert_eq!((summary.pairs.invalid, summary.pairs.all()), (1, record.pairs.len() as u64));
+        let named = summary.doubts(&record);
+        assert_eq!(named.len(), doubts + 1);
+        assert!(
+            named.iter().any(|doubt| doubt.contains("did not run for 1.1s, 11 % of the time")),
+            "{named:?}"
+        );
+        assert!(!summary.is_void(&record));
+        let served =
+            record.servers.iter_mut().find_map(|server| server.served.as_mut()).expect("one reports");
+        served.paused = Duration::from_secs(3);
+        assert!(FleetSummary::of(&record).is_void(&record));
+    }
+
+    #[test]
     fn the_sum_is_all_bytes_over_one_wall_clock_and_no_mean_of_rates() {
         // One pair carries 1 Gbit/s in the first second, the other one in the second.
         let mut record = testing::record();
@@ -273,7 +336,7 @@ mod tests {
         let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();
         assert_eq!(states, [PairState::Complete, PairState::Failed, PairState::Lost, PairState::Failed]);
         let summary = FleetSummary::of(&record);
-        let PairTally { complete, partial, failed, lost } = summary.pairs;
+        let PairTally { complete, partial, failed, lost, .. } = summary.pairs;
         assert_eq!((complete, partial, failed, lost, summary.pairs.all()), (1, 0, 2, 1, 4));
         assert_eq!(summary.bytes, record.pairs.iter().map(PairRecord::bytes).sum::<u64>());
         assert!(summary.lost_bytes > 0 && summary.lost_bytes == record.pairs[2].bytes());

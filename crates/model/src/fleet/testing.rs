@@ -101,6 +101,7 @@ pub fn figures(began_ms: u64, bytes: u64, seconds: u64) -> PairFigures {
         limit: None,
         cpu: Duration::from_millis(300),
         interrupted: false,
+        paused: Duration::ZERO,
     }
 }
 
@@ -112,6 +113,7 @@ pub fn server_figures() -> ServerFigures {
         connections: 2,
         retransmits: Some(12),
         congestion: Some("cubic".to_owned()),
+        paused: Duration::ZERO,
     }
 }
 

@@ -8,6 +8,7 @@
 mod bulk;
 pub mod connection;
 mod data_frames;
+pub mod disturbance;
 pub mod histogram;
 pub mod level;
 pub mod link;
@@ -22,6 +23,7 @@ pub mod testing;
 pub use bulk::{BulkRepetition, IoFigures, Offered};
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord};
 pub use data_frames::FrameFigures;
+pub use disturbance::{Disturbance, DisturbanceKind};
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};

@@ -3,7 +3,7 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BulkRepetition, ConnectionRecord, Level, LinkSummary, PacketRecord, Sample, Tally};
+use super::{BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Sample, Tally};
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
@@ -34,6 +34,13 @@ pub struct GeneratorSummary {
     /// others on it ("steal", proc(5)), on average, in nanoseconds; 0 on bare metal, and in records of before.
     #[serde(default)]
     pub stolen_ns: u64,
+    /// In sum, for how long a thread did not run although it was to look at its schedule, in nanoseconds: it was stopped, or
+    /// others had the CPU. Of the thread with the longest sum; times below 10 ms are not in it.
+    #[serde(default)]
+    pub paused_ns: u64,
+    /// The longest of these times, in nanoseconds.
+    #[serde(default)]
+    pub longest_pause_ns: u64,
     /// What was recorded of each request.
     #[serde(default)]
     pub level: Level,
@@ -68,6 +75,9 @@ pub struct ServerSummary {
     /// field.
     #[serde(default)]
     pub rss_peak_bytes: u64,
+    /// What stopped or ended it during the repetition, or the origin behind it, if anything did: the first such event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance: Option<Disturbance>,
 }
 
 /// The sidecar on the client's side.

@@ -245,6 +245,14 @@ impl Work {
         }
     }
 
+    /// Whether any of its requests has a body.
+    pub fn has_bodies(&self) -> bool {
+        let of_mix =
+            |entry: &MixEntry| entry.body.as_ref().map_or(self.body_length(), |body| body.len() as u64);
+        let own = if self.mix.is_empty() { self.body_length() } else { 0 };
+        self.mix.iter().map(of_mix).chain([own]).any(|length| length > 0)
+    }
+
     /// The length of the request body in bytes.
     pub fn body_length(&self) -> u64 {
         self.body.as_ref().map_or(self.body_bytes, |body| body.len() as u64)

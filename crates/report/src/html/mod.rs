@@ -199,6 +199,7 @@ fn title(report: &Report<'_>) -> String {
         return "How fast bulk data came, and what held it back".to_owned();
     }
     let weight = |conclusion: &Conclusion| match conclusion {
+        Conclusion::Failed => 4,
         Conclusion::Unstable { .. } | Conclusion::BaselineUnstable { .. } => 3,
         Conclusion::Slower | Conclusion::Faster => 2,
         Conclusion::BothUnstable => 1,
@@ -218,7 +219,9 @@ fn verdict_line(report: &Report<'_>, verdict: &h2lab_analysis::stats::CellVerdic
     let (class, sign) = match verdict.conclusion {
         Conclusion::Faster | Conclusion::BaselineUnstable { .. } => ("better", "▲"),
         Conclusion::Slower | Conclusion::Unstable { .. } => ("worse", "▼"),
-        Conclusion::BothUnstable | Conclusion::Invalid | Conclusion::Unsupported => ("doubtful", "?"),
+        Conclusion::BothUnstable | Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
+            ("doubtful", "?")
+        }
         Conclusion::NoDifference => ("same", "="),
     };
     VerdictLine { class, sign, sentence: sentences::verdict(report, verdict) }

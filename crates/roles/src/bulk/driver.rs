@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, nanos};
 use h2lab_model::bulk::ByteMeter;
 use h2lab_model::record::{ConnectionRecord, Outcome};
 
@@ -13,10 +13,14 @@ use super::attempts::Attempts;
 use super::fetch::FetchError;
 use super::work::{Doomed, Outbox, Work};
 use crate::client::{Change, ConnectError, Slots, Target};
-use h2lab_net::clock::Clock;
+use crate::heartbeat::Heartbeat;
+use h2lab_net::clock::{Clock, thread_cpu_ns};
 
 /// How often `stop` is checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Several transfers that share few CPUs wait for them for some tens of milliseconds: that is their limit, and no pause.
+pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often received bytes are made to survive our end, if there is time for it.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -65,6 +69,7 @@ pub struct Driver<'a> {
     interrupted: bool,
     /// Since when requests wait although every connection is open, because none takes one.
     blocked_since: Option<Time>,
+    heartbeat: Heartbeat,
 }
 
 impl<'a> Driver<'a> {
@@ -89,6 +94,7 @@ impl<'a> Driver<'a> {
             proven: false,
             interrupted: false,
             blocked_since: None,
+            heartbeat: Heartbeat::new(SHORTEST_PAUSE, thread_cpu_ns()),
         })
     }
 
@@ -107,8 +113,8 @@ impl<'a> Driver<'a> {
             session.say_goodbye(now);
         }
         let calls = self.slots.calls();
-        let Self { work, meter, interrupted, .. } = self;
-        done.map(|()| Done { work, meter, records, calls, interrupted })
+        let Self { work, meter, interrupted, heartbeat, .. } = self;
+        done.map(|()| Done { work, meter, records, calls, interrupted, paused: heartbeat.paused })
     }
 
     fn work_off(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
@@ -123,6 +129,7 @@ impl<'a> Driver<'a> {
             }
             self.look_after_the_server(now)?;
             if now >= tick_at {
+                self.beat(tick_at, now);
                 self.look(now);
                 self.end_early(now);
                 self.judge_silence(now);
@@ -136,6 +143,12 @@ impl<'a> Driver<'a> {
             self.wait(tick_at)?;
         }
         Ok(())
+    }
+
+    /// Notes whether this thread ran when it had to. Before the first request nobody waits for it.
+    fn beat(&mut self, due: Time, now: Time) {
+        let busy_ns = thread_cpu_ns() + self.work.disk_wait().map_or(0, nanos);
+        self.heartbeat.beat(if self.has_begun && due > Time::ZERO { due } else { now }, now, busy_ns);
     }
 
     /// Sleeps until something happens, or `until`, and acts on it.
@@ -355,6 +368,8 @@ pub struct Done {
     pub calls: (u64, u64),
     /// Whether the run was ended early.
     pub interrupted: bool,
+    /// For how long our thread did not run although it had to.
+    pub paused: Duration,
 }
 
 /// Why nothing could be fetched.

@@ -14,6 +14,7 @@ pub mod run;
 mod source;
 mod work;
 
+pub(crate) use driver::SHORTEST_PAUSE;
 pub use driver::{Progress, RunError};
 pub use fetch::{FetchError, Manner};
 pub use job::{FRAME, Job, WINDOW, engine};

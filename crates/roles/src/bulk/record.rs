@@ -70,9 +70,22 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         },
         cpu: cpu.process,
         interrupted: done.interrupted,
-        warnings: open.filter_map(|fetch| fetch.doubt().map(str::to_owned)).collect(),
+        paused: done.paused,
+        warnings: open
+            .filter_map(|fetch| fetch.doubt().map(str::to_owned))
+            .chain(pause(done.paused, done.meter.elapsed()))
+            .collect(),
         ..BulkRecord::new(job.protocol, job.manner.direction, done.meter.began())
     }
+}
+
+/// The doubt that this end did not run for so much of `all`, if that is more than 1 %.
+fn pause(paused: Duration, all: Duration) -> Option<String> {
+    (paused.as_secs_f64() > 0.01 * all.as_secs_f64()).then(|| {
+        format!(
+            "h2lab did not run for {paused:.1?} of {all:.1?}: it was stopped, or others had its CPU; the rate says nothing of the server"
+        )
+    })
 }
 
 /// Bytes of a stream window after which an engine configured with `config` returns credit.

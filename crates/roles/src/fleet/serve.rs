@@ -58,6 +58,7 @@ fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigure
         connections: served.connections,
         retransmits: served.retransmits,
         congestion: served.congestion.or_else(quic),
+        paused: served.paused,
     }
 }
 

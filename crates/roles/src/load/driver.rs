@@ -16,7 +16,8 @@ use super::requests::{Expectation, Expired, Requests};
 use super::spec::{Listener, LoadError, LoadSpec, Progress, Watching};
 use super::team::{LEAD, Part, Team};
 use crate::client::defaults::MAX_REPLAYS;
-use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Target, Watch};
+use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Target, UpgradeOffer, Watch};
+use crate::heartbeat::Heartbeat;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::precise_wakeup::PreciseWakeup;
 use h2lab_net::resources::{Memory, stolen_ns};
@@ -24,6 +25,9 @@ use h2lab_net::resources::{Memory, stolen_ns};
 /// The period of reading `TCP_INFO`, of checking the stop flag and, every tenth time, of progress.
 const TICK: Duration = Duration::from_millis(10);
 const TICKS_PER_PROGRESS: u64 = 10;
+
+/// Below this a scheduler shares a CPU among several programs, as in every load of a server on the same machine.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Failures in a row, with no connection up, after which requests that wait for one fail.
 const FAILURES_TO_GIVE_UP: u32 = 3;
@@ -96,8 +100,8 @@ impl<'a> Driver<'a> {
         let upgrades = cell.protocol == Protocol::H2c && cell.h2c_mode == H2cMode::Upgrade;
         target.connect_timeout = cell.policy.connect_timeout.unwrap_or(target.connect_timeout);
         target.tap = spec.tap;
-        target.blames_silence = cell.link.is_none();
-        target.upgrade_of = upgrades.then(|| prepared.authority().to_owned());
+        target.blames_silence = cell.link.as_ref().is_none_or(|link| !link.may_drop());
+        target.upgrade = upgrades.then(|| UpgradeOffer::of(prepared.authority(), cell.work.has_bodies()));
         let pool = Pool::of(cell);
         Ok(Self {
             spec,
@@ -154,7 +158,7 @@ impl<'a> Driver<'a> {
             self.connections.flush(&mut self.requests);
             self.check_hope()?;
             let warm = self.connections.pool().is_warm()
-                && self.connections.slots.sessions().all(|(_, session, _)| session.is_established());
+                && self.connections.slots.sessions().all(|(_, session, _)| session.is_usable());
             if warm || self.is_stopped() {
                 self.generator.memory.connected = Memory::now().resident;
                 return Ok(());
@@ -186,7 +190,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Warms up, measures and drains.
-    pub fn measure(&mut self, progress: &mut dyn FnMut(&Progress)) -> io::Result<()> {
+    pub fn measure(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<(), LoadError> {
         let work = &self.spec.cell.work;
         let start = self.part.team.map_or_else(|| self.clock.now() + self.lead, |team| team.meet(self.clock));
         self.started_at = start;
@@ -200,12 +204,17 @@ impl<'a> Driver<'a> {
         let is_precise = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
         let mut precise_wakeup = is_precise.then(|| PreciseWakeup::new(ONE_LATE_IN, LONGEST_SPIN));
         let (cpu_before, stolen_before) = (thread_cpu_ns(), stolen_ns());
+        let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, cpu_before);
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
             // For requests that are due, not for ticks.
             let precise_wakeup = precise_wakeup.as_mut().filter(|_| schedule.next_at() <= wake);
             let woken = self.connections.slots.wait(wake, precise_wakeup)?;
+            if !self.proven {
+                // What is asked for with the first request shows only now whether it is spoken.
+                self.check_hope()?;
+            }
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
             // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.
             let now = loop {
@@ -224,6 +233,7 @@ impl<'a> Driver<'a> {
             };
             self.expire(now);
             if now >= tick_at {
+                heartbeat.beat(tick_at, now, thread_cpu_ns());
                 self.connections.sample_tcp(now);
                 if self.is_stopped() && !self.interrupted {
                     self.interrupted = true;
@@ -246,6 +256,8 @@ impl<'a> Driver<'a> {
         }
         self.generator.awake_ns = precise_wakeup.map_or(0, |precise_wakeup| nanos(precise_wakeup.awake()));
         self.generator.stolen_ns = stolen_ns().saturating_sub(stolen_before);
+        self.generator.paused_ns = nanos(heartbeat.paused);
+        self.generator.longest_pause_ns = nanos(heartbeat.longest);
         self.cut(thread_cpu_ns() - cpu_before);
         Ok(())
     }

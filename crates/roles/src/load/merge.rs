@@ -199,6 +199,9 @@ fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
     sum.stolen_ns = sum.stolen_ns.max(part.stolen_ns);
     sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns.saturating_sub(part.awake_ns));
     sum.backlog_at_cut += part.backlog_at_cut;
+    // A process that is stopped stops all of them at a time.
+    sum.paused_ns = sum.paused_ns.max(part.paused_ns);
+    sum.longest_pause_ns = sum.longest_pause_ns.max(part.longest_pause_ns);
     // It is one process: the last measurement covers all of it.
     sum.memory.connected = sum.memory.connected.max(part.memory.connected);
     sum.memory.peak = sum.memory.peak.max(part.memory.peak);

@@ -35,9 +35,11 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_wire::WindowBudget;
 
+use crate::bulk::SHORTEST_PAUSE;
+use crate::heartbeat::Heartbeat;
 pub use bulk::{Bulk, Site};
 pub use config::{GoAway, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
-use h2lab_net::clock::Clock;
+use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::quic::{Arrival, ConnectionEvent, Incoming, QuicEndpoint};
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::tcp::Stream;
@@ -61,6 +63,8 @@ pub struct Served {
     pub retransmits: Option<u64>,
     /// Congestion control of the first TCP connection; of the others it is the same.
     pub congestion: Option<String>,
+    /// In sum, for how long it did not run although it had to, each time 100 ms or more.
+    pub paused: Duration,
 }
 
 impl Served {
@@ -163,9 +167,17 @@ impl<'a> Server<'a> {
     /// No connection is accepted any more; HTTP/2 and HTTP/3 are notified by the two steps of a GOAWAY, HTTP/1.1 by `Connection:
     /// close`.
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
+        let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, thread_cpu_ns());
+        let mut beat_at = self.clock.now() + STOP_PERIOD;
         while !stop.load(Ordering::Relaxed) {
-            self.turn(self.clock.now() + STOP_PERIOD)?;
+            self.turn(beat_at)?;
+            let now = self.clock.now();
+            if now >= beat_at {
+                heartbeat.beat(beat_at, now, thread_cpu_ns());
+                beat_at = now + STOP_PERIOD;
+            }
         }
+        self.served.paused = heartbeat.paused;
         self.listeners.close(&mut self.reactor);
         for slot in 0..self.sessions.len() {
             let token = self.token(slot);

@@ -21,7 +21,14 @@ fn tallies(sample: &Sample) -> Vec<Tally> {
 }
 
 fn server(name: &str) -> ServerSummary {
-    ServerSummary { name: name.to_owned(), version: "1".to_owned(), cpu_ns: 2, wall_ns: 3, rss_peak_bytes: 4 }
+    ServerSummary {
+        name: name.to_owned(),
+        version: "1".to_owned(),
+        cpu_ns: 2,
+        wall_ns: 3,
+        rss_peak_bytes: 4,
+        disturbance: None,
+    }
 }
 
 fn measured(cell: &Cell) -> CellRecord {

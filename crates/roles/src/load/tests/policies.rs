@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use h2lab_link::LinkSpec;
+use h2lab_base::units::Ratio;
+use h2lab_link::{Impairment, LinkSpec, LossModel};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Fault, Outcome, Sample};
 use h2lab_model::workload::{Arrival, DialPolicy, Draw, MixEntry, Protocol};
 
@@ -137,12 +138,12 @@ fn cancel_after_cancels_as_the_protocol_does() {
 /// The kernel may delay an acknowledgement by 40 ms.
 const ACKNOWLEDGED: Duration = Duration::from_millis(100);
 
-/// 20 requests to a server that never answers, with this timeout, behind an emulated link or not.
-fn unanswered(protocol: Protocol, timeout: Duration, behind_a_link: bool) -> LoadResult {
+/// 20 requests to a server that never answers, with this timeout, behind an emulated link that loses so much or none.
+fn unanswered(protocol: Protocol, timeout: Duration, loss: Option<LossModel>) -> LoadResult {
     let server = Server::start(protocol, Habit::IsSilent);
     let mut spec = callers(protocol, &server, 20, 20);
     spec.cell.work.timeout = timeout;
-    spec.cell.link = behind_a_link.then(LinkSpec::default);
+    spec.cell.link = loss.map(|loss| LinkSpec::symmetric(Impairment { loss, ..Impairment::default() }));
     result(&spec)
 }
 
@@ -154,15 +155,19 @@ fn a_server_that_has_the_request_and_stays_silent_is_to_blame_for_the_timeout() 
             let mut sent = result.samples.iter().filter(|sample| carried(sample)).peekable();
             sent.peek().is_some() && sent.all(|one| one.completed_at.since(one.sent_at) > ACKNOWLEDGED)
         };
-        let silent = once_begun(|timeout| unanswered(protocol, timeout, false), are_acknowledged);
+        let silent = once_begun(|timeout| unanswered(protocol, timeout, None), are_acknowledged);
         let faults = || silent.samples.iter().map(|sample| sample.outcome.fault());
         let blamed = faults().filter(|fault| *fault == Some(Fault::Sut)).count();
         let on_a_connection = silent.samples.iter().filter(carried).count();
         assert_eq!(blamed, on_a_connection, "{protocol}: those that it was sent");
         assert!(blamed > 0 && faults().all(|fault| fault.is_some()));
-        // What is lost on a link cannot be distinguished from what was never said.
-        let behind_a_link = unanswered(protocol, 2 * ACKNOWLEDGED, true);
+        // What is lost on a link cannot be distinguished from what was never said; on one that loses nothing it can.
+        let loss = LossModel::bernoulli(Ratio::new(0.01).unwrap());
+        let behind_a_link = unanswered(protocol, 2 * ACKNOWLEDGED, Some(loss));
         assert_eq!(count(&behind_a_link, Outcome::Timeout), 20, "{protocol}");
+        let clean =
+            once_begun(|timeout| unanswered(protocol, timeout, Some(LossModel::None)), are_acknowledged);
+        assert!(count(&clean, Outcome::Unanswered) > 0, "{protocol}");
     }
 }
 

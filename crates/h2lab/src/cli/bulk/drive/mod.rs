@@ -160,13 +160,15 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
 
 /// That the user wanted an end, else whether all pairs are complete, and all agents were there to the end.
 fn exit_of(record: &FleetRecord) -> Exit {
-    let PairTally { partial, failed, lost, .. } = FleetSummary::of(record).pairs;
+    let summary = FleetSummary::of(record);
+    let PairTally { partial, failed, lost, invalid, .. } = summary.pairs;
     // A server that was lost in the middle may have served everything that its clients report.
     let is_lost = |agents: &[AgentRecord]| agents.iter().any(|agent| agent.lost.is_some());
     match record.interrupted {
         true => Exit::Interrupted,
         false if partial + failed + lost > 0 => Exit::Unreachable,
         false if is_lost(&record.clients) || is_lost(&record.servers) => Exit::Unreachable,
+        false if invalid > 0 || summary.is_void(record) => Exit::Invalid,
         false => Exit::Done,
     }
 }

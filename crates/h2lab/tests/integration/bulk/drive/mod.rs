@@ -305,6 +305,24 @@ fn an_agent_that_is_killed_is_lost_and_the_rest_is_kept() {
 }
 
 #[test]
+fn an_agent_that_was_stopped_for_a_while_is_invalid() {
+    let ssh = FakeSsh::new(WITH_PID);
+    let server = Server::start(Path::new("--memory"));
+    let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z4s", "--grace=60s"]);
+    wait_for_requests(&server, 8);
+    let stopped = pid(&ssh.file("two.pid"));
+    kill_process(stopped, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    kill_process(stopped, Signal::CONT).unwrap();
+    let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
+    assert_eq!(ended.status.code(), Some(5), "{}", child.log());
+    let report = report(&child);
+    assert_eq!(states(&report), ["complete", "invalid"], "{report:#}");
+    assert!(report["warnings"].to_string().contains("two did not run for"), "{report:#}");
+}
+
+#[test]
 fn a_silent_agent_is_given_up_in_time() {
     // It answers until it has its plan, and is stopped then: alive, without reading.
     let ssh = FakeSsh::new(WITH_PID);

@@ -1,0 +1,202 @@
+//! Whether a child and its own children run, as `/proc` has it: who measures a server must know that somebody stopped or killed it.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+
+/// What became of a process and its children since the first look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// For how long one of them was stopped by a signal or a debugger, and when that was first seen.
+    pub stopped: Option<(Time, Duration)>,
+    /// When one of the children that there were at the first look was found to have ended.
+    pub child_ended: Option<Time>,
+    /// When the process itself was found to have ended.
+    pub ended: Option<Time>,
+}
+
+/// Looks at a process and its children. Made by [`Child::watch`](crate::process::Child::watch).
+#[derive(Debug)]
+pub struct ProcessWatch {
+    pidfd: OwnedFd,
+    /// The process and its children at the first look; empty before it.
+    family: Vec<Member>,
+    looked_at: Time,
+    seen: Seen,
+}
+
+/// A process by its number and its time of start, since numbers are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    pid: u32,
+    started: u64,
+}
+
+impl ProcessWatch {
+    /// `pidfd` is of a child that nobody has waited for.
+    pub(crate) const fn new(pidfd: OwnedFd) -> Self {
+        let seen = Seen { stopped: None, child_ended: None, ended: None };
+        Self { pidfd, family: Vec::new(), looked_at: Time::ZERO, seen }
+    }
+
+    /// What has become of them until `now`. Times between two looks are known as precisely as the looks are frequent.
+    pub fn look(&mut self, now: Time) -> Seen {
+        if self.family.is_empty() && self.seen.ended.is_none() {
+            // Its number in the PID namespace of `/proc`, which in a lab may be another one than ours (pidfd_open(2)).
+            self.family = number(&self.pidfd).map(family).unwrap_or_default();
+            self.looked_at = now;
+            if self.family.is_empty() {
+                self.seen.ended = Some(now);
+            }
+        }
+        let root = self.family.first().copied();
+        let mut is_stopped = false;
+        let seen = &mut self.seen;
+        self.family.retain(|&member| match state(member) {
+            Some('T' | 't') => {
+                is_stopped = true;
+                true
+            }
+            Some(_) => true,
+            None if Some(member) == root => {
+                seen.ended.get_or_insert(now);
+                true
+            }
+            None => {
+                seen.child_ended.get_or_insert(now);
+                false
+            }
+        });
+        if is_stopped {
+            let (_, time) = seen.stopped.get_or_insert((now, Duration::ZERO));
+            *time += now.since(self.looked_at);
+        }
+        self.looked_at = now;
+        self.seen
+    }
+}
+
+/// The process's number as `/proc` has it; `None` once it has been waited for.
+fn number(pidfd: &OwnedFd) -> Option<u32> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+}
+
+/// The process `root` and all that descend from it, itself first.
+fn family(root: u32) -> Vec<Member> {
+    let mut pids = vec![root];
+    let mut next = 0;
+    while let Some(&pid) = pids.get(next) {
+        pids.extend(children(pid).unwrap_or_default());
+        next += 1;
+    }
+    let member = |pid| stat(pid).map(|(_, started)| Member { pid, started });
+    // A root that is gone is no family.
+    member(root).into_iter().chain(pids.into_iter().skip(1).filter_map(member)).collect()
+}
+
+/// The children of all threads of a process (`/proc/PID/task/TID/children`, proc(5)).
+fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let mut children = Vec::new();
+    for thread in Path::new(&format!("/proc/{pid}/task")).read_dir()? {
+        let text = std::fs::read_to_string(thread?.path().join("children"))?;
+        children.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+    }
+    Ok(children)
+}
+
+/// The state of a process that still is the one it was; `None` if it has ended, whether it has been waited for or not.
+fn state(member: Member) -> Option<char> {
+    let (state, started) = stat(member.pid)?;
+    (started == member.started && !matches!(state, 'Z' | 'X')).then_some(state)
+}
+
+/// State and time of start of a process: the third and the 22nd field of `/proc/PID/stat` (proc(5)).
+fn stat(pid: u32) -> Option<(char, u64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name may contain spaces and parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::process::Child;
+
+    const MOMENT: Duration = Duration::from_millis(30);
+
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        let child = Child::spawn(command, None).unwrap();
+        child.wait_for_line(Duration::from_secs(60), |line| (line == "up").then_some(())).unwrap();
+        child
+    }
+
+    /// Looks, at times that are made up, until `find` finds it.
+    fn look_until(watch: &mut ProcessWatch, find: impl Fn(Seen) -> bool) -> Seen {
+        let (deadline, mut now) = (Instant::now() + Duration::from_secs(60), Time::ZERO);
+        loop {
+            let seen = watch.look(now);
+            if find(seen) {
+                return seen;
+            }
+            assert!(Instant::now() < deadline, "{seen:?}");
+            std::thread::yield_now();
+            now += MOMENT;
+        }
+    }
+
+    #[test]
+    fn a_process_that_runs_is_undisturbed() {
+        let child = shell("echo up; exec sleep 1000");
+        let mut watch = child.watch().unwrap();
+        for ms in [0, 20, 40] {
+            assert_eq!(watch.look(Time::from_millis(ms)), Seen::default());
+        }
+    }
+
+    #[test]
+    fn a_stopped_process_is_seen_for_as_long_as_it_is_stopped() {
+        let child = shell("echo up; exec sleep 1000");
+        let mut watch = child.watch().unwrap();
+        assert_eq!(watch.look(Time::ZERO), Seen::default());
+        kill_process(child.pid(), Signal::STOP).unwrap();
+        let seen = look_until(&mut watch, |seen| seen.stopped.is_some_and(|(_, time)| time >= MOMENT * 3));
+        kill_process(child.pid(), Signal::CONT).unwrap();
+        assert_eq!((seen.ended, seen.child_ended), (None, None));
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_seen_before_it_is_waited_for() {
+        let mut child = shell("echo up; exec sleep 1000");
+        let mut watch = child.watch().unwrap();
+        assert_eq!(watch.look(Time::ZERO), Seen::default());
+        kill_process(child.pid(), Signal::KILL).unwrap();
+        assert!(look_until(&mut watch, |seen| seen.ended.is_some()).child_ended.is_none());
+        assert!(child.wait(Duration::from_secs(60)).unwrap().is_some());
+        assert!(watch.look(Time::from_millis(5)).ended.is_some(), "afterwards, too");
+        assert!(child.watch().unwrap().look(Time::ZERO).ended.is_some(), "what ended before the first look");
+    }
+
+    #[test]
+    fn the_end_and_the_stop_of_a_child_are_seen() {
+        let child = shell("sleep 1000 & echo $!; echo up; wait; exec sleep 1000");
+        let worker = child.log().lines().next().unwrap().parse().unwrap();
+        let mut watch = child.watch().unwrap();
+        assert_eq!(watch.look(Time::ZERO), Seen::default());
+        kill_process(Pid::from_raw(worker).unwrap(), Signal::STOP).unwrap();
+        assert_eq!(look_until(&mut watch, |seen| seen.stopped.is_some()).child_ended, None);
+        kill_process(Pid::from_raw(worker).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(look_until(&mut watch, |seen| seen.child_ended.is_some()).ended, None);
+    }
+}
