@@ -66,6 +66,12 @@ impl Connection {
         Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
     }
 
+    /// The same, where the first request of the role itself makes the offer, as curl's do: it must have no body, its response comes
+    /// on stream 1, and no other can be begun before the server has switched. [`Connection::is_established`] once it has.
+    pub fn h2c_upgrade_by_request(config: Config) -> Self {
+        Self::H1(Box::new(h1::Connection::offering_h2c(config)))
+    }
+
     /// The value of `HTTP2-Settings` with which a client offers to switch to HTTP/2 itself (RFC 7540 §3.2.1), for a role that
     /// varies the offer and so cannot use [`Connection::h2c_upgrade`].
     pub fn h2c_offer(config: &Config) -> String {
@@ -258,6 +264,15 @@ impl Connection {
     /// Whether the peer's preface (SETTINGS) has been seen; always true for HTTP/1.1.
     pub fn is_established(&self) -> bool {
         forward!(self, engine => engine.is_established())
+    }
+
+    /// Whether it waits for nothing of the peer's to begin requests: established, or its first request is to ask for HTTP/2, see
+    /// [`Connection::h2c_upgrade_by_request`].
+    pub fn is_usable(&self) -> bool {
+        match self {
+            Self::H1(engine) => engine.is_usable(),
+            Self::H2(_) | Self::H3(_) => self.is_established(),
+        }
     }
 
     /// Begins a request (client role). `body_length` is the announced content-length, if any: HTTP/1.1 frames the body

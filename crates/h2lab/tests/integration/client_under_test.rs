@@ -1,14 +1,10 @@
 //! `h2lab probe client`: clients that are not ours, graded.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-use std::time::Duration;
 
-use h2lab_net::process;
 use serde_json::Value;
 
+use crate::go::GoProgram;
 use crate::support::{folder, h2lab, need};
 
 /// The verdicts on a client, by the ids of their checks.
@@ -100,29 +96,12 @@ fn a_daemon_that_the_command_leaves_behind_does_not_live_on() {
     assert!(!lives, "sleep {seconds} is still there");
 }
 
-/// The client in `client_go`, once it is built.
-fn go_client() -> Option<PathBuf> {
-    static BUILT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let go = need("go")?;
-        let folder = folder();
-        let files = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/client_go"));
-        for name in ["go.mod", "main.go"] {
-            fs::copy(files.join(name), folder.path().join(name)).expect("a temporary file");
-        }
-        let mut command = Command::new(go);
-        command.current_dir(folder.path()).args(["build", "-o", "client", "."]);
-        // The first time it builds the standard library.
-        let (status, said) = process::run(command, Duration::from_secs(300)).expect("go runs");
-        assert!(status.success(), "{said}");
-        Some(folder)
-    });
-    Some(built.as_ref()?.path().join("client"))
-}
+/// Go's client.
+static CLIENT_GO: GoProgram = GoProgram::new("client_go");
 
 #[test]
 fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
-    let Some(client) = go_client() else { return };
+    let Some(client) = CLIENT_GO.path() else { return };
     let command = format!("{} {{url}} 30", client.display());
     let graded = Graded::new(&command, &[]);
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT106", "CLNT107", "CLNT108", "CLNT109", "CLNT110"]);

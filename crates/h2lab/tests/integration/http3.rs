@@ -3,18 +3,15 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
-use std::time::Duration;
 
 use h2lab_model::workload::Protocol;
-use h2lab_net::process;
 use h2lab_net::process::Child;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::curl::Curl;
+use crate::go::GoProgram;
 use crate::load::{attempt, load};
 use crate::origin::Origin;
 use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, h2lab, need, run_program};
@@ -277,29 +274,12 @@ fn clients_over_tls_learn_of_http_3_and_others_do_not() {
     }
 }
 
-/// quic-go's server and client, built from the Go program beside this file; `None` if the tests are to do without Go.
-fn quic_go() -> Option<PathBuf> {
-    static BUILT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let go = need("go")?;
-        let folder = folder();
-        let files = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/quic_go"));
-        for name in ["go.mod", "go.sum", "main.go"] {
-            fs::copy(files.join(name), folder.path().join(name)).expect("a temporary file");
-        }
-        let mut command = Command::new(go);
-        command.current_dir(folder.path()).args(["build", "-o", "quic_go", "."]);
-        // The first time it fetches its modules and builds all of them.
-        let (status, said) = process::run(command, Duration::from_secs(300)).expect("go runs");
-        assert!(status.success(), "{said}");
-        Some(folder)
-    });
-    Some(built.as_ref()?.path().join("quic_go"))
-}
+/// quic-go's server and client.
+static QUIC_GO: GoProgram = GoProgram::new("quic_go");
 
 #[test]
 fn quic_gos_client_gets_whole_answers_of_our_origin() {
-    let Some(program) = quic_go() else { return };
+    let Some(program) = QUIC_GO.path() else { return };
     let files = Files::make();
     let [cert, key] = files.identity("server");
     let (_origin, url) = origin(&[&cert, &key]);
@@ -321,7 +301,7 @@ fn quic_gos_client_gets_whole_answers_of_our_origin() {
 
 #[test]
 fn our_client_loads_quic_gos_server() {
-    let Some(program) = quic_go() else { return };
+    let Some(program) = QUIC_GO.path() else { return };
     let files = Files::make();
     let mut command = Command::new(&program);
     command.arg("serve").args([files.path("server.pem"), files.path("server.key")]);

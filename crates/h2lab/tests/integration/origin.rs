@@ -379,7 +379,7 @@ fn two_mebibytes_of_pipelined_requests_are_all_answered() {
 #[test]
 fn the_server_rests_while_pipelined_requests_wait_behind_a_slow_one() {
     const COUNT: usize = 6_000; // 200 KiB: more than is read ahead
-    let origin = Origin::start(&[]);
+    let mut origin = Origin::start(&[]);
     let pid = origin.child.pid().as_raw_pid();
     let mut stream = origin.connect();
     let before = rest(pid);
@@ -391,8 +391,9 @@ fn the_server_rests_while_pipelined_requests_wait_behind_a_slow_one() {
         assert!(Instant::now() < until, "it does not hear of them");
     }
     stream.set_nonblocking(true).unwrap();
-    let unanswered = stream.read(&mut [0]).unwrap_err();
-    assert_eq!(unanswered.kind(), io::ErrorKind::WouldBlock);
+    let read = stream.read(&mut [0]).map_err(|error| error.kind());
+    let ended = origin.child.wait(Duration::ZERO).unwrap();
+    assert_eq!(read, Err(io::ErrorKind::WouldBlock), "ended: {ended:?}, log: {}", origin.child.log());
 }
 
 #[test]

@@ -3,12 +3,15 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::process::Command;
 
+use h2lab_net::process::Child;
 use serde_json::Value;
 
+use crate::go::GoProgram;
 use crate::origin::Origin;
 use crate::peers::Peer;
-use crate::support::{DRAIN, Finished, folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, DRAIN, Finished, folder, h2lab, need, run_program};
 
 /// What curl reports of one request with these flags: HTTP version, status, body.
 fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
@@ -129,6 +132,29 @@ fn our_client_upgrades_with_our_origin_and_with_apache() {
     assert_eq!(carried(&measure(origin.clear, "/")), Some(1));
     let Some(apache) = Peer::apache() else { return };
     assert_eq!(carried(&measure(apache.address, "/file")), Some(1));
+}
+
+/// Go's x/net upgrades within the handler of a path: an `OPTIONS *` does not get there.
+#[test]
+fn our_clients_upgrade_with_the_first_request_where_only_paths_do() {
+    static H2C_GO: GoProgram = GoProgram::new("h2c_go");
+    let Some(program) = H2C_GO.path() else { return };
+    let server = Child::spawn(Command::new(program), None).expect("it starts");
+    let listening = |line: &str| line.strip_prefix("listening ")?.trim().parse::<SocketAddr>().ok();
+    let address = server.wait_for_line(DEADLINE, listening).expect("it listens");
+    assert_eq!(carried(&measure(address, "/")), Some(1));
+    let url = format!("http://{address}/");
+    for command in [&["load", "--json", "-n200", "-c2"][..], &["trace"], &["timeline"]] {
+        let finished = h2lab(&[command, &["--h2c-mode=upgrade", &url]].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    }
+    let folder = folder();
+    let file = folder.path().join("got");
+    let into = format!("-o{}", file.display());
+    let finished = h2lab(&["bulk", "get", "--http2", "--json", &into, &url]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    assert_eq!(finished.json()["protocol"], "h2c", "{}", finished.transcript());
+    assert!(fs::exists(file).unwrap());
 }
 
 #[test]

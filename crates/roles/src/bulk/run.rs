@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use h2lab_model::bulk::BulkRecord;
+use h2lab_model::bulk::{BulkRecord, TransferDirection};
 
 use super::driver::{Driver, Progress, RunError, Traffic};
 use super::fetch::{Fetch, Manner};
 use super::job::{CpuTime, Job, config};
 use super::record;
 use super::work::{Outbox, Work};
-use crate::client::Target;
+use crate::client::{Target, UpgradeOffer};
 use h2lab_net::clock::{process_cpu, thread_cpu_ns};
 use h2lab_net::tls::TlsError;
 
@@ -49,7 +49,8 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     // Frames are recorded; HTTP/1.1 has none.
     target.tap = job.protocol.is_multiplexed();
     target.gathers = true;
-    target.upgrade_of = job.upgrade.then(|| job.authority.to_owned());
+    let is_put = job.manner.direction == TransferDirection::Put;
+    target.upgrade = job.upgrade.then(|| UpgradeOffer::of(job.authority, is_put));
     let traffic = Traffic {
         connections: job.connections,
         streams: job.streams,

@@ -122,6 +122,26 @@ impl From<TransportError> for ConnectError {
     }
 }
 
+/// How a connection asks for HTTP/2 in clear (RFC 7540 §3.2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpgradeOffer {
+    /// With the first request, as curl does. It must have no body.
+    ByRequest,
+    /// With an `OPTIONS *` before it, where requests have bodies. Servers that upgrade within the handler of a path, as Go's
+    /// x/net does, do not look at it.
+    ByOptions {
+        /// Its `Host`.
+        authority: String,
+    },
+}
+
+impl UpgradeOffer {
+    /// For requests to `authority`, of which any may be the first.
+    pub fn of(authority: &str, have_bodies: bool) -> Self {
+        if have_bodies { Self::ByOptions { authority: authority.to_owned() } } else { Self::ByRequest }
+    }
+}
+
 /// Where to connect to and how: the same for all connections of a cell.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -133,8 +153,8 @@ pub struct Target {
     pub engine: Config,
     /// Congestion control to ask for; `None` leaves the system's, and in QUIC, which is not the system's, CUBIC.
     pub congestion: Option<String>,
-    /// `h2c` by upgrade: the authority of the upgrade request. `None` begins with HTTP/2 at once.
-    pub upgrade_of: Option<String>,
+    /// How `h2c` by upgrade is asked for. `None` begins with HTTP/2 at once.
+    pub upgrade: Option<UpgradeOffer>,
     /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
     /// a link that loses packets its answer may have been lost.
     pub blames_silence: bool,
@@ -168,7 +188,7 @@ impl Target {
             protocol,
             engine: defaults::engine(tls.is_some()),
             congestion,
-            upgrade_of: None,
+            upgrade: None,
             blames_silence: false,
             gathers: false,
             connect_timeout: defaults::CONNECT_TIMEOUT,

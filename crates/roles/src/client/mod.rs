@@ -18,7 +18,7 @@ mod streams;
 pub mod url;
 pub mod watch;
 
-pub use connect::{ConnectError, Dial, Target};
+pub use connect::{ConnectError, Dial, Target, UpgradeOffer};
 pub use connection_statistics::End;
 pub use exchange::{Exchange, Fate};
 pub use pool::Pool;

@@ -11,7 +11,7 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{Crossing, Dialect, Direction};
 use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
-use super::connect::{Established, Target};
+use super::connect::{Established, Target, UpgradeOffer};
 use super::connection_statistics::{ConnectionStatistics, End};
 use super::exchange::{Deaf, Exchange, Fate};
 use super::observer::Observer;
@@ -76,8 +76,11 @@ impl Session {
         let multiplexed = target.protocol.is_multiplexed();
         let config = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
         let dialect = Dialect::of(multiplexed, target.protocol.is_quic());
-        let mut engine = match (&target.upgrade_of, dialect) {
-            (Some(authority), _) => Connection::h2c_upgrade(config, authority, now),
+        let mut engine = match (&target.upgrade, dialect) {
+            (Some(UpgradeOffer::ByRequest), _) => Connection::h2c_upgrade_by_request(config),
+            (Some(UpgradeOffer::ByOptions { authority }), _) => {
+                Connection::h2c_upgrade(config, authority, now)
+            }
             (None, Dialect::Http1) => Connection::h1(config),
             (None, Dialect::Http2) => Connection::h2(config, now),
             (None, Dialect::Http3) => Connection::h3(config, now),
@@ -144,6 +147,11 @@ impl Session {
         self.engine.is_established()
     }
 
+    /// Whether it waits for nothing of the server's to begin requests.
+    pub fn is_usable(&self) -> bool {
+        self.engine.is_usable()
+    }
+
     /// Its number in the cell.
     pub const fn index(&self) -> u32 {
         self.statistics.record.index
@@ -173,7 +181,7 @@ impl Session {
         self.transport.rest(&self.engine, self.gathers, now);
         let bytes = self.statistics.record.bytes_received;
         let tcp = self.transport.tcp();
-        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
+        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.look(tcp, bytes, now)));
     }
 
     /// Whether to read now. After the server has finished, always: there is no more to come.
@@ -244,6 +252,7 @@ impl Session {
         }
         let kind = prepared.kind(number);
         let before = self.engine.unsent();
+        let is_offer = !self.engine.is_established() && self.engine.is_usable();
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
         // In HTTP/1.1 only a body of unknown length can have trailers.
         let declares_length = self.statistics.multiplexed || !prepared.has_trailers(number);
@@ -254,7 +263,8 @@ impl Session {
                 if again { engine.send_request_again(now, &head) } else { engine.send_request(now, &head) };
             stream.map(|stream| (stream, body))
         })?;
-        self.last_kind = if prepared.is_constant(kind) { kind } else { Self::NO_KIND };
+        // What follows an offer is the first head of HTTP/2.
+        self.last_kind = if prepared.is_constant(kind) && !is_offer { kind } else { Self::NO_KIND };
         let head_end = self.place(0, before);
         let record = &mut self.statistics.record;
         record.requests += 1;

@@ -4,6 +4,7 @@ use super::body::{Decoder, Encoder};
 use super::buffer::{Input, Output};
 use super::head::{self, Refusal, Scratch, Version};
 use super::repetition::{LastRequest, LastResponse};
+use super::upgrade::offer;
 use crate::connection::{Config, Counters, Request, Response};
 use crate::limits::deadlines::Deadlines;
 use crate::queue::Payload;
@@ -112,6 +113,8 @@ pub(super) enum Upgrade {
         /// Bytes of its body that may still come.
         body_left: u64,
     },
+    /// Client: the first request is to ask for it.
+    Wanted,
     /// Client: we have asked, and the server must have answered by then.
     Asked(Time),
 }
@@ -319,19 +322,24 @@ impl Connection {
 
     /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
     pub const fn is_established(&self) -> bool {
+        !matches!(self.upgrade, Upgrade::Wanted | Upgrade::Asked(_))
+    }
+
+    /// See [`crate::Connection::is_usable`].
+    pub const fn is_usable(&self) -> bool {
         !matches!(self.upgrade, Upgrade::Asked(_))
     }
 
     /// See [`crate::Connection::send_request`].
-    pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
+    pub fn send_request(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
         self.last_request.forget();
-        self.begin_exchange(request, |connection| connection.queue_request(request))
+        self.begin_exchange(now, request, |connection| connection.queue_request(request))
     }
 
     /// See [`crate::Connection::send_request_again`]. The head is written in full once more before it is remembered:
     /// most connections of a pool that grows on demand never send a second request.
-    pub fn send_request_again(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
-        self.begin_exchange(request, |connection| {
+    pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
+        self.begin_exchange(now, request, |connection| {
             if let Some((head, fields, encoder)) = connection.last_request.get() {
                 connection.output.push(head);
                 connection.counters.headers_plain += fields;
@@ -350,6 +358,7 @@ impl Connection {
     /// Begins the exchange of a request whose head `queue` puts into the output.
     fn begin_exchange(
         &mut self,
+        now: Time,
         request: &Request<'_>,
         queue: impl FnOnce(&mut Self) -> Result<Encoder, &'static str>,
     ) -> Option<StreamId> {
@@ -369,6 +378,9 @@ impl Connection {
         let exchange = Exchange::new(stream, request.method == "HEAD", Version::Http11);
         let sending = if request.end_stream { Sending::Complete } else { Sending::Body(encoder) };
         self.exchange = Some(Exchange { sending, ..exchange });
+        if matches!(self.upgrade, Upgrade::Wanted) {
+            self.upgrade = Upgrade::Asked(now + self.config.peer_timeout);
+        }
         Some(stream)
     }
 
@@ -545,6 +557,14 @@ impl Connection {
         {
             return Err("white space or a control character in a request line");
         }
+        let offer = match self.upgrade {
+            // The body would have to be complete before anything else can be sent.
+            Upgrade::Wanted if !request.end_stream => {
+                return Err("a body in the request that asks for HTTP/2");
+            }
+            Upgrade::Wanted => Some(offer(&self.config)),
+            _ => None,
+        };
         let output = &mut self.output;
         let mark = output.len();
         for part in [request.method, " ", request.path, " HTTP/1.1\r\n"] {
@@ -568,6 +588,9 @@ impl Connection {
                 push_length(output, length);
             }
             _ => {}
+        }
+        if let Some(offer) = offer {
+            output.push(offer.as_bytes());
         }
         self.end_head(mark, fields_at);
         Ok(encoder)

@@ -91,7 +91,7 @@ impl Connection {
     }
 
     fn read(&mut self) -> Progress {
-        if !self.is_established() {
+        if !self.is_usable() {
             return Progress::Starved; // see `upgrade`
         }
         if self.input.is_empty() && !matches!(self.receiving, Receiving::Body(_)) {

@@ -11,19 +11,19 @@ const TOO_LONG: Refusal =
     Refusal::with_status("the body of a request with Upgrade: h2c is longer than we take", 413);
 
 impl Connection {
+    /// A client's connection whose first request asks for HTTP/2. It must have no body.
+    pub(crate) fn offering_h2c(config: Config) -> Self {
+        let mut connection = Self::new(config);
+        connection.upgrade = Upgrade::Wanted;
+        connection
+    }
+
     /// A client's connection that asks for HTTP/2 before anything else. `OPTIONS *` leaves every request of the role to
-    /// HTTP/2, at the price of a round trip (RFC 7540 §3.2).
+    /// HTTP/2, at the price of a round trip (RFC 7540 §3.2). Some servers answer it without looking at the offer.
     pub(crate) fn asking_for_h2c(config: Config, authority: &str, now: Time) -> Self {
         let mut connection = Self::new(config);
-        let settings = encode(&h2::announced_settings(&config));
         let mark = connection.output.len();
-        for part in [
-            "OPTIONS * HTTP/1.1\r\nhost: ",
-            authority,
-            "\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: ",
-            &settings,
-            "\r\n",
-        ] {
+        for part in ["OPTIONS * HTTP/1.1\r\nhost: ", authority, "\r\n", &offer(&config)] {
             connection.output.push(part.as_bytes());
         }
         connection.end_head(mark, mark);
@@ -62,7 +62,7 @@ impl Connection {
 
     /// Whether HTTP/2 was offered or requested, so that [`Connection::switch_to_h2c`] is worth a call.
     pub(crate) const fn may_switch(&self) -> bool {
-        !matches!(self.upgrade, Upgrade::No)
+        !matches!(self.upgrade, Upgrade::No | Upgrade::Wanted)
     }
 
     /// What HTTP/2 takes over, once both sides have agreed on it. The connection is of no use after that.
@@ -71,7 +71,7 @@ impl Connection {
             return None;
         }
         match &mut self.upgrade {
-            Upgrade::No => None,
+            Upgrade::No | Upgrade::Wanted => None,
             Upgrade::Offered { settings, .. } => {
                 let unanswered =
                     self.exchange.as_ref().is_some_and(|exchange| exchange.sending == Sending::Head);
@@ -140,6 +140,12 @@ impl Connection {
             _ => Time::NEVER,
         }
     }
+}
+
+/// The fields of a client's offer.
+pub(super) fn offer(config: &Config) -> String {
+    let settings = encode(&h2::announced_settings(config));
+    format!("connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: {settings}\r\n")
 }
 
 /// The value of `HTTP2-Settings` in a complete offer: `Upgrade` names h2c, there is one `HTTP2-Settings`, and

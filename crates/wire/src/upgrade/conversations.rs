@@ -80,6 +80,61 @@ fn both_sides_switch_and_go_on_with_stream_3_however_the_bytes_are_cut() {
 }
 
 #[test]
+fn the_first_request_makes_the_offer_and_is_answered_on_stream_1() {
+    for seed in 0..20 {
+        let client = Connection::h2c_upgrade_by_request(Config::new(Role::Client));
+        let mut pair = Pair::new(client, server(), seed);
+        let client = &mut pair.client.connection;
+        assert!(client.is_usable() && !client.is_established());
+        assert_eq!((client.available_streams(), client.send_request(pair.now, &GET)), (1, Some(StreamId(1))));
+        assert!(!client.is_usable());
+        assert_eq!(client.available_streams(), 0, "none before the server has switched");
+        pair.settle();
+        let client = &mut pair.client.connection;
+        assert!(client.is_established() && is_h2(client));
+        assert_eq!(client.send_request(pair.now, &GET), Some(StreamId(3)));
+        pair.settle();
+        let asked: Vec<u32> = pair
+            .server
+            .take()
+            .iter()
+            .filter_map(|seen| match seen {
+                Seen::Request { stream, path, .. } if path == "/x" => Some(*stream),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(asked, [1, 3]);
+        for stream in [3, 1] {
+            pair.server.connection.send_response(pair.now, StreamId(stream), &EMPTY);
+        }
+        pair.settle();
+        let answered = pair.client.take();
+        let answered = answered.iter().filter(|seen| matches!(seen, Seen::Response { status: 200, .. }));
+        assert_eq!(answered.count(), 2);
+        assert_eq!((pair.client.connection.open_streams(), pair.server.connection.open_streams()), (0, 0));
+    }
+}
+
+#[test]
+fn a_server_that_answers_the_first_request_in_http_1_1_is_named_and_a_body_makes_no_offer() {
+    let mut client = Connection::h2c_upgrade_by_request(Config::new(Role::Client));
+    client.send_request(NOW, &GET).unwrap();
+    let sent = String::from_utf8(drain_output(&mut client, NOW)).unwrap();
+    assert!(sent.starts_with("GET /x HTTP/1.1\r\nhost: a.test\r\n"), "{sent}");
+    let fields = "\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: ";
+    assert!(sent.contains(fields), "{sent}");
+    client.handle_input(NOW, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi");
+    let seen = drain_events(&mut client, NOW);
+    assert!(
+        matches!(&seen[..], [Seen::Closed { error: Some(Error::WrongProtocol { expected: "HTTP/2", .. }) }]),
+        "{seen:?}"
+    );
+    let mut client = Connection::h2c_upgrade_by_request(Config::new(Role::Client));
+    let put = Request { method: "PUT", body_length: Some(3), end_stream: false, ..GET };
+    assert_eq!(client.send_request(NOW, &put), None);
+}
+
+#[test]
 fn the_answer_is_a_101_the_servers_settings_and_the_response_on_stream_1() {
     let mut server = server();
     let (seen, sent) = received(&mut server, &offer(""));
