@@ -301,20 +301,38 @@ impl Traced {
         before(&self.busy.opened).saturating_sub(before(&self.busy.closed))
     }
 
+    /// How many streams it may have open, and since when the client knows: the server may change it at any time.
+    fn stream_limits(&self) -> Vec<(Time, usize)> {
+        if !self.streams.is_http2() {
+            return vec![(Time::ZERO, 1)];
+        }
+        let said = self.frames(Direction::Down).stream_limits();
+        let known = said.map(|(place, limit)| (self.down.history.readable(place), limit as usize));
+        known.filter(|(at, _)| at.happened()).collect()
+    }
+
+    /// How many streams the client knew at `at` that it may have open; `None` if the server had not said, and in HTTP/1.1.
+    pub fn stream_limit_at(&self, at: Time) -> Option<usize> {
+        let limits = if self.streams.is_http2() { self.stream_limits() } else { Vec::new() };
+        limits.into_iter().rev().find(|(since, _)| *since <= at).map(|(_, limit)| limit)
+    }
+
     /// The times in which all its stream slots were taken, in order: HTTP/1.1 has one.
     pub fn full(&self) -> Vec<(Time, Time)> {
-        let limit =
-            if self.streams.is_http2() { self.frames(Direction::Down).max_streams() } else { Some(1) };
-        let Some(limit) = limit.map(|limit| limit as usize).filter(|limit| *limit > 0) else {
-            return Vec::new();
-        };
         let Busy { opened, closed } = &self.busy;
-        // It is full from each opening that takes the last slot, up to the closing that frees one.
-        let from = |(n, at): (usize, &Time)| {
-            let free = *closed.get((n + 1).checked_sub(limit)?)?;
-            (*at < free).then_some((*at, free))
-        };
-        opened.iter().enumerate().filter_map(from).collect()
+        let limits = self.stream_limits();
+        let mut full = Vec::new();
+        for (k, &(since, limit)) in limits.iter().enumerate() {
+            let until = limits.get(k + 1).map_or(Time::NEVER, |(at, _)| *at);
+            // It is full from each opening that takes the last slot, up to the closing that frees one.
+            let taken = |(n, at): (usize, &Time)| {
+                let free = *closed.get((n + 1).checked_sub(limit)?)?;
+                let (from, until) = (since.max(*at), until.min(free));
+                (from < until).then_some((from, until))
+            };
+            full.extend(opened.iter().enumerate().filter(|_| limit > 0).filter_map(taken));
+        }
+        full
     }
 
     /// One direction.

@@ -99,9 +99,9 @@ impl Frames {
         self.setting(INITIAL_WINDOW, known).map_or(DEFAULT_WINDOW, u64::from)
     }
 
-    /// How many concurrent streams its sender accepts; `None`: not announced.
-    pub fn max_streams(&self) -> Option<u32> {
-        self.setting(MAX_STREAMS, |_| true)
+    /// How many concurrent streams its sender accepts, each time it said so, with the place of the frame's end.
+    pub fn stream_limits(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.settings.iter().filter(|set| set.id == MAX_STREAMS).map(|set| (set.ends_at, set.value))
     }
 
     /// The place of these plaintext bytes in the TCP stream.

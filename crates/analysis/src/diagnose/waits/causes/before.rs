@@ -7,7 +7,6 @@ use super::timeline::Timeline;
 use crate::diagnose::waits::latency_breakdown::Cause;
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;
-use h2lab_wire::trace::Direction;
 use std::time::Duration;
 
 /// Claims the time from when the request was due to when its first byte entered the link.
@@ -55,9 +54,9 @@ fn direct(up: &HalfExchange<'_>, sample: &Sample, sent: Time, timeline: &mut Tim
 
 /// A sidecar's wait for a stream: it had as many as the server allows, until it could open this one.
 fn slot(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
-    let Some(limit) = up.traced.frames(Direction::Down).max_streams() else { return };
     let just_before = sent - PROMPT;
-    if up.traced.open_at(just_before) >= limit as usize {
+    let Some(limit) = up.traced.stream_limit_at(just_before) else { return };
+    if up.traced.open_at(just_before) >= limit {
         timeline.claim(due, sent, Cause::StreamSlot);
     }
 }

@@ -129,6 +129,30 @@ fn a_server_that_takes_no_more_streams_keeps_it() {
 }
 
 #[test]
+fn a_limit_of_streams_holds_from_when_the_client_knows_it_to_the_next() {
+    // One stream at a time; a hundred from 150, which the client knows at 160; one again from 190.
+    let mut scene = Scene::with_sidecar();
+    scene.connect(0, 0);
+    scene.send(Up, 20, &hello());
+    scene.send(Down, 30, &settings(3, 1));
+    scene.send(Up, 100, &headers(1, Some(0), true));
+    scene.send(Down, 150, &settings(3, 100));
+    scene.send(Down, 190, &settings(3, 1));
+    scene.send(Down, 290, &headers(1, None, true));
+    scene.request(77, 100, 300);
+    scene.request(0, 110, 400);
+    assert_eq!(
+        scene.rendered(1),
+        [
+            "110..160 the stream slot",
+            "160..200 the client",
+            "200..300 the stream slot",
+            "300..400 the client"
+        ]
+    );
+}
+
+#[test]
 fn a_stream_that_either_side_cancelled_makes_room_for_another() {
     let cancel = scene::frame(3, 0, 1, &8_u32.to_be_bytes());
     // It is closed when the client sends its RST_STREAM, whatever part of the response comes after that, or has read the
