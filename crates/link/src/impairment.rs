@@ -31,6 +31,11 @@ impl LinkSpec {
     pub fn rtt(&self) -> Duration {
         self.uplink.delay + self.downlink.delay
     }
+
+    /// Whether it may drop a packet or damage one: with neither, whoever is silent has nothing to say.
+    pub fn may_drop(&self) -> bool {
+        [&self.uplink, &self.downlink].into_iter().any(Impairment::may_drop)
+    }
 }
 
 /// One direction of a link. What earlier versions did not have is written only where it is set: their runs read the same.
@@ -127,6 +132,14 @@ impl Impairment {
         let steps = self.steps.iter().filter_map(|step| step.loss);
         let shares = std::iter::once(self.loss).chain(steps).map(|loss| loss.share());
         shares.fold(Ratio::ZERO, |worst, share| if share > worst { share } else { worst })
+    }
+
+    /// Whether it may drop a packet or damage one, be it by a queue that is full, or after a step.
+    fn may_drop(&self) -> bool {
+        self.worst_loss() > Ratio::ZERO
+            || self.bandwidth.is_some()
+            || self.corrupt > Ratio::ZERO
+            || !(self.script.is_empty() && self.blackouts.is_empty() && self.steps.is_empty())
     }
 
     /// The actions at a time or on a packet, each in a few words: `black-out 2s..3s`, `drop syn 1 of flow 1`.

@@ -5,10 +5,11 @@
 //! out, bytes in, error, body (base64), attack, sequence number, method, URL, header fields (base64). Bodies and header
 //! fields are not recorded and empty.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::Report;
 use super::csv::quoted;
+use super::{Report, condition};
 use h2lab_analysis::stats::repetitions_by_cell;
 use h2lab_base::units::nanos;
 use h2lab_model::record::{CellRecord, Outcome, Sample};
@@ -22,9 +23,11 @@ use h2lab_model::scenario::Target;
 pub fn vegeta(reports: &[Report<'_>], started_ns: &[u64]) -> String {
     let mut out = String::new();
     for (report, started_ns) in reports.iter().zip(started_ns) {
+        let names = names(report);
         for (index, repetitions) in repetitions_by_cell(&report.run.repetitions) {
-            let label = report.analysis.cell(index).map_or_else(String::new, |summary| summary.label.clone());
-            let attack = if reports.len() == 1 { label } else { format!("{} {label}", report.name()) };
+            let label = names.get(&index).map_or("", String::as_str);
+            let attack =
+                if reports.len() == 1 { label.to_owned() } else { format!("{} {label}", report.name()) };
             let attack = quoted(&attack);
             let mut seq = 0_u64;
             for repetition in repetitions {
@@ -37,6 +40,29 @@ pub fn vegeta(reports: &[Report<'_>], started_ns: &[u64]) -> String {
         }
     }
     out
+}
+
+/// A name for each cell that no other cell has: its label, what distinguishes its condition, and where that is not enough its number.
+fn names(report: &Report<'_>) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    for group in report.analysis.groups() {
+        let condition = condition::beginning(report, &group).unwrap_or_default();
+        for summary in group {
+            let words = [summary.label.clone(), condition.to_lowercase()];
+            let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
+            names.insert(summary.cell.index, words.join(" "));
+        }
+    }
+    let mut uses: BTreeMap<String, u32> = BTreeMap::new();
+    for name in names.values() {
+        *uses.entry(name.clone()).or_default() += 1;
+    }
+    for (index, name) in &mut names {
+        if uses.get(name).is_some_and(|uses| *uses > 1) {
+            let _ = write!(name, " #{index}"); // a String takes everything
+        }
+    }
+    names
 }
 
 fn line(out: &mut String, sample: &Sample, started_ns: u64, attack: &str, seq: u64, kinds: &Kinds) {
@@ -138,7 +164,7 @@ mod tests {
             "1024".to_owned(),
             String::new(),
             String::new(),
-            "h1".to_owned(),
+            "h1 without loss".to_owned(),
             "0".to_owned(),
             "POST".to_owned(),
             "http://origin/".to_owned(),
@@ -150,8 +176,11 @@ mod tests {
     #[test]
     fn sequence_numbers_go_on_over_the_repetitions_of_a_cell() {
         let rows = rows(&Fixture::new());
-        let first_attack: Vec<u64> =
-            rows.iter().take_while(|row| row[7] == "h1").map(|row| row[8].parse().unwrap()).collect();
+        let first_attack: Vec<u64> = rows
+            .iter()
+            .take_while(|row| row[7] == "h1 without loss")
+            .map(|row| row[8].parse().unwrap())
+            .collect();
         assert!(first_attack.iter().copied().eq(0..first_attack.len() as u64));
         assert!(first_attack.len() > 5_000, "two repetitions of 3 s at 1,000/s: {}", first_attack.len());
     }
@@ -173,8 +202,13 @@ mod tests {
         (sample.kind, sample.outcome, sample.status) = (1, Outcome::Status, 503);
         let text = vegeta(&[fixture.report()], &[EPOCH]);
         let line = text.lines().next().unwrap();
-        assert!(line.ends_with(",1024,status,,h1,0,POST,\"http://a.example:81/b,c\","), "{line}");
+        assert!(
+            line.ends_with(",1024,status,,h1 without loss,0,POST,\"http://a.example:81/b,c\","),
+            "{line}"
+        );
         assert_eq!((line.split(',').nth(1), line.split(',').nth(3)), (Some("503"), Some("4")));
-        assert!(text.lines().nth(1).unwrap().ends_with(",1024,,,h1,1,POST,http://a.example:81/a,"));
+        assert!(
+            text.lines().nth(1).unwrap().ends_with(",1024,,,h1 without loss,1,POST,http://a.example:81/a,")
+        );
     }
 }
