@@ -21,3 +21,16 @@ pub use files::{Identity, check_authorities};
 pub use key_log::is_secret;
 pub use server::{ServerTls, ServerTlsOptions};
 pub use session::{TlsFacts, TlsSession};
+
+use rustls::crypto::CryptoProvider;
+
+/// The cryptography of a client or a server, with its randomness drawn from once. AWS-LC seeds it at its first use in a process from
+/// the jitter of the CPU, which takes 25 to 30 ms: they would be in the time of the first handshake, and all that were dialled
+/// with it would wait.
+fn seeded(provider: CryptoProvider) -> Result<CryptoProvider, TlsError> {
+    provider
+        .secure_random
+        .fill(&mut [0; 32])
+        .map_err(|_| TlsError::from(rustls::Error::FailedToGetRandomBytes))?;
+    Ok(provider)
+}

@@ -1,5 +1,8 @@
 //! Two sessions, one on each side, without a socket between them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustls::crypto::{GetRandomFailed, SecureRandom, aws_lc_rs};
 use rustls::server::Acceptor;
 
 use super::*;
@@ -228,4 +231,23 @@ fn names_are_sent_as_sni_and_addresses_are_not() {
         let accepted = acceptor.accept().unwrap().expect("the whole ClientHello");
         assert_eq!(accepted.client_hello().server_name(), sent);
     }
+}
+
+/// Counts the draws.
+#[derive(Debug)]
+struct Counting(AtomicUsize);
+
+impl SecureRandom for Counting {
+    fn fill(&self, _: &mut [u8]) -> Result<(), GetRandomFailed> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn randomness_is_drawn_before_the_first_handshake_begins() {
+    static RANDOM: Counting = Counting(AtomicUsize::new(0));
+    let provider = CryptoProvider { secure_random: &RANDOM, ..aws_lc_rs::default_provider() };
+    seeded(provider).unwrap();
+    assert_eq!(RANDOM.0.load(Ordering::Relaxed), 1);
 }
