@@ -1,8 +1,8 @@
 //! Bodies that are sent piece by piece, without holding gigabytes.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::{Arc, OnceLock};
 
 use h2lab_wire::Config;
@@ -128,10 +128,27 @@ pub enum Body {
     File(FileBody),
 }
 
+/// What distinguishes a state of a file's content from others: its length, and when it was last written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileState {
+    length: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl FileState {
+    /// The state that the metadata of a file show.
+    pub fn of(metadata: &Metadata) -> Self {
+        Self { length: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
+}
+
 /// What is left of a range of a file.
 #[derive(Debug)]
 pub struct FileBody {
     file: Arc<File>,
+    /// The state of which the bytes must be; `None`: of any.
+    state: Option<FileState>,
     /// The offset of the first byte that is not sent.
     at: u64,
     /// Bytes that are left.
@@ -158,9 +175,16 @@ impl FileBody {
             }
         };
         self.block.truncate(*read.as_ref().unwrap_or(&0));
-        match read? {
-            0 => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent"))
+        if read? == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file became shorter while it was sent",
+            ));
+        }
+        // After the reading: what was written before it shows.
+        match self.state {
+            Some(state) if FileState::of(&self.file.metadata()?) != state => {
+                Err(io::Error::other("the file was changed while it was sent"))
             }
             _ => Ok(()),
         }
@@ -192,7 +216,16 @@ impl Body {
 
     /// `left` bytes of `file` from `at` on.
     pub const fn file(file: Arc<File>, at: u64, left: u64, chunk: Chunk) -> Self {
-        Self::File(FileBody { file, at, left, block: Vec::new(), sent: 0, chunk })
+        Self::File(FileBody { file, state: None, at, left, block: Vec::new(), sent: 0, chunk })
+    }
+
+    /// The same, whose bytes must all be of this state of the file: reading it fails once it has another.
+    #[must_use]
+    pub fn of_state(self, state: FileState) -> Self {
+        match self {
+            Self::File(file) => Self::File(FileBody { state: Some(state), ..file }),
+            other => other,
+        }
     }
 
     /// Bytes that are left.
@@ -329,6 +362,27 @@ mod tests {
         places.sort_unstable();
         places.dedup();
         assert!(places.len() >= 60, "{places:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_changed_while_it_is_sent_is_an_error_if_one_state_was_asked_for() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        std::fs::write(&path, vec![7; 1_000_000]).unwrap();
+        let file = Arc::new(File::open(&path).unwrap());
+        let state = FileState::of(&file.metadata().unwrap());
+        let mut bodies = [true, false].map(|is_one| {
+            let body = Body::file(Arc::clone(&file), 0, 1_000_000, Chunk::default());
+            if is_one { body.of_state(state) } else { body }
+        });
+        for body in &mut bodies {
+            let first = body.piece(u64::MAX).unwrap().len();
+            body.advance(first);
+        }
+        // The length stays, and the clock of a file system may tick every 4 ms only.
+        let changed = File::options().write(true).open(&path).unwrap();
+        changed.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        assert!(bodies[0].piece(u64::MAX).is_err() && bodies[1].piece(u64::MAX).is_ok());
     }
 
     #[test]

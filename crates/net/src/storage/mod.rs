@@ -6,7 +6,7 @@ pub mod names;
 mod saver;
 pub mod sink;
 
-pub use body::{Body, Chunk};
+pub use body::{Body, Chunk, FileState};
 pub use checksum::{READ, checksum, disk_wait};
 pub use names::Names;
 pub use sink::{FileSink, Sink, SinkError, collide};

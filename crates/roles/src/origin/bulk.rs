@@ -19,7 +19,7 @@ use super::plan::{Answering, ResponsePlan};
 use super::range::{Selection, Validators, select};
 use super::refusal::Refusal;
 use super::uploads::{Destination, Uploads};
-use h2lab_net::storage::{Body, Chunk, Names};
+use h2lab_net::storage::{Body, Chunk, FileState, Names};
 
 /// What there is to fetch.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ struct Resource {
     content: Content,
     length: u64,
     validators: Validators,
+    /// Of a file: a response must be of one state of it.
+    state: Option<FileState>,
 }
 
 impl Bulk {
@@ -172,11 +174,11 @@ impl Bulk {
                     return Err(FolderError::TooLong);
                 }
                 let validators = Validators { etag: format!("\"filler-{length:x}\""), modified: None };
-                Ok(Resource { content: Content::Filler, length, validators })
+                Ok(Resource { content: Content::Filler, length, validators, state: None })
             }
             Store::Folder(folder) => {
-                let Found { file, length, validators } = folder.find(path)?;
-                Ok(Resource { content: Content::File(file), length, validators })
+                let Found { file, length, validators, state } = folder.find(path)?;
+                Ok(Resource { content: Content::File(file), length, validators, state: Some(state) })
             }
         }
     }
@@ -188,7 +190,7 @@ impl Bulk {
         head: &RequestHead<'_>,
         resource: Resource,
     ) -> (ResponsePlan, Option<Range<u64>>) {
-        let Resource { content, length, validators } = resource;
+        let Resource { content, length, validators, state } = resource;
         let is_head = head.method == b"HEAD";
         // Range applies to GET only (RFC 9110 §14.2).
         let selection = if is_head { Selection::Whole } else { select(head.fields, length, &validators) };
@@ -213,6 +215,7 @@ impl Bulk {
             Content::Filler => Body::filler_from(range.start, range.end - range.start, self.chunk),
             Content::File(file) => Body::file(file, range.start, range.end - range.start, self.chunk),
         };
+        let body = if let Some(state) = state { body.of_state(state) } else { body };
         let mut plan = ResponsePlan::at_once(now, status, "application/octet-stream", body)
             .with("accept-ranges", "bytes")
             .with("etag", validators.etag);

@@ -16,7 +16,7 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, Stat, fadvise, openat,
 use rustix::io::Errno;
 
 use super::range::{Validators, http_date};
-use h2lab_net::storage::Names;
+use h2lab_net::storage::{FileState, Names};
 
 /// A folder whose files are served.
 #[derive(Debug)]
@@ -31,8 +31,10 @@ pub struct Found {
     pub file: Arc<File>,
     /// Its length in bytes.
     pub length: u64,
-    /// What distinguishes this state of it from others.
+    /// What distinguishes this state of it from others, for clients.
     pub validators: Validators,
+    /// The same, for ourselves.
+    pub state: FileState,
 }
 
 /// Why a path cannot be served.
@@ -93,7 +95,8 @@ impl Folder {
         let etag = etag(metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         let modified = u64::try_from(metadata.mtime()).ok().map(http_date);
         let validators = Validators { etag, modified };
-        Ok(Found { file: Arc::new(file), length: metadata.len(), validators })
+        let state = FileState::of(&metadata);
+        Ok(Found { file: Arc::new(file), length: metadata.len(), validators, state })
     }
 
     /// The names of the file that the path of a request is to lead to, and that path beneath the folder. The folder that it

@@ -50,8 +50,8 @@ impl Fetch {
         }
     }
 
-    /// Takes the checksum of the answer to a HEAD, if that is about the version here. Else it stays unverified; but it is
-    /// complete, whatever the server has now.
+    /// Takes the checksum of the answer to a HEAD, if that is about the version here. A file that the server has changed meanwhile
+    /// may have been changed while it was sent: it is none. Where the server does not say, it stays unverified.
     fn verify(&mut self, head: &ResponseHead<'_>) {
         if head.status != 200 {
             return; // it may well not take HEAD
@@ -59,9 +59,17 @@ impl Fetch {
         let is_ours = self.check(length(head.fields), head.fields).map_err(FetchError::from);
         match is_ours.and_then(|()| check_coding(head.fields)) {
             Ok(()) => self.note_checksum(head.fields),
-            Err(FetchError::Changed(why)) => self.note_doubt(&why.to_string()),
+            Err(FetchError::Changed(why @ Changed::Size { .. })) => self.fail(why.into()),
+            Err(FetchError::Changed(why @ Changed::Validator { .. })) if !self.is_as_old(head.fields) => {
+                self.fail(why.into());
+            }
             Err(why) => self.note_doubt(&why.to_string()),
         }
+    }
+
+    /// Whether an answer is about a file that was written when the one here was.
+    fn is_as_old(&self, fields: Fields<'_>) -> bool {
+        self.version.as_ref().zip(Version::of(fields)).is_some_and(|(was, is)| was.is_as_old_as(&is))
     }
 
     /// Why the checksum that was asked for is missing.

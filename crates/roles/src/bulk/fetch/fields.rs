@@ -20,6 +20,11 @@ impl Version {
         let [etag, modified] = ["etag", "last-modified"].map(|name| text(fields, name).map(str::to_owned));
         (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
     }
+
+    /// Whether both were written at the same time, as far as they say so: replicas of one file may differ in their `ETag`.
+    pub(super) fn is_as_old_as(&self, other: &Self) -> bool {
+        self.modified.is_some() && self.modified == other.modified
+    }
 }
 
 impl fmt::Display for Version {

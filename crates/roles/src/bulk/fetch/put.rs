@@ -265,7 +265,8 @@ impl Fetch {
             self.stage = Stage::Unasked;
             return;
         }
-        if self.found.is_none() && self.upload.is_whole {
+        // The sum of less than all would be another file's.
+        if self.found.is_none() && self.upload.is_whole && self.total == Some(ask.at) {
             self.take_sum(ask);
             self.found = self.in_order.checksum().or_else(|| self.sums.whole(ask.at).map(Checksum::crc32c));
         }
@@ -278,6 +279,9 @@ impl Fetch {
         let words =
             no.words.trim_ascii().split(|byte| matches!(byte, b'\r' | b'\n')).next().map(PeerText::new);
         let words = words.filter(|words| !words.is_empty() && !words.starts_with('<')); // a page, for browsers
+        // What it refused it does not have.
+        self.upload.doubtful = 0;
+        self.recount();
         self.fail(FetchError::Status { status: no.status, location: no.location, words });
     }
 

@@ -217,14 +217,25 @@ fn verified(status: u16, fields: &[(&str, &str)]) -> Fetch {
 }
 
 #[test]
-fn a_checksum_of_another_version_keeps_the_file_and_is_a_doubt() {
+fn a_file_that_the_server_has_changed_meanwhile_is_none() {
     const WRONG: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
     let same = verified(200, &[("content-length", "10"), ("etag", "\"a\""), WRONG]);
     assert!(matches!(same.outcome(), Some(Err(FetchError::Mismatch { .. }))), "{:?}", same.outcome());
+    for fields in [
+        &[("content-length", "10"), ("etag", "\"b\"")][..],
+        &[("content-length", "10"), ("etag", "\"b\""), WRONG],
+        &[("content-length", "11"), ("etag", "\"a\""), WRONG],
+    ] {
+        let changed = verified(200, fields);
+        assert!(matches!(changed.outcome(), Some(Err(FetchError::Changed(_)))), "{:?}", changed.outcome());
+    }
+}
+
+#[test]
+fn a_checksum_of_which_the_server_does_not_say_what_it_is_of_is_a_doubt() {
+    const WRONG: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
     for (status, fields, has_doubt) in [
-        (200, &[("content-length", "10"), ("etag", "\"b\""), WRONG][..], true),
-        (200, &[("content-length", "11"), ("etag", "\"a\""), WRONG], true),
-        (200, &[("content-length", "10"), WRONG], true),
+        (200, &[("content-length", "10"), WRONG][..], true),
         (200, &[("etag", "\"a\""), ("content-encoding", "gzip"), WRONG], true),
         (404, &[WRONG], false),
     ] {
