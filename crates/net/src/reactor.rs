@@ -164,10 +164,11 @@ impl Reactor {
         Ok(())
     }
 
-    /// Accepts connections until [`Reactor::forget`].
+    /// Accepts connections until [`Reactor::forget`]. Where file descriptors or memory have run out, which is reported, the
+    /// connections wait in the kernel's queue, and are tried again a little later. The timer of `token` is the reactor's.
     pub fn submit_accept(&mut self, token: Token, listener: Listener) -> io::Result<()> {
-        // Level-triggered: after an accept that failed (too many open files) the rest of the queue is reported again.
-        self.register(token, &listener, EventFlags::IN)?;
+        // Level-triggered: what is still in the queue is reported again.
+        self.register(token, &listener, ACCEPT_EVENTS)?;
         self.slot(token).source = Source::Listening(listener);
         Ok(())
     }
@@ -316,8 +317,10 @@ impl Reactor {
     /// order of their deadlines.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
-        if let Some(token) = self.expired_timer() {
-            return Some(Completion::Timer { token });
+        while let Some(token) = self.expired_timer() {
+            if !self.accept_again(token) {
+                return Some(Completion::Timer { token });
+            }
         }
         while self.taken < self.events.len() {
             let event = self.events[self.taken];
@@ -374,9 +377,15 @@ impl Reactor {
             }
             Source::Listening(listener) => {
                 let result = listener.accept().transpose();
+                let failed = matches!(result, Some(Err(_)));
+                if failed {
+                    // The queue stays as it is, and would be reported again at once.
+                    let _ = epoll::modify(&self.epoll, &listener, event.data, EventFlags::empty()); // else we spin
+                    self.taken += 1;
+                }
                 slot.source = Source::Listening(listener);
-                if matches!(result, Some(Err(_))) {
-                    self.taken += 1; // the queue stays as it is: others first, then the kernel reports it again
+                if failed {
+                    self.set_timer(token, self.woken_at + ACCEPT_PAUSE);
                 }
                 result.map(|result| Completion::Accepted { token, result })
             }
@@ -395,6 +404,20 @@ impl Reactor {
                 })
             }
         }
+    }
+
+    /// Has the connections that wait at the listener of `token` reported again; `false` if that is none.
+    fn accept_again(&mut self, token: Token) -> bool {
+        let Some(Slot { source: Source::Listening(listener), generation, .. }) =
+            self.slots.get(token.0 as usize)
+        else {
+            return false;
+        };
+        let data = pack(token.0, *generation);
+        if epoll::modify(&self.epoll, listener, data, ACCEPT_EVENTS).is_err() {
+            self.set_timer(token, self.woken_at + ACCEPT_PAUSE);
+        }
+        true
     }
 
     /// Adds a socket to the kernel's set under a fresh generation of `token`.
@@ -428,6 +451,12 @@ impl fmt::Debug for Reactor {
 /// causes no wake-up until it has been full.
 const STREAM_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// The events of a listener.
+const ACCEPT_EVENTS: EventFlags = EventFlags::IN;
+
+/// For how long nothing is accepted after that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is due sooner is the timeout of one sleep. Later deadlines span enough sleeps to make a wake timer worthwhile.
 const SOON: Duration = Duration::from_millis(2);

@@ -370,7 +370,11 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<Stream>> {
         loop {
             return match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(fd) => Stream::from_fd(fd).map(Some),
+                // What cannot be set up was reset meanwhile, and says nothing of the others.
+                Ok(fd) => match Stream::from_fd(fd) {
+                    Ok(stream) => Ok(Some(stream)),
+                    Err(_) => continue,
+                },
                 Err(Errno::AGAIN) => Ok(None),
                 // That peer has closed before we accepted; others may wait behind it.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,

@@ -27,7 +27,6 @@ mod uploads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -126,9 +125,6 @@ struct Server<'a> {
     budget: WindowBudget,
     /// Of the connections that are over.
     served: Served,
-    /// Given up when file descriptors run out, so that the waiting connection can be taken and closed rather than be
-    /// reported for ever.
-    spare: Option<File>,
 }
 
 /// How often `stop` is checked.
@@ -159,7 +155,6 @@ impl<'a> Server<'a> {
             unread: Vec::new(),
             budget: WindowBudget::new(config.window_budget),
             served: Served::default(),
-            spare: File::open("/dev/null").ok(),
         })
     }
 
@@ -206,7 +201,8 @@ impl<'a> Server<'a> {
         while let Some(completion) = self.reactor.next_completion() {
             match completion {
                 Completion::Accepted { token, result: Ok(stream) } => self.accept(token, stream),
-                Completion::Accepted { result: Err(_), .. } => self.spare = None,
+                // File descriptors have run out: it waits until there are some.
+                Completion::Accepted { result: Err(_), .. } => {}
                 Completion::Ready { token, writable, .. } if self.listeners.is_one(token) => {
                     if writable {
                         self.unblock();
@@ -229,12 +225,6 @@ impl<'a> Server<'a> {
 
     /// Takes a connection in.
     fn accept(&mut self, listener: Token, stream: Stream) {
-        if self.spare.is_none() {
-            // File descriptors had run out: this one is closed, and the reserve taken again if there is room.
-            drop(stream);
-            self.spare = File::open("/dev/null").ok();
-            return;
-        }
         let Some(transport) = self.listeners.transport(listener, stream) else { return };
         let slot = self.free_slot();
         if let Some(tcp) = transport.tcp()
