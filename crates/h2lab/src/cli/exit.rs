@@ -1,5 +1,7 @@
 //! Exit codes: scripts rely on them.
 
+use std::io;
+
 use anyhow::Error;
 use h2lab_model::scenario::ScenarioError;
 
@@ -44,6 +46,10 @@ pub fn exit_of(error: &Error) -> Exit {
         if cause.is::<Missing>() {
             return Exit::Environment;
         }
+        // No path that the user could name instead would help, but for another disk.
+        if cause.downcast_ref::<io::Error>().is_some_and(|error| is_full(error.kind())) {
+            return Exit::Environment;
+        }
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return match failure.kind {
                 FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
@@ -55,6 +61,12 @@ pub fn exit_of(error: &Error) -> Exit {
     }
     // What is left are files that cannot be read or written, as named on the command line.
     Exit::Usage
+}
+
+/// Whether it is the disk that takes no more.
+const fn is_full(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(kind, StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
 #[cfg(test)]
@@ -69,5 +81,9 @@ mod tests {
         let error = Err::<(), _>(failure).context("kept in x").unwrap_err();
         assert_eq!(exit_of(&error), Exit::Environment);
         assert_eq!(exit_of(&anyhow::Error::new(Usage("x".to_owned()))), Exit::Usage);
+        let disk =
+            |kind| exit_of(&Err::<(), _>(io::Error::from(kind)).context("cannot write x").unwrap_err());
+        assert_eq!(disk(io::ErrorKind::StorageFull), Exit::Environment);
+        assert_eq!(disk(io::ErrorKind::NotFound), Exit::Usage);
     }
 }

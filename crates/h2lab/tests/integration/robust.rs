@@ -3,6 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -291,6 +292,35 @@ fn a_full_disk_costs_the_file_and_not_the_figures() {
         finished.transcript()
     );
     assert!(finished.stdout.contains("20 succeeded"), "{}", finished.transcript());
+}
+
+#[test]
+fn a_disk_that_is_full_leaves_no_half_of_a_run_and_is_this_machines_fault() {
+    let origin = Origin::start(&[]);
+    let folder = folder();
+    // A disk of 64 KiB, which a user may mount in a namespace of their own.
+    let script = "mount -t tmpfs -o size=64k none . && cd \"$PWD\" && \"$0\" load --quiet -n20000 -c4 --out run \"$1\"; code=$?; \
+                  ls; exit $code";
+    let url = format!("http://{}/", origin.clear);
+    let h2lab = binary().display().to_string();
+    let arguments = ["--map-root-user", "--mount", "sh", "-c", script, h2lab.as_str(), url.as_str()];
+    let finished = run_program(Path::new("unshare"), folder.path(), &arguments);
+    assert_eq!(finished.code, Some(4), "{}", finished.transcript());
+    assert!(finished.stderr.contains("No space left"), "{}", finished.transcript());
+    assert!(finished.stdout.contains("20,000 succeeded"), "{}", finished.transcript());
+    assert!(!finished.stdout.lines().any(|line| line == "run"), "{}", finished.transcript());
+}
+
+#[test]
+fn a_dump_to_a_full_disk_is_this_machines_fault() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/", origin.clear);
+    let folder = folder();
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("d.csv")).expect("a temporary folder");
+    let arguments = ["load", "--quiet", "--no-store", "-n2000", "-c2", "--dump=d.csv", &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    assert_eq!(finished.code, Some(4), "{}", finished.transcript());
+    assert!(finished.stdout.contains("2,000 succeeded"), "{}", finished.transcript());
 }
 
 /// `results/` has the large version: 10,000 connections with 100 streams each.

@@ -76,6 +76,15 @@ impl Form {
     }
 }
 
+/// What a dump lacks.
+#[derive(Debug)]
+pub struct Undumped {
+    /// How much, and why.
+    pub words: String,
+    /// The error of writing, if that was the reason.
+    pub error: Option<io::Error>,
+}
+
 impl Dump {
     /// Makes the file, or takes stdout for `-`.
     pub fn create(path: &Path) -> Result<Self> {
@@ -100,23 +109,23 @@ impl Dump {
         Arc::clone(&self.queue)
     }
 
-    /// Waits until everything is written, which requires that the listener has no other holder. Returns what is missing, in
-    /// words.
-    pub fn finish(self) -> Option<String> {
+    /// Waits until everything is written, which requires that the listener has no other holder. Returns what is missing.
+    pub fn finish(self) -> Option<Undumped> {
         let Self { name, queue, writer } = self;
         let full = queue.lost.load(Ordering::Relaxed);
         drop(queue);
         writer.thread().unpark();
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let why = match written.failed {
+        let error = written.failed;
+        let why = match &error {
             // The reader has closed the pipe (`| head`).
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return None,
             Some(error) => error.to_string(),
             None => "it could not be written as fast as they ended".to_owned(),
         };
         let lost = full + written.lost;
-        (lost > 0)
-            .then(|| format!("--dump {name} lacks {lost} requests: {why}; they are counted in all else"))
+        let words = || format!("--dump {name} lacks {lost} requests: {why}; they are counted in all else");
+        (lost > 0).then(|| Undumped { words: words(), error })
     }
 }
 
@@ -273,7 +282,7 @@ mod tests {
         let listener = dump.listener();
         (0..requests).for_each(|n| listener.ended(3, &sample(n)));
         drop(listener);
-        dump.finish()
+        dump.finish().map(|undumped| undumped.words)
     }
 
     #[test]

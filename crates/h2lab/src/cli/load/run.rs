@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
 use h2lab_model::workload::Arrival;
@@ -13,14 +13,14 @@ use super::super::exit::{Missing, Usage};
 use super::super::output::{self, Concluded};
 use super::super::{Exit, policy, signals};
 use super::LoadArgs;
-use super::dump::{self, Dump};
+use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
 use super::plan::{self, LoadPlan};
 use super::requests::{self, Requests};
 use super::view::{Show, View};
 use crate::run::folder;
 use crate::run::messages::Failure;
-use crate::run::store::RunFolder;
+use crate::run::store::{self, RunFolder};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::Priority;
 use h2lab_net::clock::Clock;
@@ -51,7 +51,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         (!args.no_store).then(|| folder::choose(args.out.as_deref(), started, args.load.seed)).transpose()?;
     let loaded = Attempts { args, requests: &requests, tls: &tls, stop: &stop, beside: &beside }
         .first_that_works(&plans, &endpoints);
-    let not_dumped = beside.finish();
+    let undumped = beside.finish();
     let Loaded { plan, mut record, interrupted } = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -60,7 +60,13 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
             return Err(error);
         }
     };
-    record.warnings.extend(not_dumped);
+    let dumped = match undumped {
+        None => Ok(()),
+        Some(Undumped { words, error }) => {
+            record.warnings.push(words);
+            error.map_or(Ok(()), |error| Err(error).context("--dump: not every request could be written"))
+        }
+    };
     let run = RunRecord {
         schema: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -78,7 +84,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let kept = kept.and_then(|()| concluded.store());
     let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
     output::write_load(&concluded, &args.output, aside)?;
-    kept?;
+    kept.and(dumped)?;
     if interrupted {
         return Ok(Exit::Interrupted);
     }
@@ -112,11 +118,17 @@ fn check_congestion(args: &LoadArgs, plans: &[LoadPlan], endpoints: &[Endpoint])
     Ok(policy::check_congestion(name)?)
 }
 
-/// Stores the run.
+/// Stores the run. If that fails nothing is left of it: a load is one repetition.
 fn keep(path: &std::path::Path, run: &RunRecord) -> Result<()> {
-    let mut folder = RunFolder::create(path, run)?;
-    run.repetitions.iter().try_for_each(|repetition| folder.add(repetition))?;
-    folder.finish(run.interrupted)
+    let kept = RunFolder::create(path, run).and_then(|mut folder| {
+        run.repetitions.iter().try_for_each(|repetition| folder.add(repetition))?;
+        folder.finish(run.interrupted)
+    });
+    if kept.is_err() {
+        // The first error counts.
+        let _ = store::discard(path);
+    }
+    kept.with_context(|| format!("the run cannot be kept in {}", path.display()))
 }
 
 /// What came of a load.
@@ -148,8 +160,8 @@ impl Beside {
         Ok(Self { dump, exporter, listener })
     }
 
-    /// Ends what was begun; what the dump does not hold, in words.
-    fn finish(self) -> Option<String> {
+    /// Ends what was begun; what the dump does not hold.
+    fn finish(self) -> Option<Undumped> {
         drop((self.listener, self.exporter));
         self.dump.and_then(Dump::finish)
     }

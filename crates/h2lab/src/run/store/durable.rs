@@ -16,9 +16,19 @@ pub fn put(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
     name.push(PARTIAL);
     let partial = path.with_file_name(name);
     let file = File::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
-    write(&file).with_context(|| format!("cannot write {}", partial.display()))?;
-    file.sync_all().with_context(|| format!("cannot write {} to the disk", partial.display()))?;
-    fs::rename(&partial, path).with_context(|| format!("cannot put {} in place", path.display()))
+    let written = write(&file)
+        .with_context(|| format!("cannot write {}", path.display()))
+        .and_then(|()| {
+            file.sync_all().with_context(|| format!("cannot write {} to the disk", path.display()))
+        })
+        .and_then(|()| {
+            fs::rename(&partial, path).with_context(|| format!("cannot put {} in place", path.display()))
+        });
+    if written.is_err() {
+        // The first error counts; a disk that is full has room again.
+        let _ = fs::remove_file(&partial);
+    }
+    written
 }
 
 /// Makes the names in a folder last.

@@ -293,15 +293,13 @@ pub fn discard(folder: &Path) -> Result<()> {
         TcpTick::NAME,
         PacketRecord::NAME,
     ];
-    for name in names {
-        std::fs::remove_file(folder.join(format!("{name}.parquet")))?;
+    let tables = names.into_iter().chain([LatencyBreakdown::NAME]).map(|name| format!("{name}.parquet"));
+    for file in tables.chain(["run.json".to_owned()]).map(|name| folder.join(name)) {
+        if file.exists() {
+            std::fs::remove_file(file)?;
+        }
     }
-    let waits = folder.join(format!("{}.parquet", LatencyBreakdown::NAME));
-    if waits.exists() {
-        std::fs::remove_file(waits)?;
-    }
-    std::fs::remove_file(folder.join("run.json"))?;
-    for inner in ["logs", CAPTURES].map(|name| folder.join(name)) {
+    for inner in ["visits", "logs", CAPTURES].map(|name| folder.join(name)) {
         if inner.exists() {
             std::fs::remove_dir_all(inner)?;
         }
