@@ -1,11 +1,12 @@
 //! Temporary files of a run: without a name, or with a unique one.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The mode of files that only their owner may read.
@@ -45,10 +46,23 @@ pub fn create(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(SECRET).open(path)
 }
 
-/// Opens `path` for writing from its beginning: only this user can read a new file; an existing one keeps its mode. For the
-/// secrets of TLS.
+/// Opens `path` for writing from its beginning, for the secrets of TLS: only this user can read the file, an existing one, too. A
+/// symbolic link of another user is not followed; those of root, such as `/dev/stdout`, are.
 pub fn secret(path: &Path) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(true).mode(SECRET).open(path)
+    let open = |follow: OFlags| {
+        let flags = i32::try_from(follow.bits()).unwrap_or(0);
+        File::options().write(true).create(true).truncate(true).mode(SECRET).custom_flags(flags).open(path)
+    };
+    let is_trusted =
+        || fs::symlink_metadata(path).is_ok_and(|link| [0, geteuid().as_raw()].contains(&link.uid()));
+    let file = match open(OFlags::NOFOLLOW) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) && is_trusted() => open(OFlags::empty())?,
+        opened => opened?,
+    };
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(SECRET))?;
+    }
+    Ok(file)
 }
 
 /// A folder that is removed, with its contents, when this is dropped. It is readable by all: programs that become another user
@@ -80,9 +94,30 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Seek, Write};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn secrets_are_for_this_user_only_where_the_file_was_there_before_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, link) = (folder.path().join("old"), folder.path().join("link"));
+        fs::write(&old, "long ago").unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        symlink(&old, &link).unwrap();
+        for path in [&old, &link, &folder.path().join("new")] {
+            drop(secret(path).unwrap());
+            let metadata = fs::metadata(path).unwrap();
+            assert_eq!((metadata.mode() & 0o777, metadata.len()), (0o600, 0), "{}", path.display());
+        }
+        assert!(secret(Path::new("/dev/null")).is_ok(), "a device keeps its mode");
+        assert_eq!(fs::metadata("/dev/null").unwrap().mode() & 0o777, 0o666);
+        // Only root can make a link of another user.
+        if geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
+            assert!(secret(&link).is_err());
+        }
+    }
 
     #[test]
     fn a_folder_goes_with_its_value() {
@@ -115,16 +150,5 @@ mod tests {
 
     fn rights(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
-    }
-
-    #[test]
-    fn a_file_of_secrets_is_its_owners_alone_unless_its_owner_has_said_otherwise() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("link.pcapng");
-        secret(&path).unwrap().write_all(b"long").unwrap();
-        assert_eq!(rights(&path), 0o600);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        secret(&path).unwrap().write_all(b"x").unwrap();
-        assert_eq!((rights(&path), fs::read(&path).unwrap().as_slice()), (0o640, &b"x"[..]));
     }
 }

@@ -63,7 +63,7 @@ impl Bulk {
 
     /// Serves the files of the folder at `path`, and takes others if it `is_writable`.
     pub fn folder(path: &Path, is_writable: bool) -> io::Result<Self> {
-        let store = Store::Folder(Folder::open(path)?);
+        let store = Store::Folder(Folder::open(path, is_writable)?);
         Ok(Self { uploads: is_writable.then(Arc::default), ..Self::of(store) })
     }
 

@@ -22,6 +22,8 @@ use h2lab_net::storage::{FileState, Names};
 #[derive(Debug)]
 pub struct Folder {
     root: OwnedFd,
+    /// Clients put files there: those that are not finished are nobody's to get.
+    takes_uploads: bool,
 }
 
 /// A file that was found there.
@@ -75,15 +77,18 @@ impl From<Errno> for FolderError {
 }
 
 impl Folder {
-    /// Opens the folder at `path`.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the folder at `path`, which may take uploads.
+    pub fn open(path: &Path, takes_uploads: bool) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { root: openat(CWD, path, flags, Mode::empty())? })
+        Ok(Self { root: openat(CWD, path, flags, Mode::empty())?, takes_uploads })
     }
 
     /// The file that the path of a request names.
     pub fn find(&self, path: &str) -> Result<Found, FolderError> {
         let path = decode(path)?;
+        if self.takes_uploads && path.file_name().is_some_and(Names::are_taken) {
+            return Err(FolderError::Missing);
+        }
         // Opening a FIFO would block for a writer.
         let file = File::from(self.open_beneath(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?);
         let metadata = file.metadata()?;
@@ -189,8 +194,19 @@ mod tests {
         symlink("/etc/passwd", inside.join("absolute")).unwrap();
         symlink("../a file", inside.join("sub/in")).unwrap();
         symlink("..", inside.join("up")).unwrap();
-        let folder = Folder::open(&inside).unwrap();
+        let folder = Folder::open(&inside, false).unwrap();
         (place, folder)
+    }
+
+    #[test]
+    fn an_unfinished_upload_is_nobodys_to_get() {
+        let (place, folder) = folder();
+        fs::write(place.path().join("inside/a.part"), "half").unwrap();
+        assert_eq!(folder.find("/a.part").unwrap().length, 4, "where there are no uploads it is a file");
+        let writable = Folder::open(&place.path().join("inside"), true).unwrap();
+        for path in ["/a.part", "/a.p%61rt", "/./a.part"] {
+            assert!(matches!(writable.find(path), Err(FolderError::Missing)), "{path}");
+        }
     }
 
     #[test]
