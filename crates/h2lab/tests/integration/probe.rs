@@ -135,7 +135,7 @@ fn a_quota_of_a_thousand_is_measured_exactly() {
 #[test]
 fn the_origin_probed_against_itself_is_clean() {
     let origin = Origin::start(&[]);
-    let quick = ["--i-own-this-host", "--max-requests=6000", "--json", "--fail-on=info"];
+    let quick = ["--i-own-this-host", "--max-requests=3000", "--json", "--fail-on=info"];
     for url in [format!("http://{}/", origin.clear), format!("https://{}/", origin.tls)] {
         let finished = probe(&[&quick[..], &[&url]].concat());
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
@@ -359,5 +359,27 @@ fn a_report_has_the_form_that_is_asked_for() {
     for check in json["checks"].as_array().expect("checks") {
         let page = h2lab(&["explain", check["id"].as_str().expect("an id")]);
         assert_eq!(page.code, Some(0), "{}", page.transcript());
+    }
+}
+
+/// What is given to be sent is in the evidence of no format, whatever the protocol.
+#[test]
+fn no_format_has_the_credentials_that_were_sent() {
+    const SECRETS: [&str; 4] =
+        ["s3cr3t-field", "s3cr3t-password", "s3cr3t-cookie", "bWU6czNjcjN0LXBhc3N3b3Jk"];
+    let origin = Origin::start(&["--h3", "--h2c-upgrade"]);
+    let (clear, tls) = (format!("http://{}/", origin.clear), format!("https://{}/", origin.tls));
+    let given = ["-H", "X-Api-Key: s3cr3t-field", "-u", "me:s3cr3t-password", "-b", "sid=s3cr3t-cookie"];
+    let formats: [&[&str]; 4] = [&["--json", "-v"], &["--sarif"], &["--junit"], &["-v"]];
+    for (url, protocols) in [(&clear, &["h1", "h2c"][..]), (&tls, &["h1s", "h2", "h3"])] {
+        for (format, protocol) in formats.iter().zip(protocols.iter().cycle()) {
+            let proto = format!("--proto={protocol}");
+            let finished = probe(&[format, &given[..], &[&proto, "--max-requests=30", url]].concat());
+            assert!(matches!(finished.code, Some(0 | 1)), "{}", finished.transcript());
+            assert!(finished.stdout.contains("h2lab"), "{}", finished.transcript());
+            for secret in SECRETS {
+                assert!(!finished.transcript().contains(secret), "{secret}: {}", finished.transcript());
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use h2lab_model::workload::MixEntry;
 
 use super::super::exit::Usage;
+use super::super::reach;
 use super::super::requests::header;
 use h2lab_roles::client::url::Url;
 
@@ -60,7 +61,7 @@ impl Entry {
             |word: &&str| !word.contains("://") && word.bytes().all(|byte| byte.is_ascii_uppercase());
         let method = words.next_if(is_method).map(str::to_owned);
         let text = words.next().ok_or_else(|| wrong(format!("`{line}` has no URL")))?;
-        let url: Url = text.parse().map_err(|error| wrong(format!("{text}: {error}")))?;
+        let url = reach::url(text).map_err(|Usage(why)| wrong(why))?;
         let weight = match words.next() {
             None => 1,
             Some(word) => word
