@@ -1,5 +1,7 @@
 //! The one clock of a run.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use h2lab_base::units::{Time, nanos};
@@ -74,6 +76,35 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// How long a thread has been able to run: on a CPU, or ready and waiting for one. The rest of its time it slept, was stopped by a
+/// signal, or its whole machine was.
+#[derive(Debug)]
+pub struct RunnableTime {
+    /// `/proc/PID/task/TID/schedstat` of the thread that made this: its time on CPUs, its time of waiting for one, in nanoseconds
+    /// (Documentation/scheduler/sched-stats.rst); `None` where the kernel does not count.
+    schedstat: Option<File>,
+}
+
+impl RunnableTime {
+    /// That of the calling thread.
+    pub fn of_this_thread() -> Self {
+        Self { schedstat: File::open("/proc/thread-self/schedstat").ok() }
+    }
+
+    /// So far, in nanoseconds; only the time on CPUs where the waiting is not counted.
+    pub fn ns(&self) -> u64 {
+        self.counted().unwrap_or_else(thread_cpu_ns)
+    }
+
+    fn counted(&self) -> Option<u64> {
+        let mut line = [0; 64];
+        let length = self.schedstat.as_ref()?.read_at(&mut line, 0).ok()?;
+        let mut numbers = std::str::from_utf8(&line[..length]).ok()?.split_ascii_whitespace();
+        let mut next = || numbers.next()?.parse::<u64>().ok();
+        Some(next()? + next()?)
+    }
+}
+
 /// CPU time that all threads of this process have used so far.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
@@ -88,6 +119,19 @@ fn nanoseconds(time: Timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_works_can_run_and_one_that_sleeps_cannot() {
+        let runnable = RunnableTime::of_this_thread();
+        let (before, cpu_before) = (runnable.ns(), thread_cpu_ns());
+        while thread_cpu_ns() < cpu_before + 20_000_000 {
+            std::hint::spin_loop();
+        }
+        let after = runnable.ns();
+        assert!(after >= before + 10_000_000, "{before} {after}: what runs on is counted at ticks");
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(runnable.ns() >= after, "it never goes back");
+    }
 
     #[test]
     fn two_clocks_of_one_origin_agree() {

@@ -21,8 +21,8 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Pauses count from this length on. `busy_ns` is for how long the thread has been busy until now: its CPU time, and that in
-    /// which it waited for its disk.
+    /// Pauses count from this length on. `busy_ns` is for how long the thread has been busy until now: on a CPU or waiting for one,
+    /// which a busy machine explains, and waiting for its disk.
     pub const fn new(shortest: Duration, busy_ns: u64) -> Self {
         Self { shortest, busy_ns, paused: Duration::ZERO, longest: Duration::ZERO }
     }

@@ -197,7 +197,7 @@ fn paused(generator: &GeneratorSummary, median: Duration) -> Option<String> {
     let share = generator.paused_ns as f64 / generator.wall_ns.max(1) as f64;
     (longest > PAUSE.max(median.mul_f64(LATE_SHARE)) || share > PAUSED_SHARE).then(|| {
         format!(
-            "the generator did not run for {} of {}, at most {} at a time: it was stopped, or others had its CPU",
+            "the generator did not run for {} of {}, at most {} at a time: it was stopped, or its machine was",
             format_duration(Duration::from_millis(generator.paused_ns / 1_000_000)),
             format_duration(Duration::from_millis(generator.wall_ns / 1_000_000)),
             format_duration(Duration::from_millis(generator.longest_pause_ns / 1_000_000)),

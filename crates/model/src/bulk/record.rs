@@ -85,7 +85,7 @@ pub struct BulkRecord {
     /// Whether it was interrupted.
     pub interrupted: bool,
     /// In sum, for how long the thread that moved the bytes did not run although it had to, each time 100 ms or more: it was stopped,
-    /// or others had the CPU.
+    /// or its machine was.
     #[serde(default)]
     pub paused: Duration,
     /// Doubts about the result, in sentences.

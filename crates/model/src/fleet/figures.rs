@@ -48,7 +48,7 @@ pub struct PairFigures {
     pub cpu: Duration,
     /// Whether it was stopped before its time was over.
     pub interrupted: bool,
-    /// In sum, for how long the client's thread did not run although it had to: its process was stopped, or others had the CPU.
+    /// In sum, for how long the client's thread did not run although it had to: its process was stopped, or its machine was.
     pub paused: Duration,
 }
 

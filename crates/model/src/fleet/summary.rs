@@ -249,7 +249,7 @@ impl FleetSummary {
         let paused = clients.chain(servers).filter(|(_, paused)| is_long(paused)).map(|(agent, paused)| {
             let share = share(paused);
             format!(
-                "{} did not run for {paused:.1?}, {share:.0} % of the time: it was stopped, or others had its CPU",
+                "{} did not run for {paused:.1?}, {share:.0} % of the time: it was stopped, or its machine was",
                 agent.name
             )
         });

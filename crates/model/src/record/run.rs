@@ -35,7 +35,7 @@ pub struct GeneratorSummary {
     #[serde(default)]
     pub stolen_ns: u64,
     /// In sum, for how long a thread did not run although it was to look at its schedule, in nanoseconds: it was stopped, or
-    /// others had the CPU. Of the thread with the longest sum; times below 10 ms are not in it.
+    /// its machine was. Of the thread with the longest sum; times below 20 ms are not in it.
     #[serde(default)]
     pub paused_ns: u64,
     /// The longest of these times, in nanoseconds.

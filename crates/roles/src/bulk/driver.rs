@@ -14,12 +14,12 @@ use super::fetch::FetchError;
 use super::work::{Doomed, Outbox, Work};
 use crate::client::{Change, ConnectError, Slots, Target};
 use crate::heartbeat::Heartbeat;
-use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::clock::{Clock, RunnableTime};
 
 /// How often `stop` is checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Several transfers that share few CPUs wait for them for some tens of milliseconds: that is their limit, and no pause.
+/// Calls that block for a while, such as those to a disk, are no pause.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often received bytes are made to survive our end, if there is time for it.
@@ -70,6 +70,7 @@ pub struct Driver<'a> {
     /// Since when requests wait although every connection is open, because none takes one.
     blocked_since: Option<Time>,
     heartbeat: Heartbeat,
+    runnable: RunnableTime,
 }
 
 impl<'a> Driver<'a> {
@@ -81,7 +82,7 @@ impl<'a> Driver<'a> {
         outbox: Outbox<'a>,
         clock: Clock,
     ) -> io::Result<Self> {
-        let now = clock.now();
+        let (now, runnable) = (clock.now(), RunnableTime::of_this_thread());
         Ok(Self {
             traffic,
             clock,
@@ -94,7 +95,8 @@ impl<'a> Driver<'a> {
             proven: false,
             interrupted: false,
             blocked_since: None,
-            heartbeat: Heartbeat::new(SHORTEST_PAUSE, thread_cpu_ns()),
+            heartbeat: Heartbeat::new(SHORTEST_PAUSE, runnable.ns()),
+            runnable,
         })
     }
 
@@ -147,7 +149,7 @@ impl<'a> Driver<'a> {
 
     /// Notes whether this thread ran when it had to. Before the first request nobody waits for it.
     fn beat(&mut self, due: Time, now: Time) {
-        let busy_ns = thread_cpu_ns() + self.work.disk_wait().map_or(0, nanos);
+        let busy_ns = self.runnable.ns() + self.work.disk_wait().map_or(0, nanos);
         self.heartbeat.beat(if self.has_begun && due > Time::ZERO { due } else { now }, now, busy_ns);
     }
 

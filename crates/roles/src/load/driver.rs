@@ -18,7 +18,7 @@ use super::team::{LEAD, Part, Team};
 use crate::client::defaults::MAX_REPLAYS;
 use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Target, UpgradeOffer, Watch};
 use crate::heartbeat::Heartbeat;
-use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::clock::{Clock, RunnableTime, thread_cpu_ns};
 use h2lab_net::precise_wakeup::PreciseWakeup;
 use h2lab_net::resources::{Memory, stolen_ns};
 
@@ -26,8 +26,8 @@ use h2lab_net::resources::{Memory, stolen_ns};
 const TICK: Duration = Duration::from_millis(10);
 const TICKS_PER_PROGRESS: u64 = 10;
 
-/// Below this a scheduler shares a CPU among several programs, as in every load of a server on the same machine.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+/// What is shorter is no pause: clocks of the kernel's scheduler are not so precise.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Failures in a row, with no connection up, after which requests that wait for one fail.
 const FAILURES_TO_GIVE_UP: u32 = 3;
@@ -204,7 +204,8 @@ impl<'a> Driver<'a> {
         let is_precise = self.spec.sharp && !is_closed && self.part.leaves_a_cpu();
         let mut precise_wakeup = is_precise.then(|| PreciseWakeup::new(ONE_LATE_IN, LONGEST_SPIN));
         let (cpu_before, stolen_before) = (thread_cpu_ns(), stolen_ns());
-        let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, cpu_before);
+        let runnable = RunnableTime::of_this_thread();
+        let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, runnable.ns());
         let (mut tick_at, mut ticks) = (start, 0);
         loop {
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
@@ -233,7 +234,7 @@ impl<'a> Driver<'a> {
             };
             self.expire(now);
             if now >= tick_at {
-                heartbeat.beat(tick_at, now, thread_cpu_ns());
+                heartbeat.beat(tick_at, now, runnable.ns());
                 self.connections.sample_tcp(now);
                 if self.is_stopped() && !self.interrupted {
                     self.interrupted = true;

@@ -38,7 +38,7 @@ use crate::bulk::SHORTEST_PAUSE;
 use crate::heartbeat::Heartbeat;
 pub use bulk::{Bulk, Site};
 pub use config::{GoAway, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
-use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::clock::{Clock, RunnableTime};
 use h2lab_net::quic::{Arrival, ConnectionEvent, Incoming, QuicEndpoint};
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::tcp::Stream;
@@ -162,13 +162,14 @@ impl<'a> Server<'a> {
     /// No connection is accepted any more; HTTP/2 and HTTP/3 are notified by the two steps of a GOAWAY, HTTP/1.1 by `Connection:
     /// close`.
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), OriginError> {
-        let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, thread_cpu_ns());
+        let runnable = RunnableTime::of_this_thread();
+        let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, runnable.ns());
         let mut beat_at = self.clock.now() + STOP_PERIOD;
         while !stop.load(Ordering::Relaxed) {
             self.turn(beat_at)?;
             let now = self.clock.now();
             if now >= beat_at {
-                heartbeat.beat(beat_at, now, thread_cpu_ns());
+                heartbeat.beat(beat_at, now, runnable.ns());
                 beat_at = now + STOP_PERIOD;
             }
         }
