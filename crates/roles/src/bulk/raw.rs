@@ -154,7 +154,7 @@ impl Reading {
     /// Lets go of a buffer that may be too small.
     fn look(&mut self, now: Time) {
         let (stream, bytes) = (&self.stream, self.record.bytes_received);
-        self.buffer.take_if(|buffer| stream.as_ref().is_some_and(|tcp| buffer.look(tcp, bytes, now)));
+        self.buffer.take_if(|buffer| stream.as_ref().is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
     }
 }
 
