@@ -181,7 +181,7 @@ impl Session {
         self.transport.rest(&self.engine, self.gathers, now);
         let bytes = self.statistics.record.bytes_received;
         let tcp = self.transport.tcp();
-        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.look(tcp, bytes, now)));
+        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
     }
 
     /// Whether to read now. After the server has finished, always: there is no more to come.
