@@ -136,12 +136,15 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
 /// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.
 pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
+    // A server that ended by itself is the result, however late we were: another try might not show it.
+    if disturbances(repetition).any(Disturbance::is_of_the_server) {
+        return reasons;
+    }
     if let Some(link) = &repetition.link {
         link_reasons(link, transport::round_trip(&[repetition]), &mut reasons);
     }
     generator_reasons(repetition, &mut reasons);
-    let by_others = disturbances(repetition).filter(|disturbance| !disturbance.is_of_the_server());
-    reasons.extend(by_others.map(Disturbance::to_string));
+    reasons.extend(disturbances(repetition).map(Disturbance::to_string));
     // By itself it is no reason: a generator that needs no more time was not late.
     if !reasons.is_empty() {
         reasons.extend(theft(&repetition.generator));
@@ -298,8 +301,9 @@ mod tests {
     #[test]
     fn a_server_that_ends_by_itself_is_a_result_and_no_reason_to_measure_again() {
         for kind in [DisturbanceKind::Exited { code: 1 }, DisturbanceKind::Crashed { signal: 11 }] {
-            let record = disturbed(kind);
-            assert_eq!(invalid_reasons(&record), Vec::<String>::new());
+            let mut record = disturbed(kind);
+            record.link.as_mut().unwrap().late_p99_ns = 5_000_000;
+            assert_eq!(invalid_reasons(&record), Vec::<String>::new(), "late or not");
             let CellState::Failed { why } = state_of(&record) else { panic!() };
             assert!(why.contains("nginx") && why.contains("1.5s"), "{why}");
         }
