@@ -10,7 +10,7 @@ use h2lab_base::units::Time;
 /// The times in which a thread did not run although a deadline of its own had passed.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// What is shorter is no pause: the scheduler shares a CPU among several programs.
+    /// What is shorter is no pause: the kernel's counts are not so precise, and calls may block.
     shortest: Duration,
     /// How long the thread had been busy at the last deadline.
     busy_ns: u64,

@@ -80,7 +80,7 @@ impl Connection {
 
     /// The HTTP/2 connection that continues after a role has itself exchanged the offer and its 101. `offered` is the value of
     /// the client's `HTTP2-Settings` (for the server role; perhaps empty) and `unread` the bytes after the last head. The
-    /// offering request is stream 1, which a server answers without an [`Event::Request`] for it. `None`: the settings are
+    /// offering request, which was not HEAD, is stream 1, which a server answers without an [`Event::Request`] for it. `None`: the settings are
     /// invalid.
     pub fn h2c_switched(config: Config, offered: &[u8], unread: &[u8], now: Time) -> Option<Self> {
         let settings = upgrade::decode(offered).filter(|payload| h2::are_client_settings(payload))?;
@@ -90,6 +90,7 @@ impl Connection {
             unread: unread.to_vec(),
             unsent: Vec::new(),
             settings,
+            is_head: false,
             eof: false,
             draining: false,
         };

@@ -16,6 +16,8 @@ pub(crate) struct Handover {
     pub(crate) unsent: Vec<u8>,
     /// The payload of the client's `HTTP2-Settings`.
     pub(crate) settings: Vec<u8>,
+    /// The request that asked for the switch was HEAD: its response has no content, whatever length it announces.
+    pub(crate) is_head: bool,
     /// The transport will deliver no more.
     pub(crate) eof: bool,
     /// No further request will be accepted.

@@ -190,7 +190,7 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
 }
 
-/// Whether the generator was stopped, or kept from its CPU, for so long that its figures say nothing.
+/// Whether the generator, or its machine, was stopped for so long that its figures say nothing.
 pub fn was_paused(repetition: &CellRecord) -> bool {
     paused(&repetition.generator, tallied::RESPONSE.quantile(repetition, 0.5)).is_some()
 }

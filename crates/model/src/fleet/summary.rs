@@ -193,7 +193,7 @@ impl FleetSummary {
 /// A late or uncertain start of more than this share of a run's time makes the sum doubtful, and so does an agent that did not run.
 const DOUBTFUL: f64 = 0.01;
 
-/// An agent that did not run for more than this share of its time has no figures. What is shorter may be a busy machine.
+/// An agent that did not run for more than this share of its time has no figures. What is shorter is a doubt.
 const VOID: f64 = 0.1;
 
 /// Whether `time` is more than this share of `all`.

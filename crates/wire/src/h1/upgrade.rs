@@ -128,6 +128,7 @@ impl Connection {
             unread: self.input.unread().to_vec(),
             unsent: self.output.gathered(),
             settings,
+            is_head: self.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
             eof: self.eof.has_come(),
             draining: self.draining,
         }

@@ -2,6 +2,7 @@
 
 use super::stream::Side;
 use super::{Connection, Role, settings};
+use crate::content::Content;
 use crate::upgrade::Handover;
 use crate::{Config, ErrorCode};
 use h2lab_base::units::Time;
@@ -33,7 +34,8 @@ impl Connection {
             Role::Client => (Side::Ended, Side::Head),
             Role::Server => (Side::Head, Side::Ended),
         };
-        let first = connection.new_stream(1, local, remote);
+        let mut first = connection.new_stream(1, local, remote);
+        first.content = Content::new(handover.is_head, false);
         connection.streams.insert(first);
         match role {
             Role::Client => connection.next_local = 3,

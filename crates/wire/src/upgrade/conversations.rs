@@ -116,6 +116,22 @@ fn the_first_request_makes_the_offer_and_is_answered_on_stream_1() {
 }
 
 #[test]
+fn the_response_to_a_head_that_made_the_offer_announces_a_length_and_has_no_content() {
+    let mut pair = Pair::new(Connection::h2c_upgrade_by_request(Config::new(Role::Client)), server(), 1);
+    let head = Request { method: "HEAD", ..GET };
+    pair.client.connection.send_request(pair.now, &head).unwrap();
+    pair.settle();
+    let response = Response { body_length: Some(1_024), ..EMPTY };
+    pair.server.connection.send_response(pair.now, StreamId(1), &response);
+    pair.settle();
+    let seen = pair.client.take();
+    let is_answer =
+        |seen: &Seen| matches!(seen, Seen::Response { stream: 1, status: 200, end_stream: true, .. });
+    assert!(seen.iter().any(is_answer), "{seen:?}");
+    assert!(!seen.iter().any(|seen| matches!(seen, Seen::Reset { .. } | Seen::Closed { .. })), "{seen:?}");
+}
+
+#[test]
 fn a_server_that_answers_the_first_request_in_http_1_1_is_named_and_a_body_makes_no_offer() {
     let mut client = Connection::h2c_upgrade_by_request(Config::new(Role::Client));
     client.send_request(NOW, &GET).unwrap();
