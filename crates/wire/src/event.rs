@@ -164,7 +164,8 @@ pub enum Event<'a> {
         /// The request that it answers.
         head: RequestHead<'a>,
     },
-    /// A stream can take more body: its windows opened or the output buffer drained after a short `send_data`.
+    /// A stream can take more body: its windows opened or the output buffer drained after a short `send_data`. HTTP/2 reserves room
+    /// for it until `poll_event` has returned `None` and is called again. A role that has nothing to send then need not do anything.
     Writable {
         /// The stream.
         stream: StreamId,

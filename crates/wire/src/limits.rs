@@ -50,15 +50,20 @@ pub struct Limits {
     /// (GHSA-q83h-524g-xf6h). Only a role that releases by hand holds any; what is consumed at once costs no memory.
     /// Default `None`: half of the connection window, at least 25,600, as h2 has it.
     pub small_data: Option<u32>,
-    /// Frames without effect, for each stream that was begun and ten more: PRIORITY (CVE-2019-9513), unknown types,
-    /// RST_STREAM and WINDOW_UPDATE for streams that are over, unexpected acknowledgements. Default 100;
-    /// Envoy's number for PRIORITY.
+    /// DATA frames of less than 16 bytes that do not end their stream: they cost as much CPU as large ones. Default 100,000 at once
+    /// and 10,000 a second for a server, above what streams of small messages need; a client has no bound, as it has chosen its
+    /// server.
+    pub short_data: Rate,
+    /// Frames without effect, for each stream that was begun and ten more: PRIORITY (CVE-2019-9513), unknown types, RST_STREAM for
+    /// streams that are over, unexpected acknowledgements, and of a client WINDOW_UPDATE more often than we send DATA. Default
+    /// 100; Envoy's number for PRIORITY.
     pub noise: u32,
     /// SETTINGS: each may change the windows of all streams. Default 100 at once and 10 a second. No server that was
     /// measured has a bound, and no client sends more than a few.
     pub settings: Rate,
     /// Answers that the peer makes us give (acknowledgements of PING and SETTINGS, RST_STREAM) and does not read
-    /// (CVE-2019-9512, 9514, 9515). Default 1,000, as Envoy has it.
+    /// (CVE-2019-9512, 9514, 9515). Default 1,000, as Envoy has it. While more of them wait to be offered to the transport
+    /// [`super::Connection::wants_input`] is false, so that a large read of PINGs does not become as large an output.
     pub unread_answers: u32,
     /// Bytes that wait for a peer that does not read (CVE-2019-9517): above that, [`super::Connection::wants_input`] is false.
     /// Default 1 MiB.
@@ -98,6 +103,10 @@ impl Limits {
             field_list_factor: 4,
             empty_data: 100,
             small_data: None,
+            short_data: match role {
+                Role::Server => Rate { burst: 100_000, per_second: 10_000 },
+                Role::Client => Rate { burst: u32::MAX, per_second: u32::MAX },
+            },
             noise: 100,
             settings: Rate { burst: 100, per_second: 10 },
             unread_answers: 1_000,
@@ -174,6 +183,8 @@ limits! {
         "[`Limits::body_rate`]: the streams that were due end, or the HTTP/1.1 connection";
     Idle, "idle", "nothing happened for ", " ms",
         "[`Limits::idle`]: the connection ends in an orderly way";
+    ShortData, "short-data", "more than ", " DATA frames of less than 16 bytes",
+        "[`Limits::short_data`]";
 }
 
 /// A bound and its number: the debug data of the GOAWAY to a peer that exceeded it.

@@ -7,14 +7,14 @@ use h2lab_wire::limits::Rate;
 /// For the help of `--limit`.
 pub const HELP: &str = "What a client may do before it is cut off; repeatable. A GOAWAY and a line on stderr name the \
     limit. The names, with their defaults: resets=1000/33 (at once/per second), stream-errors=1024, \
-    continuations=8, field-list-factor=4, empty-data=100, small-data=25600, noise=100, settings=100/10, \
-    unread-answers=1000, unread-output=1M, small-data-frames=1000, stall=30s, head=10s, body-period=10s, body-rate=240, \
-    idle=75s; a time may be off";
+    continuations=8, field-list-factor=4, empty-data=100, small-data=25600, short-data=100000/10000, noise=100, \
+    settings=100/10, unread-answers=1000, unread-output=1M, small-data-frames=1000, stall=30s, head=10s, \
+    body-period=10s, body-rate=240, idle=75s; a time may be off";
 
 /// The names and the form of their values.
 const KNOWN: &str = "resets=N/PER_SECOND, stream-errors=N, continuations=N, field-list-factor=N, empty-data=N, \
-    small-data=SIZE, noise=N, settings=N/PER_SECOND, unread-answers=N, unread-output=SIZE, small-data-frames=N, \
-    stall=TIME, head=TIME, body-period=TIME, body-rate=N, idle=TIME";
+    small-data=SIZE, short-data=N/PER_SECOND, noise=N, settings=N/PER_SECOND, unread-answers=N, unread-output=SIZE, \
+    small-data-frames=N, stall=TIME, head=TIME, body-period=TIME, body-rate=N, idle=TIME";
 
 /// One `--limit`, checked.
 #[derive(Debug, Clone)]
@@ -43,6 +43,7 @@ impl LimitArg {
             "field-list-factor" => limits.field_list_factor = number(value)?,
             "empty-data" => limits.empty_data = number(value)?,
             "small-data" => limits.small_data = Some(size(value)?),
+            "short-data" => limits.short_data = rate(value)?,
             "noise" => limits.noise = number(value)?,
             "settings" => limits.settings = rate(value)?,
             "unread-answers" => limits.unread_answers = number(value)?,

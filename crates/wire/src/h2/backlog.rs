@@ -62,6 +62,8 @@ pub(super) struct Backlog {
     owed: usize,
     /// The lowest urgency value of those streams. Less urgent streams must not take the remaining room.
     owed_level: u8,
+    /// The role has all events: when it asks for the next, what was reserved before is over.
+    all_taken: bool,
     /// Streams that wait for their own window.
     stalled: u32,
     stream_clock: StallClock,
@@ -104,6 +106,12 @@ impl Backlog {
                 self.send_scheduler.returned(send_place);
             }
         }
+    }
+
+    /// The role has all events. Those of its streams that were allowed to send do so before it asks for more, or have nothing to
+    /// send: then others may have their room.
+    pub(super) const fn all_events_taken(&mut self) {
+        self.all_taken = true;
     }
 
     /// Whether others of its urgency wait beside a stream that was just taken.
@@ -277,6 +285,9 @@ impl Connection {
 
     fn find_writable(&mut self, now: Time) -> Option<u32> {
         self.backlog.short_of_connection_window = false;
+        if std::mem::take(&mut self.backlog.all_taken) {
+            self.backlog.owed = 0;
+        }
         while self.backlog.queued > 0 {
             let owed = self.backlog.owed;
             let room = self.connection_room();

@@ -9,6 +9,7 @@ use super::stream::Side;
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Received};
 use crate::connection::FRAME_TYPES;
+use crate::message;
 use crate::{Error, ErrorCode, Initiator, Role};
 use h2lab_base::units::Time;
 
@@ -195,7 +196,7 @@ impl Connection {
             self.receive_window.hold(body.len() as u32);
         }
         if !end_stream {
-            self.accounts.data(body.len() as u32, held)?;
+            self.accounts.data(now, body.len() as u32, held)?;
         }
         self.return_connection_credit();
         if !taken? || (body.is_empty() && !end_stream) {
@@ -290,8 +291,13 @@ impl Connection {
                 code: ErrorCode::STREAM_CLOSED,
                 reason: "a frame on a closed stream (RFC 9113 §5.1)",
             }),
-            // Our own streams were all opened, so this one ended long ago; the peer's may have been skipped.
-            Ending::Forgotten if kind == kind::HEADERS && self.is_of_peer(id) => {
+            // Our own streams were all opened, so this one ended long ago; the peer's may have been skipped. Trailers belong to a
+            // request that we reset long ago: a client with a slow upload sends them when it ends.
+            Ending::Forgotten
+                if kind == kind::HEADERS
+                    && self.is_of_peer(id)
+                    && message::check_trailers(&self.fields).is_err() =>
+            {
                 Err(Fault::protocol("a new stream has a lower id than an earlier one (RFC 9113 §5.1.1)"))
             }
             Ending::Forgotten | Ending::ResetByUs => Ok(()),

@@ -65,7 +65,7 @@ impl Connection {
             if !self.send_window.adjust(i64::from(increment)) {
                 return Err(Fault::flow_control("the connection window exceeds 2^31 - 1 (RFC 9113 §6.9.1)"));
             }
-            return Ok(None);
+            return self.count_live_credit(true, increment);
         }
         let Some(key) = self.streams.find(id) else { return self.ignore_late(id, increment) };
         if !self.streams[key].send.adjust(i64::from(increment)) {
@@ -73,6 +73,22 @@ impl Connection {
             return Err(Fault::Stream { stream: id, code, reason: "a stream window exceeds 2^31 - 1" });
         }
         self.stream_window_changed(key);
+        self.count_live_credit(false, increment)
+    }
+
+    /// A client has chosen its server, and such credit costs it nothing.
+    fn count_live_credit(&mut self, to_connection: bool, credit: u32) -> Received {
+        if self.config.role == Role::Client {
+            return Ok(None);
+        }
+        self.count_credit(to_connection, credit)
+    }
+
+    /// Credit that is not for a body that we sent is noise.
+    fn count_credit(&mut self, to_connection: bool, credit: u32) -> Received {
+        if !self.accounts.is_of_body_sent(to_connection, credit) {
+            self.noise()?;
+        }
         Ok(None)
     }
 
@@ -93,10 +109,7 @@ impl Connection {
         if self.is_idle(id) {
             return Err(Fault::protocol("WINDOW_UPDATE or RST_STREAM on an idle stream (RFC 9113 §5.1)"));
         }
-        if self.accounts.is_of_body_sent(credit) {
-            return Ok(None);
-        }
-        self.noise().map(|()| None)
+        self.count_credit(false, credit)
     }
 
     pub(super) fn acknowledge_ping(&mut self, payload: [u8; 8]) {

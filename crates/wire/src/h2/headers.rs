@@ -279,9 +279,10 @@ impl Connection {
             return Err(Fault::protocol("PUSH_PROMISE of a stream that is not idle (RFC 9113 §6.6)"));
         }
         let parent = self.streams.find(id).map(|key| self.streams[key].remote);
-        if matches!(parent, Some(Side::Ended))
-            || (parent.is_none() && self.streams.ending(id) != Ending::ResetByUs)
-        {
+        // One that was forgotten may have been reset by us.
+        let may_be_reset =
+            || !self.is_idle(id) && matches!(self.streams.ending(id), Ending::ResetByUs | Ending::Forgotten);
+        if matches!(parent, Some(Side::Ended)) || (parent.is_none() && !may_be_reset()) {
             return Err(Fault::protocol("PUSH_PROMISE on a stream that is not open (RFC 9113 §6.6)"));
         }
         self.highest_peer = promised;

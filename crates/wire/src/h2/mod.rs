@@ -256,8 +256,11 @@ impl Connection {
 
     /// See [`super::Connection::poll_event`].
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
-        let occurrence = self.advance(now)?;
-        Some(self.lend(occurrence))
+        let occurrence = self.advance(now);
+        if occurrence.is_none() {
+            self.backlog.all_events_taken();
+        }
+        occurrence.map(|occurrence| self.lend(occurrence))
     }
 
     /// See [`super::Connection::poll_transmit`].
@@ -323,7 +326,8 @@ impl Connection {
 
     /// See [`super::Connection::wants_input`].
     pub fn wants_input(&self) -> bool {
-        self.output.len() <= self.config.limits.unread_output
+        let limits = &self.config.limits;
+        self.output.len() <= limits.unread_output && self.pings.queued_answers() <= limits.unread_answers
     }
 
     /// See [`super::Connection::held_bytes`].

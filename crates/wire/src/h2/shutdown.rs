@@ -133,6 +133,11 @@ impl Pings {
         self.queued_answers += 1;
     }
 
+    /// Answers that were not offered to the transport yet.
+    pub(super) const fn queued_answers(&self) -> u32 {
+        self.queued_answers
+    }
+
     /// All that is `pending`, in bytes, is offered to the transport.
     pub(super) const fn offered(&mut self, pending: usize) {
         if self.queued_answers == 0 {

@@ -34,7 +34,7 @@ impl Connection {
             match step {
                 Step::Starved if piece.place.is_empty() => break,
                 Step::Starved => {}
-                Step::Begun { kind, length } => self.begin_frame(request, kind, length)?,
+                Step::Begun { kind, length } => self.begin_frame(now, request, kind, length)?,
                 Step::Payload => return self.receive_data(request, bytes, piece).map(Some),
                 Step::Whole { kept, .. } => {
                     let section = (!kept).then_some(bytes);
@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// How to treat a frame, by its header.
-    fn begin_frame(&mut self, request: u32, kind: u64, length: u64) -> Result<(), Fault> {
+    fn begin_frame(&mut self, now: Time, request: u32, kind: u64, length: u64) -> Result<(), Fault> {
         self.counters.frames_received[frame::slot(kind)] += 1;
         let Some(stream) = self.streams.get_mut(&request) else { return Ok(()) };
         match kind {
@@ -54,7 +54,7 @@ impl Connection {
                 Side::Body => {
                     stream.reader.treat(Treatment::Pass);
                     let length = u32::try_from(length).unwrap_or(u32::MAX);
-                    self.accounts.data(length, false)
+                    self.accounts.data(now, length, false)
                 }
                 Side::Head => Err(fault::unexpected("DATA before the head of a message (RFC 9114 §4.1)")),
                 Side::Ended => Err(fault::unexpected("DATA after trailers (RFC 9114 §4.1)")),

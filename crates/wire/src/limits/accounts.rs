@@ -7,6 +7,8 @@ use h2lab_base::units::Time;
 
 /// DATA frames shorter than this cost more to hold than they carry (GHSA-q83h-524g-xf6h).
 const FAIR_FRAME: u32 = 256;
+/// DATA frames shorter than this count for [`Limits::short_data`].
+const SHORT_DATA: u32 = 16;
 /// The least budget for such overhead.
 const LEAST_SMALL_DATA: u32 = 100 * FAIR_FRAME;
 /// Bodies are not cut into shorter pieces for small windows once [`Limits::small_data_frames`] are used up.
@@ -28,8 +30,10 @@ pub(crate) struct Accounts {
     overhead_allowed: u32,
     noise: u64,
     small_data_frames_left: u32,
-    /// Bytes of bodies that we sent, less those whose credit came after their stream had ended.
-    unreturned: u64,
+    /// Bytes of bodies that we sent and whose credit has not come, of streams and of the connection; a piece counts as
+    /// [`FAIR_PIECE`] at least.
+    unreturned: [u64; 2],
+    short_data: Bucket,
     /// Frames of which we have seen the beginning: distinguishes incomplete heads.
     frames: u64,
     /// Streams that were reset for being slow, not yet reported to the role.
@@ -55,7 +59,8 @@ impl Accounts {
             overhead_allowed: limits.small_data.unwrap_or(by_window),
             noise: 0,
             small_data_frames_left: limits.small_data_frames,
-            unreturned: 0,
+            unreturned: [0; 2],
+            short_data: Bucket::new(limits.short_data, now),
             frames: 0,
             evicted: Vec::new(),
         }
@@ -91,7 +96,7 @@ impl Accounts {
     }
 
     /// The peer sent DATA with `length` bytes of body that does not end its stream. `held`: the role releases it later.
-    pub(crate) fn data(&mut self, length: u32, held: bool) -> Result<(), Fault> {
+    pub(crate) fn data(&mut self, now: Time, length: u32, held: bool) -> Result<(), Fault> {
         if length == 0 {
             self.empty_data += 1;
             let allowed = self.limits.empty_data;
@@ -99,6 +104,9 @@ impl Accounts {
             return if exceeded { Err(excess(Limit::EmptyData, u64::from(allowed))) } else { Ok(()) };
         }
         self.empty_data = 0;
+        if length < SHORT_DATA && !self.short_data.take(now) {
+            return Err(excess(Limit::ShortData, u64::from(self.limits.short_data.burst)));
+        }
         if held && length < FAIR_FRAME {
             self.overhead = self.overhead.saturating_add(FAIR_FRAME - length);
             if self.overhead > self.overhead_allowed {
@@ -150,7 +158,10 @@ impl Accounts {
 
     /// A piece of a body is sent; `cut_short`: the peer's windows leave no room for more.
     pub(crate) fn piece(&mut self, length: usize, cut_short: bool) {
-        self.unreturned += length as u64;
+        if length > 0 {
+            self.unreturned =
+                self.unreturned.map(|bytes| bytes.saturating_add(length.max(FAIR_PIECE) as u64));
+        }
         if length >= FAIR_PIECE {
             self.small_data_frames_left =
                 self.limits.small_data_frames.min(self.small_data_frames_left.saturating_add(1));
@@ -159,13 +170,14 @@ impl Accounts {
         }
     }
 
-    /// The peer returns `credit` of a stream that is over. Whether that is for a body that we sent: a client that reads a
-    /// response from its own buffer returns credit piece by piece, also after the stream has ended here. Each piece counts as
-    /// [`FAIR_PIECE`] at least.
-    pub(crate) fn is_of_body_sent(&mut self, credit: u32) -> bool {
-        let cost = u64::from(credit).max(FAIR_PIECE as u64);
-        let is_covered = credit > 0 && cost <= self.unreturned;
-        self.unreturned -= if is_covered { cost } else { 0 };
+    /// The peer gives `credit` to a stream, or to the connection. Whether that is for a body that we sent, also after its stream
+    /// has ended here: a client may return credit for each DATA frame. More often it has no reason to, beyond the few times when
+    /// it makes a window larger. Each piece counts as [`FAIR_PIECE`] at least.
+    pub(crate) const fn is_of_body_sent(&mut self, to_connection: bool, credit: u32) -> bool {
+        let cost = if (credit as usize) < FAIR_PIECE { FAIR_PIECE as u64 } else { credit as u64 };
+        let unreturned = &mut self.unreturned[to_connection as usize];
+        let is_covered = credit > 0 && cost <= *unreturned;
+        *unreturned -= if is_covered { cost } else { 0 };
         is_covered
     }
 

@@ -117,6 +117,44 @@ fn data_byte_by_byte_costs_no_more_than_its_bytes() {
 }
 
 #[test]
+fn data_byte_by_byte_without_end() {
+    let received = attack(&["--limit=short-data=1000/0"], |origin| {
+        let mut attacker = Attacker::new(origin.clear);
+        attacker.send(&request(1, 0, "POST", "/echo"));
+        attacker.flood(FAR, |_| frame(kind::DATA, 0, 1, b"x"));
+        attacker.until_closed()
+    });
+    received.assert_calmed("short-data: more than 1000 DATA frames of less than 16 bytes");
+}
+
+#[test]
+fn credit_that_nobody_needs() {
+    for stream in [0, 1] {
+        let received = attack(&[], |origin| {
+            let mut attacker = Attacker::new(origin.clear);
+            attacker.send(&request(1, END, "GET", "/delay/60000"));
+            attacker.flood(FAR, |_| window_update(stream, 1));
+            attacker.until_closed()
+        });
+        received.assert_calmed("noise: more than 1100 frames that change nothing");
+    }
+}
+
+/// What an attacker sends after its GOAWAY is read for a while, and not for as long as it likes.
+#[test]
+fn bytes_after_the_last_word() {
+    const MOST: usize = 512 << 20;
+    let sent = attack(&[], |origin| {
+        let mut attacker = Attacker::deaf(origin.clear, None);
+        attacker.send(&frame(kind::DATA, 0, 1, b"on an idle stream"));
+        let piece = frame(kind::DATA, 0, 1, &[0; 16_384]);
+        attacker.flood(MOST / piece.len(), |_| piece.clone()) * piece.len()
+    });
+    // What the origin reads, and what fits into the sockets' buffers.
+    assert!(sent < 256 << 20, "{sent} bytes were taken");
+}
+
+#[test]
 fn frames_that_change_nothing() {
     let priority = frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 0, 16]);
     let unknown = frame(0xbe, 0xff, 7, b"grease");

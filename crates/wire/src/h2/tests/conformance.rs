@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::h2::frame::{FrameHeader, flag, kind};
 use crate::testing::Seen;
-use crate::{Config, Error, ErrorCode, Initiator};
+use crate::{Config, Error, ErrorCode, Initiator, StreamId};
 
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;
 const OPEN: u8 = flag::END_HEADERS;
@@ -138,6 +138,46 @@ fn frames_after_our_reset_are_ignored_and_their_credit_returned() {
     assert_eq!(peer.receive(&frames), []);
     let sent: Vec<_> = peer.sent().into_iter().map(|(header, _)| (header.kind, header.stream)).collect();
     assert_eq!(sent, [(kind::WINDOW_UPDATE, 0)], "credit of the connection, and nothing for the stream");
+}
+
+/// More than the streams that an engine remembers (`streams::REMEMBERED`).
+const LONG: u32 = 300;
+
+#[test]
+fn trailers_of_a_request_that_we_reset_long_ago_are_ignored_and_a_new_head_is_not() {
+    let after_long = |late: &[(&str, &str)]| {
+        let mut peer = Scripted::new(server_config());
+        peer.receive(&opened());
+        peer.engine.reset(peer.now, StreamId(1), ErrorCode::CANCEL);
+        for stream in (1..=LONG).map(|n| 2 * n + 1) {
+            peer.receive(&frame(kind::HEADERS, END, stream, &get_block()));
+            peer.engine.send_response(peer.now, StreamId(stream), &EMPTY);
+        }
+        peer.sent();
+        peer.receive(&frame(kind::HEADERS, END, 1, &block(late)));
+        peer.codes()
+    };
+    assert_eq!(after_long(&[("x-checksum", "1")]), (None, vec![]));
+    let head = [(":method", "GET"), (":scheme", "http"), (":path", "/")];
+    assert_eq!(after_long(&head), (Some(ErrorCode::PROTOCOL_ERROR.0), vec![]));
+}
+
+#[test]
+fn a_promise_on_a_request_that_we_reset_long_ago_is_refused_and_costs_nothing_else() {
+    let mut peer = Scripted::new(Config { enable_push: true, ..client_config() });
+    let first = peer.upload();
+    peer.engine.reset(peer.now, first, ErrorCode::CANCEL);
+    for _ in 0..LONG {
+        let stream = peer.request();
+        peer.receive(&frame(kind::HEADERS, END, stream, &ok_block()));
+    }
+    peer.sent();
+    let promise = [&2_u32.to_be_bytes()[..], &get_block()].concat();
+    peer.receive(&frame(kind::PUSH_PROMISE, OPEN, first.0, &promise));
+    assert_eq!(peer.codes(), (None, vec![(2, ErrorCode::REFUSED_STREAM.0)]));
+    let idle = [&4_u32.to_be_bytes()[..], &get_block()].concat();
+    peer.receive(&frame(kind::PUSH_PROMISE, OPEN, 2 * LONG + 101, &idle));
+    assert_eq!(peer.codes().0, Some(ErrorCode::PROTOCOL_ERROR.0), "its request was never sent");
 }
 
 #[test]

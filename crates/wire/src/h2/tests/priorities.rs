@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::support::*;
 use crate::h2::frame::{flag, kind};
+use crate::testing::Seen;
 use crate::{Config, Connection, ErrorCode, Event, Priority, StreamId};
 use h2lab_base::units::Time;
 
@@ -290,6 +291,31 @@ fn full_server() -> Scripted {
     assert_eq!(server.engine.send_data(server.now, StreamId(1), &body(65_535, 0), true), 65_535);
     server.sent();
     server
+}
+
+#[test]
+fn a_stream_that_may_send_and_has_nothing_to_send_does_not_block_the_others() {
+    let mut server = full_server();
+    server.receive(&[asked(3), asked(5), asked(7)].concat());
+    for stream in [3, 5, 7] {
+        server.engine.send_response(server.now, StreamId(stream), &OK);
+        assert_eq!(server.engine.send_data(server.now, StreamId(stream), &body(1 << 20, 0), true), 0);
+    }
+    server.sent();
+    let mut may_send = server.receive(&frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 20).to_be_bytes()));
+    // Nothing of these is sent: their bytes are still on a disk.
+    for _ in 0..3 {
+        assert_eq!(server.sent(), [], "nothing to send");
+        may_send.extend(server.receive(&[]));
+    }
+    assert_eq!(may_send, [3, 5, 7].map(|stream| Seen::Writable { stream }));
+    // When the bytes come, each may send without a further event.
+    for stream in [7, 3, 5] {
+        assert!(
+            server.engine.send_data(server.now, StreamId(stream), &body(16_384, 0), true) > 0,
+            "{stream}"
+        );
+    }
 }
 
 #[test]
