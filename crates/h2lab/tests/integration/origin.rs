@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::curl::{self, Curl};
 use crate::hostile::attacker;
-use crate::support::{DEADLINE, binary, folder, need, rest};
+use crate::support::{DEADLINE, binary, folder, need};
 
 /// A running `h2lab origin`.
 pub struct Origin {
@@ -374,26 +374,6 @@ fn two_mebibytes_of_pipelined_requests_are_all_answered() {
         assert_eq!((*first, others.len()), (status, COUNT - 1), "{path}");
         assert!(others.iter().all(|status| *status == 204), "{path}");
     }
-}
-
-#[test]
-fn the_server_rests_while_pipelined_requests_wait_behind_a_slow_one() {
-    const COUNT: usize = 6_000; // 200 KiB: more than is read ahead
-    let mut origin = Origin::start(&[]);
-    let pid = origin.child.pid().as_raw_pid();
-    let mut stream = origin.connect();
-    let before = rest(pid);
-    let quick = "GET /status/204 HTTP/1.1\r\nhost: h\r\n\r\n".repeat(COUNT - 1);
-    stream.write_all(format!("GET /delay/300000 HTTP/1.1\r\nhost: h\r\n\r\n{quick}").as_bytes()).unwrap();
-    // If it polled for whether it may read, it would never become idle behind them.
-    let until = Instant::now() + DEADLINE;
-    while rest(pid) == before {
-        assert!(Instant::now() < until, "it does not hear of them");
-    }
-    stream.set_nonblocking(true).unwrap();
-    let read = stream.read(&mut [0]).map_err(|error| error.kind());
-    let ended = origin.child.wait(Duration::ZERO).unwrap();
-    assert_eq!(read, Err(io::ErrorKind::WouldBlock), "ended: {ended:?}, log: {}", origin.child.log());
 }
 
 #[test]

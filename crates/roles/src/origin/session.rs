@@ -20,6 +20,9 @@ use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 const PREFACE_START: &[u8] = b"PRI ";
 /// How long what a client still sends is read after our last word.
 const LINGER: Duration = Duration::from_secs(5);
+/// How many bytes of that at most: more than any window that we grant, so that a client which takes note of our last word has sent
+/// all that was under way.
+const LINGER_BYTES: usize = 64 << 20;
 /// Bytes that one connection sends, or that are read of it, before it is the others' turn.
 const TURN: usize = 1 << 20;
 
@@ -28,10 +31,10 @@ const TURN: usize = 1 << 20;
 enum Phase {
     /// Requests are read and answered.
     Serving,
-    /// All was said and our direction is closed. What still comes is read and thrown away until this time, or the end:
-    /// the kernel answers unread bytes of a closed socket by a reset, which may destroy our last answer on its way
+    /// All was said and our direction is closed. What still comes is read and thrown away until this time, so many bytes, or the
+    /// end: the kernel answers unread bytes of a closed socket by a reset, which may destroy our last answer on its way
     /// (RFC 9112 §9.6).
-    Lingering(Time),
+    Lingering(Time, usize),
     /// Nothing is left to do.
     Over,
 }
@@ -136,8 +139,8 @@ impl Session {
                 engine.min(self.timeout_at).min(self.next_due).min(self.transport.timeout())
             }
             // A client that keeps sending is read on after the others' turn.
-            Phase::Lingering(_) if self.unread => Time::ZERO,
-            Phase::Lingering(until) => until.min(self.transport.timeout()),
+            Phase::Lingering(..) if self.unread => Time::ZERO,
+            Phase::Lingering(until, _) => until.min(self.transport.timeout()),
             Phase::Over => Time::NEVER,
         }
     }
@@ -149,7 +152,7 @@ impl Session {
         }
         let result = match self.phase {
             Phase::Serving => self.read_and_proceed(clock, config, hangup),
-            Phase::Lingering(_) => self.discard(clock.now()),
+            Phase::Lingering(..) => self.discard(clock.now()),
             Phase::Over => Ok(()),
         };
         self.conclude(&result);
@@ -162,11 +165,11 @@ impl Session {
         self.unread |= self.transport.handle_timeout(now);
         match self.phase {
             Phase::Serving => {}
-            Phase::Lingering(until) if now < until => {
+            Phase::Lingering(until, _) if now < until => {
                 let result = self.discard(now);
                 return self.conclude(&result);
             }
-            Phase::Lingering(_) | Phase::Over => return self.phase = Phase::Over,
+            Phase::Lingering(..) | Phase::Over => return self.phase = Phase::Over,
         }
         if let Some(engine) = &mut self.engine
             && engine.poll_timeout() <= now
@@ -460,7 +463,7 @@ impl Session {
     /// All was said and sent.
     fn linger(&mut self, now: Time) -> Result<(), TransportError> {
         self.transport.shutdown(now)?;
-        self.phase = if self.eof { Phase::Over } else { Phase::Lingering(now + LINGER) };
+        self.phase = if self.eof { Phase::Over } else { Phase::Lingering(now + LINGER, LINGER_BYTES) };
         self.discard(now)
     }
 
@@ -469,9 +472,16 @@ impl Session {
         self.unread = false;
         match &mut self.transport {
             Transport::Stream(stream) => {
-                let end = discard(stream)?;
+                let (bytes, end) = discard(stream)?;
                 self.unread = end.is_none();
-                if matches!(end, Some(Read::Eof | Read::Truncated)) {
+                let is_too_much = match &mut self.phase {
+                    Phase::Lingering(_, left) => {
+                        *left = left.saturating_sub(bytes);
+                        *left == 0
+                    }
+                    Phase::Serving | Phase::Over => false,
+                };
+                if is_too_much || matches!(end, Some(Read::Eof | Read::Truncated)) {
                     self.phase = Phase::Over;
                 }
             }
@@ -487,17 +497,17 @@ impl Session {
     }
 }
 
-/// Reads and throws away up to [`TURN`] bytes; returns what ended it, `None` if more may come.
-fn discard(stream: &mut ByteStream) -> Result<Option<Read>, TransportError> {
+/// Reads and throws away up to [`TURN`] bytes; returns how many, and what ended it: `None` if more may come.
+fn discard(stream: &mut ByteStream) -> Result<(usize, Option<Read>), TransportError> {
     let mut space = [0; 16 * 1024];
     let mut turn = 0;
     while turn <= TURN {
         match stream.read(&mut space)? {
             Read::Bytes(n) => turn += n,
-            end => return Ok(Some(end)),
+            end => return Ok((turn, Some(end))),
         }
     }
-    Ok(None)
+    Ok((turn, None))
 }
 
 /// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds what was taken to `sent`, even on an
@@ -514,5 +524,52 @@ fn flush(
             Sent::Nothing => return transport.flush(now),
             Sent::WouldBlock => return Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Write as _};
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use h2lab_net::tcp::Listener;
+
+    use super::*;
+
+    /// Polling for whether it may read would keep a CPU busy for as long as the first request takes.
+    #[test]
+    fn pipelined_requests_beyond_the_read_ahead_wait_until_the_first_one_is_due() {
+        const DELAY: Duration = Duration::from_secs(300);
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let mut client = TcpStream::connect(listener.local_address().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let stream = listener.accept().unwrap().expect("it is connected");
+
+        let mut config = OriginConfig::new(Vec::new(), Vec::new());
+        config.engine.limits.idle = None;
+        let clock = Clock::start();
+        let start = clock.now();
+        let transport = Transport::Stream(ByteStream::clear(stream));
+        let mut session = Session::new(transport, &config, u32::MAX, None, start);
+
+        let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
+        let requests = [request("/delay/300000"), request("/status/204").repeat(6_000)].concat();
+        let mut rest = requests.as_bytes();
+        while !rest.is_empty() && !session.unread {
+            match client.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            session.ready(clock, &config, false, false);
+        }
+        // As often as the socket or the timer could ask for it.
+        for _ in 0..3 {
+            session.ready(clock, &config, false, false);
+            session.tick(clock, &config);
+        }
+        assert!(session.unread, "the socket has more than is read ahead");
+        assert_eq!((session.requests, session.is_serving()), (1, true));
+        assert!(session.deadline() >= start + DELAY, "{:?}", session.deadline());
     }
 }
