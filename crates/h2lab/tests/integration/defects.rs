@@ -24,11 +24,11 @@ use serde_json::Value;
 use crate::origin::Origin;
 use crate::support::{binary, folder, h2lab, run_program};
 
-/// The document of a closed loop, which carries its load on any machine.
+/// The document of a closed loop.
 #[track_caller]
 fn load(arguments: &[&str]) -> Value {
     let finished = h2lab(&[&["load", "--json", "--quiet", "--no-store"], arguments].concat());
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     finished.json()
 }
 
@@ -38,7 +38,7 @@ fn record(arguments: &[&str]) -> CellRecord {
     let folder = folder();
     let arguments = [&["load", "--quiet", "--record=full", "--out=run"], arguments].concat();
     let finished = run_program(&binary(), folder.path(), &arguments);
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     let mut run = store::read(&folder.path().join("run")).expect("the run can be read");
     run.repetitions.pop().expect("one repetition")
 }

@@ -201,7 +201,7 @@ fn a_dump_has_each_request_when_it_ends_and_as_many_as_there_were() {
         until(lines, |lines| *lines == 49 + header);
         release.send(()).expect("the server waits for it");
         let finished: Finished = process.wait_with_output().expect("it ends").into();
-        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.assert_measured();
         let text = std::fs::read_to_string(&path).expect("it was written");
         let rows: Vec<&str> = text.lines().skip(header).collect();
         assert_eq!(rows.len() as u64, REQUESTS);
@@ -225,7 +225,7 @@ fn a_dump_to_stdout_has_it_alone_and_the_summary_goes_to_stderr() {
         folder.path(),
         &["load", "--no-store", "--quiet", "-n=137", "-c=3", "--dump=-", &url],
     );
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     assert_eq!(finished.stdout.lines().count(), 138, "a header and each request");
     let columns = finished.stdout.lines().map(|line| line.matches(',').count());
     assert!(columns.collect::<std::collections::BTreeSet<_>>().len() == 1, "{}", finished.stdout);

@@ -30,7 +30,7 @@ impl Reports {
         arguments.extend(files.iter().chain(&urls).map(String::as_str));
         arguments.extend(more);
         let finished = run_program(&binary(), folder.path(), &arguments);
-        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.assert_measured();
         Self { document: finished.json(), folder }
     }
 
@@ -261,7 +261,7 @@ fn the_memory_of_the_generator_is_in_the_document() {
             &url,
         ];
         let finished = run_program(&binary(), folder.path(), &arguments);
-        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.assert_measured();
         finished.json()["generator"]["memory_bytes"].clone()
     };
     let many = memory("100", "10");

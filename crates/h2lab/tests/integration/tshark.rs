@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use h2lab::run::store;
-use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord};
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_net::process::Child;
 use h2lab_wire::h2::frame::flag;
@@ -98,14 +98,19 @@ impl Capture {
         self.child.wait_for_line(timeout, |line| (line == wanted).then_some(())).is_ok()
     }
 
-    /// Ends once all that has happened until now is in the file, and decodes it.
+    /// Ends once all that has happened until now is in the file, and decodes it. Of connections with the same port of ours it
+    /// returns the last: a repetition that was disturbed is made again, and its record replaced.
     fn decode(self, server: SocketAddr, protocol: Protocol, keys: &Path) -> Conversations {
+        let columns = ["tcp.srcport", "tcp.dstport", "tcp.stream"];
         let columns =
-            ["tcp.srcport", "tcp.dstport", "http2.type", "http2.flags", "http2.streamid", "http2.length"];
-        let mut seen = Conversations::new();
+            [&columns[..], &["http2.type", "http2.flags", "http2.streamid", "http2.length"]].concat();
+        let (mut seen, mut latest) = (Conversations::new(), BTreeMap::new());
         for row in self.table(server, protocol, keys, &columns) {
             let (port, direction) = flow(&row, server);
-            let columns: Vec<&str> = row[2..].iter().map(String::as_str).collect();
+            if latest.insert(port, row[2].clone()).is_some_and(|before| before != row[2]) {
+                seen.remove(&port);
+            }
+            let columns: Vec<&str> = row[3..].iter().map(String::as_str).collect();
             seen.entry(port).or_default()[side(direction)].extend(frames(&columns));
         }
         seen
@@ -225,12 +230,16 @@ fn agree_on(protocol: Protocol) {
 /// Fails unless tshark has `seen` what was recorded; how many frames of each kind that was in each direction.
 fn agreed(repetition: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
     // The record of a connection that is open at the end of its cell is closed before we take our leave, and the server
-    // may still be acknowledging SETTINGS on one that was just made.
+    // may still be acknowledging SETTINGS on one that was just made, or answering requests that a busy machine left unfinished.
     let is_open = |connection: &&ConnectionRecord| connection.closed == CloseReason::Cell;
     let open: Vec<u16> = repetition.connections.iter().filter(is_open).map(|one| one.local_port).collect();
+    let unfinished = repetition.samples.iter().filter(|sample| sample.outcome == Outcome::Unfinished);
+    let unfinished: Vec<u32> = unfinished.map(|sample| sample.stream.0).collect();
     let (mut kinds, mut late) = ([[0; 10]; 2], 0);
     for (port, ours) in recorded(repetition) {
-        let may_follow = |frame: SeenFrame| open.contains(&port) && CONTROL.contains(&FrameKind(frame.0));
+        let is_expected =
+            |frame: SeenFrame| CONTROL.contains(&FrameKind(frame.0)) || unfinished.contains(&frame.2);
+        let may_follow = |frame: SeenFrame| open.contains(&port) && is_expected(frame);
         let mut theirs = seen.remove(&port).unwrap_or_else(|| panic!("tshark knows no connection of {port}"));
         for (k, (ours, theirs)) in ours.iter().zip(&mut theirs).enumerate() {
             let rest = theirs.split_off(ours.len().min(theirs.len()));
@@ -238,7 +247,7 @@ fn agreed(repetition: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
             assert_eq!(differs, None, "port {port}, direction {k}: {ours:?}\n{theirs:?}");
             assert_eq!(ours.len(), theirs.len(), "port {port}, direction {k}: tshark has fewer");
             assert!(rest.iter().all(|frame| may_follow(*frame)), "port {port}, direction {k}: {rest:?}");
-            late += rest.len();
+            late += rest.iter().filter(|frame| !unfinished.contains(&frame.2)).count();
             for frame in ours {
                 kinds[k][usize::from(frame.0)] += 1;
             }

@@ -146,7 +146,7 @@ fn our_clients_upgrade_with_the_first_request_where_only_paths_do() {
     let url = format!("http://{address}/");
     for command in [&["load", "--json", "-n200", "-c2"][..], &["trace"], &["timeline"]] {
         let finished = h2lab(&[command, &["--h2c-mode=upgrade", &url]].concat());
-        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.assert_measured();
     }
     let folder = folder();
     let file = folder.path().join("got");
