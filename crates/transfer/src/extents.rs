@@ -69,6 +69,16 @@ impl Extents {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
 
+    /// How many bytes of `range` it holds.
+    pub fn held_in(&self, range: Range<u64>) -> u64 {
+        let first = self.ranges.partition_point(|known| known.end <= range.start);
+        self.ranges[first..]
+            .iter()
+            .take_while(|known| known.start < range.end)
+            .map(|known| overlap(known, &range))
+            .sum()
+    }
+
     /// Whether it is empty.
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -219,6 +229,8 @@ mod tests {
             }
             prop_assert_eq!(extents.iter().flatten().collect::<BTreeSet<_>>(), bytes.clone());
             prop_assert_eq!(extents.held(), bytes.len() as u64);
+            let first = bytes.iter().filter(|&&byte| byte < total).count() as u64;
+            prop_assert_eq!((extents.held_in(0..total), extents.held_in(total..64)), (first, extents.held() - first));
             let missing: Vec<u64> = extents.missing(total).flatten().collect();
             prop_assert_eq!(missing, (0..total).filter(|byte| !bytes.contains(byte)).collect::<Vec<_>>());
             prop_assert_eq!(extents.is_complete(total), (0..total).all(|byte| bytes.contains(&byte)));

@@ -4,12 +4,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use h2lab_transfer::Journal;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, fsync, openat, renameat, statat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, fsync, openat, renameat, renameat_with,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -28,6 +31,13 @@ const MODE: Mode = Mode::from_raw_mode(0o666);
 pub struct Names {
     folder: OwnedFd,
     name: OsString,
+}
+
+impl AsFd for Names {
+    /// The folder.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
 }
 
 impl Names {
@@ -49,6 +59,21 @@ impl Names {
     pub fn are_taken(name: &OsStr) -> bool {
         let name = name.as_encoded_bytes();
         [PART, JOURNAL, NEW].into_iter().any(|ending| name.ends_with(ending.as_bytes()))
+    }
+
+    /// The name of the file whose journal has this name; `None` if it is none of a journal.
+    pub fn of_journal(name: &OsStr) -> Option<&OsStr> {
+        let name = name.as_bytes().strip_suffix(JOURNAL.as_bytes())?;
+        (!name.is_empty()).then(|| OsStr::from_bytes(name))
+    }
+
+    /// When the part or its journal was last written to; `None` if there is neither.
+    pub(super) fn last_written(&self) -> Option<SystemTime> {
+        let written = |ending| {
+            let stat = statat(&self.folder, self.ending(ending), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            SystemTime::UNIX_EPOCH.checked_add(Duration::new(u64::try_from(stat.st_mtime).ok()?, 0))
+        };
+        written(PART).max(written(JOURNAL))
     }
 
     /// What the kernel says of the file; `None` if there is nothing of its name. Links are not followed.
@@ -113,9 +138,19 @@ impl Names {
         Ok(renameat(&self.folder, self.ending(NEW), &self.folder, self.ending(JOURNAL))?)
     }
 
-    /// Gives the part the name of the file, in one step.
-    pub(super) fn complete(&self) -> io::Result<()> {
-        Ok(renameat(&self.folder, self.ending(PART), &self.folder, &self.name)?)
+    /// Gives the part the name of the file, in one step. If it must not replace a file that has the name, that is an error
+    /// (`AlreadyExists`).
+    pub(super) fn complete(&self, replaces: bool) -> io::Result<()> {
+        let part = self.ending(PART);
+        if !replaces {
+            match renameat_with(&self.folder, &part, &self.folder, &self.name, RenameFlags::NOREPLACE) {
+                // Some file systems cannot, as NFS: between the check and the renaming another program may make one.
+                Err(Errno::INVAL | Errno::NOSYS) if self.stat()?.is_some() => return Err(Errno::EXIST.into()),
+                Err(Errno::INVAL | Errno::NOSYS) => {}
+                renamed => return Ok(renamed?),
+            }
+        }
+        Ok(renameat(&self.folder, part, &self.folder, &self.name)?)
     }
 
     pub(super) fn remove_part(&self) -> io::Result<()> {
@@ -174,10 +209,28 @@ mod tests {
         let names = Names::of(&folder.path().join("f")).unwrap();
         let file = names.open_part().unwrap();
         assert!(names.is_part(&file).unwrap());
-        names.complete().unwrap();
+        names.complete(true).unwrap();
         assert!(!names.is_part(&file).unwrap());
         fs::write(folder.path().join("f.part"), "").unwrap();
         assert!(!names.is_part(&file).unwrap(), "another one has its name now");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_left_to_its_file_if_that_must_not_be_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let names = Names::of(&path).unwrap();
+        for (there, replaces, is_named) in [(false, false, true), (true, false, false), (true, true, true)] {
+            names.open_part().unwrap();
+            if there {
+                fs::write(&path, "others'").unwrap();
+            }
+            let outcome = names.complete(replaces);
+            assert_eq!(outcome.is_ok(), is_named, "{there} {replaces}");
+            let kind = outcome.map_or_else(|error| error.kind(), |()| io::ErrorKind::AlreadyExists);
+            assert_eq!(kind, io::ErrorKind::AlreadyExists, "{there} {replaces}");
+            assert_eq!(fs::read(&path).unwrap().is_empty(), is_named, "{there} {replaces}");
+        }
     }
 
     #[test]

@@ -1,22 +1,27 @@
 //! Where received bytes go: nowhere, or into a file that gets its name once it is complete.
 //!
-//! A file is written as `NAME.part`, for which all room is reserved before the first byte (fallocate(2)): a disk that is too
-//! small fails then, and not after an hour. Beside it lies a [`Journal`] of what it holds. When the file is complete it is synced
+//! A file is written as `NAME.part`. For a download all room is reserved before the first byte (fallocate(2)): a disk that is too
+//! small fails then, and not after an hour. What others upload gets its room as it comes (`room`). Beside it lies a [`Journal`] of
+//! what it holds. When the file is complete it is synced
 //! and renamed in one step (rename(2)); so `NAME` is always complete.
 
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use h2lab_base::units::format_bytes;
 use h2lab_transfer::{Algorithm, Checksum, Journal};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Stat, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 
 use super::checksum::checksum;
 use super::names::Names;
+use super::room::{self, NoRoom, Spare};
 use super::saver::Saver;
 
 /// Why a file cannot be written.
@@ -35,6 +40,21 @@ pub enum SinkError {
         /// Bytes that its file system has left.
         free: u64,
     },
+    /// What is free is to stay free.
+    #[error(
+        "{}: there is no room: {} more are needed, and of the {} that are free {} stay free (--reserve)",
+        .path.display(), format_bytes(*.needed), format_bytes(*.free), format_bytes(*.spare)
+    )]
+    Spared {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it still takes.
+        needed: u64,
+        /// Bytes that its file system has left.
+        free: u64,
+        /// Bytes that stay free.
+        spare: u64,
+    },
     /// It would be larger than a file may be: that of the file system, or of this process (`ulimit -f`).
     #[error("{}: it would be larger than a file may be here (`ulimit -f`, or the file system's limit)", .path.display())]
     TooLarge {
@@ -45,6 +65,12 @@ pub enum SinkError {
     #[error("{}: there is something of this name that is no file; give another name, or --discard to keep nothing", .path.display())]
     NotAFile {
         /// What is there.
+        path: PathBuf,
+    },
+    /// There is a file of the name, which must not be replaced.
+    #[error("{}: there is a file of this name", .path.display())]
+    Exists {
+        /// The file.
         path: PathBuf,
     },
     /// Another process writes it.
@@ -69,6 +95,29 @@ pub enum SinkError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+impl SinkError {
+    /// What an error of the system means for the file at `path`, which takes `needed` bytes of the disk of `on`.
+    fn of(path: &Path, needed: u64, on: impl AsFd, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let free = fstatvfs(on).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+                Self::Full { path, needed, free }
+            }
+            Some(Errno::FBIG) => Self::TooLarge { path },
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// The same of why there is no room.
+    fn of_room(path: &Path, needed: u64, on: impl AsFd, why: NoRoom) -> Self {
+        match why {
+            NoRoom::Spared { free, spare } => Self::Spared { path: path.to_owned(), needed, free, spare },
+            NoRoom::System(error) => Self::of(path, needed, on, error.into()),
+        }
+    }
 }
 
 /// `NAME.part`, for messages.
@@ -178,6 +227,41 @@ impl FileSink {
         Ok(Some(journal))
     }
 
+    /// Whether there would be room now for a file of `total` bytes of which `held` are there already. Takes none: see
+    /// `room::check`.
+    pub fn check_room(
+        names: &Names,
+        path: &Path,
+        total: u64,
+        held: u64,
+        spare: Spare,
+    ) -> Result<(), SinkError> {
+        let more = total.saturating_sub(held);
+        room::check(names, total, more, spare).map_err(|why| SinkError::of_room(path, more, names, why))
+    }
+
+    /// Removes the part and the journal of an upload that was last written to at `latest` or before; whether it did. What a `bulk get`
+    /// left, what somebody is writing, and what is no part of ours stays.
+    pub fn expire(names: &Names, path: &Path, latest: SystemTime) -> Result<bool, SinkError> {
+        let is_old = |names: &Names| names.last_written().is_some_and(|written| written <= latest);
+        if !is_old(names) {
+            return Ok(false);
+        }
+        let failed = |source| SinkError::Io { path: path.to_owned(), source };
+        let journal = names.journal().map_err(failed)?.and_then(|(text, _)| Journal::from_json(&text).ok());
+        // That of a download names its server.
+        if journal.is_none_or(|journal| journal.url.contains("://")) {
+            return Ok(false);
+        }
+        let _locked = Self::locked(names, path)?;
+        // Somebody may have continued it before we had the lock.
+        if !is_old(names) {
+            return Ok(false);
+        }
+        names.remove_journal().and_then(|()| names.remove_part()).map_err(failed)?;
+        Ok(true)
+    }
+
     /// The whole has `total` bytes: takes the room for it.
     fn reserve(&mut self, total: u64) -> Result<(), SinkError> {
         if self.total.replace(total) == Some(total) || total == 0 {
@@ -196,15 +280,7 @@ impl FileSink {
 
     /// What an error of the system means for this file.
     fn failed(&self, source: io::Error) -> SinkError {
-        let path = self.path.clone();
-        match source.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOSPC | Errno::DQUOT) => {
-                let free = fstatvfs(&*self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-                SinkError::Full { path, needed: self.total.unwrap_or(0), free }
-            }
-            Some(Errno::FBIG) => SinkError::TooLarge { path },
-            _ => SinkError::Io { path, source },
-        }
+        SinkError::of(&self.path, self.total.unwrap_or(0), &self.file, source)
     }
 
     /// The checksum of its first `total` bytes, read back.
@@ -213,16 +289,19 @@ impl FileSink {
     }
 
     /// All `total` bytes are there: brings them to the disk and gives the file its name.
-    fn finish(&mut self, total: u64) -> Result<(), SinkError> {
+    fn finish(&mut self, total: u64, replaces: bool) -> Result<(), SinkError> {
         self.saver.stop();
         let finish = || {
             self.file.set_len(total)?;
             self.file.sync_all()?;
-            self.names.complete()?;
+            self.names.complete(replaces)?;
             self.names.remove_journal()?;
             self.names.sync()
         };
-        finish().map_err(|source| SinkError::Io { path: self.path.clone(), source })
+        finish().map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => SinkError::Exists { path: self.path.clone() },
+            _ => SinkError::Io { path: self.path.clone(), source },
+        })
     }
 
     /// The transfer ends early: brings to the disk what `journal` covers.
@@ -242,6 +321,23 @@ impl Sink {
         match self {
             Self::Discard => Ok(()),
             Self::File(file) => file.reserve(total),
+        }
+    }
+
+    /// Takes the room for the bytes `wanted` of a request that began at `from` and ends at `until`, and leaves `spare` free;
+    /// returns up to where there is room. See `room::take`.
+    pub fn take_room(
+        &mut self,
+        from: u64,
+        wanted: Range<u64>,
+        until: Option<u64>,
+        spare: Spare,
+    ) -> Result<u64, SinkError> {
+        let needed = wanted.end - wanted.start;
+        match self {
+            Self::Discard => Ok(u64::MAX),
+            Self::File(file) => room::take(&file.file, from, wanted, until, spare)
+                .map_err(|why| SinkError::of_room(&file.path, needed, &file.file, why)),
         }
     }
 
@@ -267,13 +363,11 @@ impl Sink {
         }
     }
 
-    /// Whether there is no file of the name yet; `true` where nothing is kept.
-    pub fn is_new(&self) -> Result<bool, SinkError> {
+    /// The file that has the name now; `None` if there is none, or nothing is kept.
+    pub fn replaced(&self) -> Result<Option<Stat>, SinkError> {
         match self {
-            Self::Discard => Ok(true),
-            Self::File(file) => {
-                file.names.kind().map(|kind| kind.is_none()).map_err(|error| file.failed(error))
-            }
+            Self::Discard => Ok(None),
+            Self::File(file) => file.names.stat().map_err(|error| file.failed(error)),
         }
     }
 
@@ -307,11 +401,11 @@ impl Sink {
         matches!(self, Self::File(file) if file.saver.is_busy())
     }
 
-    /// The file is complete.
-    pub fn finish(&mut self, total: u64) -> Result<(), SinkError> {
+    /// The file is complete. If it must not replace one, and one has its name by now, that is [`SinkError::Exists`].
+    pub fn finish(&mut self, total: u64, replaces: bool) -> Result<(), SinkError> {
         match self {
             Self::Discard => Ok(()),
-            Self::File(file) => file.finish(total),
+            Self::File(file) => file.finish(total, replaces),
         }
     }
 
@@ -388,7 +482,7 @@ mod tests {
         let mut expected = Digest::new(Algorithm::Crc32c);
         expected.update(b"0123456789");
         assert_eq!(Some(sum), expected.checksum());
-        sink.finish(10).unwrap();
+        sink.finish(10, true).unwrap();
         assert_eq!(names(folder.path()), ["f"]);
         assert_eq!(fs::read(&path).unwrap(), b"0123456789");
     }

@@ -593,7 +593,7 @@ impl Fetch {
                 self.stage = Stage::Over(Err(FetchError::Mismatch { expected, found }));
             }
             _ => {
-                let finished = self.check_source().and_then(|()| Ok(self.sink.finish(total)?));
+                let finished = self.check_source().and_then(|()| Ok(self.sink.finish(total, true)?));
                 self.stage = Stage::Over(finished);
                 self.sink = Sink::Discard;
             }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use h2lab_base::units::Time;
 use h2lab_transfer::Algorithm;
 
+use super::folder::{self, FolderError};
 use super::offer::Offer;
 use super::receipt::Receipt;
 use super::refusal::Refusal;
-use super::uploads::{Complete, Destination, Uploads, open};
+use super::uploads::{Complete, Destination, Uploads};
 use h2lab_net::lock::lock;
 use h2lab_net::storage::Sink;
 
@@ -29,6 +30,7 @@ impl Uploads {
             );
             return Err(Refusal::new(400, words));
         }
+        self.quota.check_length(offer.total.or(offer.until).unwrap_or(0))?;
         let mut inner = lock(&self.inner);
         let tag = match &offer.tag {
             Some(tag) => tag.clone(),
@@ -40,6 +42,10 @@ impl Uploads {
             }
         };
         let key = destination.key(&tag);
+        // The last word on an upload that is complete comes again if its answer was lost: the file is its own.
+        if !(offer.is_last_word() && inner.complete(&destination, &tag).is_some()) {
+            self.check_replacing(&offer, &destination)?;
+        }
         if let Some(upload) = inner.open.get(&key) {
             let known = lock(upload);
             if known.is_of(&offer, &tag) {
@@ -53,9 +59,14 @@ impl Uploads {
             let is_saving = known.sink.as_ref().is_some_and(Sink::is_saving);
             drop(known);
             let replaced = inner.open.remove(&key);
-            if is_saving && let Some(sink) = replaced.and_then(|upload| lock(&upload).sink.take()) {
+            let mut replaced = replaced.as_ref().map(|upload| lock(upload));
+            if is_saving
+                && let Some(upload) = &mut replaced
+                && let Some(sink) = upload.sink.take()
+            {
                 // A sync may take seconds, which must not block other clients.
                 self.finisher.drop_later(sink);
+                inner.closed.insert(key, std::mem::take(&mut upload.charge));
                 return Err(Refusal::new(409, "the upload before is still being put away; try again"));
             }
         }
@@ -66,9 +77,19 @@ impl Uploads {
             return Ok(Receipt::new(now, Arc::clone(self), key, upload, offer).settled(verdict));
         }
         self.put_surplus_down(&mut inner);
-        let upload = Arc::new(Mutex::new(open(&offer, tag, destination)?));
+        let upload = Arc::new(Mutex::new(self.open(&mut inner, &offer, tag, destination)?));
         inner.open.insert(key.clone(), Arc::clone(&upload));
         drop(inner);
         Ok(Receipt::new(now, Arc::clone(self), key, upload, offer))
+    }
+
+    /// Refuses by 412 to replace a file that is there, unless that is allowed, by this server and by the request.
+    fn check_replacing(&self, offer: &Offer, destination: &Destination) -> Result<(), Refusal> {
+        let current = match destination {
+            Destination::Nowhere(_) => None,
+            Destination::File(names, _) => names.stat().map_err(FolderError::from)?,
+        };
+        offer.preconditions.check(current.as_ref().map(folder::etag_of).as_deref())?;
+        if current.is_some() && !self.quota.limits.overwrite { Err(Refusal::exists()) } else { Ok(()) }
     }
 }

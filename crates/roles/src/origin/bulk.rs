@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use h2lab_base::text::printable;
 use h2lab_base::units::{Time, parse_bytes};
@@ -12,12 +13,15 @@ use h2lab_wire::{Fields, RequestHead};
 use rustix::fs::FileType;
 
 use super::digests::{Content, Digests};
+use super::expiry::Expiry;
 use super::folder::{Folder, FolderError, Found};
 use super::log::Log;
 use super::offer::Offer;
 use super::plan::{Answering, ResponsePlan};
+use super::quota::UploadLimits;
 use super::range::{Selection, Validators, select};
 use super::refusal::Refusal;
+use super::token::BearerToken;
 use super::uploads::{Destination, Uploads};
 use h2lab_net::storage::{Body, Chunk, FileState, Names};
 
@@ -27,7 +31,7 @@ enum Store {
     /// `/bytes/N`: so many bytes of filler, no disk on our side.
     Memory,
     /// The files of a folder.
-    Folder(Folder),
+    Folder(Arc<Folder>),
 }
 
 /// The longest `/bytes/N`, 1 PiB: more than a day at 100 Gbit/s, and lengths stay numbers that clients can add.
@@ -44,6 +48,10 @@ pub struct Bulk {
     chunk: Chunk,
     /// The request log, if there is one.
     log: Option<Arc<Log>>,
+    /// What each request must show, if anything.
+    token: Option<BearerToken>,
+    /// Removes unfinished uploads.
+    _expiry: Option<Expiry>,
 }
 
 /// A representation that was found.
@@ -61,14 +69,22 @@ impl Bulk {
         Self { uploads: Some(Arc::default()), ..Self::of(Store::Memory) }
     }
 
-    /// Serves the files of the folder at `path`, and takes others if it `is_writable`.
-    pub fn folder(path: &Path, is_writable: bool) -> io::Result<Self> {
-        let store = Store::Folder(Folder::open(path, is_writable)?);
-        Ok(Self { uploads: is_writable.then(Arc::default), ..Self::of(store) })
+    /// Serves the files of the folder at `path`, and takes others within `uploads`, if that is given.
+    pub fn folder(path: &Path, uploads: Option<UploadLimits>) -> io::Result<Self> {
+        let store = Store::Folder(Arc::new(Folder::open(path, uploads.is_some())?));
+        Ok(Self { uploads: uploads.map(Uploads::new).map(Arc::new), ..Self::of(store) })
     }
 
     fn of(store: Store) -> Self {
-        Self { store, digests: Digests::default(), uploads: None, chunk: Chunk::default(), log: None }
+        Self {
+            store,
+            digests: Digests::default(),
+            uploads: None,
+            chunk: Chunk::default(),
+            log: None,
+            token: None,
+            _expiry: None,
+        }
     }
 
     /// The same, and an engine gets so much of a body at once.
@@ -91,6 +107,20 @@ impl Bulk {
         Self { log: log.then(Arc::default), ..self }
     }
 
+    /// The same, and requests that do not show `token` are refused, if there is one.
+    #[must_use]
+    pub fn guarded(self, token: Option<BearerToken>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// The same, and unfinished uploads to which nothing has come for `after` are removed, with a line in the log: it must be set before.
+    #[must_use]
+    pub fn expiring(self, after: Duration) -> Self {
+        let (Store::Folder(folder), Some(uploads)) = (&self.store, &self.uploads) else { return self };
+        let expiry = Expiry::start(Arc::clone(uploads), Arc::clone(folder), after, self.log.clone());
+        Self { _expiry: Some(expiry), ..self }
+    }
+
     /// Plans the response to a request.
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         let (plan, bytes) = self.answer(now, head);
@@ -103,6 +133,9 @@ impl Bulk {
     }
 
     fn answer(&self, now: Time, head: &RequestHead<'_>) -> (ResponsePlan, Option<Range<u64>>) {
+        if let Some(refused) = self.token.as_ref().and_then(|token| token.refuse(now, head.fields)) {
+            return (refused, None);
+        }
         let tag = upload::tag(head.fields).filter(|_| head.method == b"HEAD");
         match (head.method, &self.uploads, tag) {
             (b"HEAD", Some(uploads), Some(tag)) => (self.describe(now, uploads, head, tag), None),
@@ -332,7 +365,7 @@ mod tests {
     #[test]
     fn what_a_server_does_not_do_it_refuses_before_it_has_heard_all_of_it() {
         let folder = tempfile::tempdir().unwrap();
-        let read_only = Bulk::folder(folder.path(), false).unwrap();
+        let read_only = Bulk::folder(folder.path(), None).unwrap();
         for method in ["PUT", "POST", "DELETE"] {
             let plan = ask(&read_only, method, "/a", None);
             assert_eq!((plan.status, field(&plan, "allow")), (405, Some("GET, HEAD")), "{method}");
@@ -343,13 +376,30 @@ mod tests {
     }
 
     #[test]
+    fn without_the_token_nothing_is_found_or_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "content").unwrap();
+        let token = BearerToken::new("secret").ok();
+        let bulk = Bulk::folder(folder.path(), Some(UploadLimits::default())).unwrap().guarded(token);
+        for (method, path) in
+            [("GET", "/a"), ("HEAD", "/a"), ("GET", "/none"), ("PUT", "/b"), ("DELETE", "/a")]
+        {
+            for shown in [None, Some(("authorization", "Bearer Secret"))] {
+                let plan = ask(&bulk, method, path, shown);
+                assert_eq!((plan.status, plan.is_final), (401, true), "{method} {path}");
+            }
+            assert_ne!(ask(&bulk, method, path, Some(("authorization", "Bearer secret"))).status, 401);
+        }
+    }
+
+    #[test]
     fn nothing_is_put_outside_of_the_folder_or_over_what_is_no_file() {
         let place = tempfile::tempdir().unwrap();
         let inside = place.path().join("inside");
         std::fs::create_dir_all(inside.join("sub")).unwrap();
         std::os::unix::fs::symlink("..", inside.join("up")).unwrap();
         std::os::unix::fs::symlink("../secret", inside.join("out")).unwrap();
-        let bulk = Bulk::folder(&inside, true).unwrap();
+        let bulk = Bulk::folder(&inside, Some(UploadLimits::default())).unwrap();
         for (path, status) in [
             ("/../a", 400),
             ("/%2e%2e/a", 400),

@@ -71,14 +71,14 @@ impl Exchanges {
     /// Applies `work` to the exchange on `stream`, if there is one, which may then continue.
     pub fn change(&mut self, stream: StreamId, work: impl FnOnce(&mut Exchange)) {
         let Some(&place) = self.by_stream.get(&stream) else { return };
-        self.repetition(place, work);
+        self.with(place, work);
         self.stir(place);
     }
 
     /// The engine takes more of the body of the exchange on `stream`.
     pub fn unblock(&mut self, stream: StreamId) {
         let Some(&place) = self.by_stream.get(&stream) else { return };
-        self.repetition(place, Exchange::unblock);
+        self.with(place, Exchange::unblock);
         self.places[place as usize].is_ready = true;
         self.writable.push_back(place);
     }
@@ -114,7 +114,7 @@ impl Exchanges {
             if !std::mem::take(&mut self.places[place as usize].is_ready) {
                 continue; // it was in both queues
             }
-            let advanced = self.repetition(place, |exchange| {
+            let advanced = self.with(place, |exchange| {
                 let standing = exchange.advance(now, engine, handler_delay);
                 (exchange.stream, standing, exchange.take_promised(now))
             });
@@ -152,7 +152,7 @@ impl Exchanges {
     }
 
     /// Applies `work` to one, and keeps the account of what it holds.
-    fn repetition<T>(&mut self, place: u32, work: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
+    fn with<T>(&mut self, place: u32, work: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
         let exchange = self.places[place as usize].exchange.as_mut()?;
         #[cfg(test)]
         {

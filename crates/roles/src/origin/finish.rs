@@ -10,6 +10,8 @@ use std::thread::{self, JoinHandle};
 use h2lab_transfer::{Algorithm, Checksum, Journal};
 
 use super::folder;
+use super::preconditions::Preconditions;
+use super::quota::Charge;
 use super::refusal::Refusal;
 use h2lab_net::lock::lock;
 use h2lab_net::storage::{Sink, SinkError};
@@ -57,6 +59,12 @@ pub struct Task {
     pub declared: Option<Checksum>,
     /// The sum that the client wants.
     pub wanted: Algorithm,
+    /// What was stored of it, which counts as long as it is there.
+    pub charge: Charge,
+    /// What must hold of the file that it replaces, as far as the last request says it.
+    pub preconditions: Preconditions,
+    /// Whether it may replace one at all.
+    pub may_replace: bool,
     /// Where to report the result.
     pub verdict: Awaited,
 }
@@ -156,6 +164,7 @@ fn work(order: Order) {
     match order {
         Order::Finish(mut task) => {
             let verdict = task.finish().unwrap_or_else(UploadEnd::Refused);
+            task.charge = Charge::default(); // before the client can ask for what it has freed
             // Nothing else sets it.
             let _ = task.verdict.set(verdict);
         }
@@ -185,13 +194,27 @@ impl Task {
             }
         }
         let sum = self.sum(self.wanted)?;
-        let is_new = self.sink.is_new()?;
-        self.sink.finish(self.total)?;
+        let is_new = self.name()?;
+        std::mem::take(&mut self.charge).keep();
         let etag =
             self.sink.metadata().map(|of| folder::etag(of.ino(), of.len(), of.mtime(), of.mtime_nsec()));
         let mut known = std::mem::take(&mut self.made);
         known.extend(declared.into_iter().chain(sum.clone()));
         Ok(UploadEnd::Stored { is_new, sum, etag, known })
+    }
+
+    /// Gives the file its name; whether that was free.
+    fn name(&mut self) -> Result<bool, Refusal> {
+        let replaced = self.sink.replaced()?;
+        let tag = replaced.as_ref().map(folder::etag_of);
+        let named = self.preconditions.check(tag.as_deref()).and_then(|()| {
+            let may_replace = self.may_replace && !self.preconditions.exclude_all();
+            Ok(self.sink.finish(self.total, may_replace)?)
+        });
+        if named.as_ref().is_err_and(|refusal| refusal.status == 412) {
+            self.sink.throw_away();
+        }
+        named.map(|()| replaced.is_none())
     }
 
     /// The sum of the whole: as it was made, or read back.

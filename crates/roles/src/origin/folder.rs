@@ -109,10 +109,14 @@ impl Folder {
     pub fn names(&self, path: &str) -> Result<(Names, PathBuf), FolderError> {
         let path = decode(path)?;
         let name = path.file_name().ok_or(FolderError::Missing)?.to_owned();
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let parent = self.open_beneath(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let parent = self.open_folder(path.parent().unwrap_or(Path::new("")), OFlags::empty())?;
         Ok((Names::within(parent, &name), path))
+    }
+
+    /// Opens the folder `path`, relative to this one and beneath it, for reading; an empty path is this one.
+    pub(super) fn open_folder(&self, path: &Path, more: OFlags) -> Result<OwnedFd, FolderError> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        self.open_beneath(path, OFlags::RDONLY | OFlags::DIRECTORY | more, Mode::empty())
     }
 
     /// Opens `path`, relative to the folder and beneath it.

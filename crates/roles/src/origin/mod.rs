@@ -11,6 +11,7 @@ mod digests;
 mod early;
 mod exchange;
 mod exchanges;
+mod expiry;
 mod finish;
 mod folder;
 mod handler;
@@ -18,11 +19,14 @@ mod listeners;
 mod log;
 mod offer;
 mod plan;
+mod preconditions;
+mod quota;
 mod range;
 mod receipt;
 mod refusal;
 mod reply;
 mod session;
+mod token;
 mod uploads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +49,9 @@ use h2lab_net::tcp::Stream;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::Transport;
 use listeners::Listeners;
+pub use quota::UploadLimits;
 use session::Session;
+pub use token::BearerToken;
 
 /// What the origin has done, reported when it ends: a count of requests independent of the client's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -6,6 +6,7 @@ use h2lab_transfer::upload::{COMPLETE_FIELD, LENGTH_FIELD, flag, number, tag};
 use h2lab_transfer::{Algorithm, Checksum, content_range};
 use h2lab_wire::Fields;
 
+use super::preconditions::Preconditions;
 use super::refusal::Refusal;
 
 /// The content of a PUT, and the upload that it belongs to.
@@ -25,6 +26,8 @@ pub struct Offer {
     pub wanted: Algorithm,
     /// The sums that the client declares.
     pub declared: DeclaredSums,
+    /// What must hold of a file of this name.
+    pub preconditions: Preconditions,
 }
 
 /// The sums that a client declares, in a head or in trailers (RFC 9530).
@@ -80,6 +83,7 @@ impl Offer {
             completes: flag(fields, COMPLETE_FIELD).unwrap_or(true),
             wanted: wanted.map_or(Algorithm::None, Algorithm::wanted),
             declared,
+            preconditions: Preconditions::of(fields),
         };
         let contradicts = |length: u64| offer.until.is_some_and(|until| until - offer.from != length);
         if length.is_some_and(contradicts) {

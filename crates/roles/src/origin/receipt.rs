@@ -31,6 +31,8 @@ pub struct Receipt {
     offer: Offer,
     /// The next byte.
     at: u64,
+    /// Up to where there is room on the disk.
+    room: u64,
     /// One past the last byte that a journal covers.
     saved: u64,
     began: Time,
@@ -74,6 +76,7 @@ impl Receipt {
             key,
             upload,
             at: offer.from,
+            room: offer.from,
             saved: offer.from,
             began: now,
             offer,
@@ -126,9 +129,19 @@ impl Receipt {
                 return Err(Refusal::new(409, words));
             }
         }
-        let Some(sink) = &mut upload.sink else { return Err(over()) };
-        sink.write_at(self.at, data)?;
-        upload.journal.extents.insert(self.at..end);
+        let Upload { sink: Some(sink), journal, charge, .. } = &mut *upload else { return Err(over()) };
+        let new = data.len() as u64 - journal.extents.held_in(self.at..end);
+        let quota = &self.uploads.quota;
+        if sink.is_kept() {
+            quota.check_length(end)?;
+            charge.add(new)?;
+        }
+        if end > self.room {
+            let room = sink.take_room(self.offer.from, self.at..end, self.offer.until, quota.limits.spare);
+            self.room = room.inspect_err(|_| charge.give_back(new))?;
+        }
+        sink.write_at(self.at, data).inspect_err(|_| charge.give_back(new))?;
+        journal.extents.insert(self.at..end);
         drop(upload);
         for sum in [&mut self.crc, &mut self.other].into_iter().flatten() {
             sum.update(data);
@@ -202,9 +215,12 @@ impl Receipt {
             sink,
             total,
             made: crc.into_iter().chain(other).collect(),
+            charge: std::mem::take(&mut upload.charge),
             declared: upload.declared.take(),
             wanted: self.offer.wanted,
             verdict: Arc::clone(&verdict),
+            preconditions: std::mem::take(&mut self.offer.preconditions),
+            may_replace: self.uploads.quota.limits.overwrite,
         };
         drop(upload);
         self.uploads.complete(&self.key, &self.upload, task);
@@ -228,6 +244,8 @@ impl Receipt {
             }
         };
         let mut upload = lock(&self.upload);
+        let gone = upload.journal.extents.held_in(self.offer.from..self.at);
+        upload.charge.give_back(gone);
         upload.journal.extents.remove(self.offer.from..self.at);
         (self.crc, self.other) = (None, None);
         Err(refusal)

@@ -21,6 +21,15 @@ impl Refusal {
         Self { status, words: words.into(), found: None }
     }
 
+    /// There is a file of this name, which must not be replaced.
+    ///
+    /// 412 as for a copy that must not overwrite (RFC 4918 §9.8.5). 409 was rejected: it says that somebody else is writing, and our
+    /// client repeats what it refuses.
+    pub fn exists() -> Self {
+        let words = "there is a file of this name; give another name, or let uploads replace files: bulk serve --overwrite";
+        Self::new(412, words)
+    }
+
     /// What arrived, whose sum is `found`, is not what was declared.
     pub fn mismatch(what: &str, declared: &Checksum, found: Checksum) -> Self {
         let words = format!(
@@ -34,8 +43,9 @@ impl Refusal {
 impl From<SinkError> for Refusal {
     fn from(error: SinkError) -> Self {
         let status = match &error {
+            SinkError::Exists { .. } => return Self::exists(),
             // RFC 4918 §11.5: there is no room for what the request wants to have stored.
-            SinkError::Full { .. } | SinkError::TooLarge { .. } => 507,
+            SinkError::Full { .. } | SinkError::Spared { .. } | SinkError::TooLarge { .. } => 507,
             SinkError::Busy { .. } | SinkError::NotAFile { .. } => 409,
             SinkError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 403,
             _ => 500,

@@ -4,7 +4,9 @@ mod drive;
 mod get;
 mod put;
 mod serve;
+mod token;
 mod transfer;
+mod uploads;
 mod view;
 
 use anyhow::Result;

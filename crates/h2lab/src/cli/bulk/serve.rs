@@ -11,7 +11,9 @@ use super::super::exit::Usage;
 use super::super::listen::ListenArgs;
 use super::super::policy::{self, CongestionArgs};
 use super::super::{Exit, help, origin, signals};
+use super::token::TokenArgs;
 use super::transfer::chunk;
+use super::uploads::UploadArgs;
 use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 use h2lab_roles::bulk;
@@ -53,9 +55,6 @@ pub struct ServeArgs {
     /// No folder: /bytes/N is N bytes of filler (64k, 10G), always the same bytes
     #[arg(long)]
     memory: bool,
-    /// Accept files (PUT): whole, in parts, resumable. Anyone who can connect can then fill the disk, and replace files
-    #[arg(long, conflicts_with = "memory")]
-    writable: bool,
     #[command(flatten)]
     socket: CongestionArgs,
     /// Log each request to stderr: status, method, path, and byte range (first, and one past the last)
@@ -67,6 +66,10 @@ pub struct ServeArgs {
     /// Each file that is being sent needs this much memory: from 656k on a connection may have fewer than 100 at a time.
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u32>,
+    #[command(flatten)]
+    access: TokenArgs,
+    #[command(flatten)]
+    uploads: UploadArgs,
     // The last: the heading of the engine's flags goes for all that follow them.
     #[command(flatten)]
     server: ListenArgs,
@@ -91,7 +94,13 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
         config.held = config.held.max(files * chunk.file());
     }
     signals::ignore_file_size_limit()?;
-    let content = Arc::new(content(args)?.in_chunks(chunk).logged(args.log));
+    let content = Arc::new(
+        content(args)?
+            .guarded(args.access.token()?)
+            .in_chunks(chunk)
+            .logged(args.log)
+            .expiring(args.uploads.expire()),
+    );
     config.site = Site::Bulk(Arc::clone(&content));
     let exit = origin::serve(&config)?;
     if content.taken() > 0 {
@@ -104,7 +113,7 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
 /// What is served.
 fn content(args: &ServeArgs) -> Result<Bulk, Usage> {
     match &args.folder {
-        Some(path) => Bulk::folder(path, args.writable)
+        Some(path) => Bulk::folder(path, args.uploads.limits())
             .map_err(|error| Usage(format!("{}: cannot be served: {error}", path.display()))),
         None => Ok(Bulk::memory()),
     }

@@ -9,6 +9,9 @@ mod drive;
 /// Files that do not arrive: servers that die, disks that are full, files that change.
 mod endings;
 
+/// What clients may store.
+mod limits;
+
 /// Servers and clients that are not ours.
 mod others;
 
@@ -46,6 +49,11 @@ impl Server {
     /// Serves a folder that takes files.
     fn writable(folder: &Path) -> Self {
         Self::start_with(Command::new(binary()), &["--writable"], folder)
+    }
+
+    /// The same, which may replace those that are there.
+    fn replacing(folder: &Path) -> Self {
+        Self::start_with(Command::new(binary()), &["--writable", "--overwrite"], folder)
     }
 
     /// The same, by a command that ends with the binary, and with more flags.

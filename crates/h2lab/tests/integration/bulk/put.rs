@@ -25,14 +25,14 @@ const PASSED: u64 = 3_000_000;
 
 /// `bulk put --json` in `folder`, over `protocol`.
 #[track_caller]
-fn put(folder: &Path, protocol: Protocol, more: &[&str]) -> Finished {
+pub(super) fn put(folder: &Path, protocol: Protocol, more: &[&str]) -> Finished {
     let proto = format!("--proto={protocol}");
     let arguments = [&["bulk", "put", "--json", "-k", &proto][..], more].concat();
     run_program(&binary(), folder, &arguments)
 }
 
 /// A folder with a file `data`.
-fn source(content: &[u8]) -> tempfile::TempDir {
+pub(super) fn source(content: &[u8]) -> tempfile::TempDir {
     let here = folder();
     fs::write(here.path().join("data"), content).unwrap();
     here
@@ -228,7 +228,7 @@ fn a_file_that_has_changed_is_not_joined_with_a_part_of_the_old_one() {
 #[test]
 fn a_second_run_finds_that_all_is_there() {
     let (here, site) = (source(&bytes(100_000)), folder());
-    let server = Server::writable(site.path());
+    let server = Server::replacing(site.path());
     let url = server.url(Protocol::H2c, "/");
     document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
@@ -277,7 +277,7 @@ fn curl_sends_files_and_wrong_or_outlandish_ones_are_refused() {
     let site = folder();
     fs::create_dir(site.path().join("in")).unwrap();
     fs::write(site.path().join("secret"), "ours").unwrap();
-    let server = Server::writable(&site.path().join("in"));
+    let server = Server::replacing(&site.path().join("in"));
     for protocol in Protocol::OVER_TCP {
         let Some(curl) = Curl::new(here.path(), protocol, server.address(protocol)) else { return };
         let name = format!("/a%20{protocol}");
