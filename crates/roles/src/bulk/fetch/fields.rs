@@ -7,8 +7,9 @@ use h2lab_wire::Fields;
 
 use super::error::FetchError;
 
-/// Everything that an answer says of its version, strong or weak, verbatim.
-#[derive(Debug, PartialEq, Eq)]
+/// Everything that an answer says of its version, strong or weak, verbatim. Tags are compared weakly (RFC 9110 §8.8.3.2): Apache
+/// calls the tag of a file weak for a second after it was written, and then strong.
+#[derive(Debug)]
 pub(super) struct Version {
     etag: Option<String>,
     modified: Option<String>,
@@ -21,9 +22,19 @@ impl Version {
         (etag.is_some() || modified.is_some()).then_some(Self { etag, modified })
     }
 
+    fn opaque_tag(&self) -> Option<&str> {
+        self.etag.as_deref().map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
+    }
+
     /// Whether both were written at the same time, as far as they say so: replicas of one file may differ in their `ETag`.
     pub(super) fn is_as_old_as(&self, other: &Self) -> bool {
         self.modified.is_some() && self.modified == other.modified
+    }
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        self.opaque_tag() == other.opaque_tag() && self.modified == other.modified
     }
 }
 

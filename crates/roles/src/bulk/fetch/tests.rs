@@ -268,7 +268,9 @@ fn parts_of_different_versions_are_not_joined_even_if_their_validators_are_weak(
     let modified = |text| ("last-modified", text);
     for (first, second, is_same) in [
         (&[("etag", "W/\"a\"")][..], &[("etag", "W/\"a\""), RANGE][..], true),
+        (&[("etag", "W/\"a\"")], &[("etag", "\"a\""), RANGE], true),
         (&[("etag", "W/\"a\"")], &[("etag", "W/\"b\""), RANGE], false),
+        (&[("etag", "W/\"a\"")], &[("etag", "\"b\""), RANGE], false),
         (&[("etag", "W/\"a\"")], &[RANGE], false),
         (&[modified("noon")], &[modified("noon"), RANGE], true),
         (&[modified("noon")], &[modified("one"), RANGE], false),
