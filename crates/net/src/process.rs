@@ -15,6 +15,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::privileges;
 use crate::process_watch::ProcessWatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -81,7 +82,10 @@ impl Child {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let log = Arc::new(Log::default());
         let guard = Self { pid, pidfd, log: Arc::clone(&log), ended: None };
-        std::thread::Builder::new().name("child-log".to_owned()).spawn(move || log.fill(reader, on_line))?;
+        std::thread::Builder::new().name("child-log".to_owned()).spawn(move || {
+            privileges::renounce();
+            log.fill(reader, on_line);
+        })?;
         Ok(guard)
     }
 

@@ -9,6 +9,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::ownership;
+
 /// The mode of files that only their owner may read.
 const SECRET: u32 = 0o600;
 
@@ -49,6 +51,14 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Opens `path` for writing from its beginning, for the secrets of TLS: only this user can read the file, an existing one, too. A
 /// symbolic link of another user is not followed; those of root, such as `/dev/stdout`, are.
 pub fn secret(path: &Path) -> io::Result<File> {
+    match create(path) {
+        Ok(file) => {
+            ownership::give_to_caller(&file);
+            return Ok(file);
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
     let open = |follow: OFlags| {
         let flags = i32::try_from(follow.bits()).unwrap_or(0);
         File::options().write(true).create(true).truncate(true).mode(SECRET).custom_flags(flags).open(path)

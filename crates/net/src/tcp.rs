@@ -14,6 +14,7 @@ use rustix::net::{
     accept_with, bind, connect, getpeername, getsockname, listen, recv, send, sendmsg, socket_with, sockopt,
 };
 
+use super::privileges::{self, CapabilitySet};
 use super::socket_option::set_option;
 
 /// Where a server can be reached.
@@ -242,6 +243,12 @@ impl Stream {
     pub fn may_have_congestion(name: &str) -> io::Result<()> {
         let fd = socket_of(AddressFamily::INET)?;
         Ok(sockopt::set_tcp_congestion(&fd, name)?)
+    }
+
+    /// What this thread must keep so that its sockets may have `name`: `CAP_NET_ADMIN` if it is restricted
+    /// (`net.ipv4.tcp_allowed_congestion_control`), else nothing.
+    pub fn rights_for_congestion(name: &str) -> CapabilitySet {
+        privileges::needed(&[CapabilitySet::NET_ADMIN], || Self::may_have_congestion(name).is_ok())
     }
 
     /// The congestion control that the kernel uses on this socket.

@@ -8,14 +8,15 @@ use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Protocol, RequestShape};
 
 use super::exit::Usage;
-use super::flags;
 use super::protocols::{ProtocolArgs, SCHEMES};
 use super::reach::{self, ReachArgs};
 use super::values::replace;
+use super::{flags, rights};
 use crate::run::execute::{Live, LiveServer};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::spec::GeneratorSpec;
 use h2lab_net::clock::Clock;
+use h2lab_net::privileges;
 use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::load::LoadSpec;
@@ -47,6 +48,8 @@ pub fn find(
     reach: &ReachArgs,
 ) -> Result<Live> {
     let parsed: Vec<Url> = urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
+    // No lab is made, and each generator is a child with no more than this.
+    rights::reduce(privileges::NONE)?;
     let wanted = wanted(&parsed, |is_tls| protocol.asked(is_tls));
     let wanted = wanted.as_ref();
     let has_clear = parsed.iter().any(|url| !url.is_tls());

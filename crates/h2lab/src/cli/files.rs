@@ -12,6 +12,7 @@ use rustix::fs::Access;
 
 use super::exit::Usage;
 use crate::run::store::table;
+use h2lab_net::ownership;
 
 /// A form of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +139,7 @@ pub fn check_place(path: &Path) -> Result<(), Usage> {
 
 /// Writes a file.
 pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
-    std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+    ownership::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Every sample of a run, warm-up included: the table `samples.parquet` of a run folder, by itself.

@@ -21,7 +21,7 @@ use super::values::duration;
 use super::{flags, help};
 use crate::run::commands::{Commands, Done, End, exit_code};
 use crate::run::store::direction_name;
-use h2lab_net::scratch;
+use h2lab_net::{ownership, scratch};
 
 /// Run your own server and client with an emulated link between them
 ///
@@ -179,7 +179,7 @@ fn scratch_for(file: &Path) -> PathBuf {
 }
 
 fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    ownership::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn create_secret(path: &Path) -> Result<File> {

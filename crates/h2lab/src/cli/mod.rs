@@ -32,6 +32,7 @@ mod reach;
 mod report;
 mod requests;
 mod resume;
+mod rights;
 mod run;
 mod runs;
 mod servers;
@@ -160,8 +161,8 @@ fn end(result: anyhow::Result<u8>) -> ExitCode {
 }
 
 /// Flags whose values may be secrets: the long ones, and the letters of the short ones.
-const SECRET: ([&str; 5], [char; 5]) =
-    (["header", "data", "user", "cookie", "oauth2-bearer"], ['H', 'd', 'u', 'a', 'b']);
+const SECRET: ([&str; 6], [char; 5]) =
+    (["header", "data", "user", "cookie", "oauth2-bearer", "token"], ['H', 'd', 'u', 'a', 'b']);
 
 /// The command line for reports: what may be a secret is left out, in every spelling.
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
@@ -225,6 +226,9 @@ mod tests {
             "h2lab trace -H (not kept) --header=(not kept) -H(not kept) -d (not kept) --data=(not kept) \
              -kH (not kept) -vkd(not kept) --data=(not kept) --header= -z 3s --delay 1ms"
         );
+        let words = "h2lab bulk serve --token secret --token=secret --token-file path";
+        let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(kept, "h2lab bulk serve --token (not kept) --token=(not kept) --token-file path");
         let words = "h2lab load -u me:x -ame:x --cookie=a=b -b a=b --oauth2-bearer token http://a/";
         let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(

@@ -14,9 +14,11 @@ use super::limits::{self, LimitArg};
 use super::listen::ListenArgs;
 use super::tls;
 use super::values::duration;
-use super::{Exit, help, signals};
+use super::{Exit, help, rights, signals};
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::quic::Congestion;
 use h2lab_net::resources;
+use h2lab_net::tcp::Stream;
 use h2lab_roles::origin;
 use h2lab_roles::origin::{GoAway, OriginConfig, OriginError};
 
@@ -134,6 +136,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
 
 /// Serves as `config` says until a signal ends it: says where it listens, and at the end what it has served.
 pub fn serve(config: &OriginConfig) -> Result<Exit> {
+    let sockets = config.congestion.as_deref().map_or(privileges::NONE, Stream::rights_for_congestion);
+    rights::reduce(CapabilitySet::NET_BIND_SERVICE | sockets)?;
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let mut reported = Ok(());

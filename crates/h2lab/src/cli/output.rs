@@ -18,6 +18,7 @@ use super::exit::Usage;
 use super::files::{self, Format};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::store;
+use h2lab_net::ownership;
 
 /// Where results go.
 #[derive(Debug, Clone, Default, Args)]
@@ -110,7 +111,7 @@ impl<'a> Concluded<'a> {
     /// Stores `report.html` beside the data, if they are kept. A disk that is full is the machine's fault.
     pub fn store(&self) -> Result<()> {
         let Some(path) = self.folder.map(|folder| folder.join(PAGE)) else { return Ok(()) };
-        let kept = std::fs::write(&path, h2lab_report::html(&[self.report()]));
+        let kept = ownership::write(&path, h2lab_report::html(&[self.report()]));
         kept.map_err(|error| {
             // Half a page would be mentioned as the report. There may be none at all.
             let _ = std::fs::remove_file(&path);

@@ -9,6 +9,7 @@ use h2lab_model::workload::DialPolicy;
 use super::exit::Missing;
 use super::values::{axis, duration, replace};
 use h2lab_lab::topology::available_congestion;
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::tcp::Stream;
 
 /// How our client treats connections.
@@ -67,6 +68,13 @@ pub struct CongestionArgs {
     /// It governs what we send; what the other side sends is under its own. `bulk drive` sets it at both ends.
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
+}
+
+impl CongestionArgs {
+    /// What our sockets need root's rights for.
+    pub fn rights(&self) -> CapabilitySet {
+        self.congestion.as_deref().map_or(privileges::NONE, Stream::rights_for_congestion)
+    }
 }
 
 /// Refuses congestion control that no TCP socket of this process could have.

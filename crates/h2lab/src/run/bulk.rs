@@ -45,7 +45,7 @@ pub(super) fn run<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Res
 }
 
 /// The congestion control of our sockets: behind an emulated link the routes of the namespace set TCP's.
-fn congestion(spec: &GeneratorSpec) -> Option<&str> {
+pub(super) fn congestion(spec: &GeneratorSpec) -> Option<&str> {
     let is_ours = spec.cell.link.is_none() || spec.cell.protocol.is_quic();
     spec.cell.congestion.as_deref().filter(|_| is_ours)
 }

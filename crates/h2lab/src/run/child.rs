@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_model::record::DisturbanceKind;
+use h2lab_net::privileges;
 use h2lab_net::process::die_with_us;
 use serde::Serialize;
 
@@ -60,6 +61,7 @@ impl Running {
             BufReader::with_capacity(1 << 20, child.stdout.take().context("the child has no output")?);
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
+            privileges::renounce();
             loop {
                 match messages::read(&mut stdout) {
                     Ok(Some(message)) => {

@@ -6,12 +6,14 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 
 pub use h2lab_net::machine::{cpus, machine};
+use h2lab_net::ownership;
 
 /// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
 /// temporary one.
 pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<PathBuf> {
     if let Some(path) = named {
-        std::fs::create_dir_all(path).with_context(|| format!("--out {}: cannot make it", path.display()))?;
+        ownership::create_dir_all(path)
+            .with_context(|| format!("--out {}: cannot make it", path.display()))?;
         // Tables of an earlier run would mix with this one's.
         let mut entries =
             path.read_dir().with_context(|| format!("--out {}: cannot read it", path.display()))?;
@@ -39,11 +41,11 @@ pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<Pa
 
 /// A folder of this name that did not exist before: two runs of one second do not share one.
 fn unique(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
-    std::fs::create_dir_all(parent)?;
+    ownership::create_dir_all(parent)?;
     let mut path = parent.join(format!("{stamp}-{seed}"));
     let mut n = 1;
     loop {
-        match std::fs::create_dir(&path) {
+        match ownership::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 n += 1;

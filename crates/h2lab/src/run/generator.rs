@@ -7,10 +7,13 @@ use h2lab_model::record::Environment;
 use h2lab_model::workload::Arrival;
 
 use super::bulk;
+use super::keys;
 use super::messages::{Failure, Progress, RepetitionHead, Writer};
 use super::spec::{GeneratorSpec, read_task};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::Priority;
+use h2lab_net::privileges;
+use h2lab_net::tcp::Stream;
 use h2lab_roles::load;
 use h2lab_roles::load::{Finished, LoadError};
 
@@ -24,6 +27,7 @@ pub fn main() -> Result<()> {
         let _ = sched::set_affinity(cpu);
     }
     let priority = prioritise(&spec.cell.work.arrival);
+    renounce(&spec)?;
     match run(&spec, priority, &mut writer) {
         Ok(finished) => {
             writer.done()?;
@@ -34,6 +38,14 @@ pub fn main() -> Result<()> {
         Err(error) => writer.failed(&failure(error))?,
     }
     Ok(())
+}
+
+/// Gives up all rights, now that the scheduling class is set, but what the file of TLS secrets and congestion control of our own
+/// sockets need, if there are such.
+fn renounce(spec: &GeneratorSpec) -> Result<()> {
+    let sockets = bulk::congestion(spec).map_or(privileges::NONE, Stream::rights_for_congestion);
+    privileges::keep(keys::rights() | sockets)
+        .context("the generator cannot give up its rights; allow it capset(2) and prctl(2)")
 }
 
 /// Lets an open loop run as promptly as this user may ask for: it sleeps between requests, and another program's slice

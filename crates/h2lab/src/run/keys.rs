@@ -14,11 +14,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::scratch;
 use h2lab_net::tls::is_secret;
 
 /// The variable that programs know.
 pub const VARIABLE: &str = "SSLKEYLOGFILE";
+
+/// What a process that writes secrets needs for that: see [`privileges::to_write`].
+pub fn rights() -> CapabilitySet {
+    let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    path.map_or(privileges::NONE, |path| privileges::to_write(Path::new(&path)))
+}
 
 /// The file that they go to.
 #[derive(Debug)]

@@ -31,6 +31,7 @@ use h2lab_lab::sut::{Place, StartedSut, Upstream};
 use h2lab_lab::topology;
 use h2lab_lab::topology::{Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
 use h2lab_net::clock::Clock;
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::Ended as ProcessEnded;
 use h2lab_net::tcp;
 use h2lab_net::tcp::largest_buffers;
@@ -99,6 +100,8 @@ impl Repetition {
         let front = sidecar.as_ref().unwrap_or(&server);
         let lab_side = LabSide { namespaces: &namespaces, side: Side::Client, keys };
         let mut generator = self.start_generator(&lab_side, front, &server, placement)?;
+        let send_buffer = namespaces.within(self.server_side(), largest_buffers)?.1;
+        self.renounce(keys)?;
         let never = AtomicBool::new(false);
         let ended = generator.receive(&never, &mut |progress| {
             // Fails only when the parent is gone, and then we are being killed.
@@ -133,12 +136,21 @@ impl Repetition {
             None => ends.attach(&mut incoming),
         }
         if self.spec.cell.work.bulk {
-            incoming.set_send_buffer(namespaces.within(self.server_side(), largest_buffers)?.1);
+            incoming.set_send_buffer(send_buffer);
             // At 10 Gbit/s they are a million in a second, and no figure of bulk work comes from a single packet.
             packets.clear();
         }
         let summary = link.map(|link| link.summary);
         self.notify(writer, *incoming, &namespaces, placement, server_summary, (summary, &packets))
+    }
+
+    /// Gives up what only making the lab and starting its programs needs. `CAP_KILL` stays, to end a server that has become
+    /// another user, which the end of the namespace would do only later; and what the packets' file needs.
+    fn renounce(&self, keys: Option<&KeyLog>) -> Result<()> {
+        let files = [Some(self.spec.scratch.as_path()), keys.map(KeyLog::path)];
+        let files = files.into_iter().flatten().map(privileges::to_write);
+        privileges::keep(files.fold(CapabilitySet::KILL, CapabilitySet::union))
+            .context("the lab cannot give up its rights; allow it capset(2) and prctl(2)")
     }
 
     /// Where the server is: over the loopback device it is beside the client.

@@ -15,6 +15,7 @@ use h2lab_base::units::Time;
 use super::messages::Incoming;
 use h2lab_lab::topology::{Namespaces, Side};
 use h2lab_net::clock::Clock;
+use h2lab_net::privileges;
 use h2lab_net::process_watch::{ProcessWatch, Seen};
 use h2lab_net::sock_diag::SockDiag;
 
@@ -58,6 +59,8 @@ impl ServerWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
+            // The socket is open, and everybody may see whether a process runs.
+            privileges::renounce();
             let mut ends =
                 ServerEnds { client, last: BTreeMap::new(), steps: Vec::new(), processes: Vec::new() };
             loop {

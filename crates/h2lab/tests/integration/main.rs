@@ -107,6 +107,9 @@ mod generated;
 /// HTTP/2 in clear by `Upgrade: h2c`, both sides, each against implementations that are not ours.
 mod upgrade;
 
+/// What root still may do once it measures, and whose its files are.
+mod rights;
+
 /// Runs that were killed or interrupted, and resumed.
 mod resume;
 

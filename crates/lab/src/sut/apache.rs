@@ -8,6 +8,7 @@ use std::path::Path;
 use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
+use rustix::thread::CapabilitySet;
 
 use super::early::{self, Page};
 use super::error::SutError;
@@ -67,6 +68,11 @@ impl Sut for Apache {
             arguments: with("-X"),
             endpoints,
         })
+    }
+
+    /// It becomes the user that its configuration names, and then has none.
+    fn capabilities(&self) -> CapabilitySet {
+        CapabilitySet::SETUID | CapabilitySet::SETGID
     }
 
     /// `mod_cgi` instead of `mod_cgid`, whose daemon would outlive us.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use h2lab_model::timeline::study::{Announcement, Source};
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
+use rustix::thread::CapabilitySet;
 
 use super::early::{self, Page};
 use super::error::SutError;
@@ -38,6 +39,11 @@ impl Sut for H2o {
             built: None,
             drain_signal: Signal::TERM,
         }
+    }
+
+    /// It sets the groups of its user, also of one that it is already.
+    fn capabilities(&self) -> CapabilitySet {
+        CapabilitySet::SETGID
     }
 
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {

@@ -15,6 +15,7 @@ use super::early::{Early, Page, Pages};
 use super::error::SutError;
 use super::package::Package;
 use super::upstream::Upstream;
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process;
 
 /// Length of every server's response body, whatever the request.
@@ -268,6 +269,11 @@ pub trait Sut: fmt::Debug + Sync {
 
     /// What to write and how to start it.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError>;
+
+    /// Capabilities that it needs when root starts it; all others it is started without.
+    fn capabilities(&self) -> CapabilitySet {
+        privileges::NONE
+    }
 
     /// The pages that it can be configured to have, which announce what they need: see [`Early::pages`].
     fn pages(&self) -> Vec<Page> {

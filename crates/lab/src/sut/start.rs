@@ -20,9 +20,10 @@ use super::log::ServerLog;
 use super::place::{self, Place};
 use super::upstream::Upstream;
 use super::{early, origin};
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::{self, Child, Ended};
 use h2lab_net::process_watch::ProcessWatch;
-use h2lab_net::tcp::ReservedPort;
+use h2lab_net::tcp::{ReservedPort, Stream};
 
 /// A server that runs. Dropping it kills it and removes its scratch folder.
 #[derive(Debug)]
@@ -193,7 +194,8 @@ fn start_at(
     }
     let program = about.built.map_or(program, |built| folder.join(built));
     let log = ServerLog::create(&folder, options.key_log.as_deref()).map_err(failed)?;
-    let command = command(&program, &launch.arguments);
+    let mut command = command(&program, &launch.arguments);
+    privileges::keep_in(&mut command, kept(sut, options, &folder));
     let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
     let mut endpoints = launch.endpoints;
     place::wait_until_ready(sut, &child, &mut endpoints, place)?;
@@ -207,6 +209,15 @@ fn start_at(
         behind,
         _scratch: scratch,
     })
+}
+
+/// What a server keeps of root's rights: what it needs to become its user, to write its files if they lie behind folders of
+/// others, and to have congestion control that only root may have.
+fn kept(sut: &dyn Sut, options: &StartOptions, folder: &Path) -> CapabilitySet {
+    let files = options.key_log.iter().map(PathBuf::as_path).chain([folder]).map(privileges::to_write);
+    let congestion = options.bulk.as_ref().and_then(|bulk| bulk.congestion.as_deref());
+    let sockets = congestion.map_or(privileges::NONE, Stream::rights_for_congestion);
+    files.fold(sut.capabilities() | sockets, CapabilitySet::union)
 }
 
 /// The ports for a server at `ip` of `place`: reserved ones where other programs may listen, too. Keep the reservations until

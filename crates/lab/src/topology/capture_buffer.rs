@@ -24,7 +24,7 @@ use h2lab_wire::trace::Direction;
 use rustix::fs::fstatvfs;
 
 use super::packet_log::CAPACITY;
-use h2lab_net::scratch;
+use h2lab_net::{privileges, scratch};
 
 /// Bytes that are handed to the writer at once: some milliseconds of a fast link, so that the pump rarely wakes it.
 const BUFFER: usize = 1 << 20;
@@ -94,7 +94,10 @@ impl CaptureBuffer {
         let unkept = Arc::new(Unkept::default());
         let writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
         let builder = std::thread::Builder::new().name("link-spool".to_owned());
-        let writer = builder.spawn(move || writer.run(to_write, &written))?;
+        let writer = builder.spawn(move || {
+            privileges::renounce();
+            writer.run(to_write, &written)
+        })?;
         let intake = Intake::new(full, empty, Arc::clone(&unkept));
         Ok((Self { writer, unkept }, intake))
     }

@@ -28,6 +28,7 @@ use super::spin::{Budget, REST};
 use super::step::Step;
 use super::vnet;
 use h2lab_net::precise_wakeup::PreciseWakeup;
+use h2lab_net::privileges;
 
 /// Packets taken from a port before due packets get their turn, and batches sent before others are received.
 const BATCH: u32 = 64;
@@ -301,6 +302,8 @@ impl Engine {
         let cpu = cpu.filter(|&cpu| sched::set_affinity(cpu).is_ok());
         let _ = sched::sharpen_timers();
         let priority = sched::prefer();
+        // The rings are open, and the class is set: packets are read and sent without any right.
+        privileges::renounce();
         while !self.stop.asked.load(Ordering::Acquire) {
             let mut may_have_more = false;
             for n in 0..self.directions.len() {

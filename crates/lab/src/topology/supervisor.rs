@@ -17,6 +17,7 @@ use signal_hook::low_level::{emulate_default_handler, pipe};
 use super::error::{During, Result};
 use super::step::Step;
 use super::sys::{Forked, exit_now, fork, wait_for};
+use h2lab_net::privileges::{self, CapabilitySet};
 
 /// How a lab is ended.
 #[derive(Debug)]
@@ -73,6 +74,9 @@ pub(super) fn supervise(
     termination: &TerminationPolicy,
     file: Option<&Path>,
 ) -> ! {
+    // The child is this user's, and may be killed without a right. The file may lie in a folder of another user's.
+    let kept = if file.is_some() { CapabilitySet::DAC_OVERRIDE } else { privileges::NONE };
+    privileges::keep(kept).expect("a process may give up its rights: allow it capset(2) and prctl(2)");
     // If a kernel or a limit refuses this, signals keep their defaults and the rest works.
     let signals = Signals::listen();
     // Fails only if the child has died, and then nothing is lost.

@@ -18,7 +18,7 @@ use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, size, value};
-use super::super::{Exit, signals, tls};
+use super::super::{Exit, rights, signals, tls};
 use super::fields_and_settings;
 use super::view::View;
 use crate::run::folder;
@@ -132,6 +132,7 @@ impl TransferArgs {
     /// Moves `cargo` and says how it went.
     pub fn run(&self, cargo: Cargo, command_line: Vec<String>) -> Result<Exit> {
         let (fields, settings) = fields_and_settings(&self.client)?;
+        rights::reduce(self.socket.rights())?;
         let plan = TransferPlan {
             args: self,
             tls: tls_options(&self.reach.tls.trust()?),

@@ -4,7 +4,6 @@
 //! than being woken: a wake-up would be a system call of the generator's. What finds no room is counted and reported.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::Sample;
 
 use super::super::exit::Usage;
+use h2lab_net::ownership;
 use h2lab_roles::load::Listener;
 
 /// Requests that may wait to be written: of 100 bytes each, and three million per second with [`PAUSE`].
@@ -93,7 +93,7 @@ impl Dump {
         let out: Box<dyn Write + Send> = if is_stdout(path) {
             Box::new(io::stdout())
         } else {
-            Box::new(File::create(path).with_context(|| format!("--dump {name}: cannot write"))?)
+            Box::new(ownership::create(path).with_context(|| format!("--dump {name}: cannot write"))?)
         };
         Ok(Self::start(name, form, out))
     }

@@ -11,7 +11,7 @@ use h2lab_model::workload::Arrival;
 
 use super::super::exit::{Missing, Usage};
 use super::super::output::{self, Concluded};
-use super::super::{Exit, policy, signals};
+use super::super::{Exit, policy, rights, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
@@ -24,6 +24,7 @@ use crate::run::store::{self, RunFolder};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::Priority;
 use h2lab_net::clock::Clock;
+use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::resources;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
@@ -39,6 +40,9 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         .iter()
         .map(|&protocol| plan::plan(args, &requests, protocol))
         .collect::<Result<Vec<_>>>()?;
+    // Figures may be shown on a port below 1024.
+    let port = args.prometheus.map_or(privileges::NONE, |_| CapabilitySet::NET_BIND_SERVICE);
+    rights::reduce(args.load.socket.rights() | port)?;
     check_open_files(resources::raise_open_files(), plans.iter().map(|plan| plan.cell.max_connections))?;
     args.output.check_names(std::slice::from_ref(&plans[0].cell))?;
     let tls = tls_options(&args.reach.tls.trust()?);

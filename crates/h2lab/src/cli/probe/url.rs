@@ -13,9 +13,10 @@ use crate::cli::client::ClientArgs;
 use crate::cli::flags::{Flags, Refusal};
 use crate::cli::reach;
 use crate::cli::values::duration;
-use crate::cli::{Exit, signals, tls};
+use crate::cli::{Exit, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::clock::Clock;
+use h2lab_net::privileges;
 use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::probe::{Host, ProbeError, Prober, url};
@@ -105,6 +106,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
             format!("--port: {} is a Unix socket, which has no ports; leave it out", path.display());
         return Err(Failure { kind: FailureKind::Usage, message }.into());
     }
+    rights::reduce(privileges::NONE)?;
     tls::announce_key_log()?;
     let stop = signals::stop_flag()?;
     let clock = Clock::start();

@@ -10,6 +10,7 @@ use super::request::{failure, to_chain};
 use super::{TimelineArgs, asked, asking_of, is_cut, refuse};
 use crate::cli::asking;
 use h2lab_net::clock::Clock;
+use h2lab_net::ownership;
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::timeline::chain::{Chain, Wanted};
 use h2lab_roles::timeline::or_failed;
@@ -26,7 +27,7 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     args.ask.reach.refuse(&[], "has no meaning with --hops: the servers are ours")?;
     let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
     let folder = args.logs.as_deref().unwrap_or(scratch.path());
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    ownership::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let clock = Clock::start();
     let protocol = args.ask.client.protocol.single(false)?.unwrap_or(Protocol::H2c);
     let wanted = Wanted { links: &args.hops, protocol, early_hints: args.early_hints, pages: None, folder };

@@ -16,8 +16,9 @@ use h2lab_report::{TimelineAsked, TimelineDocument, timeline_document, timeline_
 
 use super::asking::{self, AskArgs};
 use super::exit::Usage;
-use super::{Exit, help, output, reach, signals, tls};
+use super::{Exit, help, output, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::privileges;
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::timeline::chain::Link;
 use h2lab_roles::timeline::{Asking, exchange, or_failed};
@@ -120,6 +121,7 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     let text = args.url.as_deref().unwrap_or_default();
     let url = reach::url(text)?;
     let protocols = args.ask.protocols(&url)?;
+    rights::reduce(privileges::NONE)?;
     let mut spec = args.ask.spec(text, &url)?;
     prepare(&mut spec, protocols[0]);
     let asking = asking_of(args);

@@ -15,8 +15,9 @@ use h2lab_model::workload::{Arrival, Protocol};
 
 use super::asking::{self, AskArgs};
 use super::values::duration;
-use super::{Exit, help, reach, signals, tls};
+use super::{Exit, help, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_net::privileges;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::load;
 use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, Watching};
@@ -124,6 +125,7 @@ impl ShowArgs {
 pub fn main(args: &TraceArgs) -> Result<Exit> {
     let url = reach::url(&args.url)?;
     let protocols = args.ask.protocols(&url)?;
+    rights::reduce(privileges::NONE)?;
     tls::announce_key_log()?;
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;

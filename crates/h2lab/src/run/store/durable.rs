@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use h2lab_net::ownership;
 
 /// The ending of a file that is being written. A reader ignores it; [`sweep`] removes what a kill left of it.
 pub const PARTIAL: &str = "partial";
@@ -15,7 +16,7 @@ pub fn put(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
     name.push(".");
     name.push(PARTIAL);
     let partial = path.with_file_name(name);
-    let file = File::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+    let file = ownership::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
     let written = write(&file)
         .with_context(|| format!("cannot write {}", path.display()))
         .and_then(|()| {

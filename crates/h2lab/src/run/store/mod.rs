@@ -28,6 +28,7 @@ use h2lab_model::record::{
     RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
 };
 use h2lab_model::scenario::{Cell, Scenario};
+use h2lab_net::ownership::Borrowed;
 use h2lab_report::Explained;
 use h2lab_wire::trace::FrameEvent;
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,18 @@ pub struct RunFolder {
     /// Held as long as the run lasts: two processes at one folder would destroy each other's repetitions. The kernel releases it
     /// when the process ends, in any way.
     _lock: File,
+    /// Root's processes have no right to write into folders of others: this one is root's while they do.
+    borrowed: Option<Borrowed>,
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        let given_back = self.borrowed.as_ref().map_or(Ok(()), Borrowed::give_back);
+        if let Err(error) = given_back {
+            let path = self.path.display();
+            eprintln!("note: {path}: not all of it could be given to its owner ({error}); use chown -R");
+        }
+    }
 }
 
 impl RunFolder {
@@ -126,7 +139,7 @@ impl RunFolder {
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
         std::fs::create_dir_all(path.join("visits"))
             .with_context(|| format!("cannot make the run folder {}", path.display()))?;
-        let lock = reopen::lock(path)?;
+        let (lock, borrowed) = reopen::lock_and_borrow(path)?;
         let head = RunHead {
             schema: run.schema,
             version: run.version.clone(),
@@ -139,7 +152,7 @@ impl RunFolder {
             resumed: Vec::new(),
             repetitions: Vec::new(),
         };
-        let folder = Self { path: path.to_owned(), head, _lock: lock };
+        let folder = Self { path: path.to_owned(), head, _lock: lock, borrowed };
         folder.write_head()?;
         Ok(folder)
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use h2lab_analysis::diagnose::waits::LatencyBreakdown;
 use h2lab_base::counters::TcpTick;
 use h2lab_model::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally};
+use h2lab_net::ownership::Borrowed;
 use h2lab_wire::trace::FrameEvent;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -37,6 +38,14 @@ pub(super) fn lock(path: &Path) -> Result<File> {
     }
 }
 
+/// The same, and root's for as long as the second value lasts, if we are root.
+pub(super) fn lock_and_borrow(path: &Path) -> Result<(File, Option<Borrowed>)> {
+    let lock = lock(path)?;
+    let borrowed = Borrowed::take(&lock)
+        .with_context(|| format!("cannot take {} from its owner for the time of the run", path.display()))?;
+    Ok((lock, borrowed))
+}
+
 /// Whether a process is adding to this folder right now.
 pub fn is_running(path: &Path) -> bool {
     lock(path).is_err()
@@ -44,7 +53,7 @@ pub fn is_running(path: &Path) -> bool {
 
 /// Opens the folder of an interrupted run. Fails if it is none, or if another process is at it.
 pub fn reopen(path: &Path) -> Result<Reopened> {
-    let lock = lock(path)?;
+    let (lock, borrowed) = lock_and_borrow(path)?;
     let mut head = read_head(path)?;
     if !head.interrupted {
         bail!("{}: this run is complete", path.display());
@@ -67,7 +76,7 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
     }
     head.repetitions = kept;
     let run = head.run(scenario, repetitions);
-    Ok(Reopened { folder: RunFolder { path: path.to_owned(), head, _lock: lock }, run, discarded })
+    Ok(Reopened { folder: RunFolder { path: path.to_owned(), head, _lock: lock, borrowed }, run, discarded })
 }
 
 /// A repetition with its bulk, if each of its tables exists and is complete.

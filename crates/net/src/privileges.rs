@@ -1,0 +1,172 @@
+//! What a thread gives up once what needs rights stands: namespaces, packet rings, scheduling class.
+//!
+//! Capabilities belong to threads (capabilities(7)): what a thread gives up, only the threads and processes lack that it starts
+//! afterwards. So a process calls [`keep`] before its first thread, and where a process must go on with rights (a lab, until its
+//! last program runs), each of its threads calls it for itself. Setting them for all threads at once, by a signal to each as
+//! libpsx does, was rejected: it interrupts system calls of threads that measure.
+//!
+//! Another user was rejected, too: configurations, keys and logs lie where only root, or the caller, may read.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+pub use rustix::thread::CapabilitySet;
+use rustix::thread::{
+    CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
+
+/// No capability.
+pub const NONE: CapabilitySet = CapabilitySet::empty();
+
+/// What root needs to write files in folders of others, and to give them to their owners.
+pub const FILES: CapabilitySet =
+    CapabilitySet::CHOWN.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
+
+/// Gives up, for good, what the calling thread may do but `kept`: capabilities in every set, and the gain of privileges by an
+/// execution (`no_new_privs`). What it does not have of `kept` it does not get. Only makes system calls, as required between fork
+/// and exec.
+pub fn keep(kept: CapabilitySet) -> io::Result<()> {
+    reduce_bounding_set(kept)?;
+    match clear_ambient_capability_set() {
+        // Before Linux 4.3 there is none.
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let had = capabilities(None)?;
+    let permitted = had.permitted & kept;
+    let wanted = CapabilitySets { effective: permitted, permitted, inheritable: NONE };
+    // Services of plain users, who have nothing to give up, are often forbidden the call itself.
+    if wanted != had {
+        set_capabilities(None, wanted)?;
+    }
+    Ok(set_no_new_privs(true)?)
+}
+
+/// The same for a thread of ours that needs nothing, neither now nor later.
+///
+/// # Panics
+/// If the kernel refuses it, which only a filter of system calls can make it do: to go on with all rights is not what was promised.
+pub fn renounce() {
+    keep(NONE).expect("a thread may give up its rights: allow it capset(2) and prctl(2)");
+}
+
+/// Takes all but `kept` from the set that bounds what an execution can gain.
+fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
+    for capability in (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number)) {
+        if kept.contains(capability) {
+            continue;
+        }
+        match remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // INVAL: the kernel has no further ones. PERM: without CAP_SETPCAP the set stays, and no_new_privs makes it useless.
+            Err(Errno::INVAL | Errno::PERM) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Has the process of `command` [keep](keep()) only `kept`, from before its program is executed.
+pub fn keep_in(command: &mut Command, kept: CapabilitySet) {
+    // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
+    unsafe { command.pre_exec(move || keep(kept)) };
+}
+
+/// The first of `candidates` with which `works` succeeds in a thread that has no other capability; none if it succeeds without,
+/// or with none of them.
+pub fn needed(candidates: &[CapabilitySet], works: impl Fn() -> bool + Send) -> CapabilitySet {
+    let attempt = move || {
+        let Ok(sets) = capabilities(None) else { return NONE };
+        let succeeds = |&effective: &CapabilitySet| {
+            set_capabilities(None, CapabilitySets { effective: sets.permitted & effective, ..sets }).is_ok()
+                && works()
+        };
+        if succeeds(&NONE) {
+            return NONE;
+        }
+        candidates.iter().copied().find(succeeds).unwrap_or(NONE)
+    };
+    // A thread of its own, since effective capabilities belong to threads.
+    std::thread::scope(|scope| scope.spawn(attempt).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What is needed to write `path`, a folder or a file, also one that is yet to be made: nothing where this user may do so by the
+/// modes; the right to go through folders that are closed to this user; else the right to ignore modes.
+pub fn to_write(path: &Path) -> CapabilitySet {
+    let candidates = [CapabilitySet::DAC_READ_SEARCH, CapabilitySet::DAC_OVERRIDE];
+    needed(&candidates, || {
+        let may = |path: &Path, how| accessat(CWD, path, how, AtFlags::EACCESS);
+        let parent = path.parent().unwrap_or(path);
+        match may(path, Access::WRITE_OK) {
+            Ok(()) if path.is_dir() => may(path, Access::EXEC_OK).is_ok(),
+            Err(Errno::NOENT) => may(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
+            written => written.is_ok(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    /// What a thread has after it kept `kept`.
+    fn left(kept: CapabilitySet) -> (CapabilitySets, bool) {
+        let thread = std::thread::spawn(move || {
+            keep(kept).unwrap();
+            (capabilities(None).unwrap(), rustix::thread::no_new_privs().unwrap())
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn a_thread_keeps_what_it_names_and_had_and_can_gain_nothing() {
+        let had = capabilities(None).unwrap();
+        for kept in [NONE, CapabilitySet::KILL] {
+            let (sets, gains_nothing) = left(kept);
+            let permitted = had.permitted & kept;
+            assert_eq!(sets, CapabilitySets { effective: permitted, permitted, inheritable: NONE });
+            assert!(gains_nothing);
+        }
+        assert_eq!(capabilities(None).unwrap(), had, "other threads keep theirs");
+    }
+
+    #[test]
+    fn a_program_has_only_what_was_kept() {
+        let had = capabilities(None).unwrap().permitted;
+        for kept in [NONE, CapabilitySet::KILL] {
+            let mut command = Command::new("grep");
+            command.args(["CapEff", "/proc/self/status"]);
+            keep_in(&mut command, kept);
+            let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            let is_root = rustix::process::geteuid().is_root();
+            let expected = if is_root { (had & kept).bits() } else { 0 };
+            assert_eq!(shown.trim(), format!("CapEff:\t{expected:016x}"));
+        }
+    }
+
+    #[test]
+    fn no_more_is_needed_to_write_than_the_modes_demand() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let new = inner.join("new");
+        assert_eq!([to_write(folder.path()), to_write(&inner), to_write(&new)], [NONE; 3]);
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        chown(folder.path(), Some(65_534), None).unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(to_write(folder.path()), CapabilitySet::DAC_OVERRIDE, "it is another user's");
+        let closed = CapabilitySet::DAC_READ_SEARCH;
+        assert_eq!([to_write(&inner), to_write(&new)], [closed; 2], "it is ours, behind another user's");
+    }
+}
