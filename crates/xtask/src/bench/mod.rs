@@ -14,7 +14,7 @@ mod load;
 mod meter;
 mod pacing;
 mod peers;
-mod ratio;
+pub mod ratio;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -82,9 +82,9 @@ pub struct Contest {
 #[derive(Debug, Clone, Copy)]
 pub struct Pair {
     /// Ours.
-    ours: f64,
+    pub ours: f64,
     /// The peer's.
-    peer: f64,
+    pub peer: f64,
 }
 
 impl Pair {

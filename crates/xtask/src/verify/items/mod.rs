@@ -169,8 +169,8 @@ pub fn load() -> Vec<Item> {
         item("trace", "last stream 1999, GOAWAY, a second connection at HEADERS[1]", load::trace),
         item(
             "agreement",
-            "p50 and p99 of an open loop agree with vegeta's and oha --latency-correction's on /delay/5 and /stall within \
-             max(5 %, 150 us): medians of 5 interleaved rounds, h1 and h2c",
+            "p50 and p99 of an open loop agree with vegeta's and oha --latency-correction's on /delay/5 and /stall: the 95 % \
+             interval of the median of 9 interleaved rounds reaches within max(5 %, 150 us), h1 and h2c",
             load::agreement,
         ),
         item(
