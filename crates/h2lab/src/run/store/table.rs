@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// A record type that is stored as rows of a table.
 pub trait Row: Sized {
-    /// The columns, in order. The first is always `measured`, written by the table itself and not named here.
+    /// The columns, in order. Before them a file has `visit`, the number of the repetition, which the table itself writes.
     const COLUMNS: &'static [(&'static str, Kind)];
     /// Writes the columns in order.
     fn put(&self, row: &mut RowWriter<'_>);
@@ -180,7 +180,7 @@ impl RowReader<'_> {
     }
 }
 
-/// The Parquet schema of `R`, with `measured` first.
+/// The Parquet schema of `R`, with `visit` first.
 fn schema<R: Row>() -> Result<TypePtr> {
     let columns = std::iter::once(("visit", Kind::Int)).chain(R::COLUMNS.iter().copied());
     let fields: Result<Vec<TypePtr>> = columns
@@ -245,7 +245,7 @@ pub fn write_all<'r, R: Row + 'r>(
     })
 }
 
-/// The columns of a table with these rows, `measured` first.
+/// The columns of a table with these rows, `visit` first.
 fn columns<R: Row>(measured: u64, rows: &[R]) -> Vec<Values> {
     let mut columns: Vec<Values> =
         R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, rows.len())).collect();

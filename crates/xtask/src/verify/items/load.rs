@@ -144,7 +144,8 @@ fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool
     let values: [(&str, PercentileFigure); 2] = [("p50", |p| p.p50), ("p99", |p| p.p99)];
     for (name, value) in values {
         for (tool, rendered) in tools.iter().zip(&all).skip(1) {
-            let rounds: Vec<_> = all[0].iter().zip(rendered).map(|(a, b)| Pair { ours: value(a), peer: value(b) }).collect();
+            let rounds: Vec<_> =
+                all[0].iter().zip(rendered).map(|(a, b)| Pair { ours: value(a), peer: value(b) }).collect();
             let (agrees, line) = compared(&Ratios::of(&rounds));
             outcome.check(agrees, format!("{protocol} {path} {name} against {}: {line}", tool.name()));
         }
