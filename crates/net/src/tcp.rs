@@ -158,20 +158,21 @@ impl Stream {
         let _ = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
     }
 
-    /// Fixes the receive buffer at `bytes`, which the kernel doubles and limits to `net.core.rmem_max`, instead of autotuning;
-    /// `false` if it was not done, since [`Stream::free_receive_buffer`] could not undo it before Linux 5.14.
-    pub fn bound_receive_buffer(&self, bytes: u32) -> bool {
-        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // The window follows the buffer only while the kernel autotunes it.
-        let window = bytes.saturating_mul(2);
-        self.free_receive_buffer()
-            && set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes).is_ok()
-            && set_option(&self.fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &window).is_ok()
-    }
-
-    /// Turns autotuning of the receive buffer on again; `false` where the kernel cannot do that.
-    pub fn free_receive_buffer(&self) -> bool {
-        set_option(&self.fd, libc::SOL_SOCKET, SO_BUF_LOCK, &0).is_ok()
+    /// Fixes the receive buffer at `bytes`, which the kernel doubles, instead of autotuning. Nothing is changed where
+    /// `net.core.rmem_max` allows less, and before Linux 5.14, where that could not be undone.
+    pub fn bound_receive_buffer(&self, bytes: u32) {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX / 2);
+        let autotune = || set_option(&self.fd, libc::SOL_SOCKET, SO_BUF_LOCK, &0);
+        if autotune().is_err() || set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes).is_err() {
+            return;
+        }
+        let window = 2 * bytes;
+        if sockopt::socket_recv_buffer_size(&self.fd).is_ok_and(|size| size >= window as usize) {
+            // The window follows the buffer only while the kernel autotunes it.
+            let _ = set_option(&self.fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &window);
+        } else {
+            let _ = autotune();
+        }
     }
 
     /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may make the peer
@@ -435,6 +436,20 @@ mod tests {
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!Stream::from_fd(other.into()).unwrap().meets_itself());
         assert!(knock(listener.local_addr().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_receive_buffer_is_bounded_where_the_kernel_allows_so_much_and_otherwise_left_alone() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let largest = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        let largest: u32 = largest.trim().parse().unwrap();
+        for (bytes, is_bound) in [(largest / 2, true), (largest, true), (largest + 4096, false)] {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let stream = Stream::from_fd(client.into()).unwrap();
+            stream.bound_receive_buffer(bytes);
+            let size = sockopt::socket_recv_buffer_size(&stream.fd).unwrap();
+            assert_eq!(size == 2 * bytes as usize, is_bound, "{bytes}: {size}");
+        }
     }
 
     #[test]

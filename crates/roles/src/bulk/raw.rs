@@ -15,7 +15,7 @@ use h2lab_wire::StreamId;
 use crate::client::connect;
 use h2lab_net::clock::{Clock, process_cpu};
 use h2lab_net::reactor::{Completion, Reactor, Token};
-use h2lab_net::receive_buffer::ReceiveBuffer;
+use h2lab_net::receive_buffer;
 use h2lab_net::tcp::{ConnectOptions, Endpoint, Listener, Read, Stream, Written};
 use h2lab_net::tcp_info::TcpInfo;
 
@@ -144,18 +144,8 @@ struct Reading {
     record: ConnectionRecord,
     /// Owned by the reactor until it is connected; `None` again after the server has closed.
     stream: Option<Stream>,
-    /// The bound of the socket's receive buffer, as long as it has one.
-    buffer: Option<ReceiveBuffer>,
     first_byte_at: Time,
     last_byte_at: Time,
-}
-
-impl Reading {
-    /// Lets go of a buffer that may be too small.
-    fn look(&mut self, now: Time) {
-        let (stream, bytes) = (&self.stream, self.record.bytes_received);
-        self.buffer.take_if(|buffer| stream.as_ref().is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
-    }
 }
 
 /// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `notify` is called
@@ -173,7 +163,6 @@ pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<R
         readings.push(Reading {
             record,
             stream: None,
-            buffer: None,
             first_byte_at: Time::NEVER,
             last_byte_at: Time::NEVER,
         });
@@ -190,9 +179,6 @@ pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<R
         }
         if now >= tick_at {
             notify(elapsed);
-            for reading in &mut readings {
-                reading.look(now);
-            }
             tick_at = now + TICK;
         }
         let again = std::mem::take(&mut unread);
@@ -206,7 +192,7 @@ pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<R
                     let reading = &mut readings[token.0 as usize];
                     reading.record.local_port = stream.local_address()?.port();
                     (reading.record.connected_at, reading.record.ready_at) = (now, now);
-                    reading.buffer = ReceiveBuffer::bound(&stream, now);
+                    receive_buffer::bound(&stream);
                     reading.stream = Some(stream);
                     meter.get_or_insert_with(|| ByteMeter::new(now));
                     turns.push(token.0 as usize);

@@ -20,7 +20,7 @@ use super::streams::Carried;
 use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
-use h2lab_net::receive_buffer::ReceiveBuffer;
+use h2lab_net::receive_buffer;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 
@@ -60,8 +60,6 @@ pub struct Session {
     gathers: bool,
     /// See [`Target::turn`].
     turn: usize,
-    /// The bound of the socket's receive buffer, as long as it has one.
-    buffer: Option<ReceiveBuffer>,
     /// Why we give it no further requests, if we do not; it ends when those that it has are over.
     leaving: Option<&'static str>,
 }
@@ -91,8 +89,9 @@ impl Session {
         }
         transport.limit_windows(&mut engine, &config, window_limit);
         target.show(now, WatchEvent::Ready { record: &record, tls: transport.tls_facts() });
-        let bulk = transport.tcp().filter(|_| target.gathers);
-        let buffer = bulk.and_then(|tcp| ReceiveBuffer::bound(tcp, now));
+        if let Some(tcp) = transport.tcp().filter(|_| target.gathers) {
+            receive_buffer::bound(tcp);
+        }
         Self {
             observer: Observer::new(target, dialect, record.index),
             transport,
@@ -114,7 +113,6 @@ impl Session {
             blames_silence: target.blames_silence,
             gathers: target.gathers,
             turn: target.turn,
-            buffer,
             leaving: None,
         }
     }
@@ -179,9 +177,6 @@ impl Session {
     /// [`Target::gathers`] that may have been too much to wait for; what has come by then is reported by a completion.
     pub fn look(&mut self, now: Time) {
         self.transport.rest(&self.engine, self.gathers, now);
-        let bytes = self.statistics.record.bytes_received;
-        let tcp = self.transport.tcp();
-        self.buffer.take_if(|buffer| tcp.is_some_and(|tcp| buffer.let_go(tcp, bytes, now)));
     }
 
     /// Whether to read now. After the server has finished, always: there is no more to come.

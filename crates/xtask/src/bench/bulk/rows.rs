@@ -108,10 +108,10 @@ pub const ROWS: &[Row] = &[
         yardstick: "raw",
     },
     Row {
-        id: "raw-256k",
-        claim: "the same, its receive buffer kept at 256 KiB, as ours keeps it",
+        id: "raw-1m",
+        claim: "the same, its receive buffer kept at 1 MiB, as ours keeps it",
         server: Server::Raw,
-        client: Client::Raw(&["--receive-buffer=262144"]),
+        client: Client::Raw(&["--receive-buffer=1048576"]),
         bytes: 4 * GB,
         yardstick: "raw",
     },
