@@ -418,3 +418,24 @@ fn a_stream_that_is_given_up_is_reported_with_its_code_either_way() {
     pair.server.engine.reset(pair.clock.now(), stream, ErrorCode::REFUSED_STREAM);
     pair.until(|client, _| client.events.contains(&reset(ErrorCode::H3_REQUEST_REJECTED)));
 }
+
+/// RFC 9001 §6: either end may begin one at any time.
+#[test]
+fn a_key_update_of_either_end_costs_nothing() {
+    const BODY: usize = 300_000;
+    let client = Config { send_buffer: 1 << 20, ..Config::new(Role::Client) };
+    let mut pair = Pair::of(client, Config::new(Role::Server), false);
+    for is_ours in [true, false, true] {
+        let (stream, now, before) = (pair.post(), pair.clock.now(), pair.server.body().0);
+        assert_eq!(pair.client.engine.send_data(now, stream, &vec![1; BODY], true), BODY);
+        pair.until(|_, server| server.body().0 > before);
+        let end = if is_ours { &mut pair.client } else { &mut pair.server };
+        end.quic().proto.force_key_update();
+        pair.until(|_, server| server.body().0 == before + BODY);
+        pair.server.engine.send_response(pair.clock.now(), stream, &OK);
+        pair.server.engine.send_data(pair.clock.now(), stream, b"", true);
+        pair.until(|client, _| client.engine.open_streams() == 0);
+    }
+    let responses = pair.client.events.iter().filter(|event| **event == RoleEvent::Response(200));
+    assert_eq!(responses.count(), 3);
+}

@@ -101,6 +101,27 @@ fn frames_after_end_stream_are_stream_closed() {
     assert_eq!(to_client(&[ok_with(&[], END), frame(kind::RST_STREAM, 0, 1, &[0; 4])]), Nothing);
 }
 
+/// A server may end a response early and then reset the request (RFC 9113 §8.1); a generator that counts both opens more streams
+/// than the server admits.
+#[test]
+fn a_reset_after_the_end_frees_no_second_slot() {
+    let mut peer = Scripted::new(client_config());
+    peer.receive(&settings(3, 2)); // MAX_CONCURRENT_STREAMS
+    let available = |peer: &Scripted| peer.engine.available_streams();
+    let no_error = |stream| frame(kind::RST_STREAM, 0, stream, &ErrorCode::NO_ERROR.0.to_be_bytes());
+    assert_eq!((peer.request(), peer.upload(), available(&peer)), (1, StreamId(3), 0));
+    peer.receive(&ok_with(&[], END));
+    assert_eq!(available(&peer), 1);
+    peer.receive(&no_error(1));
+    assert_eq!(available(&peer), 1, "it was free already");
+    peer.receive(&frame(kind::HEADERS, END, 3, &ok_block()));
+    assert_eq!(available(&peer), 1, "we still send");
+    peer.receive(&no_error(3));
+    assert_eq!(available(&peer), 2);
+    peer.receive(&no_error(3));
+    assert_eq!(available(&peer), 2);
+}
+
 #[test]
 fn a_response_that_is_ended_twice_costs_nothing_unless_the_second_end_brings_something() {
     let empty = |flags| to_client(&[ok_with(&[], END), data(flags, 1, b"")]);
