@@ -55,6 +55,12 @@ impl Names {
         Self { folder, name: name.to_owned() }
     }
 
+    /// Whether the file's name leaves no room for those of its part and of the part's journal: most file systems of Linux allow
+    /// 255 bytes (pathname(7)).
+    pub fn are_too_long(&self) -> bool {
+        self.name.len() + NEW.len() > 255
+    }
+
     /// Whether a file of this name would be taken for a part of another one, or for its journal.
     pub fn are_taken(name: &OsStr) -> bool {
         let name = name.as_encoded_bytes();

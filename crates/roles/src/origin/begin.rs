@@ -30,6 +30,9 @@ impl Uploads {
             );
             return Err(Refusal::new(400, words));
         }
+        if matches!(&destination, Destination::File(names, _) if names.are_too_long()) {
+            return Err(FolderError::NameTooLong.into());
+        }
         self.quota.check_length(offer.total.or(offer.until).unwrap_or(0))?;
         let mut inner = lock(&self.inner);
         let tag = match &offer.tag {

@@ -52,14 +52,20 @@ pub enum FolderError {
     #[error("nothing here is longer than 1 PiB")]
     TooLong,
     /// A name in it is longer than names of files can be.
-    #[error("a name in the path is too long for a file")]
+    #[error("a name in the path is too long for a file, or for a file that is not complete")]
     NameTooLong,
     /// It exists and may not be read or written.
     #[error("permission denied")]
     Denied,
     /// The system failed.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for FolderError {
+    fn from(error: io::Error) -> Self {
+        Errno::from_io_error(&error).map_or(Self::Io(error), Self::from)
+    }
 }
 
 impl From<Errno> for FolderError {

@@ -113,6 +113,16 @@ fn sum(algorithm: Algorithm) -> String {
 }
 
 #[test]
+fn a_name_that_is_too_long_for_a_file_or_for_its_part_is_the_clients_fault() {
+    let place = Place::new();
+    for (length, status) in [(100, 201), (250, 414), (255, 414), (256, 414), (300, 414)] {
+        let answer = place.put_to(&"n".repeat(length), &[], CONTENT);
+        assert_eq!(answer.status, status, "{length} bytes");
+    }
+    assert_eq!(place.names(), ["n".repeat(100)]);
+}
+
+#[test]
 fn parts_in_any_order_become_a_file_with_the_last_word() {
     for algorithm in [Algorithm::Crc32c, Algorithm::Sha256] {
         let place = Place::new();
