@@ -45,6 +45,9 @@ pub enum Put {
     Full,
 }
 
+/// The receive buffer of a client that reads nothing, in bytes.
+const DEAF_BUFFER: u32 = 64 << 10;
+
 /// A connection of TCP or TLS in clear. Bytes that were read and not used yet are [`RawConnection::incoming`].
 #[derive(Debug)]
 pub struct RawConnection {
@@ -56,7 +59,7 @@ pub struct RawConnection {
     pub transcript: Transcript,
     /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
     /// counted in the transcript, not written out.
-    pub deaf: bool,
+    deaf: bool,
     /// How the host ended it, if it has.
     pub over: Option<ReadOutcome>,
     /// When something last came, or it was dialled.
@@ -84,6 +87,15 @@ impl RawConnection {
             received_at: began,
             space: vec![0; SPACE],
         })
+    }
+
+    /// From now on reads nothing while it sends, or reads again. What the host answers meanwhile stays in its own buffers: ours would
+    /// otherwise grow, up to `tcp_rmem`, and hold 25 MB of answers for which the host then needs no bound.
+    pub fn set_deaf(&mut self, deaf: bool) {
+        self.deaf = deaf;
+        if deaf {
+            self.stream.stream().bound_receive_buffer(DEAF_BUFFER);
+        }
     }
 
     /// The protocol that ALPN chose, if any.

@@ -345,7 +345,7 @@ impl Under<'_> {
             (put, sent) = (client.send(prober, &bytes)?, attack.batch);
             client.until(prober.now() + SETTLE, prober, |client| sign(client).is_some())?;
         }
-        client.line.deaf = attack.deaf;
+        client.line.set_deaf(attack.deaf);
         while sent < most && put == Put::All && sign(&client).is_none() {
             let mut bytes = Vec::new();
             for _ in 0..attack.batch.min(most - sent) {
@@ -360,7 +360,7 @@ impl Under<'_> {
                 client.pump(prober, Time::ZERO)?;
             }
         }
-        client.line.deaf = false;
+        client.line.set_deaf(false);
         if put != Put::Full {
             client.until(prober.now() + SETTLE, prober, |client| sign(client).is_some())?;
         }
