@@ -542,9 +542,10 @@ fn a_full_queue_drops_its_tail_and_tcp_recovers() {
 }
 
 fn codel_drops_from_a_queue_that_stands_and_tcp_recovers() {
-    let namespaces = lab(&spec("cubic"));
+    // CUBIC may leave slow start as soon as the round trips get longer (HyStart), before any queue stands.
+    let namespaces = lab(&spec("reno"));
     let shaped = Impairment {
-        bandwidth: Some("50mbit".parse().unwrap()),
+        bandwidth: Some("20mbit".parse().unwrap()),
         queue_bytes: Some(4 << 20),
         queue_discipline: QueueDiscipline::CODEL,
         ..impairment(Duration::from_millis(5), 0.0)
