@@ -1,5 +1,7 @@
 //! What this process may use, and what it uses: open files and memory.
 
+use std::path::Path;
+
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Raises our soft limit of open files to the hard one, and returns it. Each connection is a file, and shells commonly give
@@ -18,6 +20,20 @@ pub fn online_cpus() -> usize {
     // SAFETY: sysconf has no preconditions.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(online).unwrap_or(1).max(1)
+}
+
+/// The memory of this machine, or that which its control groups let this process have (`memory.max` of cgroup v2) if that is less,
+/// in bytes.
+pub fn memory() -> u64 {
+    let all = rustix::system::sysinfo();
+    let machine = all.totalram.saturating_mul(all.mem_unit.into());
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    // A group is held to the limits of those that it lies in.
+    let groups = Path::new("/sys/fs/cgroup").join(path);
+    let limits = groups.ancestors().take_while(|folder| folder.starts_with("/sys/fs/cgroup"));
+    let of = |folder: &Path| std::fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok();
+    limits.filter_map(of).fold(machine, u64::min)
 }
 
 /// For how long since boot each CPU of this machine was ready to run and was not let by its hypervisor, on average, in

@@ -10,7 +10,7 @@ use h2lab_model::workload::EngineSettings;
 use super::engine::EngineArgs;
 use super::exit::Usage;
 use super::tls::{self, IdentityArgs};
-use super::values::duration;
+use super::values::{duration, size};
 use h2lab_roles::origin::OriginConfig;
 
 /// Sockets, TLS identity, engine, and the end.
@@ -30,6 +30,10 @@ pub struct ListenArgs {
     /// Time for open requests to finish after the first SIGTERM or Ctrl-C; a second one ends at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     drain_timeout: Duration,
+    /// Memory for all connections together, above which requests are answered 503 and new connections are closed [default: a quarter
+    /// of the machine's, or of the control group's]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_memory: Option<u64>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -49,6 +53,7 @@ impl ListenArgs {
         }
         let mut config = OriginConfig::new(self.listen.clone(), self.tls_listen.clone());
         config.drain_timeout = self.drain_timeout;
+        config.memory = self.max_memory.unwrap_or(config.memory);
         config.tls.identity = self.identity.read()?;
         tls::announce_key_log()?;
         Ok(config)

@@ -66,6 +66,11 @@ impl Origin {
         Ok(answer)
     }
 
+    /// Whether a client that behaves is served.
+    pub fn is_served(&self) -> bool {
+        self.ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+    }
+
     /// Fails unless a client that behaves is served.
     #[track_caller]
     pub fn assert_serves(&self) {

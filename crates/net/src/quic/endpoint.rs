@@ -98,8 +98,17 @@ impl QuicEndpoint {
     pub fn ask_for_proof(&self, incoming: Incoming) {
         let mut answer = Vec::new();
         let asked = self.proto().retry(incoming, &mut answer);
-        // A client that comes by a Retry has already proved it.
-        let transmit = asked.unwrap_or_else(|error| self.proto().refuse(error.into_incoming(), &mut answer));
+        match asked {
+            Ok(transmit) => self.answer(&transmit, &answer),
+            // A client that comes by a Retry has already proved it.
+            Err(error) => self.turn_away(error.into_incoming()),
+        }
+    }
+
+    /// Refuses a connection (`CONNECTION_REFUSED`, RFC 9000 §20.1).
+    pub fn turn_away(&self, incoming: Incoming) {
+        let mut answer = Vec::new();
+        let transmit = self.proto().refuse(incoming, &mut answer);
         self.answer(&transmit, &answer);
     }
 

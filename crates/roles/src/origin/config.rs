@@ -10,6 +10,7 @@ use h2lab_wire::{Config, Exceeded, Role};
 
 use super::bulk::Site;
 use h2lab_net::quic::Congestion;
+use h2lab_net::resources;
 use h2lab_net::tls::{ServerTlsOptions, TlsError};
 
 /// How the origin behaves.
@@ -32,6 +33,9 @@ pub struct OriginConfig {
     pub engine: Config,
     /// Memory for the receive windows of all connections, in bytes.
     pub window_budget: u64,
+    /// Memory of all connections together, in bytes: engines, their buffers, and bodies that are held. When it is used up requests
+    /// are answered 503 and new connections are closed. Not counted: TLS, QUIC, the kernel's buffers.
+    pub memory: u64,
     /// How a connection ends after [`Config::max_requests`] requests.
     pub goaway: GoAway,
     /// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
@@ -91,6 +95,7 @@ impl OriginConfig {
             tls: ServerTlsOptions::default(),
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,
+            memory: resources::memory() / 4,
             goaway: GoAway::default(),
             held: MAX_HELD,
             handler_delay: Duration::ZERO,

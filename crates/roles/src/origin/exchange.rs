@@ -21,6 +21,15 @@ const LINGER: Duration = Duration::from_secs(5);
 /// And how many bytes of it are thrown away meanwhile.
 const MOST_DISCARDED: u64 = 4 << 20;
 
+/// How much of a body may be held.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Bytes.
+    pub bytes: usize,
+    /// Whether it is less than one connection may have, because of what is held for others.
+    pub is_shared: bool,
+}
+
 /// One request in progress.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "what happened to both directions is independent")]
@@ -115,7 +124,7 @@ impl Exchange {
     }
 
     /// Some of the request's body has arrived. It is kept if it is to be echoed and there is `room` for it.
-    pub fn take_body(&mut self, now: Time, data: &[u8], room: usize, is_last: bool) {
+    pub fn take_body(&mut self, now: Time, data: &[u8], room: Room, is_last: bool) {
         if let Some(receipt) = &mut self.plan.receipt {
             receipt.take(data);
             self.plan.is_final |= receipt.is_refused();
@@ -132,13 +141,13 @@ impl Exchange {
         if self.plan.tunnel {
             self.owed += data.len() as u32;
         }
-        if data.len() > room && self.plan.tunnel {
+        if data.len() > room.bytes && self.plan.tunnel {
             self.overflown = true;
             return;
         }
-        if data.len() > room {
+        if data.len() > room.bytes {
             self.collected = Vec::new();
-            self.plan = handler::too_large(now);
+            self.plan = if room.is_shared { handler::too_much(now) } else { handler::too_large(now) };
             return;
         }
         self.collected.extend_from_slice(data);
@@ -567,7 +576,8 @@ mod tests {
                     }
                     Event::Data { data, end_stream, .. } => {
                         if let Some(exchange) = &mut self.exchange {
-                            exchange.take_body(NOW, data, self.room, end_stream);
+                            let room = Room { bytes: self.room, is_shared: false };
+                            exchange.take_body(NOW, data, room, end_stream);
                         }
                     }
                     Event::Writable { .. } => self.exchange.iter_mut().for_each(Exchange::unblock),

@@ -171,6 +171,7 @@ mod tests {
     use h2lab_wire::{Config, ErrorCode, Event, Role};
 
     use super::*;
+    use crate::origin::exchange::Room;
     use crate::origin::handler;
 
     /// Milliseconds that a held request waits for its answer.
@@ -252,7 +253,8 @@ mod tests {
                         ));
                     }
                     Event::Data { stream, data, end_stream } => {
-                        exchanges.change(stream, |it| it.take_body(*now, data, usize::MAX, end_stream));
+                        let room = Room { bytes: usize::MAX, is_shared: false };
+                        exchanges.change(stream, |it| it.take_body(*now, data, room, end_stream));
                     }
                     Event::Writable { stream } => exchanges.unblock(stream),
                     Event::Reset { stream, .. } => exchanges.remove(stream, |_| ()),

@@ -129,6 +129,8 @@ struct Server<'a> {
     /// Listeners over UDP that may have more: it was the others' turn.
     unread: Vec<usize>,
     budget: WindowBudget,
+    /// What all sessions took when they were last attended to, in bytes.
+    memory: u64,
     /// Of the connections that are over.
     served: Served,
 }
@@ -160,6 +162,7 @@ impl<'a> Server<'a> {
             blocked: BTreeSet::new(),
             unread: Vec::new(),
             budget: WindowBudget::new(config.window_budget),
+            memory: 0,
             served: Served::default(),
         })
     }
@@ -232,6 +235,9 @@ impl<'a> Server<'a> {
 
     /// Takes a connection in.
     fn accept(&mut self, listener: Token, stream: Stream) {
+        if self.memory >= self.config.memory {
+            return; // the client hears of it by the end of its connection
+        }
         let Some(transport) = self.listeners.transport(listener, stream) else { return };
         let slot = self.free_slot();
         if let Some(tcp) = transport.tcp()
@@ -304,6 +310,10 @@ impl<'a> Server<'a> {
         incoming: Incoming,
         now: Time,
     ) -> Option<usize> {
+        if self.memory >= self.config.memory {
+            endpoint.turn_away(incoming);
+            return None;
+        }
         if self.handshaking.len() >= MOST_UNPROVEN && !incoming.remote_address_validated() {
             endpoint.ask_for_proof(incoming);
             return None;
@@ -345,7 +355,10 @@ impl<'a> Server<'a> {
     fn with_session(&mut self, token: Token, work: impl FnOnce(&mut Session, Clock, &OriginConfig)) {
         let slot = token.0 as usize - self.listeners.count();
         let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
+        session.limit_memory(self.config, self.config.memory.saturating_sub(self.memory));
         work(session, self.clock, self.config);
+        self.memory = self.memory + session.memory() - session.counted;
+        session.counted = session.memory();
         let (is_over, deadline) = (session.is_over(), session.deadline());
         if session.blocked && session.quic().is_some() {
             self.blocked.insert(slot);
@@ -356,6 +369,7 @@ impl<'a> Server<'a> {
             self.handshaking.remove(&slot);
         }
         if is_over {
+            self.memory -= session.counted;
             self.served.add(session);
             self.reactor.forget(token);
             if session.quic().is_some() {

@@ -6,7 +6,7 @@ use h2lab_base::units::Time;
 use h2lab_wire::{Connection, Error, ErrorCode, Event};
 
 use super::config::{GoAway, OriginConfig};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Room};
 use super::exchanges::Exchanges;
 use super::handler;
 use h2lab_net::byte_stream::ByteStream;
@@ -66,6 +66,10 @@ pub struct Session {
     window_limit: u32,
     /// The UDP port of HTTP/3, if it is to be announced to the client.
     alt_svc: Option<u16>,
+    /// Bytes of bodies that may be held for it now; `None` if all memory is used.
+    room: Option<usize>,
+    /// Its part in the memory that the server has counted.
+    pub counted: u64,
     /// Something waits for room in the socket.
     pub blocked: bool,
     /// The socket may have more to read: it was the others' turn, or too much of ours waits for the client to read it.
@@ -102,6 +106,8 @@ impl Session {
             next_due: Time::NEVER,
             window_limit,
             alt_svc,
+            room: Some(config.held),
+            counted: 0,
             blocked: false,
             unread: false,
             hangup: false,
@@ -129,6 +135,18 @@ impl Session {
     /// Whether an answer may still be due.
     pub fn is_serving(&self) -> bool {
         self.phase == Phase::Serving
+    }
+
+    /// Bytes of memory that it takes, without TLS, QUIC and the kernel's.
+    pub fn memory(&self) -> u64 {
+        let engine = self.engine.as_ref().map_or(0, Connection::held_bytes);
+        (size_of::<Self>() + engine + self.first_bytes.capacity() + self.exchanges.held()) as u64
+    }
+
+    /// So much memory is left for all sessions.
+    pub fn limit_memory(&mut self, config: &OriginConfig, left: u64) {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        self.room = (left > 0).then(|| config.held.min(self.exchanges.held().saturating_add(left)));
     }
 
     /// When [`Session::tick`] must be called.
@@ -365,7 +383,7 @@ impl Session {
                     let expects = head.fields.get("expect");
                     let expects = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
                     let mut plan = config.site.route(now, &head);
-                    if self.exchanges.held() + plan.held() > config.held {
+                    if self.room.is_none_or(|room| self.exchanges.held() + plan.held() > room) {
                         plan = handler::too_much(now);
                     }
                     plan.alt_svc = self.alt_svc;
@@ -379,7 +397,10 @@ impl Session {
                     self.exchanges.insert(exchange);
                 }
                 Event::Data { stream, data, end_stream } => {
-                    let room = config.held.saturating_sub(self.exchanges.held());
+                    let room = Room {
+                        bytes: self.room.unwrap_or(0).saturating_sub(self.exchanges.held()),
+                        is_shared: self.room.is_none_or(|room| room < config.held),
+                    };
                     self.exchanges.change(stream, |exchange| exchange.take_body(now, data, room, end_stream));
                 }
                 Event::Trailers { stream, fields } => {

@@ -11,6 +11,8 @@ pub mod attacker;
 mod bystander;
 /// More of something than anyone needs.
 mod floods;
+/// More memory than there is for all.
+mod memory;
 /// A server that attacks, and a run of ours against it.
 pub mod server;
 /// Attacks of servers on our client.
