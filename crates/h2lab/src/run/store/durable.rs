@@ -1,7 +1,7 @@
 //! Files that are complete or absent, even after a kill, a full disk or a power failure during a write.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use h2lab_net::ownership;
@@ -9,27 +9,61 @@ use h2lab_net::ownership;
 /// The ending of a file that is being written. A reader ignores it; [`sweep`] removes what a kill left of it.
 pub const PARTIAL: &str = "partial";
 
-/// Writes a file: under another name first, to the disk, and then renamed. It lasts when its folder is [`sync`]ed, which
-/// several files can share.
-pub fn put(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".");
-    name.push(PARTIAL);
-    let partial = path.with_file_name(name);
-    let file = ownership::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
-    let written = write(&file)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .and_then(|()| {
-            file.sync_all().with_context(|| format!("cannot write {} to the disk", path.display()))
-        })
-        .and_then(|()| {
-            fs::rename(&partial, path).with_context(|| format!("cannot put {} in place", path.display()))
-        });
-    if written.is_err() {
-        // The first error counts; a disk that is full has room again.
-        let _ = fs::remove_file(&partial);
+/// Files that are written under other names first, all of them to the disk, and are then renamed. To wait for the disk once is
+/// quicker than once for each: the first wait commits what the file system knows of the others too. They last when their folder is
+/// [`sync`]ed.
+#[derive(Debug, Default)]
+pub struct Batch(Vec<Written>);
+
+#[derive(Debug)]
+struct Written {
+    file: File,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl Batch {
+    /// Writes the file that will be `path`.
+    pub fn write(&mut self, path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".");
+        name.push(PARTIAL);
+        let partial = path.with_file_name(name);
+        let file =
+            ownership::create(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+        self.0.push(Written { file, partial, path: path.to_owned() });
+        let file = &self.0[self.0.len() - 1].file;
+        write(file).with_context(|| format!("cannot write {}", path.display()))
     }
-    written
+
+    /// Puts them in place.
+    pub fn commit(mut self) -> Result<()> {
+        for Written { file, path, .. } in &self.0 {
+            file.sync_all().with_context(|| format!("cannot write {} to the disk", path.display()))?;
+        }
+        for Written { partial, path, .. } in &self.0 {
+            fs::rename(partial, path).with_context(|| format!("cannot put {} in place", path.display()))?;
+        }
+        self.0.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Batch {
+    /// Of what was not put in place nothing is left: a disk that is full has room again.
+    fn drop(&mut self) {
+        for Written { partial, .. } in &self.0 {
+            // Some may have been renamed, and the error that brought us here is reported.
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
+
+/// Writes one file like that.
+pub fn put(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
+    let mut batch = Batch::default();
+    batch.write(path, write)?;
+    batch.commit()
 }
 
 /// Makes the names in a folder last.

@@ -33,6 +33,7 @@ use h2lab_report::Explained;
 use h2lab_wire::trace::FrameEvent;
 use serde::{Deserialize, Serialize};
 
+use durable::Batch;
 pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
 use table::Row;
@@ -181,15 +182,17 @@ impl RunFolder {
     /// The same with what its slow requests waited for.
     pub fn add_explained(&mut self, record: &CellRecord, waits: Option<&Waits>) -> Result<()> {
         let measured = self.free_number();
-        table::write(&self.part::<Sample>(measured), measured, &record.samples)?;
-        table::write(&self.part::<Tally>(measured), measured, &record.tallies)?;
-        table::write(&self.part::<ConnectionRecord>(measured), measured, &record.connections)?;
-        table::write(&self.part::<FrameEvent>(measured), measured, &record.frames)?;
-        table::write(&self.part::<TcpTick>(measured), measured, &record.tcp)?;
-        table::write(&self.part::<PacketRecord>(measured), measured, &record.packets)?;
+        let mut batch = Batch::default();
+        table::write(&mut batch, &self.part::<Sample>(measured), measured, &record.samples)?;
+        table::write(&mut batch, &self.part::<Tally>(measured), measured, &record.tallies)?;
+        table::write(&mut batch, &self.part::<ConnectionRecord>(measured), measured, &record.connections)?;
+        table::write(&mut batch, &self.part::<FrameEvent>(measured), measured, &record.frames)?;
+        table::write(&mut batch, &self.part::<TcpTick>(measured), measured, &record.tcp)?;
+        table::write(&mut batch, &self.part::<PacketRecord>(measured), measured, &record.packets)?;
         if let Some(waits) = waits {
-            table::write(&self.part::<LatencyBreakdown>(measured), measured, &waits.breakdowns)?;
+            table::write(&mut batch, &self.part::<LatencyBreakdown>(measured), measured, &waits.breakdowns)?;
         }
+        batch.commit()?;
         durable::sync(&self.path.join("visits"))?;
         self.head.repetitions.push(RepetitionHead {
             number: Some(measured),

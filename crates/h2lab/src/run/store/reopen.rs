@@ -13,6 +13,7 @@ use h2lab_wire::trace::FrameEvent;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::durable::Batch;
 use super::{RepetitionHead, RunFolder, Table, durable, part, read_head, record_of, table};
 
 /// A run folder that can be resumed.
@@ -136,9 +137,11 @@ fn split<R: Table>(path: &Path) -> Result<()> {
         })?;
         by_repetition[place].1.push(row);
     }
+    let mut batch = Batch::default();
     for (number, rows) in &by_repetition {
-        table::write(&part::<R>(path, *number), *number, rows)?;
+        table::write(&mut batch, &part::<R>(path, *number), *number, rows)?;
     }
+    batch.commit()?;
     durable::sync(&path.join("visits"))?;
     fs::remove_file(&joined).with_context(|| format!("cannot remove {}", joined.display()))
 }

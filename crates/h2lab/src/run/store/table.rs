@@ -17,7 +17,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
-use super::durable;
+use super::durable::{self, Batch};
 
 /// How a column is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,8 +222,8 @@ fn properties<R: Row>() -> Arc<WriterProperties> {
 }
 
 /// Writes the rows of one repetition as a table of their own.
-pub fn write<R: Row>(path: &Path, measured: u64, rows: &[R]) -> Result<()> {
-    write_all(path, [(measured, rows)])
+pub fn write<R: Row>(batch: &mut Batch, path: &Path, measured: u64, rows: &[R]) -> Result<()> {
+    batch.write(path, |file| write_groups(file, [(measured, rows)]))
 }
 
 /// Writes the rows of several repetitions, each with its number, as one table: a row group per repetition.
@@ -231,18 +231,23 @@ pub fn write_all<'r, R: Row + 'r>(
     path: &Path,
     repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
 ) -> Result<()> {
-    durable::put(path, |file| {
-        let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
-        for (measured, rows) in repetitions {
-            let mut group = writer.next_row_group()?;
-            for values in &columns(measured, rows) {
-                write_column(&mut group, values)?;
-            }
-            group.close()?;
+    durable::put(path, |file| write_groups(file, repetitions))
+}
+
+fn write_groups<'r, R: Row + 'r>(
+    file: &File,
+    repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
+) -> Result<()> {
+    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
+    for (measured, rows) in repetitions {
+        let mut group = writer.next_row_group()?;
+        for values in &columns(measured, rows) {
+            write_column(&mut group, values)?;
         }
-        writer.close()?;
-        Ok(())
-    })
+        group.close()?;
+    }
+    writer.close()?;
+    Ok(())
 }
 
 /// The columns of a table with these rows, `visit` first.
@@ -273,11 +278,11 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, &File>, values: &Values
 }
 
 /// Joins the tables of several repetitions into one, a row group per repetition, without decoding them. The parts may be gone
-/// then.
+/// then. It lasts when its folder is synced.
 pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
     if let [only] = parts {
-        std::fs::rename(only, path).with_context(|| format!("cannot put {} in place", path.display()))?;
-        return path.parent().map_or(Ok(()), durable::sync);
+        return std::fs::rename(only, path)
+            .with_context(|| format!("cannot put {} in place", path.display()));
     }
     durable::put(path, |file| join_into::<R>(parts, file))
 }
