@@ -24,14 +24,16 @@ pub struct ByteStream {
 struct Encrypted {
     session: TlsSession,
     /// Ciphertext read from the socket; `from..to` has not been taken by the session yet.
-    incoming: Box<[u8]>,
+    incoming: Vec<u8>,
     from: usize,
     to: usize,
 }
 
 impl Encrypted {
-    /// Two records and their overhead, so that one system call feeds the session for a while.
-    const INCOMING: usize = 2 * (16_384 + 256);
+    /// The first size of `incoming`: a small answer, or a server's part of a handshake. Ten thousand connections need no more.
+    const FIRST_INCOMING: usize = 4 * 1024;
+    /// Reads that fill it double it, up to 16 records: so many cost one system call.
+    const MOST_INCOMING: usize = 256 * 1024;
 }
 
 impl ByteStream {
@@ -42,7 +44,7 @@ impl ByteStream {
 
     /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
     pub fn tls(stream: Stream, session: TlsSession) -> Self {
-        let incoming = vec![0; Encrypted::INCOMING].into_boxed_slice();
+        let incoming = vec![0; Encrypted::FIRST_INCOMING];
         let tls = Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 }));
         Self { tls, ..Self::clear(stream) }
     }
@@ -211,7 +213,12 @@ impl Encrypted {
     fn feed(&mut self, stream: &Stream) -> Result<bool, TransportError> {
         if self.from == self.to {
             match stream.read(&mut self.incoming)? {
-                Read::Bytes(n) => (self.from, self.to) = (0, n),
+                Read::Bytes(n) => {
+                    (self.from, self.to) = (0, n);
+                    if n == self.incoming.len() && n < Self::MOST_INCOMING {
+                        self.incoming.resize(2 * n, 0);
+                    }
+                }
                 Read::WouldBlock => return Ok(false),
                 Read::Eof | Read::Truncated => {
                     self.session.receive_eof()?;

@@ -6,13 +6,13 @@ use quinn_proto::crypto::rustls::QuicClientConfig;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, KeyLogFile, SignatureScheme};
 
 use super::error::TlsError;
 use super::files::{Identity, roots};
-use super::seeded;
+use super::provider;
 use super::session::TlsSession;
 
 /// What a client trusts, presents and caches.
@@ -44,7 +44,7 @@ impl ClientTls {
     pub fn new(server_name: &str, alpn: &'static str, options: &TlsOptions) -> Result<Self, TlsError> {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| TlsError::Name(server_name.to_owned()))?;
-        let provider = Arc::new(seeded(aws_lc_rs::default_provider())?);
+        let provider = Arc::new(provider()?);
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::from)?;

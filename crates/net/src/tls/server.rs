@@ -9,7 +9,7 @@ use rustls::{KeyLogFile, ServerConfig};
 
 use super::error::TlsError;
 use super::files::{Identity, authorities};
-use super::seeded;
+use super::provider;
 use super::session::TlsSession;
 
 /// What a server presents and requires.
@@ -44,7 +44,7 @@ impl ServerTls {
             Some(identity) => identity.clone(),
             None => made_at_start(names)?,
         };
-        let provider = Arc::new(seeded(aws_lc_rs::default_provider())?);
+        let provider = Arc::new(provider()?);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::from)?;

@@ -63,6 +63,20 @@ fn plaintext_crosses_both_ways_after_the_handshake() {
 }
 
 #[test]
+fn both_versions_of_tls_begin_with_aes_128_gcm() {
+    let suites = provider().unwrap().cipher_suites;
+    assert_eq!(suites.len(), aws_lc_rs::default_provider().cipher_suites.len());
+    let first = |is_13: bool| suites.iter().find(|suite| suite.tls13().is_some() == is_13).unwrap().suite();
+    assert_eq!(first(true), CipherSuite::TLS13_AES_128_GCM_SHA256);
+    assert_eq!(first(false), CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+    assert!(suites[0].tls13().is_some());
+    let server = ServerTls::self_signed(&["localhost"], &["h2"]).unwrap();
+    let (mut client, mut server) = (trusting(&server, "h2").session().unwrap(), server.session().unwrap());
+    shuttle(&mut client, &mut server).unwrap();
+    assert_eq!(client.facts().unwrap().cipher.unwrap(), "TLS_AES_128_GCM_SHA256");
+}
+
+#[test]
 fn more_than_the_session_holds_is_taken_in_pieces() {
     let server = ServerTls::self_signed(&["localhost"], &["h2"]).unwrap();
     let (mut client, mut server) = (trusting(&server, "h2").session().unwrap(), server.session().unwrap());

@@ -3,10 +3,10 @@
 use crate::queue::{Payload, SendQueue};
 
 /// Bytes of spare room that [`Input::space`] always offers.
-const MIN_SPACE: usize = 16 * 1024;
-/// The first allocation: one small message and the promised room.
+const MIN_SPACE: usize = 2 * 1024;
+/// The first allocation: one small message and the promised room. Of ten thousand connections most never need more.
 const FIRST_SIZE: usize = 2 * MIN_SPACE;
-/// Bulk bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
+/// Larger bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
 const MAX_READ: usize = 256 * 1024;
 
 /// A stretch of the input buffer. It stays valid until [`Input::space`] is called.
@@ -41,7 +41,7 @@ impl Input {
         Self { bytes: vec![0; FIRST_SIZE], start: 0, end: 0 }
     }
 
-    /// Room to read into, at least 16 KiB. Invalidates every [`Span`].
+    /// Room to read into, at least 2 KiB. Invalidates every [`Span`].
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -216,16 +216,16 @@ mod tests {
     }
 
     #[test]
-    fn room_never_falls_below_16_kib_and_unread_bytes_survive_growth() {
+    fn room_never_falls_below_2_kib_and_unread_bytes_survive_growth() {
         let mut input = Input::new();
         let mut expected = Vec::new();
         for round in 0..20_u8 {
-            let chunk = vec![round; 7_000];
+            let chunk = vec![round; 1_800];
             fill(&mut input, &chunk);
             expected.extend_from_slice(&chunk);
             if round % 3 == 0 {
-                input.consume(5_000);
-                expected.drain(..5_000);
+                input.consume(1_200);
+                expected.drain(..1_200);
             }
             assert!(input.space().len() >= MIN_SPACE);
             assert_eq!(input.unread(), expected);
