@@ -9,6 +9,7 @@
 
 pub mod byte_stream;
 pub mod clock;
+pub mod cpu_budget;
 mod crossing;
 pub mod lock;
 pub mod machine;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use h2lab_base::units::nanos;
 
+use crate::cpu_budget::CpuBudget;
+
 /// How long before something is due to wake.
 ///
 /// Waking takes 5 µs on a busy CPU and 100 µs on an idle one, especially in a virtual machine. So the sleeper wakes early by what
@@ -16,6 +18,8 @@ pub struct PreciseWakeup {
     /// Steps up for one that was late; one down for one in time.
     up: u64,
     awake: Duration,
+    /// How much of its CPU its owner may use, spinning included.
+    pub budget: CpuBudget,
 }
 
 impl PreciseWakeup {
@@ -26,16 +30,15 @@ impl PreciseWakeup {
     const DOUBT: u64 = 5;
 
     /// A precise wake-up that is late one time in `one_late_in`, which is at least 2, and whose owner never stays awake for
-    /// longer than
-    /// `longest`.
-    pub fn new(one_late_in: u32, longest: Duration) -> Self {
+    /// longer than `longest`.
+    pub fn new(one_late_in: u32, longest: Duration, budget: CpuBudget) -> Self {
         let up = u64::from(one_late_in.max(2)) - 1;
-        Self { margin_nanos: 0, longest_nanos: nanos(longest), up, awake: Duration::ZERO }
+        Self { margin_nanos: 0, longest_nanos: nanos(longest), up, awake: Duration::ZERO, budget }
     }
 
-    /// How long before the moment to wake.
-    pub const fn margin(&self) -> Duration {
-        Duration::from_nanos(self.margin_nanos)
+    /// How long before the moment to wake: what the budget allows, at most.
+    pub fn margin(&self) -> Duration {
+        Duration::from_nanos(self.margin_nanos).min(self.budget.for_waiting())
     }
 
     /// Waking took `late`. Steps of 3 up and 1 down settle at the third quartile, whatever the outliers; 9 at the 90th
@@ -66,14 +69,22 @@ impl PreciseWakeup {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_base::units::Time;
+
     use super::*;
+    use crate::cpu_budget::CpuShares;
 
     const LONGEST: Duration = Duration::from_micros(100);
+
+    fn late_one_time_in(n: u32) -> PreciseWakeup {
+        let shares = CpuShares { waiting: 50, working: 93 };
+        PreciseWakeup::new(n, LONGEST, CpuBudget::new(shares, Time::ZERO, 0))
+    }
 
     #[test]
     fn the_precise_wake_up_settles_at_its_quantile_of_wake_ups_and_ignores_outliers() {
         for (one_late_in, micros) in [(4, 27..=34), (10, 33..=43)] {
-            let mut precise_wakeup = PreciseWakeup::new(one_late_in, LONGEST);
+            let mut precise_wakeup = late_one_time_in(one_late_in);
             for k in 0..20_000_u64 {
                 // 1 to 40 µs evenly, and now and then 10 ms.
                 let micros = if k % 100 == 99 { 10_000 } else { k * 7 % 40 + 1 };
@@ -86,7 +97,7 @@ mod tests {
 
     #[test]
     fn nobody_stays_awake_longer_than_the_limit() {
-        let mut precise_wakeup = PreciseWakeup::new(4, LONGEST);
+        let mut precise_wakeup = late_one_time_in(4);
         (0..10_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
         assert_eq!(precise_wakeup.margin(), LONGEST);
         (0..10_000).for_each(|_| precise_wakeup.woke(Duration::ZERO));
@@ -95,11 +106,22 @@ mod tests {
 
     #[test]
     fn what_never_sleeps_comes_to_doubt_its_margin() {
-        let mut precise_wakeup = PreciseWakeup::new(4, LONGEST);
+        let mut precise_wakeup = late_one_time_in(4);
         (0..10_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
         precise_wakeup.skipped();
         assert!(precise_wakeup.margin() < LONGEST, "it sleeps again some time");
         (0..100_000).for_each(|_| precise_wakeup.skipped());
+        assert_eq!(precise_wakeup.margin(), Duration::ZERO);
+    }
+
+    #[test]
+    fn nobody_stays_awake_beyond_the_budget() {
+        let mut precise_wakeup = late_one_time_in(4);
+        (0..10_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
+        // Of the millisecond that was saved and the half microsecond that came in.
+        precise_wakeup.budget.settle(Time::from_micros(1), 980_000);
+        assert_eq!(precise_wakeup.margin(), Duration::from_nanos(20_500));
+        precise_wakeup.budget.settle(Time::from_micros(2), 2_000_000);
         assert_eq!(precise_wakeup.margin(), Duration::ZERO);
     }
 }

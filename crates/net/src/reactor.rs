@@ -38,7 +38,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::clock::Clock;
+use super::clock::{Clock, thread_cpu_ns};
+use super::cpu_budget::REST;
 use super::precise_wakeup::PreciseWakeup;
 use super::tcp::{Listener, Stream};
 use super::wake_timer::WakeTimer;
@@ -254,10 +255,21 @@ impl Reactor {
     }
 
     /// As [`Reactor::wait`], but back at `until` exactly: for the `precise_wakeup`'s margin before that it polls the kernel
-    /// without sleeping. What comes meanwhile is reported at once, so this delays nothing.
+    /// without sleeping. What comes meanwhile is reported at once. A thread that has used up its budget rests first, so that what
+    /// comes or is due meanwhile is reported together.
     pub fn wait_precisely(&mut self, until: Time, precise_wakeup: &mut PreciseWakeup) -> io::Result<Time> {
-        let wake_at = until - precise_wakeup.margin();
         let mut now = self.clock.now();
+        let budget = &mut precise_wakeup.budget;
+        if budget.is_old(now) {
+            budget.settle(now, thread_cpu_ns());
+        }
+        if budget.is_overdrawn() {
+            std::thread::sleep(REST);
+            now = self.wait(Time::ZERO)?;
+            budget.settle(now, thread_cpu_ns());
+            return Ok(now);
+        }
+        let wake_at = until - precise_wakeup.margin();
         if now < wake_at {
             now = self.wait(wake_at)?;
             if now < wake_at || self.has_news() {
@@ -485,6 +497,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use super::*;
+    use crate::cpu_budget::{CpuBudget, CpuShares};
     use crate::tcp::{ConnectOptions, Read, Written};
 
     const LISTENER: Token = Token(0);
@@ -671,8 +684,7 @@ mod tests {
     #[test]
     fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
         let mut reactor = reactor();
-        let mut precise_wakeup = PreciseWakeup::new(4, Duration::from_millis(50));
-        (0..1_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
+        let mut precise_wakeup = precise_wakeup(CpuShares { waiting: 100, working: 100 });
         // Nearer than the margin: there is no sleep, and it cannot be early.
         while precise_wakeup.awake().is_zero() {
             let until = reactor.clock().now() + precise_wakeup.margin() / 2;
@@ -696,6 +708,35 @@ mod tests {
             while reactor.next_completion().is_some() {}
         }
         assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: Token(7) })));
+    }
+
+    /// One that stays awake for half a millisecond at most, and is now at that.
+    fn precise_wakeup(shares: CpuShares) -> PreciseWakeup {
+        let budget = CpuBudget::new(shares, Time::ZERO, thread_cpu_ns());
+        let mut precise_wakeup = PreciseWakeup::new(4, Duration::from_micros(500), budget);
+        (0..1_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
+        precise_wakeup
+    }
+
+    #[test]
+    fn who_has_used_up_its_cpu_rests_even_if_something_has_come() {
+        let mut reactor = reactor();
+        let (client, _server) = pair(&mut reactor);
+        while reactor.next_completion().is_some() {}
+        let mut precise_wakeup = precise_wakeup(CpuShares { waiting: 0, working: 0 });
+        client.write(b"news").unwrap();
+        let mut waited = |precise_wakeup: &mut PreciseWakeup| {
+            let from = reactor.clock().now();
+            let until = reactor.wait_precisely(from + REST / 2, precise_wakeup).unwrap();
+            let news = std::iter::from_fn(|| reactor.next_completion()).count();
+            (until.since(from), news)
+        };
+        assert_eq!(waited(&mut precise_wakeup).1, 1, "there is a millisecond to use");
+        client.write(b"news").unwrap();
+        let used = thread_cpu_ns();
+        while thread_cpu_ns() < used + 2_000_000 {}
+        let (took, news) = waited(&mut precise_wakeup);
+        assert!(took >= REST && news == 1, "{took:?}, {news}");
     }
 
     #[test]

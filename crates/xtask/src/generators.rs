@@ -72,6 +72,11 @@ impl Tool {
         }
     }
 
+    /// Whether every user may run it: not what lies in a home.
+    pub fn is_for_all(self) -> bool {
+        self == Self::H2lab || process::find(self.name()).is_some_and(|path| !path.starts_with("/root"))
+    }
+
     /// Where it is, if it is installed.
     fn find(self) -> Option<PathBuf> {
         process::find(self.name()).or_else(|| {
@@ -84,7 +89,7 @@ impl Tool {
     ///
     /// A rate is requested in the manner that the tool's manual recommends against coordinated omission, if it has one.
     fn arguments(self, job: &Job<'_>, folder: &Path) -> Option<Vec<String>> {
-        let Job { protocol, connections, streams, seconds, rate, url } = *job;
+        let Job { protocol, connections, streams, seconds, rate, url, .. } = *job;
         let is_h1 = protocol == "h1";
         let in_flight = connections * streams;
         let file = |name: &str| folder.join(name).display().to_string();
@@ -150,9 +155,18 @@ impl Tool {
             _ => self.find().with_context(|| format!("{} is not installed", self.name()))?,
         };
         std::fs::write(folder.join("targets"), format!("GET {}\n", job.url))?;
+        let user: &[&str] = if job.as_nobody {
+            // Their files.
+            std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY))?;
+            &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--"]
+        } else {
+            &[]
+        };
         // bash's `time` does the accounting (`wait4`), to a millisecond, without unsafe code here.
         let output = Command::new("bash")
-            .args(["-c", "TIMEFORMAT='%3U %3S'; time taskset -c \"$@\" 2>errors", "bash", CLIENT_CPU])
+            .args(["-c", "TIMEFORMAT='%3U %3S'; time \"$@\" 2>errors", "bash"])
+            .args(user)
+            .args(["taskset", "-c", CLIENT_CPU])
             .arg(&program)
             .args(&arguments)
             .current_dir(folder)
@@ -212,7 +226,12 @@ pub struct Job<'a> {
     pub rate: Option<u32>,
     /// What to ask for.
     pub url: &'a str,
+    /// Whether the tool runs without any privilege, as uid 65534; root may start it so.
+    pub as_nobody: bool,
 }
+
+/// Who has no privilege.
+const NOBODY: u32 = 65_534;
 
 /// A job that was done.
 #[derive(Debug)]
@@ -357,8 +376,15 @@ impl Stamps {
 mod tests {
     use super::*;
 
-    const GET: Job<'static> =
-        Job { protocol: "h1", connections: 100, streams: 1, seconds: 2, rate: None, url: "http://h/" };
+    const GET: Job<'static> = Job {
+        protocol: "h1",
+        connections: 100,
+        streams: 1,
+        seconds: 2,
+        rate: None,
+        url: "http://h/",
+        as_nobody: false,
+    };
 
     fn line(tool: Tool, job: &Job<'_>) -> Option<String> {
         tool.arguments(job, Path::new("/f")).map(|words| words.join(" "))

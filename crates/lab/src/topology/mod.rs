@@ -31,7 +31,6 @@ mod ring;
 pub mod sched;
 mod side;
 mod spec;
-mod spin;
 mod step;
 mod subreaper;
 mod supervisor;

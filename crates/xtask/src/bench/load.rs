@@ -70,8 +70,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         arguments.only.is_empty() || arguments.only.iter().any(|only| id.starts_with(only.as_str()))
     };
     let shapes: Vec<&Shape> = SHAPES.iter().filter(|shape| wanted(shape.id)).collect();
-    if shapes.is_empty() && !pacing::IDS.iter().any(|id| wanted(id)) {
-        let ids: Vec<&str> = SHAPES.iter().map(|shape| shape.id).chain(pacing::IDS).collect();
+    if shapes.is_empty() && !pacing::PACES.iter().any(|pace| wanted(pace.id)) {
+        let paces = pacing::PACES.iter().map(|pace| pace.id);
+        let ids: Vec<&str> = SHAPES.iter().map(|shape| shape.id).chain(paces).collect();
         bail!("nothing begins with that; there are {}", ids.join(", "));
     }
     let h2lab = H2lab::build()?;
@@ -83,8 +84,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let _ = writeln!(report, "{text}"); // a String takes everything
     }
     let mut holds = true;
-    for id in pacing::IDS.into_iter().filter(|id| wanted(id)) {
-        let (text, held) = pacing::of_protocol(id, &h2lab, &tools, arguments.rounds)?;
+    for pace in pacing::PACES.iter().filter(|pace| wanted(pace.id)) {
+        let (text, held) = pacing::of_pace(pace, &h2lab, &tools, arguments.rounds)?;
         println!("{text}");
         let _ = writeln!(report, "{text}");
         holds &= held;
@@ -159,7 +160,8 @@ fn measure(shape: &Shape, h2lab: &H2lab, tool: Tool) -> Result<Option<ToolFigure
     let origin = Origin::start(h2lab)?;
     let url = origin.url(shape.protocol, &format!("/bytes/{SMALL}"));
     let Shape { protocol, connections, streams, .. } = *shape;
-    let job = Job { protocol, connections, streams, seconds: SECONDS, rate: None, url: &url };
+    let job =
+        Job { protocol, connections, streams, seconds: SECONDS, rate: None, url: &url, as_nobody: false };
     let folder = tempfile::tempdir()?;
     let Some(done) = tool.run(h2lab, &job, folder.path())? else { return Ok(None) };
     let served = origin.end()?;

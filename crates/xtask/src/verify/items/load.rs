@@ -129,7 +129,8 @@ fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool
     let mut outcome = ItemOutcome::default();
     let (connections, streams) = if protocol == "h1" { (CONNECTIONS_H1, 1) } else { (1, STREAMS_H2C) };
     let origin = Origin::start(h2lab)?;
-    let job = Job { protocol, connections, streams, seconds: SECONDS, rate: Some(RATE), url: "" };
+    let job =
+        Job { protocol, connections, streams, seconds: SECONDS, rate: Some(RATE), url: "", as_nobody: false };
     let mut all: Vec<Vec<Percentiles>> = vec![Vec::new(); tools.len()];
     for round in 1..=ROUNDS {
         let mut line = format!("{protocol} {path} round {round}, p50/p99 in ms:");
@@ -156,8 +157,15 @@ fn agreement_on(h2lab: &H2lab, protocol: &'static str, path: &str, tools: &[Tool
 /// The origin pauses once, for 500 ms in the middle of a load of 3 s at 1,000/s. The place does not matter: wherever the load
 /// begins, 3 s have one pause, in two parts at worst, and the requests that are due in it wait as long.
 const PAUSE_PATH: &str = "/stall?every=3000&ms=500&at=1500";
-const PAUSE: Job<'static> =
-    Job { protocol: "h1", connections: 10, streams: 1, seconds: 3, rate: Some(1_000), url: "" };
+const PAUSE: Job<'static> = Job {
+    protocol: "h1",
+    connections: 10,
+    streams: 1,
+    seconds: 3,
+    rate: Some(1_000),
+    url: "",
+    as_nobody: false,
+};
 /// What is true of it in milliseconds: of 3,000 requests those due in the pause wait for its end, evenly up to 500 ms.
 const TRUTH: [(&str, f64); 3] = [("p90", 200.0), ("p95", 350.0), ("p99", 470.0)];
 /// By how much a percentile may differ from it: what a request takes besides, the backlog's too.
