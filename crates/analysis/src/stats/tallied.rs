@@ -25,7 +25,7 @@ fn tallies(repetition: &CellRecord) -> Cow<'_, [Tally]> {
     }
     let mut tallier = Tallier::counting(repetition.cell.work.phases, repetition.started_at);
     repetition.samples.iter().for_each(|sample| tallier.add(sample));
-    Cow::Owned(tallier.finish())
+    Cow::Owned(tallier.finish(0))
 }
 
 /// The tallies of some repetitions, by repetition: made once, since where every request was kept it takes a pass over all of

@@ -153,13 +153,17 @@ impl Tally {
     }
 }
 
-/// Joins the tallies of several recorders: one per slice and class, in the order of time.
+/// Joins the tallies of several recorders, with slices of the same length: one per slice and class, in the order of time.
 pub fn merge(parts: impl IntoIterator<Item = Vec<Tally>>) -> Vec<Tally> {
+    by_slice_and_class(parts).into_values().collect()
+}
+
+fn by_slice_and_class(parts: impl IntoIterator<Item = Vec<Tally>>) -> BTreeMap<(Time, Class), Tally> {
     let mut merged: BTreeMap<(Time, Class), Tally> = BTreeMap::new();
     for tally in parts.into_iter().flatten() {
         merged.entry((tally.at, tally.class)).and_modify(|known| known.merge(&tally)).or_insert(tally);
     }
-    merged.into_values().collect()
+    merged
 }
 
 /// Counts finished requests.
@@ -195,8 +199,9 @@ struct Live {
 impl Tallier {
     /// The shortest slice.
     const SLICE: Duration = Duration::from_millis(100);
-    /// The most slices of a cell: longer cells have longer ones, so that tallies are bounded.
-    const SLICES: u64 = 6_000;
+    /// The most slices of a cell: in one that lasts longer they are twice as long, four times …, so that tallies are bounded. At
+    /// 100,000 requests/s a slice takes 150 KB.
+    const SLICES: u64 = 256;
     /// The most classes with arrays at the same time. A server with ever new statuses recycles them.
     const LIVE: usize = 16;
     /// At this many tallies the current slice stays: further requests are counted in it, exact in number but not in time.
@@ -204,9 +209,7 @@ impl Tallier {
 
     /// A tallier for a cell of these phases that begins at `start`.
     pub fn new(phases: Phases, start: Time) -> Self {
-        let whole = nanos(phases.cut(start).since(start));
-        let slice = nanos(Self::SLICE);
-        let width = slice * whole.div_ceil(slice * Self::SLICES).max(1);
+        let width = nanos(Self::SLICE);
         let measured = phases.measure_from(start)..phases.measure_until(start);
         Self {
             start,
@@ -295,8 +298,15 @@ impl Tallier {
     /// Begins the slice in which `now` lies.
     fn next_slice(&mut self, now: Time) {
         self.settle();
-        let passed = nanos(now.since(self.start)) / self.width_ns * self.width_ns;
-        let slice = self.start + Duration::from_nanos(passed);
+        let passed = nanos(now.since(self.start));
+        if passed / self.width_ns >= Self::SLICES {
+            let mut width = self.width_ns;
+            while passed / width >= Self::SLICES {
+                width *= 2;
+            }
+            self.widen(width);
+        }
+        let slice = self.slice_of(now);
         if self.done.len() < Self::TALLIES {
             self.slice = slice;
         }
@@ -320,9 +330,31 @@ impl Tallier {
         }
     }
 
-    /// All tallies, in the order of time.
-    pub fn finish(mut self) -> Vec<Tally> {
+    /// The beginning of the slice in which `at` lies.
+    fn slice_of(&self, at: Time) -> Time {
+        self.start + Duration::from_nanos(nanos(at.since(self.start)) / self.width_ns * self.width_ns)
+    }
+
+    /// The length of its slices at present, in nanoseconds.
+    pub const fn width_ns(&self) -> u64 {
+        self.width_ns
+    }
+
+    /// Joins neighbouring slices to slices of this length, a multiple of the present one.
+    fn widen(&mut self, width_ns: u64) {
+        self.width_ns = width_ns;
+        let tallies = std::mem::take(&mut self.done).into_values();
+        let widened = tallies.map(|tally| Tally { at: self.slice_of(tally.at), ..tally }).collect();
+        self.done = by_slice_and_class([widened]);
+        self.slice = self.slice_of(self.slice);
+    }
+
+    /// All tallies, in the order of time, in slices of at least `width_ns`: what another recorder of the same cell has come to.
+    pub fn finish(mut self, width_ns: u64) -> Vec<Tally> {
         self.settle();
+        if width_ns > self.width_ns {
+            self.widen(width_ns);
+        }
         self.done.into_values().collect()
     }
 }
@@ -361,7 +393,7 @@ mod tests {
     fn tallied(samples: impl IntoIterator<Item = Sample>) -> Vec<Tally> {
         let mut counter = Tallier::new(PHASES, Time::ZERO);
         samples.into_iter().for_each(|sample| counter.add(&sample));
-        counter.finish()
+        counter.finish(0)
     }
 
     #[test]
@@ -403,10 +435,25 @@ mod tests {
             counter.add(&strange(n));
         }
         assert!(counter.live.len() <= Tallier::LIVE);
-        let tallies = counter.finish();
+        let tallies = counter.finish(0);
         assert_eq!(Counts::total(&tallies).requests, 2_500);
         let statuses: std::collections::BTreeSet<u16> = tallies.iter().map(|t| t.class.status).collect();
         assert_eq!(statuses.len(), 900);
+    }
+
+    #[test]
+    fn threads_that_end_beside_a_boundary_have_the_same_slices() {
+        let hours = Phases { measure: Duration::from_secs(7_200), ..PHASES };
+        // Thread 0 has its last request when 256 slices of 100 ms are over, thread 1 just before.
+        let parts = [25_610, 25_590].map(|until| {
+            let mut counter = Tallier::new(hours, Time::ZERO);
+            (0..until).step_by(10).for_each(|n| counter.add(&sample(n)));
+            counter
+        });
+        assert_eq!([&parts[0], &parts[1]].map(|part| part.width_ns() / 100_000_000), [2, 1]);
+        let tallies = merge(parts.map(|part| part.finish(200_000_000)));
+        assert!(tallies.iter().all(|tally| tally.at.as_nanos() % 200_000_000 == 0));
+        assert_eq!(Counts::total(&tallies).requests, 2_561 + 2_559);
     }
 
     #[test]
@@ -414,8 +461,9 @@ mod tests {
         let hours = Phases { measure: Duration::from_secs(7_200), ..PHASES };
         let mut counter = Tallier::new(hours, Time::ZERO);
         (0..7_200_000).step_by(100).for_each(|n| counter.add(&sample(n)));
-        let tallies = counter.finish();
-        assert!((5_000..=12_010).contains(&tallies.len()), "{}", tallies.len());
+        let tallies = counter.finish(0);
+        // One or two classes each.
+        assert!((128..=512).contains(&tallies.len()), "{}", tallies.len());
         assert_eq!(Counts::total(&tallies).requests, 72_000);
     }
 }

@@ -412,7 +412,7 @@ pub fn compare(packets: bool) -> RunRecord {
 pub fn counted(mut record: CellRecord) -> CellRecord {
     let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
     record.samples.iter().for_each(|sample| tallier.add(sample));
-    record.tallies = tallier.finish();
+    record.tallies = tallier.finish(0);
     record.samples.clear();
     record
 }

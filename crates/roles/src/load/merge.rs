@@ -78,14 +78,15 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
     let level = parts.iter().map(|part| part.recorder.level()).max().unwrap_or_default();
     let mut result = LoadResult { started_at: parts[0].started_at, ..LoadResult::default() };
     let (mut open, mut tallies) = (Vec::new(), Vec::new());
-    let (mut frames_lost, mut not_kept) = (0, 0);
+    let (mut frames_lost, mut kept_one_in) = (0, 1);
     let switches: Vec<_> = parts.iter().map(|part| part.recorder.went_over).collect();
     result.warnings.extend(went_over(&switches));
+    let slice_ns = parts.iter().map(|part| part.recorder.slice_ns()).max().unwrap_or_default();
     for mut part in parts {
         let before = result.connections.len() as u32;
         frames_lost += part.frames_lost;
-        not_kept += part.recorder.not_kept;
-        let (mut samples, counted) = part.recorder.finish(level);
+        kept_one_in = kept_one_in.max(part.recorder.kept_one_in());
+        let (mut samples, counted) = part.recorder.finish(level, slice_ns);
         if before > 0 {
             let assigned = samples.iter_mut().filter(|sample| sample.connection != Sample::NO_CONNECTION);
             assigned.for_each(|sample| sample.connection += before);
@@ -111,9 +112,10 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
         let why = "the cell has more of them than are kept";
         result.warnings.push(format!("{frames_lost} frames were not recorded: {why}"));
     }
-    if not_kept > 0 {
-        let why = "they are counted, and in the histograms";
-        result.warnings.push(format!("{not_kept} slow or failed requests were not kept as samples: {why}"));
+    if kept_one_in > 1 {
+        result.warnings.push(format!(
+            "of the slow and of the failed requests one in {kept_one_in} was kept as a sample; all are counted, and in the histograms"
+        ));
     }
     Finished { result, open, clock }
 }

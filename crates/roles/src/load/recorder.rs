@@ -17,14 +17,21 @@ pub(super) const FULL_RATE: f64 = 50_000.0;
 /// takes a third of a microsecond afterwards, for the run folder and the report.
 pub(super) const FULL_BURST: usize = 1 << 17;
 
-/// More are never kept, over all threads: 100 bytes each, so 800 MiB.
-pub(super) const MOST_SAMPLES: usize = 8 << 20;
+/// More are kept only where [`Level::Full`] was asked for, over all threads: 100 bytes each, so 40 MB. A load may last for hours.
+pub(super) const MOST_SAMPLES: usize = 400_000;
 
-/// At [`Level::Tail`] one request in so many is kept whatever its latency.
+/// At [`Level::Tail`] so many are kept, over all threads, before the choice becomes stricter: 10 MB.
+const MOST_OF_TAIL: usize = 100_000;
+
+/// At [`Level::Tail`] one request in so many is kept whatever its latency, until there are too many.
 const UNIFORM: u64 = 1_000;
 
-/// The share of requests that are not slow.
-const TAIL: f64 = 0.99;
+/// The share of requests that are slow, until there are too many.
+const SLOW: f64 = 0.01;
+
+/// So many of the first samples are counted at a time after the change to [`Level::Tail`]: a millisecond, so that no request is late
+/// for it.
+const COUNTED_AT_A_TIME: usize = 10_000;
 
 /// How to record.
 #[derive(Debug, Clone, Copy)]
@@ -48,17 +55,43 @@ pub(super) struct Recorder {
     samples: Vec<Sample>,
     /// Below [`Level::Full`].
     tallier: Option<Tallier>,
-    /// So many samples at the beginning were recorded before the tallier existed.
-    untallied: usize,
+    /// What was recorded before that, if it changed by itself.
+    first: Option<First>,
     tail: TailSample,
     /// Response times of successes since the last [`Recorder::look`], below [`Level::Full`].
     recent: DurationMeter,
     /// Samples before this one have been processed.
     looked_at: usize,
-    /// Slow requests that were not kept, since enough were.
-    pub not_kept: u64,
     /// When it switched to [`Level::Tail`] by itself, and how many requests it had kept by then.
     pub went_over: Option<(Duration, usize)>,
+}
+
+/// The samples that were recorded before the recording changed to [`Level::Tail`]. They are counted bit by bit.
+#[derive(Debug)]
+struct First {
+    samples: Vec<Sample>,
+    /// So many are counted.
+    counted: usize,
+    tallier: Tallier,
+    /// Those of them that are kept.
+    kept: Vec<Sample>,
+}
+
+impl First {
+    /// Counts at most so many.
+    fn count(&mut self, most: usize, tail: &mut TailSample) {
+        let until = self.samples.len().min(self.counted.saturating_add(most));
+        for sample in &self.samples[self.counted..until] {
+            self.tallier.add(sample);
+            if tail.wants(sample) {
+                self.kept.push(*sample);
+            }
+        }
+        self.counted = until;
+        if until == self.samples.len() {
+            (self.samples, self.counted) = (Vec::new(), 0);
+        }
+    }
 }
 
 /// Which requests are kept besides being counted.
@@ -66,8 +99,12 @@ pub(super) struct Recorder {
 struct TailSample {
     /// Response times of all processed successes.
     all: Histogram,
-    /// Requests that took longer are slow: their 99th percentile so far.
+    /// Requests that took longer are slow: the quantile of `all` that only [`SLOW`] `/ every` exceed.
     slow_ns: u64,
+    /// One failed request in so many is kept: a power of two, which doubles whenever too many are kept.
+    every: u64,
+    /// Failed requests so far.
+    failed: u64,
     random: Counter,
     /// Requests until the next one of the uniform sample.
     next: u64,
@@ -78,6 +115,8 @@ impl TailSample {
         let mut tail = Self {
             all: Histogram::default(),
             slow_ns: u64::MAX,
+            every: 1,
+            failed: 0,
             random: Counter::new(seed, "uniform sample"),
             next: 0,
         };
@@ -85,15 +124,15 @@ impl TailSample {
         tail
     }
 
-    /// Evenly distributed with the mean [`UNIFORM`], so that it does not resonate with a pattern of the requests.
+    /// Evenly distributed with the mean [`UNIFORM`] `× every`, so that it does not resonate with a pattern of the requests.
     fn gap(&mut self) -> u64 {
-        1 + self.random.below(2 * UNIFORM - 1)
+        1 + self.random.below(2 * UNIFORM * self.every - 1)
     }
 
     /// Adds response times of successes.
     fn learn(&mut self, recent: &Histogram) {
         self.all.merge(recent);
-        let rank = (self.all.n() as f64 * TAIL).ceil() as u64;
+        let rank = (self.all.n() as f64 * (1.0 - SLOW / self.every as f64)).ceil() as u64;
         if rank > 0 {
             self.slow_ns = nanos(self.all.at_rank(rank));
         }
@@ -106,7 +145,30 @@ impl TailSample {
         if has_turn {
             self.next = self.gap();
         }
-        has_turn || !sample.outcome.is_success() || sample.response_ns() > self.slow_ns
+        let is_slow = sample.response_ns() > self.slow_ns;
+        if sample.outcome.is_success() {
+            return has_turn || is_slow;
+        }
+        self.failed += 1;
+        has_turn || self.failed.is_multiple_of(self.every)
+    }
+
+    /// Half as many will be kept.
+    fn become_stricter(&mut self) {
+        self.every *= 2;
+        self.learn(&Histogram::default());
+    }
+
+    /// Applies that to those that are kept.
+    fn thin(&self, kept: &mut Vec<Sample>) {
+        let mut has_turn = false;
+        kept.retain(|sample| {
+            if sample.outcome.is_success() && sample.response_ns() > self.slow_ns {
+                return true;
+            }
+            has_turn = !has_turn;
+            has_turn
+        });
     }
 }
 
@@ -121,11 +183,10 @@ impl Recorder {
             start: Time::ZERO,
             samples: Vec::with_capacity(room.min(MOST_SAMPLES)),
             tallier: None,
-            untallied: 0,
+            first: None,
             tail: TailSample::new(recording.seed),
             recent: DurationMeter::default(),
             looked_at: 0,
-            not_kept: 0,
             went_over: None,
         }
     }
@@ -161,10 +222,11 @@ impl Recorder {
             self.recent.record(sample.response_ns());
         }
         if self.level == Level::Tail && self.tail.wants(sample) {
-            if self.samples.len() < MOST_SAMPLES / self.recording.threads as usize {
-                self.samples.push(*sample);
-            } else {
-                self.not_kept += 1;
+            self.samples.push(*sample);
+            if self.samples.len() > MOST_OF_TAIL / self.recording.threads as usize {
+                self.tail.become_stricter();
+                self.tail.thin(&mut self.samples);
+                self.first.iter_mut().for_each(|first| self.tail.thin(&mut first.kept));
             }
         }
     }
@@ -184,13 +246,22 @@ impl Recorder {
         self.looked_at = self.samples.len();
         if self.tallier.is_some() {
             self.tail.learn(&recent);
+            self.first.iter_mut().for_each(|first| first.count(COUNTED_AT_A_TIME, &mut self.tail));
         } else if self.recording.level.is_none() && self.is_too_much(now) {
-            self.level = Level::Tail;
-            self.untallied = self.samples.len();
-            self.went_over = Some((now.since(self.start), self.untallied));
-            self.tallier = Some(Tallier::new(self.recording.phases, self.start));
+            self.tail.learn(&recent);
+            self.went_over = Some((now.since(self.start), self.samples.len()));
+            self.go_over();
         }
         Recent::of(&recent)
+    }
+
+    /// From now on requests are counted.
+    fn go_over(&mut self) {
+        self.level = Level::Tail;
+        let tallier = || Tallier::new(self.recording.phases, self.start);
+        let samples = std::mem::take(&mut self.samples);
+        self.first = Some(First { samples, counted: 0, tallier: tallier(), kept: Vec::new() });
+        self.tallier = Some(tallier());
     }
 
     fn is_too_much(&self, now: Time) -> bool {
@@ -200,28 +271,39 @@ impl Recorder {
         kept >= share(MOST_SAMPLES as f64) || kept > share(at_full_rate.max(FULL_BURST as f64))
     }
 
-    /// The samples in the order in which they ended, and the tallies: those of `level`, the coarsest of any thread's.
-    pub fn finish(mut self, level: Level) -> (Vec<Sample>, Vec<Tally>) {
+    /// How strict the choice of samples became at [`Level::Tail`]: one failed request in so many was kept, and of the slow ones the
+    /// slowest of so many.
+    pub const fn kept_one_in(&self) -> u64 {
+        self.tail.every
+    }
+
+    /// The length of the tallies' slices, in nanoseconds; 0 if it has none.
+    pub fn slice_ns(&self) -> u64 {
+        self.tallier.as_ref().map_or(0, Tallier::width_ns)
+    }
+
+    /// The samples in the order in which they ended, and the tallies in slices of `slice_ns` or more: those of `level`, the coarsest
+    /// of any thread's.
+    pub fn finish(mut self, level: Level, slice_ns: u64) -> (Vec<Sample>, Vec<Tally>) {
         if level == Level::Full {
             return (self.samples, Vec::new());
         }
         if self.level == Level::Full {
-            self.untallied = self.samples.len();
+            self.tail.learn(&Histogram::of(self.samples.iter().map(Sample::response_time)));
+            self.go_over();
         }
-        let mut early = Tallier::new(self.recording.phases, self.start);
-        let late = self.samples.split_off(self.untallied);
-        self.samples.iter().for_each(|sample| early.add(sample));
-        let mut tail = self.tail;
-        if tail.all.is_empty() {
-            tail.learn(&Histogram::of(self.samples.iter().map(Sample::response_time)));
+        let (mut samples, mut tallies) = (Vec::new(), Vec::new());
+        if let Some(mut first) = self.first {
+            first.count(usize::MAX, &mut self.tail);
+            samples = first.kept;
+            tallies.push(first.tallier.finish(slice_ns));
         }
-        self.samples.retain(|sample| tail.wants(sample));
-        self.samples.extend(late);
+        samples.append(&mut self.samples);
+        tallies.extend(self.tallier.map(|tallier| tallier.finish(slice_ns)));
         if level == Level::Hist {
-            self.samples = Vec::new();
+            samples = Vec::new();
         }
-        let rest = self.tallier.map(Tallier::finish).unwrap_or_default();
-        (self.samples, tally::merge([early.finish(), rest]))
+        (samples, tally::merge(tallies))
     }
 }
 
@@ -308,7 +390,7 @@ mod tests {
             kept > FULL_BURST && after.as_micros() as usize + 1 == kept,
             "{after:?}, {kept}: one each microsecond"
         );
-        let (samples, tallies) = recorder.finish(Level::Tail);
+        let (samples, tallies) = recorder.finish(Level::Tail, 0);
         let all = Counts::total(&tallies);
         assert_eq!((all.requests, all.sent, all.body_bytes), (N, N, 3 * N));
         let failed = tallies.iter().filter(|tally| tally.class.status == 500);
@@ -323,10 +405,39 @@ mod tests {
     }
 
     #[test]
+    fn however_many_are_slow_or_fail_so_many_are_kept_evenly_and_the_slowest_always() {
+        const N: u64 = 4 * MOST_OF_TAIL as u64;
+        let mut recorder = recorder(Some(Level::Tail), 1);
+        for n in 0..N {
+            // Half of them fail, and each success is slower than all before it.
+            let mut sample = sample(n);
+            sample.completed_at = sample.scheduled_at + Duration::from_nanos(1_000_000 + n);
+            (sample.outcome, sample.status) =
+                if n % 2 == 0 { (Outcome::Status, 500) } else { (Outcome::Succeeded, 200) };
+            recorder.record(&sample);
+            if n % 10_000 == 9_999 {
+                recorder.look(Time::from_micros(n));
+            }
+        }
+        let every = recorder.kept_one_in();
+        assert!((4..=16).contains(&every), "{every}");
+        let (samples, tallies) = recorder.finish(Level::Tail, 0);
+        assert!((MOST_OF_TAIL / 4..=MOST_OF_TAIL).contains(&samples.len()), "{} kept", samples.len());
+        assert_eq!(Counts::total(&tallies).requests, N);
+        let failed = |range: std::ops::Range<u64>| {
+            let is_in = |sample: &&Sample| range.contains(&(sample.scheduled_at.as_nanos() / 1_000));
+            samples.iter().filter(is_in).filter(|sample| sample.status == 500).count() as f64
+        };
+        let ratio = failed(0..N / 2) / failed(N / 2..N);
+        assert!((0.4..2.5).contains(&ratio), "{ratio}: neither the first nor the last ones alone");
+        assert!(samples.iter().any(|sample| sample.scheduled_at == Time::from_micros(N - 1)), "the slowest");
+    }
+
+    #[test]
     fn the_percentiles_of_a_tail_recording_are_those_of_all_requests() {
         let mut recorder = recorder(Some(Level::Tail), 1);
         fill(&mut recorder, 0..300_000);
-        let (samples, tallies) = recorder.finish(Level::Tail);
+        let (samples, tallies) = recorder.finish(Level::Tail, 0);
         let mut all = Histogram::default();
         for tally in &tallies {
             all.merge(&tally.response);
@@ -338,16 +449,16 @@ mod tests {
     }
 
     #[test]
-    fn fifty_thousand_per_second_are_kept_for_minutes_and_no_more() {
+    fn fifty_thousand_per_second_are_kept_for_seconds_and_no_more() {
         let mut recorder = recorder(None, 2);
         recorder.samples = vec![sample(0); FULL_BURST / 2];
         recorder.look(Time::from_millis(1));
         assert_eq!(recorder.level(), Level::Full, "a thread's share of the burst");
-        recorder.samples = vec![sample(0); 25_000 * 60];
-        recorder.look(Time::from_millis(60_000));
+        recorder.samples = vec![sample(0); MOST_SAMPLES / 2 - 1];
+        recorder.look(Time::from_millis(10_000));
         assert_eq!(recorder.level(), Level::Full);
         recorder.record(&sample(0));
-        recorder.look(Time::from_millis(60_000));
+        recorder.look(Time::from_millis(10_000));
         assert_eq!(recorder.level(), Level::Tail);
     }
 
@@ -356,12 +467,12 @@ mod tests {
         let mut full = recorder(None, 2);
         fill(&mut full, 0..10_000);
         assert_eq!(full.level(), Level::Full);
-        let (samples, tallies) = full.finish(Level::Tail);
+        let (samples, tallies) = full.finish(Level::Tail, 0);
         assert_eq!(Counts::total(&tallies).requests, 10_000);
         assert!(samples.len() < 500);
         let mut hist = recorder(Some(Level::Hist), 1);
         fill(&mut hist, 0..10_000);
-        let (samples, counted) = hist.finish(Level::Hist);
+        let (samples, counted) = hist.finish(Level::Hist, 0);
         assert!(samples.is_empty());
         assert_eq!(counted, tallies);
     }

@@ -409,7 +409,7 @@ mod tests {
 
     /// What the requests have become that have ended, in the order in which they did.
     fn ended(requests: Requests) -> Vec<Sample> {
-        requests.into_parts().0.finish(Level::Full).0
+        requests.into_parts().0.finish(Level::Full, 0).0
     }
 
     fn at(ms: u64) -> Time {

@@ -17,7 +17,7 @@ fn tallies(sample: &Sample) -> Vec<Tally> {
     let phases = Scenario::default().plan()[0].work.phases;
     let mut tallier = h2lab_model::record::tally::Tallier::new(phases, Time::ZERO);
     tallier.add(sample);
-    tallier.finish()
+    tallier.finish(0)
 }
 
 fn server(name: &str) -> ServerSummary {
