@@ -321,8 +321,8 @@ fn of_timeval(time: libc::timeval) -> Duration {
     Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
 }
 
-/// Reads the CPU clock of a process.
-fn cpu_clock(pid: Pid) -> io::Result<Duration> {
+/// CPU time, user and system, that a process which has not been waited for has used with all of its threads.
+pub fn cpu_clock(pid: Pid) -> io::Result<Duration> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` outlives the call.
     let result = unsafe { libc::clock_getcpuclockid(pid.as_raw_pid(), &raw mut clock) };

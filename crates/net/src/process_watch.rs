@@ -1,4 +1,7 @@
-//! Whether a child and its own children run, as `/proc` has it: who measures a server must know that somebody stopped or killed it.
+//! Whether a child and its own children run, as `/proc` has it: who measures a server must know that somebody stopped or killed it,
+//! or that it waited for a CPU.
+
+mod threads;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -6,6 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
+
+pub use threads::CpuUse;
+use threads::Threads;
 
 /// What became of a process and its children since the first look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +22,8 @@ pub struct Seen {
     pub child_ended: Option<Time>,
     /// When the process itself was found to have ended.
     pub ended: Option<Time>,
+    /// How their threads ran, and waited for a CPU.
+    pub cpu: CpuUse,
 }
 
 /// Looks at a process and its children. Made by [`Child::watch`](crate::process::Child::watch).
@@ -24,6 +32,7 @@ pub struct ProcessWatch {
     pidfd: OwnedFd,
     /// The process and its children at the first look; empty before it.
     family: Vec<Member>,
+    threads: Threads,
     looked_at: Time,
     seen: Seen,
 }
@@ -37,9 +46,14 @@ struct Member {
 
 impl ProcessWatch {
     /// `pidfd` is of a child that nobody has waited for.
-    pub(crate) const fn new(pidfd: OwnedFd) -> Self {
-        let seen = Seen { stopped: None, child_ended: None, ended: None };
-        Self { pidfd, family: Vec::new(), looked_at: Time::ZERO, seen }
+    pub(crate) fn new(pidfd: OwnedFd) -> Self {
+        Self {
+            pidfd,
+            family: Vec::new(),
+            threads: Threads::default(),
+            looked_at: Time::ZERO,
+            seen: Seen::default(),
+        }
     }
 
     /// What has become of them until `now`. Times between two looks are known as precisely as the looks are frequent.
@@ -74,6 +88,8 @@ impl ProcessWatch {
             let (_, time) = seen.stopped.get_or_insert((now, Duration::ZERO));
             *time += now.since(self.looked_at);
         }
+        self.threads.look(self.family.iter().map(|member| member.pid), now.since(self.looked_at));
+        seen.cpu = self.threads.sum;
         self.looked_at = now;
         self.seen
     }
@@ -161,8 +177,36 @@ mod tests {
         let child = shell("echo up; exec sleep 1000");
         let mut watch = child.watch().unwrap();
         for ms in [0, 20, 40] {
-            assert_eq!(watch.look(Time::from_millis(ms)), Seen::default());
+            // It may still be on its way to its sleep.
+            assert_eq!(Seen { cpu: CpuUse::default(), ..watch.look(Time::from_millis(ms)) }, Seen::default());
         }
+    }
+
+    #[test]
+    fn what_threads_run_is_counted_from_the_first_look_on() {
+        let child = shell("echo up; while :; do :; done");
+        let mut watch = child.watch().unwrap();
+        assert_eq!(watch.look(Time::ZERO).cpu, CpuUse::default());
+        let seen = look_until(&mut watch, |seen| seen.cpu.ran >= MOMENT);
+        assert_eq!((seen.stopped, seen.ended), (None, None));
+    }
+
+    /// A loop that yields to every other program, on the CPU of one that does not.
+    #[test]
+    fn a_process_beside_a_busier_one_is_seen_to_wait_for_the_cpu() {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let cpu = cpus.trim().split([',', '-']).next().unwrap();
+        let [_busy, idle] = ["--other", "--idle"].map(|policy| {
+            let mut command = Command::new("taskset");
+            command.args(["-c", cpu, "chrt", policy, "0", "/bin/sh", "-c", "echo up; while :; do :; done"]);
+            let child = Child::spawn(command, None).unwrap();
+            child.wait_for_line(Duration::from_secs(60), |line| (line == "up").then_some(())).unwrap();
+            child
+        });
+        let mut watch = idle.watch().unwrap();
+        let seen = look_until(&mut watch, |seen| seen.cpu.waited >= MOMENT);
+        assert_eq!((seen.stopped, seen.ended), (None, None));
     }
 
     #[test]

@@ -39,15 +39,30 @@ pub fn memory() -> u64 {
 /// For how long since boot each CPU of this machine was ready to run and was not let by its hypervisor, on average, in
 /// nanoseconds ("steal", proc(5)); 0 where there is none or it is not reported.
 pub fn stolen_ns() -> u64 {
-    let seen = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| stolen_ticks(&stat));
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
-    seen.unwrap_or(0) * (1_000_000_000 / per_second) / online_cpus() as u64
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    in_ns(ticks(&stat, "cpu").get(7).copied().unwrap_or(0)) / online_cpus() as u64
 }
 
-/// The same of all CPUs together, in ticks of the clock.
-fn stolen_ticks(stat: &str) -> Option<u64> {
-    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    all.split_whitespace().nth(7)?.parse().ok()
+/// CPU time that all programs of this machine have used on these CPUs since boot, added up, in nanoseconds: `user`, `nice` and
+/// `system` of proc(5), without interrupts, in which the kernel moves everybody's packets. 0 where it is not reported.
+pub fn used_ns(cpus: &[usize]) -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let used = |cpu: &usize| ticks(&stat, &format!("cpu{cpu}")).iter().take(3).sum::<u64>();
+    in_ns(cpus.iter().map(used).sum())
+}
+
+/// Ticks of the clock in nanoseconds.
+fn in_ns(ticks: u64) -> u64 {
+    ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
+/// The times of a line of `/proc/stat`, in ticks of the clock: `cpu` is all CPUs together, `cpu0` the first.
+fn ticks(stat: &str, name: &str) -> Vec<u64> {
+    let of_line = |line: &str| {
+        let (first, times) = line.split_once(' ')?;
+        (first == name).then(|| times.split_whitespace().map_while(|number| number.parse().ok()).collect())
+    };
+    stat.lines().find_map(of_line).unwrap_or_default()
 }
 
 /// Returns freed memory to the kernel. The allocator keeps it in the arena of the thread that had it: after a load of ten
@@ -134,11 +149,13 @@ mod tests {
     #[test]
     fn stolen_time_is_the_eighth_of_all_cpus() {
         let stat = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
-        assert_eq!(stolen_ticks(stat), Some(80));
-        assert_eq!(stolen_ticks("cpu  1 2 3 4\n"), None, "before Linux 2.6.11");
-        assert_eq!(stolen_ticks(""), None);
-        let before = stolen_ns();
-        assert!(stolen_ns() >= before);
+        assert_eq!(ticks(stat, "cpu")[7], 80);
+        assert_eq!(ticks(stat, "cpu0")[..3], [1, 2, 3]);
+        assert_eq!(ticks("cpu  1 2 3 4\n", "cpu"), [1, 2, 3, 4], "before Linux 2.6.11");
+        assert_eq!(ticks("", "cpu"), Vec::<u64>::new());
+        let cpus: Vec<usize> = (0..online_cpus()).collect();
+        let (stolen, used) = (stolen_ns(), used_ns(&cpus));
+        assert!(stolen_ns() >= stolen && used_ns(&cpus) >= used && used > 0);
     }
 
     #[test]

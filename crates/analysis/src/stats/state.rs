@@ -8,7 +8,7 @@ use super::tallied::{response_time, window};
 use super::{tallied, transport};
 use h2lab_base::units::format_duration;
 use h2lab_model::record::tally::Part;
-use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome};
+use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, ServerSummary};
 use h2lab_model::workload::Arrival;
 
 /// Below this share of the offered requests served inside the measured time, a cell is unstable.
@@ -26,6 +26,10 @@ const GENERATOR_LATE: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// It may fail to run for this share of its time: more, and a p99 may be of answers that waited for it.
 const PAUSED_SHARE: f64 = 0.01;
+/// A server that was able to run for this share of its time may be what limited the load.
+const LOADED: f64 = 0.5;
+/// Other programs may have taken this share of the time in which such a server was able to run.
+const TAKEN_SHARE: f64 = 0.1;
 /// The share of those larger bounds.
 const LATE_SHARE: f64 = 0.05;
 /// A core of ours that is busier than this may be what was measured.
@@ -56,10 +60,14 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     }
 }
 
-/// What stopped or ended the server or the sidecar of a repetition.
+/// The server and the sidecar of a repetition.
+fn servers(repetition: &CellRecord) -> impl Iterator<Item = &ServerSummary> {
+    repetition.server.iter().chain(repetition.sidecar.as_ref().map(|sidecar| &sidecar.process))
+}
+
+/// What stopped or ended them.
 fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
-    let sidecar = repetition.sidecar.as_ref().map(|sidecar| &sidecar.process);
-    repetition.server.iter().chain(sidecar).filter_map(|process| process.disturbance.as_ref())
+    servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.
@@ -145,6 +153,7 @@ pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     }
     generator_reasons(repetition, &mut reasons);
     reasons.extend(disturbances(repetition).map(Disturbance::to_string));
+    reasons.extend(servers(repetition).filter_map(|process| starved(process, repetition)));
     // By itself it is no reason: a generator that needs no more time was not late.
     if !reasons.is_empty() {
         reasons.extend(theft(&repetition.generator));
@@ -169,6 +178,15 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
             format_duration(allowed)
         ));
     }
+    // Fewer than a hundredth of the packets may have waited for all of a pause.
+    let (latest, allowed) = (Duration::from_nanos(link.late_max_ns), PAUSE.max(rtt.mul_f64(LATE_SHARE)));
+    if latest > allowed {
+        reasons.push(format!(
+            "the emulated link was late by {} at a time where {} is allowed: it was stopped, or had no CPU",
+            format_duration(latest),
+            format_duration(allowed)
+        ));
+    }
     let busy = link.cpu_ns as f64 / link.wall_ns.max(1) as f64;
     if busy >= BUSY {
         reasons.push(format!("the link's core was {:.0} % busy", busy * 100.0));
@@ -188,6 +206,34 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
             link.device_drops
         ));
     }
+}
+
+/// That a server waited for CPUs that other programs used, if that is in its figures: one long wait is a stall, as a pause of the
+/// generator is; many delay each response; and a server that is the limit of the load serves less.
+fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
+    let delay = &process.run_delay;
+    let [longest, taken] = [delay.longest_ns, delay.taken_ns()].map(Duration::from_nanos);
+    let relative = tallied::RESPONSE.quantile(repetition, 0.5).mul_f64(LATE_SHARE);
+    let requests: u32 = repetition.connections.iter().map(|connection| connection.requests).sum();
+    // Of bulk work a response lasts for as long as the measurement.
+    let delays = repetition.bulk.is_none() && taken / requests.max(1) > GENERATOR_LATE.max(relative);
+    let able = (delay.ran_ns + delay.waited_ns) as f64;
+    let is_loaded = able >= process.wall_ns as f64 * LOADED;
+    let costs = is_loaded && delay.taken_ns() as f64 > able * TAKEN_SHARE;
+    (longest > PAUSE.max(relative) || delays || costs).then(|| {
+        let shown = |ns: u64| format_duration(Duration::from_millis(ns / 1_000_000));
+        format!(
+            "{} waited for {} of {} for a CPU that other programs used{}",
+            process.name,
+            shown(delay.taken_ns()),
+            shown(process.wall_ns),
+            if longest > PAUSE {
+                format!(", {} of it at a time", shown(delay.longest_ns))
+            } else {
+                String::new()
+            },
+        )
+    })
 }
 
 /// Whether the generator, or its machine, was stopped for so long that its figures say nothing.
@@ -247,7 +293,8 @@ mod tests {
     use h2lab_base::units::Time;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::record::{
-        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, ServerSummary,
+        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, RunDelay,
+        SidecarSummary,
     };
     use h2lab_model::workload::Protocol;
 
@@ -282,6 +329,67 @@ mod tests {
         let mut record = clean();
         record.server = Some(ServerSummary { disturbance, ..ServerSummary::default() });
         record
+    }
+
+    /// Why the figures are invalid of a server that ran, waited, at a time waited, while others ran, for so many milliseconds of
+    /// ten seconds.
+    fn starved_by(ran: u64, waited: u64, longest: u64, others: u64) -> Vec<String> {
+        let [ran_ns, waited_ns, longest_ns, others_ns] =
+            [ran, waited, longest, others].map(|ms| ms * 1_000_000);
+        let run_delay = RunDelay { ran_ns, waited_ns, longest_ns, others_ns };
+        let server = ServerSummary {
+            name: "nginx".to_owned(),
+            wall_ns: 10_000_000_000,
+            run_delay,
+            ..ServerSummary::default()
+        };
+        let mut record = clean();
+        let requests: u32 = record.connections.iter().map(|connection| connection.requests).sum();
+        assert!((1_000..100_000).contains(&requests), "{requests}");
+        record.connections[0].requests += 100_000 - requests;
+        record.server = Some(server.clone());
+        let reasons = invalid_reasons(&record);
+        record.server = None;
+        record.sidecar = Some(SidecarSummary { process: server, connections: 1 });
+        assert_eq!(invalid_reasons(&record), reasons, "a sidecar is judged alike");
+        reasons
+    }
+
+    #[test]
+    fn a_server_that_got_no_cpu_for_long_at_a_time_is_measured_again() {
+        assert_eq!(starved_by(100, 200, 100, 10_000), Vec::<String>::new());
+        let reasons = starved_by(100, 200, 101, 10_000);
+        assert!(reasons[0].starts_with("nginx waited for 200ms of 10s for a CPU"), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_loaded_server_may_lose_a_tenth_of_its_cpu_to_other_programs_and_an_idle_one_more() {
+        assert_eq!(starved_by(9_000, 1_000, 0, 10_000), Vec::<String>::new());
+        assert_eq!(starved_by(8_999, 1_001, 0, 10_000).len(), 1);
+        assert_eq!(starved_by(1_000, 3_999, 0, 10_000), Vec::<String>::new(), "it was not the limit");
+        assert_eq!(starved_by(1_000, 4_001, 0, 10_000).len(), 1);
+    }
+
+    #[test]
+    fn a_server_that_overloads_its_cpus_itself_is_data() {
+        assert_eq!(starved_by(20_000, 60_000, 0, 8_000), Vec::<String>::new(), "others took a tenth");
+        assert_eq!(starved_by(20_000, 60_000, 0, 8_001).len(), 1);
+    }
+
+    #[test]
+    fn a_server_may_wait_a_millisecond_per_request_or_five_percent_of_the_median() {
+        let waited = |micros_each: u64| {
+            let mut record = clean();
+            let requests: u32 = record.connections.iter().map(|connection| connection.requests).sum();
+            let waited_ns = micros_each * 1_000 * u64::from(requests);
+            let run_delay = RunDelay { waited_ns, others_ns: waited_ns, ..RunDelay::default() };
+            // So long a time that the server is idle for most of it.
+            let wall_ns = waited_ns * 100;
+            record.server = Some(ServerSummary { run_delay, wall_ns, ..ServerSummary::default() });
+            invalid_reasons(&record).len()
+        };
+        // 5 % of a little more than 25 ms.
+        assert_eq!([1_250, 1_300].map(waited), [0, 1]);
     }
 
     #[test]
@@ -389,6 +497,17 @@ mod tests {
         assert_eq!(late(1_250_000), CellState::Ok); // 5 % of 25 ms
         let CellState::Invalid { reasons } = late(1_250_001) else { panic!() };
         assert_eq!(reasons, ["the emulated link was late: p99 1.25ms where 1.25ms is allowed"]);
+    }
+
+    #[test]
+    fn a_link_that_did_not_run_for_a_tenth_of_a_second_is_invalid() {
+        let late = |millis: u64| {
+            let mut record = clean();
+            record.link.as_mut().unwrap().late_max_ns = millis * 1_000_000;
+            invalid_reasons(&record)
+        };
+        assert_eq!(late(100), Vec::<String>::new());
+        assert!(late(101)[0].contains("late by 101ms at a time"), "{:?}", late(101));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use h2lab_model::record::DisturbanceKind;
 use h2lab_net::privileges;
-use h2lab_net::process::die_with_us;
+use h2lab_net::process::{cpu_clock, die_with_us};
+use rustix::process::Pid;
 use serde::Serialize;
 
 use super::messages::{self, Failure, FailureKind, Incoming, Message, Progress};
@@ -100,6 +101,11 @@ impl Running {
             }
         }
         Ok(Ended::Done(Box::new(incoming)))
+    }
+
+    /// CPU time that it has used so far.
+    pub fn cpu(&self) -> Duration {
+        cpu_clock(Pid::from_child(&self.child)).unwrap_or_default()
     }
 
     /// Lets the child go, by the end of its input, and waits for it.

@@ -30,7 +30,7 @@ use h2lab_lab::sut;
 use h2lab_lab::sut::{Place, StartedSut, Upstream};
 use h2lab_lab::topology;
 use h2lab_lab::topology::{Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
-use h2lab_net::clock::Clock;
+use h2lab_net::clock::{Clock, process_cpu};
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::Ended as ProcessEnded;
 use h2lab_net::tcp;
@@ -95,7 +95,11 @@ impl Repetition {
         let mut watches = server.watches()?;
         watches.extend(sidecar.as_ref().map(StartedSut::watches).transpose()?.unwrap_or_default());
         let watch = ServerWatch::start(&namespaces, self.server_side(), watches, clock)?;
-        let began = Began { at: clock.now(), cpu: [Some(&server), sidecar.as_ref()].map(cpu) };
+        let began = Began {
+            at: clock.now(),
+            cpu: [Some(&server), sidecar.as_ref()].map(cpu),
+            own_cpu: process_cpu(),
+        };
 
         let front = sidecar.as_ref().unwrap_or(&server);
         let lab_side = LabSide { namespaces: &namespaces, side: Side::Client, keys };
@@ -115,8 +119,10 @@ impl Repetition {
         let now = clock.now();
         let took = now.since(began.at);
         let first = incoming.head.as_ref().map_or(began.at, |head| head.started_at);
-        let server_summary = summary(&mut server, began.cpu[0], took, (&ends, first))?;
-        let process = sidecar.as_mut().map(|sidecar| summary(sidecar, began.cpu[1], took, (&ends, first)));
+        let harness = process_cpu().saturating_sub(began.own_cpu) + generator.cpu();
+        let while_it_ran = Meanwhile { wall: took, ends: &ends, first, harness };
+        let server_summary = summary(&mut server, began.cpu[0], &while_it_ran)?;
+        let process = sidecar.as_mut().map(|sidecar| summary(sidecar, began.cpu[1], &while_it_ran));
         let process = process.transpose()?;
         generator.finish()?;
         drop(sidecar);
@@ -320,39 +326,52 @@ impl Place for LabSide<'_> {
     }
 }
 
-/// When the load began, and the CPU time of server and sidecar until then.
+/// When the load began, and the CPU time of server, sidecar and this process until then.
 struct Began {
     at: Time,
     cpu: [u64; 2],
+    own_cpu: Duration,
+}
+
+/// What was measured beside a server.
+struct Meanwhile<'a> {
+    /// For how long.
+    wall: Duration,
+    /// What its processes were seen to do.
+    ends: &'a ServerEnds,
+    /// When the first request was due.
+    first: Time,
+    /// CPU time of generator and link.
+    harness: Duration,
 }
 
 fn cpu(server: Option<&StartedSut>) -> u64 {
     server.map_or(0, StartedSut::cpu)
 }
 
-/// What became of a server in `wall` since it had used `cpu_before`; `seen` is what its processes were seen to do, and when the
-/// first request was due.
-fn summary(
-    server: &mut StartedSut,
-    cpu_before: u64,
-    wall: Duration,
-    seen: (&ServerEnds, Time),
-) -> Result<ServerSummary> {
+/// What became of a server since it had used `cpu_before`.
+fn summary(server: &mut StartedSut, cpu_before: u64, while_it_ran: &Meanwhile<'_>) -> Result<ServerSummary> {
     let (cpu, rss_peak_bytes) = (server.cpu(), server.resident_peak());
+    let mut names = vec![server.name.clone()];
+    names.extend(server.behind().map(|behind| behind.name.clone()));
+    let &Meanwhile { wall, ends, first, harness } = while_it_ran;
     Ok(ServerSummary {
         name: server.name.clone(),
         version: server.version.clone(),
         cpu_ns: cpu.saturating_sub(cpu_before),
         wall_ns: nanos(wall),
         rss_peak_bytes,
-        disturbance: disturbance(server, seen)?,
+        run_delay: ends.run_delay(&names, harness),
+        disturbance: disturbance(server, &names, (ends, first))?,
     })
 }
 
 /// What stopped or ended the server, or the origin behind it. An end counts before a stop: after it nothing can be measured.
-fn disturbance(server: &mut StartedSut, (ends, first): (&ServerEnds, Time)) -> Result<Option<Disturbance>> {
-    let mut names = vec![server.name.clone()];
-    names.extend(server.behind().map(|behind| behind.name.clone()));
+fn disturbance(
+    server: &mut StartedSut,
+    names: &[String],
+    (ends, first): (&ServerEnds, Time),
+) -> Result<Option<Disturbance>> {
     let ended = server.ended().context("cannot see whether the server runs")?;
     let found =
         |process: String, at: Time, kind| Disturbance { process, after_ns: at.nanos_since(first), kind };

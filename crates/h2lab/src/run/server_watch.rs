@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_base::counters::{TcpSummary, TcpTick};
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, nanos};
 
 use super::messages::Incoming;
-use h2lab_lab::topology::{Namespaces, Side};
+use h2lab_lab::topology::{Namespaces, Side, sched};
+use h2lab_model::record::RunDelay;
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges;
 use h2lab_net::process_watch::{ProcessWatch, Seen};
+use h2lab_net::resources;
 use h2lab_net::sock_diag::SockDiag;
 
 /// How often the server's sockets and processes are read. Its retransmissions come in steps of at least a round trip or 200 ms.
@@ -39,6 +41,8 @@ pub struct ServerEnds {
     steps: Vec<(u16, TcpTick)>,
     /// What became of each process, by name.
     pub processes: Vec<(String, Seen)>,
+    /// CPU time that all programs of this machine used meanwhile on the CPUs that we may use, in nanoseconds.
+    used_ns: u64,
 }
 
 impl ServerWatch {
@@ -61,8 +65,15 @@ impl ServerWatch {
         let thread = std::thread::spawn(move || {
             // The socket is open, and everybody may see whether a process runs.
             privileges::renounce();
-            let mut ends =
-                ServerEnds { client, last: BTreeMap::new(), steps: Vec::new(), processes: Vec::new() };
+            let mut ends = ServerEnds {
+                client,
+                last: BTreeMap::new(),
+                steps: Vec::new(),
+                processes: Vec::new(),
+                used_ns: 0,
+            };
+            let cpus = sched::allowed_cpus().unwrap_or_default();
+            let used_before = resources::used_ns(&cpus);
             loop {
                 // The flag is read before the sockets: so the last reading comes after the generator's last message.
                 let is_last = flag.load(Ordering::Acquire);
@@ -72,6 +83,7 @@ impl ServerWatch {
                 let seen: Vec<Seen> = looked.collect();
                 if is_last {
                     ends.processes = processes.into_iter().map(|(name, _)| name).zip(seen).collect();
+                    ends.used_ns = resources::used_ns(&cpus).saturating_sub(used_before);
                     return Ok(ends);
                 }
                 std::thread::park_timeout(PERIOD);
@@ -89,6 +101,19 @@ impl ServerWatch {
 }
 
 impl ServerEnds {
+    /// How the processes of these names waited for a CPU; `harness` is the CPU time that we used ourselves meanwhile, beside all
+    /// that were looked at.
+    pub fn run_delay(&self, names: &[String], harness: Duration) -> RunDelay {
+        let ours: Duration = self.processes.iter().map(|(_, seen)| seen.cpu.ran).sum();
+        let own = || self.processes.iter().filter(|(name, _)| names.contains(name)).map(|(_, seen)| seen.cpu);
+        RunDelay {
+            ran_ns: nanos(own().map(|cpu| cpu.ran).sum()),
+            waited_ns: nanos(own().map(|cpu| cpu.waited).sum()),
+            longest_ns: nanos(own().map(|cpu| cpu.longest).max().unwrap_or_default()),
+            others_ns: self.used_ns.saturating_sub(nanos(ours + harness)),
+        }
+    }
+
     fn read(&mut self, diag: &mut SockDiag, now: Time) -> Result<()> {
         for socket in diag.established().context("cannot read the server's sockets")? {
             // A proxy and its upstream have connections of their own here, on arbitrary ports.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::origin::Origin;
-use crate::support::{DEADLINE, Finished, binary, folder};
+use crate::support::{DEADLINE, Finished, binary, folder, need};
 
 const CHECK_FAILED: i32 = 1;
 const INVALID: i32 = 5;
@@ -68,6 +68,15 @@ impl Run {
             }
             assert!(Instant::now() < until, "no {word} serves");
             yield_now();
+        }
+    }
+
+    /// Waits until it has written `words` to stderr, or has ended.
+    fn until_it_says(&mut self, words: &str) {
+        let until = Instant::now() + DEADLINE;
+        while !self.said("stderr").contains(words) && self.child.try_wait().expect("it is ours").is_none() {
+            assert!(Instant::now() < until, "it does not say {words:?}");
+            sleep(Duration::from_millis(5)); // the pace of looking
         }
     }
 
@@ -185,4 +194,44 @@ fn a_closed_loop_knows_that_it_was_stopped() {
     let finished = run.end();
     assert_eq!(finished.code, Some(INVALID), "{}", finished.transcript());
     assert!(finished.stdout.contains("the generator did not run for"), "{}", finished.transcript());
+}
+
+/// A process that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_that_waits_for_a_cpu_that_others_use_is_measured_again() {
+    if [need("taskset"), need("chrt")].iter().any(Option::is_none) {
+        return;
+    }
+    let command = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    };
+    let status = fs::read_to_string("/proc/self/status").expect("the kernel's");
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it has one");
+    let cpu = cpus.trim().rsplit([',', '-']).next().expect("at least one");
+    let mut run = Run::comparison();
+    let origin = run.serving("origin").as_raw_nonzero().to_string();
+    let origin = origin.as_str();
+    // It yields to every other program, and others never rest on its CPU.
+    for words in
+        [&["taskset", "-a", "-c", "-p", cpu, origin][..], &["chrt", "-a", "--idle", "-p", "0", origin]]
+    {
+        assert!(command(words).status().expect("it starts").success(), "{words:?}");
+    }
+    let busy = ["while :; do :; done"; 2]
+        .map(|script| command(&["taskset", "-c", cpu, "sh", "-c", script]).spawn().expect("it starts"))
+        .map(Killed);
+    run.until_it_says("is invalid");
+    drop(busy);
+    assert_measured_again(&run.end(), "for a CPU that other programs used");
 }

@@ -30,8 +30,8 @@ pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
 pub use meter::{ByteMeter, Spread};
 pub use outcome::{Fault, Outcome};
 pub use run::{
-    CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunRecord, SCHEMA_VERSION, ServerSummary,
-    SidecarSummary,
+    CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunDelay, RunRecord, SCHEMA_VERSION,
+    ServerSummary, SidecarSummary,
 };
 pub use sample::Sample;
 pub use tally::Tally;

@@ -75,9 +75,32 @@ pub struct ServerSummary {
     /// field.
     #[serde(default)]
     pub rss_peak_bytes: u64,
+    /// How it waited for a CPU; zeros where the kernel does not count it, and in records of before the field.
+    #[serde(default)]
+    pub run_delay: RunDelay,
     /// What stopped or ended it during the repetition, or the origin behind it, if anything did: the first such event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
+}
+
+/// How the threads of a server, and of the origin behind it, waited for a CPU, in nanoseconds of one repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RunDelay {
+    /// For how long they ran, added up.
+    pub ran_ns: u64,
+    /// For how long they were ready to run and had no CPU, added up.
+    pub waited_ns: u64,
+    /// The longest such time of one of them, less what others of the same server ran meanwhile.
+    pub longest_ns: u64,
+    /// CPU time that programs other than ours used meanwhile.
+    pub others_ns: u64,
+}
+
+impl RunDelay {
+    /// How much of the waiting other programs explain: the rest is a server with more to do than it has CPUs.
+    pub fn taken_ns(&self) -> u64 {
+        self.waited_ns.min(self.others_ns)
+    }
 }
 
 /// The sidecar on the client's side.

@@ -2,7 +2,7 @@
 
 use h2lab_model::record::{
     ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Offered, Outcome,
-    PacketFate, RunRecord,
+    PacketFate, RunDelay, RunRecord,
 };
 use h2lab_wire::trace::{Direction, FrameKind};
 use h2lab_wire::{Counters, StreamId};
@@ -27,6 +27,7 @@ fn server(name: &str) -> ServerSummary {
         cpu_ns: 2,
         wall_ns: 3,
         rss_peak_bytes: 4,
+        run_delay: RunDelay { ran_ns: 5, waited_ns: 6, longest_ns: 7, others_ns: 8 },
         disturbance: None,
     }
 }
