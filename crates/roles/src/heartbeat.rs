@@ -3,9 +3,13 @@
 //! The requests of an open loop show how late they are. Those of a closed loop are due when the one before has ended, so that a
 //! generator that was stopped for two seconds would call itself punctual: the deadlines of its loop show it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, nanos};
+use h2lab_net::clock::{Clock, RunnableTime};
 
 /// The times in which a thread did not run although a deadline of its own had passed.
 #[derive(Debug)]
@@ -22,7 +26,7 @@ pub(crate) struct Heartbeat {
 
 impl Heartbeat {
     /// Pauses count from this length on. `busy_ns` is for how long the thread has been busy until now: on a CPU or waiting for one,
-    /// which a busy machine explains, and waiting for its disk.
+    /// which a busy machine explains.
     pub const fn new(shortest: Duration, busy_ns: u64) -> Self {
         Self { shortest, busy_ns, paused: Duration::ZERO, longest: Duration::ZERO }
     }
@@ -39,9 +43,74 @@ impl Heartbeat {
     }
 }
 
+/// How often a [`Pulse`] looks at the clock.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// A thread that only sleeps: it is late when its process was stopped, or its machine was, and not when a call of another thread
+/// blocked, as those to a disk do.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    is_over: Arc<AtomicBool>,
+    paused_ns: Arc<AtomicU64>,
+    /// `None` once it has been waited for.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pulse {
+    /// Begins. Pauses count from `shortest` on.
+    pub fn start(shortest: Duration, clock: Clock) -> Self {
+        let (is_over, paused_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (flag, sum) = (Arc::clone(&is_over), Arc::clone(&paused_ns));
+        let thread = std::thread::spawn(move || {
+            let runnable = RunnableTime::of_this_thread();
+            let mut heartbeat = Heartbeat::new(shortest, runnable.ns());
+            loop {
+                let due = clock.now() + PERIOD;
+                std::thread::park_timeout(PERIOD);
+                heartbeat.beat(due, clock.now(), runnable.ns());
+                sum.store(nanos(heartbeat.paused), Ordering::Relaxed);
+                if flag.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
+        Self { is_over, paused_ns, thread: Some(thread) }
+    }
+
+    /// For how long the process has not run so far.
+    pub fn paused(&self) -> Duration {
+        Duration::from_nanos(self.paused_ns.load(Ordering::Relaxed))
+    }
+
+    /// The same to the end.
+    pub fn stop(mut self) -> Duration {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        self.paused()
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_blocks_for_long_is_no_pause_of_the_process() {
+        let pulse = Pulse::start(Duration::from_millis(20), Clock::start());
+        let call = Duration::from_millis(300);
+        std::thread::sleep(call);
+        let paused = pulse.stop();
+        assert!(paused < call, "{paused:?}");
+    }
 
     const MS: u64 = 1_000_000;
 

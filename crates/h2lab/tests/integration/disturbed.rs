@@ -1,6 +1,8 @@
 //! What others do to a measurement while it runs: processes that are killed, stopped, or crash. None of it becomes a verdict.
 
 use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{sleep, yield_now};
@@ -234,4 +236,45 @@ fn a_server_that_waits_for_a_cpu_that_others_use_is_measured_again() {
     run.until_it_says("is invalid");
     drop(busy);
     assert_measured_again(&run.end(), "for a CPU that other programs used");
+}
+
+/// What `h2lab` with these flags does whose request a server answers only after it was stopped for [`STOP`].
+fn stopped_while_it_waits(flags: &[&str]) -> Finished {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.set_nonblocking(true).expect("a socket");
+    let url = format!("http://{}/file", listener.local_addr().expect("a socket"));
+    let mut run = Run::begin(&[flags, &["--http1.1", url.as_str()]].concat());
+    let until = Instant::now() + DEADLINE;
+    let mut client = loop {
+        match listener.accept() {
+            Ok((client, _)) => break client,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(run.child.try_wait().expect("it is ours").is_none(), "{}", run.said("stderr"));
+        assert!(Instant::now() < until, "it does not connect");
+        yield_now();
+    };
+    client.set_nonblocking(false).expect("a socket");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("a request");
+        head.extend(byte);
+    }
+    let asking = Pid::from_child(&run.child);
+    kill_process(asking, Signal::STOP).expect("it is ours");
+    sleep(STOP);
+    kill_process(asking, Signal::CONT).expect("it is ours");
+    client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").expect("it reads");
+    run.end()
+}
+
+#[test]
+fn whoever_shows_times_of_a_server_says_that_it_was_stopped_itself() {
+    for flags in [&["timeline"][..], &["trace"], &["bulk", "get", "--discard"]] {
+        let finished = stopped_while_it_waits(flags);
+        let words = finished.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("h2lab did not run for"), "{flags:?}: {}", finished.transcript());
+    }
 }

@@ -113,6 +113,9 @@ pub struct Waterfall {
     /// Whether that is that the client waited no longer.
     #[serde(default)]
     pub timed_out: bool,
+    /// For how many milliseconds the client did not run although it had to: what came meanwhile came earlier than it says.
+    #[serde(default)]
+    pub paused_ms: f64,
 }
 
 impl Waterfall {

@@ -20,6 +20,18 @@ pub fn heading(document: &TimelineDocument) -> String {
     )
 }
 
+/// That the client did not run in some of the runs, if so.
+fn pauses(document: &TimelineDocument) -> Option<String> {
+    let paused = || document.each.iter().map(|run| run.paused_ms).filter(|ms| *ms > 0.0);
+    let longest = paused().reduce(f64::max)?;
+    Some(format!(
+        "In {} of {} runs h2lab did not run for up to {longest:.0} ms: it was stopped, or its machine was. Their times say little \
+         of the server.",
+        paused().count(),
+        document.runs
+    ))
+}
+
 /// The document for people. `unicode`: whether lines and dots beyond ASCII may be used.
 pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: bool) -> String {
     let mut out = String::new();
@@ -35,6 +47,10 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: boo
         let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
         let text = format!("\n{missing} of {} runs were not answered: {why}\n", document.runs);
         out.push_str(&style.paint(Paint::Red, &text));
+    }
+    if let Some(words) = pauses(document) {
+        out.push('\n');
+        paragraph(&mut out, style, "", &style.paint(Paint::Red, &words));
     }
     out
 }
@@ -98,6 +114,16 @@ mod tests {
         let hints = text.lines().find(|line| line.trim_start().starts_with("103")).unwrap();
         assert!(hints.contains("3.00") && hints.contains("2.0–9.0"), "{hints}");
         assert!(text.contains("1 of 3 runs were not answered: the server ended it"), "{text}");
+    }
+
+    #[test]
+    fn runs_in_which_the_client_did_not_run_are_counted() {
+        let run = exchange("/early", &[(103, 2.0)], 80.0);
+        let paused = h2lab_model::timeline::Waterfall { paused_ms: 2_900.4, ..run.clone() };
+        let text = |runs| timeline_text(&document(runs), TextStyle::default(), true);
+        assert!(!text(vec![run.clone(), run.clone()]).contains("did not run"));
+        let text = text(vec![run, paused]);
+        assert!(text.contains("In 1 of 2 runs h2lab did not run for up to 2900 ms"), "{text}");
     }
 
     #[test]

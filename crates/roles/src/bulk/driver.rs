@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use h2lab_base::units::{Time, nanos};
+use h2lab_base::units::Time;
 use h2lab_model::bulk::ByteMeter;
 use h2lab_model::record::{ConnectionRecord, Outcome};
 
@@ -13,13 +13,13 @@ use super::attempts::Attempts;
 use super::fetch::FetchError;
 use super::work::{Doomed, Outbox, Work};
 use crate::client::{Change, ConnectError, Slots, Target};
-use crate::heartbeat::Heartbeat;
-use h2lab_net::clock::{Clock, RunnableTime};
+use crate::heartbeat::Pulse;
+use h2lab_net::clock::Clock;
 
 /// How often `stop` is checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Calls that block for a while, such as those to a disk, are no pause.
+/// What is shorter says little about a transfer.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often received bytes are made to survive our end, if there is time for it.
@@ -69,8 +69,9 @@ pub struct Driver<'a> {
     interrupted: bool,
     /// Since when requests wait although every connection is open, because none takes one.
     blocked_since: Option<Time>,
-    heartbeat: Heartbeat,
-    runnable: RunnableTime,
+    pulse: Pulse,
+    /// For how long the process had not run before the first request, when nobody waited for it.
+    paused_before: Duration,
 }
 
 impl<'a> Driver<'a> {
@@ -82,7 +83,7 @@ impl<'a> Driver<'a> {
         outbox: Outbox<'a>,
         clock: Clock,
     ) -> io::Result<Self> {
-        let (now, runnable) = (clock.now(), RunnableTime::of_this_thread());
+        let now = clock.now();
         Ok(Self {
             traffic,
             clock,
@@ -95,8 +96,8 @@ impl<'a> Driver<'a> {
             proven: false,
             interrupted: false,
             blocked_since: None,
-            heartbeat: Heartbeat::new(SHORTEST_PAUSE, runnable.ns()),
-            runnable,
+            pulse: Pulse::start(SHORTEST_PAUSE, clock),
+            paused_before: Duration::ZERO,
         })
     }
 
@@ -115,8 +116,9 @@ impl<'a> Driver<'a> {
             session.say_goodbye(now);
         }
         let calls = self.slots.calls();
-        let Self { work, meter, interrupted, heartbeat, .. } = self;
-        done.map(|()| Done { work, meter, records, calls, interrupted, paused: heartbeat.paused })
+        let Self { work, meter, interrupted, pulse, paused_before, .. } = self;
+        let paused = pulse.stop().saturating_sub(paused_before);
+        done.map(|()| Done { work, meter, records, calls, interrupted, paused })
     }
 
     fn work_off(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
@@ -131,7 +133,6 @@ impl<'a> Driver<'a> {
             }
             self.look_after_the_server(now)?;
             if now >= tick_at {
-                self.beat(tick_at, now);
                 self.look(now);
                 self.end_early(now);
                 self.judge_silence(now);
@@ -145,12 +146,6 @@ impl<'a> Driver<'a> {
             self.wait(tick_at)?;
         }
         Ok(())
-    }
-
-    /// Notes whether this thread ran when it had to. Before the first request nobody waits for it.
-    fn beat(&mut self, due: Time, now: Time) {
-        let busy_ns = self.runnable.ns() + self.work.disk_wait().map_or(0, nanos);
-        self.heartbeat.beat(if self.has_begun && due > Time::ZERO { due } else { now }, now, busy_ns);
     }
 
     /// Sleeps until something happens, or `until`, and acts on it.
@@ -320,6 +315,7 @@ impl<'a> Driver<'a> {
         if !self.has_begun {
             // Time counts from the first request.
             (self.has_begun, self.meter) = (true, ByteMeter::new(now));
+            self.paused_before = self.pulse.paused();
         }
         self.outbox.prepare(&self.work, number);
         match session.begin(now, number, number.into(), &self.outbox, &mut self.work) {

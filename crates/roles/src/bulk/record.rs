@@ -83,7 +83,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
 fn pause(paused: Duration, all: Duration) -> Option<String> {
     (paused.as_secs_f64() > 0.01 * all.as_secs_f64()).then(|| {
         format!(
-            "h2lab did not run for {paused:.1?} of {all:.1?}: it was stopped, its machine was, or a call blocked; the rate says little of the server"
+            "h2lab did not run for {paused:.1?} of {all:.1?}: it was stopped, or its machine was; the rate says little of the server"
         )
     })
 }

@@ -84,6 +84,7 @@ impl Observer {
             }
             recorder.waterfall()
         });
+        waterfall.paused_ms = result.generator.paused_ns as f64 / 1e6;
         if !is_whole {
             waterfall.failed = Some(failure(sample, result.connections.first()));
             let outcome = sample.map(|sample| sample.outcome);

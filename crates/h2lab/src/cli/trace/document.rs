@@ -27,6 +27,8 @@ pub struct TraceDocument {
     pub answered: u64,
     /// Whether a signal ended it.
     pub interrupted: bool,
+    /// For how long h2lab did not run although it had to, in milliseconds: what came meanwhile came earlier than it says.
+    pub paused_ms: f64,
     /// Connections, in the order in which they were dialled.
     pub connections: Vec<Connection>,
     /// Frames, in the order in which they crossed the socket.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -230,6 +231,11 @@ impl Lines {
         }
         parts.extend(outcomes.iter().map(|(outcome, n)| format!("{n} ended as `{outcome}`")));
         parts.extend(interrupted.then(|| "interrupted".to_owned()));
+        let paused = Duration::from_millis(result.generator.paused_ns / 1_000_000);
+        parts.extend((!paused.is_zero()).then(|| {
+            let time = format_duration(paused);
+            format!("h2lab did not run for {time} (it was stopped, or its machine was): the times say little of the server")
+        }));
         parts.join(", ")
     }
 }

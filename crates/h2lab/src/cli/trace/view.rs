@@ -133,18 +133,16 @@ impl View {
             }
         }
         inner.flush_selection();
-        let requests = result.samples.len() as u64;
-        let answered = result.samples.iter().filter(|sample| sample.outcome.is_complete()).count() as u64;
         let summary = Lines::summary(result, inner.protocol, interrupted);
         inner.note(&summary);
-        inner.end(requests, answered, interrupted)
+        inner.end(Some(result), interrupted)
     }
 
     /// Nothing came of it: shows what there is.
     pub fn abandon(&self, interrupted: bool) -> io::Result<()> {
         let mut inner = self.inner();
         inner.flush_selection();
-        inner.end(0, 0, interrupted)
+        inner.end(None, interrupted)
     }
 }
 
@@ -295,8 +293,9 @@ impl Inner {
     }
 
     /// The document, if it is wanted, and what went wrong in writing.
-    fn end(&mut self, requests: u64, answered: u64, interrupted: bool) -> io::Result<()> {
+    fn end(&mut self, result: Option<&LoadResult>, interrupted: bool) -> io::Result<()> {
         if self.format == Format::Json {
+            let samples = || result.iter().flat_map(|result| &result.samples);
             if self.not_kept > 0 {
                 let frames = self.not_kept;
                 eprintln!(
@@ -307,9 +306,10 @@ impl Inner {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 url: self.url.clone(),
                 protocol: self.protocol,
-                requests,
-                answered,
+                requests: samples().count() as u64,
+                answered: samples().filter(|sample| sample.outcome.is_complete()).count() as u64,
                 interrupted,
+                paused_ms: result.map_or(0.0, |result| result.generator.paused_ns as f64 / 1e6),
                 connections: std::mem::take(&mut self.connections).into_values().collect(),
                 frames: std::mem::take(&mut self.frames),
                 frames_left_out: self.left_out + self.not_kept,
