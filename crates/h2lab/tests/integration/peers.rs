@@ -97,6 +97,39 @@ impl Peer {
         }))
     }
 
+    /// nghttp2's proxy, whose port speaks HTTP/1.1 and upgrades to HTTP/2, before a server in HTTP/1.1.
+    pub fn nghttpx(backend: SocketAddr) -> Option<Self> {
+        let program = need("nghttpx")?;
+        Some(Self::start(&|_, address| {
+            let at = |address: SocketAddr| format!("{},{}", address.ip(), address.port());
+            let mut command = Command::new(&program);
+            command.arg(format!("--frontend={};no-tls", at(address)));
+            command.arg(format!("--backend={}", at(backend)));
+            command.args(["--workers=1", "--conf=/dev/null"]);
+            command
+        }))
+    }
+
+    /// Hypercorn, whose port speaks HTTP/1.1 and upgrades to HTTP/2. Every path is `/file`.
+    pub fn hypercorn() -> Option<Self> {
+        let program = need("hypercorn")?;
+        Some(Self::start(&|documents, address| {
+            let application = format!(
+                "async def app(scope, receive, send):
+    if scope['type'] == 'http':
+        while (await receive()).get('more_body'):
+            pass
+        await send({{'type': 'http.response.start', 'status': 200, 'headers': []}})
+        await send({{'type': 'http.response.body', 'body': b'f' * {FILE}}})
+"
+            );
+            fs::write(documents.join("application.py"), application).expect("a temporary file");
+            let mut command = Command::new(&program);
+            command.arg("--bind").arg(address.to_string()).arg("application:app").current_dir(documents);
+            command
+        }))
+    }
+
     /// Serves another document, at `/NAME`.
     pub fn add(&self, name: &str, content: &[u8]) {
         fs::write(self.documents.path().join(name), content).expect("a temporary file");

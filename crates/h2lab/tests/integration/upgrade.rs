@@ -142,8 +142,39 @@ fn our_clients_upgrade_with_the_first_request_where_only_paths_do() {
     let server = Child::spawn(Command::new(program), None).expect("it starts");
     let listening = |line: &str| line.strip_prefix("listening ")?.trim().parse::<SocketAddr>().ok();
     let address = server.wait_for_line(DEADLINE, listening).expect("it listens");
-    assert_eq!(carried(&measure(address, "/")), Some(1));
-    let url = format!("http://{address}/");
+    assert_all_commands_upgrade(address, "/");
+}
+
+#[test]
+fn our_clients_upgrade_with_nghttpx_with_and_without_a_body() {
+    let backend = Origin::start(&[]);
+    let Some(nghttpx) = Peer::nghttpx(backend.clear) else { return };
+    assert_all_commands_upgrade(nghttpx.address, "/bytes/5000");
+    assert_bodies_arrive(nghttpx.address);
+}
+
+#[test]
+fn our_clients_upgrade_with_hypercorn_with_and_without_a_body() {
+    let Some(hypercorn) = Peer::hypercorn() else { return };
+    assert_all_commands_upgrade(hypercorn.address, "/file");
+    assert_bodies_arrive(hypercorn.address);
+}
+
+/// Fails unless requests with a body are answered over connections that began by upgrade.
+#[track_caller]
+fn assert_bodies_arrive(address: SocketAddr) {
+    let url = format!("http://{address}/anything");
+    let finished = h2lab(&["load", "--json", "-n20", "-c1", "-d", "hello", "--h2c-mode=upgrade", &url]);
+    finished.assert_measured();
+    let load = finished.json();
+    assert_eq!((&load["mode"], &load["requests"]["succeeded"]), (&"upgrade".into(), &20.into()), "{load}");
+}
+
+/// Fails unless every command that makes requests gets `path` over connections that began by upgrade.
+#[track_caller]
+fn assert_all_commands_upgrade(address: SocketAddr, path: &str) {
+    assert_eq!(carried(&measure(address, path)), Some(1));
+    let url = format!("http://{address}{path}");
     for command in [&["load", "--json", "-n200", "-c2"][..], &["trace"], &["timeline"]] {
         let finished = h2lab(&[command, &["--h2c-mode=upgrade", &url]].concat());
         finished.assert_measured();
