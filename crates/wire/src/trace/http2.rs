@@ -10,6 +10,8 @@ use crate::StreamId;
 pub(super) const HEADER: usize = 9;
 /// Bytes of the client's connection preface (RFC 9113 §3.4).
 pub(super) const PREFACE: u32 = 24;
+/// Bytes of the longest payload of a first frame (RFC 9113 §4.2).
+const LONGEST_FIRST: u32 = 1 << 14;
 /// Window increments and stream ids have 31 bits; the topmost is reserved.
 const LOW_31_BITS: u32 = 0x7fff_ffff;
 
@@ -23,8 +25,8 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn feed<S: Sink>(&mut self, direction: Direction, bytes: &[u8], sink: &mut S) {
         match direction {
-            Direction::Up => self.up.feed(bytes, !S::WHOLE, sink),
-            Direction::Down => self.down.feed(bytes, false, sink),
+            Direction::Up => self.up.feed(bytes, direction, sink),
+            Direction::Down => self.down.feed(bytes, direction, sink),
         }
     }
 }
@@ -35,27 +37,50 @@ enum Beginning {
     /// The next byte decides what follows: the first frame is SETTINGS, whose length is below 2^16.
     #[default]
     Open,
-    /// In a head of HTTP/1.1, with so many bytes of its final CRLF CRLF seen.
-    Head(u8),
+    /// In a head of HTTP/1.1.
+    Head {
+        /// So many bytes of its final CRLF CRLF were seen.
+        seen: u8,
+        /// So many bytes of it, at most 255.
+        length: u8,
+        /// It is a response that is no 1xx: its server does not upgrade.
+        is_final: bool,
+    },
+    /// Its first frame is under way, if it is one.
+    First,
     /// Frames from here on.
     Over,
+    /// What comes is no HTTP/2.
+    Foreign,
 }
+
+/// Where the status is in the first line of a response, `HTTP/1.1 101`.
+const STATUS: u8 = 9;
 
 impl Beginning {
     /// What is left after the heads at the front of `bytes`.
-    fn take_heads<'a>(&mut self, bytes: &'a [u8], sink: &mut impl Sink) -> &'a [u8] {
+    fn take_heads<'a>(&mut self, bytes: &'a [u8], direction: Direction, sink: &mut impl Sink) -> &'a [u8] {
         let mut begin = 0;
         for (at, &byte) in bytes.iter().enumerate() {
             *self = match *self {
-                Self::Open if byte.is_ascii_uppercase() && byte != b'P' => Self::Head(0),
-                Self::Open | Self::Over => return &bytes[at..],
-                Self::Head(3) if byte == b'\n' => {
+                Self::Open if byte.is_ascii_uppercase() && byte != b'P' => {
+                    Self::Head { seen: 0, length: 1, is_final: false }
+                }
+                Self::Head { seen: 3, is_final, .. } if byte == b'\n' => {
                     sink.head_before(&bytes[begin..=at], true);
                     begin = at + 1;
-                    Self::Open
+                    if is_final { Self::Foreign } else { Self::Open }
                 }
-                Self::Head(seen) if byte == b"\r\n\r\n"[usize::from(seen)] => Self::Head(seen + 1),
-                Self::Head(_) => Self::Head(u8::from(byte == b'\r')),
+                Self::Head { seen, length, is_final } => {
+                    let is_next = byte == b"\r\n\r\n"[usize::from(seen)];
+                    let is_status = length == STATUS && direction == Direction::Down;
+                    Self::Head {
+                        seen: if is_next { seen + 1 } else { u8::from(byte == b'\r') },
+                        length: length.saturating_add(1),
+                        is_final: is_final || is_status && byte != b'1',
+                    }
+                }
+                Self::Open | Self::First | Self::Over | Self::Foreign => return &bytes[at..],
             };
         }
         sink.head_before(&bytes[begin..], false);
@@ -77,17 +102,24 @@ struct Stream {
 }
 
 impl Stream {
-    /// `early`: a frame is reported when its header is there rather than when it is complete.
-    fn feed<S: Sink>(&mut self, mut bytes: &[u8], early: bool, sink: &mut S) {
-        if self.beginning != Beginning::Over {
-            bytes = self.beginning.take_heads(bytes, sink);
+    fn feed<S: Sink>(&mut self, mut bytes: &[u8], direction: Direction, sink: &mut S) {
+        // A frame that we send is reported when its header is there rather than when it is complete.
+        let early = direction == Direction::Up && !S::WHOLE;
+        if matches!(self.beginning, Beginning::Open | Beginning::Head { .. }) {
+            bytes = self.beginning.take_heads(bytes, direction, sink);
             let Some(first) = bytes.first() else { return };
-            self.left = if *first == b'P' { PREFACE } else { 0 };
-            self.beginning = Beginning::Over;
+            if self.beginning == Beginning::Open {
+                self.left = if *first == b'P' { PREFACE } else { 0 };
+                self.beginning = Beginning::First;
+            }
+        }
+        if self.beginning == Beginning::Foreign {
+            return;
         }
         loop {
             // Most frames are whole in one read.
-            while self.is_between()
+            while self.beginning == Beginning::Over
+                && self.is_between()
                 && let Some((frame, payload, rest)) = whole(bytes)
             {
                 if S::WHOLE {
@@ -116,6 +148,14 @@ impl Stream {
             }
             self.have = 0;
             let frame = parse(self.header);
+            if self.beginning == Beginning::First {
+                // Text has a longer length, and so has TLS: nothing longer may be sent before the settings are known.
+                let is_frame = frame.length <= LONGEST_FIRST;
+                self.beginning = if is_frame { Beginning::Over } else { Beginning::Foreign };
+                if !is_frame {
+                    return;
+                }
+            }
             self.left = frame.length;
             if early && value_offset(frame.kind).is_none() {
                 sink.frame(frame);
@@ -265,6 +305,26 @@ mod tests {
                 let events = tapped(direction, bytes.chunks(step).map(<[u8]>::to_vec));
                 let seen: Vec<_> = events.iter().map(ToString::to_string).collect();
                 assert_eq!(seen, ["SETTINGS[0]"], "{direction:?} in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_http2_is_not_taken_for_frames_however_it_is_cut() {
+        let refused = b"HTTP/1.0 404 Not Found\r\n\r\n".to_vec();
+        let settings = wire(4, 0, 0, &[]);
+        for (bytes, seen) in [
+            (b"<!DOCTYPE HTML>\n<html lang=\"en\">".to_vec(), &[][..]),
+            (vec![0x15, 3, 1, 0, 2, 2, 40, 0, 0, 0], &[][..]),
+            ([&refused[..], b"<!DOCTYPE HTML>\n<html>"].concat(), &[][..]),
+            ([&refused[..], b"Not found\r\n\r\n"].concat(), &[][..]),
+            ([&refused[..], &settings].concat(), &[][..]),
+            (settings, &["SETTINGS[0]"][..]),
+        ] {
+            for step in 1..=bytes.len() {
+                let events = tapped(Direction::Down, bytes.chunks(step).map(<[u8]>::to_vec));
+                let names: Vec<_> = events.iter().map(ToString::to_string).collect();
+                assert_eq!(names, seen, "{bytes:?} in steps of {step}");
             }
         }
     }
