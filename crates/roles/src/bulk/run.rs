@@ -49,6 +49,7 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     // Frames are recorded; HTTP/1.1 has none.
     target.tap = job.protocol.is_multiplexed();
     target.gathers = true;
+    target.connect_timeout = target.connect_timeout.min(job.timeout);
     let is_put = job.manner.direction == TransferDirection::Put;
     target.upgrade = job.upgrade.then(|| UpgradeOffer::of(job.authority, is_put));
     let traffic = Traffic {

@@ -344,11 +344,21 @@ impl Dial {
         self.fail(now, error)
     }
 
+    /// What it waits for.
+    const fn step(&self) -> &'static str {
+        match &self.transport {
+            Some(Transport::Stream(_)) => "TLS",
+            Some(Transport::Quic(_)) => "QUIC",
+            None => "TCP",
+        }
+    }
+
     /// The cell has ended before it was established.
     pub fn abandon(self, now: Time) -> ConnectionRecord {
+        let why = format!("the work ended before {} was established", self.step());
         let mut record = *self.record;
         record.closed_at = now;
-        record.closed = CloseReason::NotEstablished { why: "the work ended before".to_owned() };
+        record.closed = CloseReason::NotEstablished { why };
         record
     }
 

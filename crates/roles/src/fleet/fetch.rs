@@ -71,7 +71,9 @@ impl Fetcher {
             });
             let may_be_elsewhere = match got {
                 Ok(got) if got.record.transfers.is_empty() => {
-                    return (began, Err(format!("{endpoint}: no request could be made before the end")));
+                    let why = got.record.connections.iter().find_map(|connection| connection.closed.why());
+                    let why = why.unwrap_or("no connection took one before the end");
+                    return (began, Err(format!("{endpoint}: no request could be made: {why}")));
                 }
                 Ok(got) => {
                     // The process has other threads, which may fetch other pairs, or serve.
