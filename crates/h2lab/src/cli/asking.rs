@@ -49,6 +49,7 @@ impl AskArgs {
 
     /// The requests, but for their protocol and number.
     pub fn spec(&self, text: &str, url: &Url) -> Result<LoadSpec<'static>> {
+        self.reach.check(&self.client.protocol)?;
         let mut scenario: Scenario = discover::gentle();
         scenario.work.timeout = self.timeout;
         self.client.apply(&mut scenario)?;

@@ -48,6 +48,7 @@ pub fn find(
     reach: &ReachArgs,
 ) -> Result<Live> {
     let parsed: Vec<Url> = urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
+    reach.check(protocol)?;
     // No lab is made, and each generator is a child with no more than this.
     rights::reduce(privileges::NONE)?;
     let wanted = wanted(&parsed, |is_tls| protocol.asked(is_tls));

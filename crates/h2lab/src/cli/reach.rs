@@ -8,8 +8,10 @@ use std::time::Duration;
 use clap::Args;
 use h2lab_model::fleet::Reach;
 use h2lab_model::fleet::reach::{ConnectTo, ResolveEntry};
+use h2lab_model::workload::Protocol;
 
 use super::exit::Usage;
+use super::protocols::ProtocolArgs;
 use super::tls::TlsArgs;
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::tcp::Endpoint;
@@ -77,6 +79,15 @@ impl ReachArgs {
         let unreachable =
             |why: String| Failure { kind: FailureKind::Unreachable, message: format!("{text}: {why}") };
         endpoints(&self.reach(), url).map_err(unreachable)
+    }
+
+    /// Refuses a Unix socket for protocols of which one needs an address.
+    pub fn check(&self, protocols: &ProtocolArgs) -> Result<(), Usage> {
+        if self.unix_socket.is_some() && protocols.either_scheme().contains(&Protocol::H3) {
+            let flag = protocols.flag();
+            return Err(Usage(format!("{flag}: HTTP/3 needs an address; leave out --unix-socket")));
+        }
+        Ok(())
     }
 
     /// The same as a value.

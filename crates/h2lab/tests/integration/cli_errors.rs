@@ -178,6 +178,32 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
         (vec!["compare", url, "-H", "TE: gzip"], ["-H/--header", "`te`"]),
         (vec!["compare", url, "--proto=h1,h2"], ["h2 fits no URL", "http:// takes h1 and h2c"]),
         (vec!["compare", url, "--http3"], ["--http3: h3 fits no URL", "http:// takes h1 and h2c"]),
+        (vec!["load", url, "-X=CONNECT"], ["-X/--request = CONNECT", "asks for a tunnel"]),
+        (vec!["trace", url, "-X=CONNECT"], ["-X/--request = CONNECT", "asks for a tunnel"]),
+        (
+            vec!["load", "https://a/", "--http3", "--unix-socket=s"],
+            ["--http3: HTTP/3 needs an address", "--unix-socket"],
+        ),
+        (
+            vec!["trace", "https://a/", "--proto=h3", "--unix-socket=s"],
+            ["--proto h3: HTTP/3 needs an address", "--unix-socket"],
+        ),
+        (
+            vec!["compare", "https://a/", "--proto=h2,h3", "--unix-socket=s"],
+            ["--proto h2,h3: HTTP/3 needs an address", "--unix-socket"],
+        ),
+        (
+            vec!["probe", "https://a/", "--http3", "--unix-socket=s"],
+            ["--http3: HTTP/3 needs an address", "--unix-socket"],
+        ),
+        (
+            vec!["bulk", "get", "https://a/x", "--discard", "--http3", "--unix-socket=s"],
+            ["--http3: HTTP/3 needs an address", "--unix-socket"],
+        ),
+        (
+            vec!["bulk", "drive", "--clients=local", "--servers=https://a/x", "--http3", "--unix-socket=s"],
+            ["--http3: HTTP/3 needs an address", "--unix-socket"],
+        ),
         (vec!["compare", url, "--delay=1ms"], ["--delay belongs to the emulated link", "a live server"]),
         (vec!["compare", "-k"], ["-k/--insecure is for live servers", "give a URL"]),
         (

@@ -119,6 +119,9 @@ fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(),
     if !is_token(method) {
         return refuse("method", method.to_owned(), "an HTTP method such as GET or POST");
     }
+    if method == "CONNECT" {
+        return refuse("method", method.to_owned(), "a method other than CONNECT, which asks for a tunnel");
+    }
     if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
         return refuse(
             "path",

@@ -242,6 +242,7 @@ struct TransferPlan<'a> {
 impl TransferPlan<'_> {
     /// The protocols to try, the best first; only one if it was asked for by name.
     fn protocols(&self) -> Result<Vec<Protocol>, Usage> {
+        self.args.reach.check(&self.args.client.protocol)?;
         let protocols = self.args.client.protocol.to_try(self.cargo.url.is_tls(), &[Protocol::H1])?;
         check_streams(protocols[0], self.args.streams)?;
         Ok(protocols)

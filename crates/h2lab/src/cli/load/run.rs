@@ -34,6 +34,7 @@ use h2lab_roles::load::{Listener, LoadError, LoadResult, LoadSpec};
 
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
+    args.reach.check(&args.client.protocol)?;
     let requests = requests::read(&args.urls, args.urls_file.as_deref())?;
     let protocols = plan::protocols(args, requests.url.is_tls())?;
     let plans = protocols

@@ -16,7 +16,7 @@ pub struct HostArgs {
     #[command(flatten)]
     pub safety: SafetyArgs,
     #[command(flatten)]
-    reach: ReachArgs,
+    pub reach: ReachArgs,
 }
 
 /// What it means for the exit code that a probe could not be made.

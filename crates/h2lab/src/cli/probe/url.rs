@@ -83,6 +83,7 @@ impl UrlArgs {
         if !protocols.is_empty() && !protocols.iter().any(|protocol| protocol.is_tls() == url.is_tls()) {
             return Err(self.client.protocol.misfit().into());
         }
+        self.host.reach.check(&self.client.protocol)?;
         let mut host = self.host.at(text, url)?;
         if let Some(place) = fields.iter().position(|(name, _)| name == "host") {
             host.authority = fields.remove(place).1;

@@ -179,6 +179,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         let words = "a client listens nowhere; the address belongs to a server";
         return Err(Usage(format!("--clients {}: {words}", client.name)).into());
     }
+    args.reach.check(&args.client.protocol)?;
     let protocol = protocol(args)?;
     let connections = match (protocol.is_multiplexed(), args.connections) {
         (false, Some(_)) => {
