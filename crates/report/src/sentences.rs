@@ -288,7 +288,8 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     let size = |summary: &&CellSummary| {
         let per = &summary.per_request;
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
-        format!("{} {} B{segments}", summary.label, count(per.bytes_up.round() as u64))
+        let bytes = per.bytes_up.map_or("?".to_owned(), |bytes| count(bytes.round() as u64));
+        format!("{} {bytes} B{segments}", summary.label)
     };
     let is_sent = |summary: &&&CellSummary| summary.repetitions > 0 && summary.cell.sidecar.is_none();
     let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();

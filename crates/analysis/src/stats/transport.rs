@@ -1,5 +1,6 @@
 //! Totals of TCP, the link and the generator in a cell, its repetitions pooled.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Latency;
@@ -7,7 +8,7 @@ use super::tallied::{self, Tallies};
 use h2lab_base::JsonSchema;
 use h2lab_base::counters::{QuicSummary, TcpSummary};
 use h2lab_base::units::Time;
-use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_model::record::{CellRecord, ConnectionRecord, PacketRecord, Sample};
 use h2lab_model::workload::Arrival;
 use h2lab_wire::trace::Direction;
 use serde::{Deserialize, Serialize};
@@ -198,10 +199,8 @@ impl GeneratorTotals {
 /// The size of one request on the wire, on average.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PerRequest {
-    /// Bytes of a request, head and body, as handed to the transport.
-    pub bytes_up: f64,
-    /// Bytes of a response, likewise.
-    pub bytes_down: f64,
+    /// Bytes of a request, head and body, as handed to the transport; `None` if too many were cut to know.
+    pub bytes_up: Option<f64>,
     /// TCP data segments, or UDP datagrams, per request, client to server: from the packet log, else from the client's
     /// `TCP_INFO` or QUIC. Retransmissions count too, and with QUIC acknowledgements, which cannot be distinguished.
     /// `None` if neither is known.
@@ -209,24 +208,55 @@ pub struct PerRequest {
 }
 
 impl PerRequest {
-    /// The average over all requests of these repetitions, warm-up included.
+    /// The average over the requests of these repetitions, warm-up included. Where more than a hundredth was cut, as uploads are
+    /// that a server does not take, only connections count on which none was.
     pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
-        let connections = || repetitions.iter().flat_map(|repetition| &repetition.connections);
-        let requests: u64 = connections().map(|c| u64::from(c.requests)).sum();
-        let each = |total: u64| total as f64 / requests.max(1) as f64;
-        let packet_log = repetitions.iter().flat_map(|repetition| &repetition.packets);
-        let in_packet_log =
-            packet_log.filter(|p| p.direction == Direction::Up && p.payload > 0).count() as u64;
+        let mut sums = Sums::default();
+        for repetition in repetitions {
+            let cut = |sample: &&Sample| {
+                !sample.outcome.is_complete() && sample.connection != Sample::NO_CONNECTION
+            };
+            let all: u64 = repetition.connections.iter().map(|c| u64::from(c.requests)).sum();
+            let cut: Vec<u32> =
+                repetition.samples.iter().filter(cut).map(|sample| sample.connection).collect();
+            let is_exact = cut.len() as u64 * 100 <= all;
+            let cut: BTreeSet<u32> = cut.into_iter().collect();
+            let is_whole = |c: &&ConnectionRecord| is_exact || !cut.contains(&c.index);
+            sums.add(repetition, &repetition.connections.iter().filter(is_whole).collect::<Vec<_>>());
+        }
+        let each = |total: u64| (sums.requests > 0).then(|| total as f64 / sums.requests as f64);
+        Self {
+            bytes_up: each(sums.bytes),
+            segments_up: each(sums.segments).filter(|segments| *segments > 0.0),
+        }
+    }
+}
+
+/// What some connections carried.
+#[derive(Debug, Default)]
+struct Sums {
+    requests: u64,
+    bytes: u64,
+    segments: u64,
+}
+
+impl Sums {
+    fn add(&mut self, repetition: &CellRecord, connections: &[&ConnectionRecord]) {
+        self.requests += connections.iter().map(|c| u64::from(c.requests)).sum::<u64>();
+        self.bytes += connections.iter().map(|c| c.bytes_sent).sum::<u64>();
+        let is_data = |p: &&PacketRecord| p.direction == Direction::Up && p.payload > 0;
+        if repetition.packets.iter().any(|packet| is_data(&packet)) {
+            // Without ports, as behind a sidecar, a packet may be of any.
+            let all = connections.len() == repetition.connections.len();
+            let ports: BTreeSet<u16> = connections.iter().map(|c| c.local_port).collect();
+            let of_these = |p: &&PacketRecord| is_data(p) && (all || ports.contains(&p.client_port));
+            self.segments += repetition.packets.iter().filter(of_these).count() as u64;
+            return;
+        }
         let in_tcp =
             |c: &ConnectionRecord| c.tcp_client.as_ref().map_or(0, |tcp| u64::from(tcp.segments_out));
         let in_quic = |c: &ConnectionRecord| c.quic_client.as_ref().map_or(0, |quic| quic.datagrams_sent);
-        let counted = connections().map(|c| in_tcp(c) + in_quic(c)).sum();
-        let segments = if in_packet_log > 0 { in_packet_log } else { counted };
-        Self {
-            bytes_up: each(connections().map(|c| c.bytes_sent).sum()),
-            bytes_down: each(connections().map(|c| c.bytes_received).sum()),
-            segments_up: (segments > 0 && requests > 0).then(|| each(segments)),
-        }
+        self.segments += connections.iter().map(|c| in_tcp(c) + in_quic(c)).sum::<u64>();
     }
 }
 
@@ -244,8 +274,8 @@ pub(super) fn round_trip(repetitions: &[&CellRecord]) -> Duration {
 mod tests {
     use super::*;
     use h2lab_base::counters::TcpTick;
-    use h2lab_model::record::GeneratorMemory;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::{GeneratorMemory, Outcome};
     use h2lab_model::workload::Protocol;
 
     fn lossy(packets: bool) -> CellRecord {
@@ -276,6 +306,28 @@ mod tests {
         let mut blind = without;
         blind.connections.iter_mut().for_each(|c| c.tcp_client = None);
         assert_eq!(PerRequest::of(&[&blind]).segments_up, None);
+    }
+
+    #[test]
+    fn requests_that_were_cut_do_not_make_the_others_smaller() {
+        let record = lossy(true);
+        let usual = PerRequest::of(&[&record]);
+        let size = usual.bytes_up.unwrap();
+        // The uploads of one connection are begun and not taken.
+        let stuck = |share: usize, connections: std::ops::Range<u32>| {
+            let mut record = record.clone();
+            let of_these = |sample: &&mut Sample| connections.contains(&sample.connection);
+            for sample in record.samples.iter_mut().filter(of_these).step_by(share) {
+                sample.outcome = Outcome::Timeout;
+            }
+            for connection in record.connections.iter_mut().filter(|c| connections.contains(&c.index)) {
+                connection.bytes_sent /= 100;
+            }
+            PerRequest::of(&[&record])
+        };
+        assert_eq!(stuck(1, 0..1), usual, "the others");
+        assert_eq!(stuck(1, 0..1_000), PerRequest { bytes_up: None, segments_up: None }, "none is whole");
+        assert!(stuck(1_000, 0..1_000).bytes_up.unwrap() < size / 50.0, "few were cut: all count");
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(super) fn cell(report: &Report<'_>, summary: &CellSummary) -> CellDocument {
         streams_per_connection: summary.connections.per_connection,
         stalls_us: stalls(summary),
         requests_per_connection: rounded(summary.requests_per_connection()),
-        request_bytes: rounded(summary.per_request.bytes_up),
+        request_bytes: summary.per_request.bytes_up.map(rounded),
         request_segments: summary.per_request.segments_up.map(rounded),
         handshakes: HandshakesDocument {
             count: summary.connections.handshakes.n(),

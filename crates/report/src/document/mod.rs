@@ -156,8 +156,8 @@ pub struct CellDocument {
     pub streams_per_connection: Option<RequestSpread>,
     /// How long measured requests waited, added up.
     pub stalls_us: StallsDocument,
-    /// Bytes of a request on the wire, on average, as handed to TCP.
-    pub request_bytes: f64,
+    /// Bytes of a request on the wire, on average, as handed to TCP; null if no request was sent, or too many were cut.
+    pub request_bytes: Option<f64>,
     /// TCP data segments per request, client to server; in HTTP/3 UDP datagrams, those that only acknowledge among them. Null
     /// if they were not seen.
     pub request_segments: Option<f64>,
