@@ -172,7 +172,7 @@ pub(super) fn decode(path: &str) -> Result<PathBuf, FolderError> {
     if decoded.contains(&0) {
         return Err(FolderError::Malformed);
     }
-    if decoded.ends_with(b"/") {
+    if decoded.ends_with(b"/") || decoded.ends_with(b"/.") {
         return Err(FolderError::Missing); // a folder
     }
     let mut path = PathBuf::new();
@@ -252,6 +252,7 @@ mod tests {
             "/nothing",
             "/a%20file/x",
             "/sub/b/",
+            "/sub/b/.",
         ] {
             assert!(matches!(folder.find(path), Err(FolderError::Missing)), "{path}");
         }

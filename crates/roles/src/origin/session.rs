@@ -557,21 +557,49 @@ mod tests {
 
     use super::*;
 
+    /// A session over a socket, and its client.
+    fn connected(config: &OriginConfig, clock: Clock) -> (Session, TcpStream) {
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let client = TcpStream::connect(listener.local_address().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let stream = listener.accept().unwrap().expect("it is connected");
+        let transport = Transport::Stream(ByteStream::clear(stream));
+        (Session::new(transport, config, u32::MAX, None, clock.now()), client)
+    }
+
+    /// Reading on without end what a client sends that does not listen would cost as much as serving it.
+    #[test]
+    fn what_comes_after_the_last_word_is_read_up_to_a_bound() {
+        let double_space = b"GET  / HTTP/1.1\r\nhost: h\r\n\r\n".to_vec();
+        let odd_settings =
+            [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 1, 4, 0, 0, 0, 0, 0, 0]].concat();
+        for wrong in [double_space, odd_settings] {
+            let (config, clock) = (OriginConfig::new(Vec::new(), Vec::new()), Clock::start());
+            let (mut session, mut client) = connected(&config, clock);
+            client.write_all(&wrong).unwrap();
+            let (piece, mut taken) = (vec![b'x'; 1 << 18], 0);
+            while !session.is_over() {
+                match client.write(&piece) {
+                    Ok(n) => taken += n,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => panic!("{error}"),
+                }
+                session.ready(clock, &config, false, false);
+                assert!(taken < 4 * LINGER_BYTES, "it reads on and on");
+            }
+            assert!(!session.is_serving());
+        }
+    }
+
     /// Polling for whether it may read would keep a CPU busy for as long as the first request takes.
     #[test]
     fn pipelined_requests_beyond_the_read_ahead_wait_until_the_first_one_is_due() {
         const DELAY: Duration = Duration::from_secs(300);
-        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let mut client = TcpStream::connect(listener.local_address().unwrap()).unwrap();
-        client.set_nonblocking(true).unwrap();
-        let stream = listener.accept().unwrap().expect("it is connected");
-
         let mut config = OriginConfig::new(Vec::new(), Vec::new());
         config.engine.limits.idle = None;
         let clock = Clock::start();
         let start = clock.now();
-        let transport = Transport::Stream(ByteStream::clear(stream));
-        let mut session = Session::new(transport, &config, u32::MAX, None, start);
+        let (mut session, mut client) = connected(&config, clock);
 
         let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
         let requests = [request("/delay/300000"), request("/status/204").repeat(6_000)].concat();
