@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchown, fstat, openat};
@@ -69,6 +70,13 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 /// [`fs::create_dir`], where the folder is the caller's.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     fs::create_dir(path)?;
+    give_to_caller(open_folder(CWD, path)?);
+    Ok(())
+}
+
+/// The same, and nobody else may look into it.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)?;
     give_to_caller(open_folder(CWD, path)?);
     Ok(())
 }

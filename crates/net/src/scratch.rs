@@ -38,9 +38,14 @@ pub fn private(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
 ///
 /// A process id would not be unique: in its own lab each process has the same.
 pub fn unique(folder: &Path, name: &str) -> io::Result<PathBuf> {
+    std::path::absolute(folder.join(unpredictable(name)? + ".partial"))
+}
+
+/// A name that begins with `name` and that nobody can know before: in a folder of all users somebody could be there first.
+pub fn unpredictable(name: &str) -> io::Result<String> {
     let mut random = [0; 8];
     getrandom(&mut random[..], GetRandomFlags::empty())?;
-    std::path::absolute(folder.join(format!("{name}-{:016x}.partial", u64::from_ne_bytes(random))))
+    Ok(format!("{name}-{:016x}", u64::from_ne_bytes(random)))
 }
 
 /// Makes a file that does not exist yet, and that only this user can read.

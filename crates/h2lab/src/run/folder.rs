@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 
 pub use h2lab_net::machine::{cpus, machine};
-use h2lab_net::ownership;
+use h2lab_net::{ownership, scratch};
 
 /// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
 /// temporary one.
@@ -30,7 +30,7 @@ pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<Pa
     match unique(Path::new("h2lab-runs"), &stamp, seed) {
         Ok(path) => Ok(path),
         Err(error) => {
-            let path = unique(&std::env::temp_dir().join("h2lab-runs"), &stamp, seed).context(
+            let path = private(&std::env::temp_dir(), &stamp, seed).context(
                 "neither here nor in the temporary folder can a run folder be made; name one with --out DIR",
             )?;
             eprintln!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
@@ -56,6 +56,13 @@ fn unique(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
     }
 }
 
+/// A folder among those of all users: of a name that nobody could take before, and closed to them.
+fn private(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
+    let path = parent.join(scratch::unpredictable(&format!("h2lab-run-{stamp}-{seed}"))?);
+    ownership::create_private_dir(&path)?;
+    Ok(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +75,16 @@ mod tests {
         assert!(error.to_string().contains("not empty"), "{error}");
         assert!(parent.path().join("thesis.txt").exists());
         choose(Some(&parent.path().join("new")), SystemTime::UNIX_EPOCH, 1).unwrap();
+    }
+
+    #[test]
+    fn among_temporary_files_a_run_has_a_folder_that_is_its_users_alone_and_was_nobodys_before() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let parent = tempfile::tempdir().unwrap();
+        let [first, second] = [(); 2].map(|()| private(parent.path(), "20261121T000000Z", 1).unwrap());
+        assert_ne!(first, second);
+        assert_eq!(first.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(first.parent(), Some(parent.path()), "no folder between that another user may have made");
     }
 
     #[test]
