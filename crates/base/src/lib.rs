@@ -1,11 +1,12 @@
 //! Values that every other crate uses: times and sizes with their units, seeded random streams, counters of TCP and QUIC, text that
-//! came from a peer.
+//! came from a peer, what output hides.
 //!
 //! Never contains: a protocol, a policy, I/O, a clock.
 #![forbid(unsafe_code)]
 
 pub mod counters;
 pub mod random;
+pub mod secrets;
 pub mod text;
 pub mod units;
 

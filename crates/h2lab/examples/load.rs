@@ -105,6 +105,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         body: None,
         mix: Vec::new(),
         template: false,
+        secrets: false,
         bulk: false,
         arrival: match arguments.rate {
             Some(rate) => Arrival::Constant { rate },

@@ -188,15 +188,16 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
         eprintln!("nothing was measured");
         return Ok(Exit::Interrupted);
     }
-    let concluded = [Concluded::new(&executed.run, Some(&executed.folder))];
+    let run = executed.run.without_secrets();
+    let concluded = [Concluded::new(&run, Some(&executed.folder))];
     let stored = concluded[0].store();
     output::write_out(&concluded, output)?;
     match executed.failure.map_or(stored, Err) {
         Err(failure) => Err(failure),
         // Half a run opens and shuts no gate.
-        Ok(()) if executed.run.interrupted => {
+        Ok(()) if run.interrupted => {
             let folder = executed.folder.display().to_string();
-            if let Some(line) = h2lab_report::resume_line(&executed.run, &folder) {
+            if let Some(line) = h2lab_report::resume_line(&run, &folder) {
                 eprintln!("to resume: {line}");
             }
             Ok(Exit::Interrupted)

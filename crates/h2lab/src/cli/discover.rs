@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use h2lab_base::secrets;
 use h2lab_model::fleet::Trust;
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Protocol, RequestShape};
@@ -11,7 +12,7 @@ use super::exit::Usage;
 use super::protocols::{ProtocolArgs, SCHEMES};
 use super::reach::{self, ReachArgs};
 use super::values::replace;
-use super::{flags, rights};
+use super::{flags, quotable, rights};
 use crate::run::execute::{Live, LiveServer};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::spec::GeneratorSpec;
@@ -49,6 +50,7 @@ pub fn find(
 ) -> Result<Live> {
     let parsed: Vec<Url> = urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
     reach.check(protocol)?;
+    let urls = if scenario.work.secrets { urls.to_vec() } else { secrets::distinct(urls) };
     // No lab is made, and each generator is a child with no more than this.
     rights::reduce(privileges::NONE)?;
     let wanted = wanted(&parsed, |is_tls| protocol.asked(is_tls));
@@ -133,7 +135,7 @@ fn asked(
         let message = format!("{} speaks {wanted}: {discovery}", server.url);
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
-    eprintln!("{}: {discovery}", server.url);
+    eprintln!("{}", quotable(&format!("{}: {discovery}", server.url)));
     let protocols = match wanted {
         None => spoken,
         Some(_) => {

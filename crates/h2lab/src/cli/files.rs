@@ -91,7 +91,7 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
     if format.holds_requests()
         && let Some(note) = what_is_missing(reports)
     {
-        eprintln!("note: {}: {note}", path.display());
+        super::note(&format_args!("{}: {note}", path.display()));
     }
     let first = reports.first().context("there is no run to write")?;
     let text = match format {

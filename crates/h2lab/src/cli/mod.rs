@@ -44,11 +44,14 @@ mod values;
 mod work;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use h2lab_base::secrets;
 use h2lab_base::text::made_printable_lines;
+use h2lab_model::scenario::resume::MASK;
 
 pub use exit::Exit;
 
@@ -116,8 +119,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Printing fails only if the stream is closed.
-            let _ = error.print();
+            print(&error);
             return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
         }
     };
@@ -153,10 +155,36 @@ fn end(result: anyhow::Result<u8>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // It may quote what came from elsewhere: arguments, files, peers.
-            eprintln!("error: {}", made_printable_lines(&format!("{error:#}")));
+            say("error", &format_args!("{error:#}"));
             ExitCode::from(exit::exit_of(&error) as u8)
         }
+    }
+}
+
+/// Prints a line on stderr that may quote what came from elsewhere (arguments, files, peers): printable, and without secrets of
+/// URLs.
+fn say(kind: &str, what: &dyn fmt::Display) {
+    eprintln!("{kind}: {}", quotable(&what.to_string()));
+}
+
+/// The same for something to note.
+fn note(what: &dyn fmt::Display) {
+    say("note", what);
+}
+
+fn quotable(text: &str) -> String {
+    made_printable_lines(&secrets::without_secrets(text))
+}
+
+/// Prints what clap has to say. It quotes arguments.
+fn print(error: &clap::Error) {
+    let text = error.render().to_string();
+    let quotable = quotable(&text);
+    if error.use_stderr() && quotable != text {
+        eprint!("{quotable}");
+    } else {
+        // Printing fails only if the stream is closed.
+        let _ = error.print();
     }
 }
 
@@ -164,9 +192,13 @@ fn end(result: anyhow::Result<u8>) -> ExitCode {
 const SECRET: ([&str; 6], [char; 5]) =
     (["header", "data", "user", "cookie", "oauth2-bearer", "token"], ['H', 'd', 'u', 'a', 'b']);
 
+/// The flag that keeps the values of queries in URLs.
+const SECRETS: &str = "--secrets";
+
 /// The command line for reports: what may be a secret is left out, in every spelling.
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
-    const MASK: &str = "(not kept)";
+    let words: Vec<String> = words.collect();
+    let are_kept = words.iter().any(|word| word == SECRETS);
     let mut kept: Vec<String> = Vec::new();
     let mut is_secret = false;
     for word in words {
@@ -178,7 +210,8 @@ fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
             Some(end) if end < word.len() => kept.push(format!("{}{MASK}", &word[..end])),
             flag => {
                 is_secret = flag.is_some();
-                kept.push(word);
+                let shown = if are_kept { word } else { secrets::without_secrets(&word).into_owned() };
+                kept.push(shown);
             }
         }
     }
@@ -194,7 +227,7 @@ fn secret_behind(word: &str) -> Option<usize> {
         return (SECRET.0.contains(&name) && !is_empty).then_some(end);
     }
     // Flags without a value may precede it: `-kH`.
-    let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v', '4', '6']);
+    let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v', 'q', '4', '6']);
     letters.starts_with(SECRET.1).then_some(word.len() - letters.len() + 1)
 }
 
@@ -236,6 +269,12 @@ mod tests {
             "h2lab load -u (not kept) -a(not kept) --cookie=(not kept) -b (not kept) --oauth2-bearer (not kept) \
              http://a/"
         );
+        let words = "h2lab load http://me:x@a/?t=x --proxy=http://a/p?x -o r.html";
+        let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(kept, "h2lab load http://***@a/?t=*** --proxy=http://a/p?*** -o r.html");
+        let words = "h2lab load --secrets http://a/?t=x -H a:b";
+        let kept = without_secrets(words.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(kept, "h2lab load --secrets http://a/?t=x -H (not kept)");
     }
 
     #[test]

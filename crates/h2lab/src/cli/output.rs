@@ -64,7 +64,7 @@ impl OutputArgs {
 /// What slow requests waited for, as the folder has it. A table that cannot be read costs this part of the report alone.
 fn causes(folder: &Path) -> Vec<Explained> {
     store::read_waits(folder).unwrap_or_else(|error| {
-        eprintln!("note: what slow requests waited for is unknown: {error:#}");
+        super::note(&format_args!("what slow requests waited for is unknown: {error:#}"));
         Vec::new()
     })
 }
@@ -125,7 +125,7 @@ impl<'a> Concluded<'a> {
         let mut failed = false;
         for threshold in thresholds {
             for violation in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {
-                eprintln!("failed: {}", h2lab_report::violation(&self.report(), &violation));
+                super::say("failed", &h2lab_report::violation(&self.report(), &violation));
                 failed = true;
             }
         }

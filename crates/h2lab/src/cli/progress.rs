@@ -8,6 +8,7 @@ use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Cell, Estimate};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::note;
 use crate::run::execute::Observer;
 use crate::run::messages::{Failure, Progress};
 use h2lab_net::clock::Clock;
@@ -122,7 +123,7 @@ impl Observer for Bar {
 
     fn invalid(&mut self, cell: &Cell, doubts: &[String]) {
         let (cell, doubts) = (describe(cell), doubts.join("; "));
-        self.shown.suspend(|| eprintln!("note: the repetition of {cell} is invalid: {doubts}"));
+        self.shown.suspend(|| note(&format_args!("the repetition of {cell} is invalid: {doubts}")));
     }
 
     fn finished(&mut self, k: usize, record: &CellRecord) {
@@ -137,7 +138,7 @@ impl Observer for Bar {
 
     fn failed(&mut self, cell: &Cell, failure: &Failure) {
         self.estimate.skip_cell(cell.index);
-        self.shown.suspend(|| eprintln!("note: {}: unsupported: {failure}", describe(cell)));
+        self.shown.suspend(|| note(&format_args!("{}: unsupported: {failure}", describe(cell))));
     }
 }
 

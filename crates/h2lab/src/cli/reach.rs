@@ -6,6 +6,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::Args;
+use h2lab_base::secrets::without_url_secrets;
 use h2lab_model::fleet::Reach;
 use h2lab_model::fleet::reach::{ConnectTo, ResolveEntry};
 use h2lab_model::workload::Protocol;
@@ -43,17 +44,12 @@ pub struct ReachArgs {
 
 /// The URL that `text` is.
 pub fn url(text: &str) -> Result<Url, Usage> {
-    text.parse().map_err(|error| Usage(format!("{}: {error}", without_password(text))))
-}
-
-/// A URL as messages show it: what stands before an `@` may be a password.
-fn without_password(text: &str) -> String {
-    let end = text.find("://").map_or(0, |at| at + 3);
-    let network = &text[end..][..text[end..].find(['/', '?', '#']).unwrap_or(text.len() - end)];
-    match network.rfind('@') {
-        Some(at) => format!("{}…{}", &text[..end], &text[end + at..]),
-        None => text.to_owned(),
-    }
+    text.parse().map_err(|error| {
+        // Without a scheme, too, what stands before an `@` may be a password.
+        let begin = if text.contains("://") { "" } else { "://" };
+        let url = [begin, text].concat();
+        Usage(format!("{}: {error}", &without_url_secrets(&url)[begin.len()..]))
+    })
 }
 
 /// How long one of several addresses of a name may take to accept a connection.

@@ -1,9 +1,13 @@
 //! The flags of what a request is, by curl's names.
 
+use std::borrow::Cow;
+
 use clap::Args;
+use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::units::base64;
 use h2lab_model::scenario::{Axis, WorkAxes};
 use h2lab_model::workload::RequestShape;
+use h2lab_wire::trace::detail::Secrets;
 
 use super::exit::Usage;
 use super::values::{axis, replace, size};
@@ -46,6 +50,11 @@ pub struct RequestArgs {
     /// --seed makes the same requests.
     #[arg(long)]
     pub template: bool,
+    /// Show and keep the values of queries in URLs, and in frames those of credentials, which may be secrets
+    ///
+    /// Else output has `?name=***`. Values of -H, -u, -b, --oauth2-bearer and -d are never kept.
+    #[arg(long)]
+    pub secrets: bool,
 }
 
 impl RequestArgs {
@@ -64,8 +73,21 @@ impl RequestArgs {
             "POST".clone_into(&mut work.method); // as curl does
         }
         work.template |= self.template;
+        work.secrets |= self.secrets;
         work.headers.extend(self.fields()?);
         Ok(())
+    }
+
+    /// A URL as output has it.
+    pub fn url_as_shown<'a>(&self, url: &'a str) -> Cow<'a, str> {
+        if self.secrets { Cow::Borrowed(url) } else { without_url_secrets(url) }
+    }
+
+    /// What frames that are shown hide: credentials, the values of the flags' fields, queries.
+    pub fn hidden(&self) -> Result<Secrets, Usage> {
+        let fields = self.fields()?;
+        let names = fields.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "host");
+        Ok(if self.secrets { Secrets::shown() } else { Secrets::and(names) })
     }
 
     /// The header fields of the flags: of `-H`, and of `-u`, `--oauth2-bearer` and `-b` (RFC 7617, RFC 6750, RFC 6265).
@@ -110,8 +132,9 @@ fn sendable(flag: &str, value: &str) -> Result<(), Usage> {
 
 /// `Name: value` as curl has it.
 pub fn header(line: &str) -> Result<(String, String), Usage> {
-    let (name, value) =
-        line.split_once(':').ok_or_else(|| Usage(format!("-H '{line}' is not `Name: value`")))?;
+    let (name, value) = line
+        .split_once(':')
+        .ok_or_else(|| Usage("-H/--header wants `Name: value`; one has no colon".to_owned()))?;
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
@@ -166,6 +189,6 @@ mod tests {
     #[test]
     fn header_lines_are_split_and_lower_cased() {
         assert_eq!(header("X-Tenant:  a b ").unwrap(), ("x-tenant".to_owned(), "a b".to_owned()));
-        assert!(header("no colon").is_err());
+        assert!(!header("bearer s3cret").unwrap_err().to_string().contains("s3cret"));
     }
 }

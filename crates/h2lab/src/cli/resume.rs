@@ -19,8 +19,8 @@ pub struct FolderArgs {
     pub out: Option<PathBuf>,
     /// Resume the unfinished run of this folder (or `latest`): finished repetitions are kept, the others are made
     ///
-    /// The scenario must be the same; without one the folder's is used. Values of header fields and bodies are not kept
-    /// in a folder and must be given again. `h2lab runs` prints the command.
+    /// The scenario must be the same; without one the folder's is used. Values of header fields and queries, and bodies, are
+    /// not kept in a folder and must be given again. `h2lab runs` prints the command.
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
     /// No plan and no progress, only warnings about repetitions
@@ -79,7 +79,7 @@ impl Unfinished {
         }
         if scenario.needs_its_file() {
             return again(
-                "a run folder does not keep what kinds of requests carry, so give the scenario file",
+                "a run folder keeps neither what kinds of requests carry nor values of queries, so give the scenario file",
             );
         }
         Ok(scenario.to_be_completed())
@@ -113,7 +113,7 @@ impl Unfinished {
     pub fn resume(self, scenario: Scenario, plan: &[Cell], now: String) -> Result<(RunFolder, RunRecord)> {
         let store::Reopened { mut folder, mut run, discarded } = store::reopen(&self.path)?;
         for measured in discarded {
-            eprintln!("note: measured again, because it cannot be read: {measured}");
+            super::note(&format_args!("measured again, because it cannot be read: {measured}"));
         }
         folder.resume(now.clone())?;
         run.resumed.push(now);

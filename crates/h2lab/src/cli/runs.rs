@@ -9,7 +9,7 @@ use h2lab_report::PastRun;
 use serde::Serialize;
 
 use super::exit::Usage;
-use super::{Exit, help, output};
+use super::{Exit, help, output, quotable};
 use crate::run::{history, store};
 
 /// List the stored runs, newest last
@@ -58,7 +58,7 @@ pub fn main(args: &RunsArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     for Unreadable { folder, error } in &history.unreadable {
-        eprintln!("note: {folder}: {error}");
+        super::note(&format_args!("{folder}: {error}"));
     }
     output::print(&h2lab_report::history_text(&history.runs, output::style()))?;
     Ok(Exit::Done)
@@ -72,7 +72,8 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
     }
     let mut history = HistoryDocument { runs: Vec::new(), unreadable: Vec::new() };
     for path in history::folders(dir)? {
-        let folder = path.display().to_string();
+        // Who packed an archive of runs chose the names in it.
+        let folder = quotable(&path.display().to_string());
         match store::read_figures(&path) {
             Ok(run) => {
                 let mut past = h2lab_report::past_run(&run, &folder);
@@ -80,7 +81,9 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
                 past.resume = past.resume.filter(|_| !store::is_running(&path));
                 history.runs.push(past);
             }
-            Err(error) => history.unreadable.push(Unreadable { folder, error: format!("{error:#}") }),
+            Err(error) => {
+                history.unreadable.push(Unreadable { folder, error: quotable(&format!("{error:#}")) });
+            }
         }
     }
     Ok(history)

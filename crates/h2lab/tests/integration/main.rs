@@ -113,6 +113,9 @@ mod rights;
 /// Runs that were killed or interrupted, and resumed.
 mod resume;
 
+/// Secrets that commands are given stay out of what they write.
+mod secrets;
+
 /// The study of sidecars on lossy links, in small.
 mod study;
 

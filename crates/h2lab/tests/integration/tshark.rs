@@ -382,7 +382,7 @@ fn tshark_and_trace_agree_on_what_is_in_the_frames_of_a_push_and_of_an_early_hin
         .iter()
         .map(|path| {
             let mut command = capture.inside(&binary());
-            command.args(["trace", "--json", "--push", "-n=2", "--proto=h2c"]);
+            command.args(["trace", "--json", "--push", "--secrets", "-n=2", "--proto=h2c"]);
             command.arg(format!("http://{server}{path}"));
             let finished: Finished = command.output().expect("nsenter starts").into();
             assert_eq!(finished.code, Some(0), "{}", finished.transcript());

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ConnectionFigures, Overflow, TransferDirection, TransferOutcome, TransferRecord};
 use crate::record::{ByteMeter, ConnectionRecord, FrameFigures, IoFigures};
 use crate::workload::{EngineSettings, H2cMode, Protocol};
+use h2lab_base::secrets::{without_secrets, without_url_secrets};
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
 
@@ -93,6 +94,21 @@ pub struct BulkRecord {
 }
 
 impl BulkRecord {
+    /// The record without the values of queries in URLs, which may be secrets.
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        for transfer in &mut self.transfers {
+            transfer.url = without_url_secrets(&transfer.url).into_owned();
+            if let TransferOutcome::Partial { why } | TransferOutcome::Failed { why, .. } =
+                &mut transfer.outcome
+            {
+                *why = without_secrets(why).into_owned();
+            }
+        }
+        self.warnings.iter_mut().for_each(|warning| *warning = without_secrets(warning).into_owned());
+        self
+    }
+
     /// Whether this was a run for a fixed time in which no byte was moved.
     pub fn is_in_vain(&self) -> bool {
         let bytes = self.overflow.bytes + self.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();

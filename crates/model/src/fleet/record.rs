@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ClockOffset, Pair, PairFigures, ServerFigures};
 use crate::bulk::ByteMeter;
 use crate::workload::{EngineSettings, Protocol};
+use h2lab_base::secrets::without_secrets;
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
 
@@ -108,4 +109,23 @@ pub struct FleetRecord {
     pub interrupted: bool,
     /// Doubts about the result, in sentences.
     pub warnings: Vec<String>,
+}
+
+impl FleetRecord {
+    /// The record without the values of queries in URLs, which may be secrets.
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        let hide = |text: &mut String| *text = without_secrets(text).into_owned();
+        for agent in self.clients.iter_mut().chain(&mut self.servers) {
+            hide(&mut agent.name);
+            agent.url.iter_mut().chain(&mut agent.lost).for_each(hide);
+        }
+        for pair in &mut self.pairs {
+            if let PairEnd::Failed { why } | PairEnd::Lost { why } = &mut pair.end {
+                hide(why);
+            }
+        }
+        self.warnings.iter_mut().for_each(hide);
+        self
+    }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Sample, Tally};
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
+use h2lab_base::secrets::without_secrets;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::FrameEvent;
 
@@ -227,6 +228,17 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// The run as it is stored and reported: see [`Scenario::without_secrets`].
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        if !self.scenario.work.secrets {
+            self.command.iter_mut().for_each(|word| *word = without_secrets(word).into_owned());
+        }
+        self.scenario = self.scenario.without_secrets();
+        self.repetitions.iter_mut().for_each(|one| one.cell = one.cell.without_secrets());
+        self
+    }
+
     /// Whether `cell`, of the run's plan, needs no run: it has a record, or cannot have one.
     pub fn has(&self, cell: &Cell) -> bool {
         self.repetitions.iter().any(|measured| {

@@ -106,6 +106,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
             body: None,
             mix: Vec::new(),
             template: false,
+            secrets: false,
             bulk: false,
             arrival: Arrival::Constant { rate: 1000.0 },
             phases: Phases {

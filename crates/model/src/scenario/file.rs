@@ -59,6 +59,7 @@ pub struct Scenario {
 /// What is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are keys of a file, each by itself")]
 pub struct WorkAxes {
     /// `GET`, `POST` …
     pub method: String,
@@ -78,6 +79,9 @@ pub struct WorkAxes {
     /// Whether `{{…}}` in paths, header values and bodies is filled anew in each request.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Whether run folders and reports keep the values of queries in URLs and paths: they may be secrets.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub secrets: bool,
     /// Open loop: requests per second, in all.
     pub rate: Axis<f64>,
     /// How open-loop intervals are spread.
@@ -228,6 +232,7 @@ impl Default for WorkAxes {
             body: None,
             mix: Vec::new(),
             template: false,
+            secrets: false,
             rate: Axis::one(1000.0),
             arrival: ArrivalShape::Constant,
             ramp: None,

@@ -236,6 +236,7 @@ impl Scenario {
                         body: axes.body.clone(),
                         mix: axes.mix.clone(),
                         template: axes.template,
+                        secrets: axes.secrets,
                         bulk: axes.bulk,
                         arrival: arrival(axes, rate),
                         phases: Phases { warmup: axes.warmup, measure, drain: axes.drain },

@@ -1,6 +1,8 @@
 //! What a resumed run must have in common with the original, and which parts of a scenario are never stored.
 
-use super::cell::Cell;
+use h2lab_base::secrets::{HIDDEN, without_secrets, without_url_secrets};
+
+use super::cell::{Cell, Target};
 use super::file::Scenario;
 use crate::workload::MixEntry;
 
@@ -9,7 +11,7 @@ pub const MASK: &str = "(not kept)";
 
 impl Scenario {
     /// The scenario as it is stored. Contents of requests may be secrets: names of header fields are kept, values are
-    /// not, and of a body its length.
+    /// not, of a body its length, and no values of queries unless that was asked for.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut kept = self.clone();
@@ -18,6 +20,20 @@ impl Scenario {
         mask(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
         // That there was a body is recorded, so that filler of its length does not replace it.
         work.body = had_body.then(|| MASK.to_owned());
+        for table in kept.vary.iter_mut().chain(&mut kept.quick) {
+            if let Some(toml::Value::Table(work)) = table.get_mut("work") {
+                mask_table(work);
+            }
+        }
+        if !self.work.secrets {
+            let live = kept.matrix.live.iter_mut().flat_map(|live| [&mut live.url, &mut live.path]);
+            live.for_each(hide);
+            kept.claim = without_secrets(&kept.claim).into_owned();
+            hide_paths(&mut kept.work.path, &mut kept.work.mix);
+            let tables =
+                kept.vary.iter_mut().chain(&mut kept.quick).filter_map(|table| table.get_mut("work"));
+            tables.for_each(hide_in_table);
+        }
         kept
     }
 
@@ -32,11 +48,19 @@ impl Scenario {
         flags
     }
 
-    /// Whether it lacks what only its file contains: header values or bodies of kinds of requests.
+    /// Whether it lacks what only its file contains: header values or bodies of kinds of requests, or of what varies, or
+    /// values of queries.
     pub fn needs_its_file(&self) -> bool {
-        self.work.mix.iter().any(|kind| {
-            kind.body.as_deref() == Some(MASK) || kind.headers.iter().any(|(_, value)| value == MASK)
-        })
+        let is_masked = |kind: &MixEntry| {
+            let is_body = kind.body.as_deref() == Some(MASK);
+            is_body || kind.headers.iter().any(|(_, value)| value == MASK) || kind.path.contains(HIDDEN)
+        };
+        let varies = |table: &toml::Table| {
+            let text = table.get("work").map(ToString::to_string).unwrap_or_default();
+            text.contains(MASK) || text.contains(HIDDEN)
+        };
+        let work = &self.work;
+        work.mix.iter().any(is_masked) || work.path.contains(HIDDEN) || self.vary.iter().any(varies)
     }
 
     /// The stored scenario without its masked values, so that flags can set them again.
@@ -77,7 +101,46 @@ impl Cell {
         let mut kept = self.clone();
         let work = &mut kept.work;
         mask(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
+        if !work.secrets {
+            hide_paths(&mut work.path, &mut work.mix);
+            if let Target::Url { url } = &mut kept.target {
+                hide(url);
+            }
+        }
         kept
+    }
+}
+
+fn hide(url: &mut String) {
+    *url = without_url_secrets(url).into_owned();
+}
+
+fn hide_paths(path: &mut String, mix: &mut [MixEntry]) {
+    hide(path);
+    for kind in mix {
+        hide(&mut kind.path);
+    }
+}
+
+/// What [`mask`] does, in the table of a variation's work: of another form, since it has only the keys that vary.
+fn mask_table(work: &mut toml::Table) {
+    let mask_text = |text: &mut toml::Value| *text = toml::Value::String(MASK.to_owned());
+    if let Some(toml::Value::Array(headers)) = work.get_mut("headers") {
+        headers.iter_mut().filter_map(|pair| pair.as_array_mut()?.get_mut(1)).for_each(mask_text);
+    }
+    work.get_mut("body").into_iter().for_each(mask_text);
+    if let Some(toml::Value::Array(mix)) = work.get_mut("mix") {
+        mix.iter_mut().filter_map(toml::Value::as_table_mut).for_each(mask_table);
+    }
+}
+
+/// The same of the queries.
+fn hide_in_table(work: &mut toml::Value) {
+    if let Some(toml::Value::String(path)) = work.get_mut("path") {
+        hide(path);
+    }
+    if let Some(toml::Value::Array(mix)) = work.get_mut("mix") {
+        mix.iter_mut().for_each(hide_in_table);
     }
 }
 
@@ -147,6 +210,24 @@ mod tests {
         assert_eq!(kept.without_secrets(), kept, "once is enough");
         assert!(Scenario::default().without_secrets().withheld().is_empty());
         assert!(!kept.needs_its_file());
+    }
+
+    #[test]
+    fn queries_are_not_kept_unless_that_was_asked_for_and_what_varies_has_no_secret_either() {
+        let text = "[work]\npath = '/a?t=s3cret'\n[[vary]]\nwork = { path = '/b?s3cret', headers = [['x-key', 's3cret']], \
+                    body = 's3cret', mix = [{ path = '/c?t=s3cret', weight = 1 }] }";
+        let scenario = Scenario::of_a_run(text).unwrap();
+        let kept = scenario.without_secrets();
+        assert!(!kept.to_toml().contains("s3cret"), "{}", kept.to_toml());
+        assert!(kept.to_toml().contains("/a?t=***") && kept.needs_its_file());
+        assert_eq!((kept.without_secrets(), kept.differences(&scenario)), (kept.clone(), Vec::new()));
+        let asked = Scenario::of_a_run("[work]\npath = '/a?t=s3cret'\nsecrets = true").unwrap();
+        assert!(asked.without_secrets().to_toml().contains("/a?t=s3cret"));
+        let mut cell = asked.plan().swap_remove(0);
+        assert_eq!(cell.without_secrets().work.path, "/a?t=s3cret");
+        (cell.work.secrets, cell.target) = (false, Target::Url { url: "http://h/a?t=s3cret".to_owned() });
+        let kept = cell.without_secrets();
+        assert_eq!((kept.work.path.as_str(), kept.target.name()), ("/a?t=***", "http://h/a?t=***"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod shape;
 pub mod template;
 
 use h2lab_base::JsonSchema;
+use std::borrow::Cow;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub use schedule::{Phases, Schedule, due_within};
 pub use shape::RequestShape;
 pub use template::{Template, TemplateError};
 
+use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::units::{ParseQuantityError, duration_text};
 
 /// Congestion control that a QUIC connection of ours can have, by the names that Linux has for TCP's: `NewReno`, CUBIC,
@@ -169,6 +171,7 @@ pub const ID_FIELD: &str = "x-h2lab-id";
 
 /// The work of one cell: the same for every protocol of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "they are keys of a scenario, each by itself")]
 pub struct Work {
     /// `GET`, `POST` …
     pub method: String,
@@ -188,6 +191,9 @@ pub struct Work {
     /// Whether `{{…}}` in paths, header values and bodies is a placeholder to be filled anew in each request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Whether the values of queries are kept: see [`Work::url_as_shown`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secrets: bool,
     /// Whether it is bulk work: each response goes on until the time is over, or comes again, and what counts is bytes. Its
     /// arrival is a closed loop, whose concurrency is how many responses come at a time; the drain is not needed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -211,6 +217,11 @@ const fn sends_again() -> bool {
 }
 
 impl Work {
+    /// A URL of it, or a path with its query, as output and run folders have it.
+    pub fn url_as_shown<'a>(&self, url: &'a str) -> Cow<'a, str> {
+        if self.secrets { Cow::Borrowed(url) } else { without_url_secrets(url) }
+    }
+
     /// The same work in which each request carries its number, in decimal digits, in the field [`ID_FIELD`]: so it is known
     /// again behind a proxy. That costs some 15 bytes of each request, and its head is encoded anew each time.
     #[must_use]

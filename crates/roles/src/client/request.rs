@@ -309,6 +309,7 @@ mod tests {
             body: None,
             mix: Vec::new(),
             template: false,
+            secrets: false,
             bulk: false,
             arrival: Arrival::Closed { concurrency: 1 },
             phases: Phases { warmup: phase, measure: phase, drain: phase },

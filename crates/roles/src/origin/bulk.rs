@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::text::printable;
 use h2lab_base::units::{Time, parse_bytes};
 use h2lab_transfer::{Algorithm, upload};
@@ -126,7 +127,7 @@ impl Bulk {
         let (plan, bytes) = self.answer(now, head);
         if let Some(log) = self.log.as_ref().filter(|_| plan.receipt.is_none()) {
             let bytes = bytes.map_or_else(String::new, |bytes| format!(" {}-{}", bytes.start, bytes.end));
-            let (method, path) = (printable(head.method), printable(head.path));
+            let (method, path) = (printable(head.method), path_as_logged(head.path));
             log.write_out(&format!("{} {method} {path}{bytes}", plan.status));
         }
         plan
@@ -170,8 +171,7 @@ impl Bulk {
             Offer::of(head.fields).and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
         match receipt {
             Ok(receipt) => {
-                let path = || printable(head.path);
-                let log = self.log.as_ref().map(|log| (Arc::clone(log), path()));
+                let log = self.log.as_ref().map(|log| (Arc::clone(log), path_as_logged(head.path)));
                 let plan = ResponsePlan::at_once(now, 204, "text/plain", Body::filler(0));
                 ResponsePlan { receipt: Some(Box::new(receipt.logged(log))), ..plan }
             }
@@ -267,6 +267,11 @@ impl Bulk {
 fn takes_trailers(fields: Fields<'_>) -> bool {
     let text = fields.get("te").and_then(|field| std::str::from_utf8(field).ok()).unwrap_or_default();
     text.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// The path that a request names, for the log.
+fn path_as_logged(target: &[u8]) -> String {
+    without_url_secrets(&printable(target)).into_owned()
 }
 
 /// The path that a request names, without its query.

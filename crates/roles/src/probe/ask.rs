@@ -62,7 +62,7 @@ impl Question {
 /// an error.
 pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer> {
     prober.take_request()?;
-    let mut transcript = Transcript::new(prober.now(), prober.host.secrets());
+    let mut transcript = Transcript::new(prober.now(), prober.host.hidden.clone());
     if protocol.is_multiplexed() && !protocol.is_quic() {
         transcript.reads_frames();
     }

@@ -34,6 +34,8 @@ pub struct Host {
     pub fields: Lines,
     /// The protocols to ask for; empty for all.
     pub protocols: Vec<Protocol>,
+    /// What evidence does not show: credentials, queries, and the values of the further fields.
+    pub hidden: Secrets,
 }
 
 impl Host {
@@ -50,11 +52,6 @@ impl Host {
         let is_own = |name: &str| own.iter().any(|own| own.as_ref().eq_ignore_ascii_case(name));
         let further = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         further.filter(move |(name, _)| !is_own(name))
-    }
-
-    /// What evidence does not show: credentials, and the values of further fields.
-    pub fn secrets(&self) -> Secrets {
-        Secrets::and(self.fields.iter().map(|(name, _)| name.as_str()))
     }
 
     /// The further fields as lines of HTTP/1.1.

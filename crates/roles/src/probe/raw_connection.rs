@@ -81,7 +81,7 @@ impl RawConnection {
             reactor,
             stream,
             incoming: Vec::new(),
-            transcript: Transcript::new(began, prober.host.secrets()),
+            transcript: Transcript::new(began, prober.host.hidden.clone()),
             deaf: false,
             over: None,
             received_at: began,

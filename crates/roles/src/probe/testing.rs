@@ -12,6 +12,7 @@ use h2lab_model::probe::{Allowance, Budget, Check, Verdict};
 use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_wire::h2::inspect::FieldBlocks;
 use h2lab_wire::h2::raw::{field_block, frame};
+use h2lab_wire::trace::detail::Secrets;
 
 use super::prober::WaitPolicy;
 use super::raw_h2_client::settings;
@@ -327,6 +328,7 @@ pub fn prober_within(server: Server, allowance: Allowance) -> Prober {
         tls: TlsOptions::default(),
         fields: Vec::new(),
         protocols: Vec::new(),
+        hidden: Secrets::default(),
     };
     let clock = Clock::start();
     let budget = Budget::new(allowance, clock.now());

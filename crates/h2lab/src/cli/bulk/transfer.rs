@@ -18,7 +18,7 @@ use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, size, value};
-use super::super::{Exit, rights, signals, tls};
+use super::super::{Exit, note, rights, signals, tls};
 use super::fields_and_settings;
 use super::view::View;
 use crate::run::folder;
@@ -153,6 +153,9 @@ impl TransferArgs {
         let Cargo { text, url, .. } = &plan.cargo;
         let endpoints = self.reach.endpoints(text, url)?;
         let Moved { mut record, files } = plan.first_that_works(&protocols, &endpoints)?;
+        if !self.client.request.secrets {
+            record = record.without_secrets();
+        }
         record.command = command_line;
         VERSION.clone_into(&mut record.version);
         record.started = humantime::format_rfc3339_seconds(started).to_string();
@@ -262,13 +265,13 @@ impl TransferPlan<'_> {
                     if why.is_not_spoken() && protocol + 1 < protocols.len() =>
                 {
                     protocol += 1;
-                    eprintln!("note: {why}, so {} is used", protocols[protocol]);
+                    note(&format_args!("{why}, so {} is used", protocols[protocol]));
                 }
                 JobError::Run(RunError::Unreachable(why))
                     if why.is_not_there() && place + 1 < endpoints.len() =>
                 {
                     place += 1;
-                    eprintln!("note: {at}: {why}; trying {}", endpoints[place]);
+                    note(&format_args!("{at}: {why}; trying {}", endpoints[place]));
                 }
                 _ => return Err(failure(at, &error).into()),
             }

@@ -96,7 +96,7 @@ impl Size {
 fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<Scenario> {
     let load = &args.load;
     let mut scenario = Scenario {
-        claim: format!("How does {} answer load?", requests.url),
+        claim: format!("How does {} answer load?", args.client.request.url_as_shown(&requests.text)),
         seed: Axis::one(load.seed),
         repetitions: 1,
         ..Scenario::default()
@@ -130,7 +130,7 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     }
     scenario.matrix.protocols = Axis::one(protocol);
     scenario.matrix.live = vec![LiveTarget {
-        url: requests.text.clone(),
+        url: args.client.request.url_as_shown(&requests.text).into_owned(),
         path: requests.url.path_and_query().to_owned(),
         protocols: Axis::one(protocol),
     }];

@@ -11,7 +11,7 @@ use h2lab_model::workload::Arrival;
 
 use super::super::exit::{Missing, Usage};
 use super::super::output::{self, Concluded};
-use super::super::{Exit, policy, rights, signals};
+use super::super::{Exit, note, policy, rights, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
@@ -84,6 +84,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         interrupted,
         resumed: Vec::new(),
     };
+    let run = run.without_secrets();
     let kept = out.as_deref().map_or(Ok(()), |path| keep(path, &run));
     let concluded = Concluded::new(&run, out.as_deref().filter(|_| kept.is_ok()));
     let kept = kept.and_then(|()| concluded.store());
@@ -210,11 +211,11 @@ impl Attempts<'_> {
             match &error {
                 LoadError::Unreachable { why, .. } if why.is_not_spoken() && protocol + 1 < plans.len() => {
                     protocol += 1;
-                    eprintln!("note: {}, so {} is used", why, plans[protocol].cell.protocol);
+                    note(&format_args!("{why}, so {} is used", plans[protocol].cell.protocol));
                 }
                 LoadError::Unreachable { why, .. } if why.is_not_there() && place + 1 < endpoints.len() => {
                     place += 1;
-                    eprintln!("note: {at}: {why}; trying {}", endpoints[place]);
+                    note(&format_args!("{at}: {why}; trying {}", endpoints[place]));
                 }
                 _ => return Err(Failure::from(error).into()),
             }
@@ -277,7 +278,8 @@ impl Attempts<'_> {
 
     /// What is done, in a line.
     fn announcement(&self, plan: &LoadPlan, endpoint: &Endpoint) -> String {
-        format!("{} at {endpoint}: {}", self.requests.text, sentence(plan))
+        let text = plan.cell.work.url_as_shown(&self.requests.text);
+        format!("{text} at {endpoint}: {}", sentence(plan))
     }
 }
 
@@ -295,7 +297,7 @@ fn sentence(plan: &LoadPlan) -> String {
         }
     };
     let what = match work.mix.len() {
-        0 => format!("{} {}", work.method, work.path),
+        0 => format!("{} {}", work.method, work.url_as_shown(&work.path)),
         n => format!("{n} kinds of requests"),
     };
     let measure = format_duration(work.phases.measure);

@@ -9,6 +9,7 @@ use crate::run::messages::FailureKind;
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::probe::{Host, ProbeError};
+use h2lab_wire::trace::detail::Secrets;
 
 /// What may be done to a host, and how it is reached.
 #[derive(Debug, Args)]
@@ -41,6 +42,7 @@ impl HostArgs {
             tls: tls_options(&self.reach.tls.trust()?),
             fields: Vec::new(),
             protocols: Vec::new(),
+            hidden: Secrets::default(),
         })
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use h2lab_base::secrets::without_url_secrets;
 use h2lab_model::probe::{Budget, Limits, ProbeReport, Subject};
 use h2lab_model::workload::Protocol;
 
@@ -33,6 +34,7 @@ use h2lab_roles::probe::smuggling::fixture;
 use h2lab_roles::probe::smuggling::fixture::{FORBIDDEN, Fixture};
 use h2lab_roles::probe::smuggling::{BackendListener, Paths, SmugglingError};
 use h2lab_roles::probe::{Host, ProbeError, Prober};
+use h2lab_wire::trace::detail::Secrets;
 
 /// Check whether a proxy lets clients tunnel past its rules, or forwards malformed requests
 ///
@@ -199,7 +201,8 @@ impl Run<'_> {
             .with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
         eprintln!("backend: listening on {}", backend_listener.address());
         let paths = self.paths(&clear.0.path);
-        self.probe(&backend_listener, Edge { target: proxy.to_owned(), clear, h2, paths }, None)
+        let target = without_url_secrets(proxy).into_owned();
+        self.probe(&backend_listener, Edge { target, clear, h2, paths }, None)
     }
 
     /// The paths to ask for; `of_url` is that of the proxy's URL.
@@ -238,6 +241,7 @@ impl Run<'_> {
                 tls: TlsOptions::default(),
                 fields: Vec::new(),
                 protocols: Vec::new(),
+                hidden: Secrets::default(),
             };
             Ok::<_, anyhow::Error>((host, protocol))
         };

@@ -65,7 +65,8 @@ impl Refusal for ChecksSettings {
             | "headers"
             | "user"
             | "oauth2_bearer"
-            | "cookie" => None,
+            | "cookie"
+            | "secrets" => None,
             "h2c_mode" => Some("is not for probes, which begin h2c in both ways; `h2lab trace` takes it"),
             "method" | "data" | "body_bytes" | "shape" | "template" => Some(
                 "is not for probes: each check has a method and a body of its own; `h2lab trace` takes it",
@@ -88,7 +89,7 @@ impl UrlArgs {
         if let Some(place) = fields.iter().position(|(name, _)| name == "host") {
             host.authority = fields.remove(place).1;
         }
-        Ok(Host { fields, protocols, ..host })
+        Ok(Host { fields, protocols, hidden: self.client.request.hidden()?, ..host })
     }
 }
 

@@ -16,7 +16,7 @@ use h2lab_report::{TimelineAsked, TimelineDocument, timeline_document, timeline_
 
 use super::asking::{self, AskArgs};
 use super::exit::Usage;
-use super::{Exit, help, output, reach, rights, signals, tls};
+use super::{Exit, help, output, quotable, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::privileges;
 use h2lab_roles::load::LoadSpec;
@@ -131,7 +131,7 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     if let Err(error) = &first
         && let Some(next) = asking::next_choice(&protocols, error)
     {
-        eprintln!("{url}: {error}; trying {next}");
+        eprintln!("{}", quotable(&format!("{url}: {error}; trying {next}")));
         prepare(&mut spec, next);
         first = once(&spec);
     }
@@ -144,7 +144,11 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
         }
         runs.push(run);
     }
-    let asked = asked(args, text, &spec, stop);
+    let request = &args.ask.client.request;
+    for stream in runs.iter_mut().flat_map(|run| &mut run.streams) {
+        stream.path = request.url_as_shown(&stream.path).into_owned();
+    }
+    let asked = asked(args, &request.url_as_shown(text), &spec, stop);
     Ok(timeline_document(asked, runs, (Vec::new(), Vec::new())))
 }
 

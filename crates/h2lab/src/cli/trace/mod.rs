@@ -15,7 +15,7 @@ use h2lab_model::workload::{Arrival, Protocol};
 
 use super::asking::{self, AskArgs};
 use super::values::duration;
-use super::{Exit, help, reach, rights, signals, tls};
+use super::{Exit, help, quotable, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::privileges;
 use h2lab_roles::client::url::Url;
@@ -28,7 +28,8 @@ use view::{Format, View};
 ///
 /// Makes requests to a live server and shows, as it happens, how each connection is set up, what is sent in both
 /// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are described in the
-/// same words), and why it ends. What carries a secret (authorization, cookies) is shown by its length only.
+/// same words), and why it ends. Fields that carry secrets (authorization, cookies, those of -H) are shown
+/// by their length only, and queries without their values, unless --secrets is given.
 ///
 /// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
 #[derive(Debug, Args)]
@@ -90,9 +91,6 @@ struct ShowArgs {
     /// Leave nothing out
     #[arg(long)]
     all: bool,
-    /// Show the values of authorization and cookie fields too
-    #[arg(long)]
-    secrets: bool,
     /// One JSON document on stdout, at the end, with 100,000 frames at most; --jsonl takes any number
     #[arg(long)]
     json: bool,
@@ -129,7 +127,8 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     tls::announce_key_log()?;
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;
-    let view = Arc::new(View::new(&args.url, &args.show, Arc::clone(&stop)));
+    let hidden = args.ask.client.request.hidden()?;
+    let view = Arc::new(View::new(&args.url, &args.show, hidden, Arc::clone(&stop)));
     let watching = Watching {
         watch: view.clone(),
         accept_push: args.ask.client.engine.push,
@@ -141,7 +140,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
         && let Some(next) = asking::next_choice(&protocols, error)
         && !view.has_met_http2()
     {
-        eprintln!("{url}: {why}; trying {next}");
+        eprintln!("{}", quotable(&format!("{url}: {why}; trying {next}")));
         traced = trace(&mut spec, &view, &watching, &stop, next);
     }
     // A reader that goes away (`| head`) ends the work as a signal does, but is no interruption.

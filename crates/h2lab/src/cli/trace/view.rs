@@ -43,8 +43,8 @@ struct Inner {
     url: String,
     protocol: Protocol,
     format: Format,
-    /// What is shown by its length only, unless it was asked for.
-    hidden: Option<Secrets>,
+    /// What is not shown.
+    hidden: Secrets,
     lines: Lines,
     selection: Selection<FrameDocument>,
     readers: BTreeMap<u32, Reader>,
@@ -75,13 +75,13 @@ impl fmt::Debug for Inner {
 
 impl View {
     /// A view on stdout. It sets `stop` when stdout's reader is gone.
-    pub fn new(url: &str, args: &ShowArgs, stop: Arc<AtomicBool>) -> Self {
+    pub fn new(url: &str, args: &ShowArgs, hidden: Secrets, stop: Arc<AtomicBool>) -> Self {
         let is_terminal = io::stdout().is_terminal();
         let inner = Inner {
-            url: url.to_owned(),
+            url: hidden.hide_in_url(url).into_owned(),
             protocol: Protocol::H1,
             format: args.format(),
-            hidden: (!args.secrets).then(Secrets::default),
+            hidden,
             lines: Lines::for_stdout(args.verbose, is_terminal),
             selection: Selection::new(&args.only, args.elision(is_terminal)),
             readers: BTreeMap::new(),
@@ -200,9 +200,7 @@ impl Inner {
     fn write_out(&mut self, detailed: Vec<DetailedFrame>) {
         let mut shown = Vec::new();
         for mut one in detailed {
-            if let Some(secrets) = &self.hidden {
-                secrets.hide_in_frame(&mut one.detail);
-            }
+            self.hidden.hide_in_frame(&mut one.detail);
             let kind = one.event.kind;
             self.speaks_http2 |= kind == FrameKind::SETTINGS && one.event.direction == Direction::Down;
             let frame = FrameDocument::of(one, self.protocol);

@@ -397,7 +397,8 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
         ..record_of(measured.clone())
     };
     let repetitions = head.repetitions.iter().map(with_bulk).collect();
-    Ok(head.run(scenario, repetitions))
+    // Earlier versions stored queries.
+    Ok(head.run(scenario, repetitions).without_secrets())
 }
 
 /// What the slow requests of each repetition waited for, where that was asked.

@@ -34,8 +34,8 @@ use serde_json::Value;
 use crate::support::{DEADLINE, Finished, binary, folder, run_program};
 
 /// A running `h2lab bulk serve`.
-struct Server {
-    child: Child,
+pub struct Server {
+    pub child: Child,
     clear: SocketAddr,
     tls: SocketAddr,
 }
@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// Serves a folder that takes files.
-    fn writable(folder: &Path) -> Self {
+    pub fn writable(folder: &Path) -> Self {
         Self::start_with(Command::new(binary()), &["--writable"], folder)
     }
 
@@ -85,7 +85,7 @@ impl Server {
         if protocol.is_tls() { self.tls } else { self.clear }
     }
 
-    fn url(&self, protocol: Protocol, path: &str) -> String {
+    pub fn url(&self, protocol: Protocol, path: &str) -> String {
         url(protocol, self.address(protocol), path)
     }
 

@@ -40,6 +40,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         body: None,
         mix: Vec::new(),
         template: false,
+        secrets: false,
         bulk: false,
         arrival: Arrival::Constant { rate: 200.0 },
         phases,

@@ -159,7 +159,7 @@ fn converse(
             ReadOutcome::Silence => break,
         }
     }
-    let mut transcript = Transcript::new(began, prober.host.secrets());
+    let mut transcript = Transcript::new(began, prober.host.hidden.clone());
     if matches!(attempt.progress(), Progress::Switched(_)) {
         transcript.reads_frames();
     }

@@ -83,7 +83,7 @@ fn report(prober: &Prober, url: &Url, found: Found) -> ProbeReport {
     checks.sort_by_key(|check| (h2lab_model::probe::Group::of(&check.id), check.id.clone()));
     let checklist = checklist(&checks);
     ProbeReport {
-        target: url.to_string(),
+        target: prober.host.hidden.hide_in_url(&url.to_string()).into_owned(),
         subject: Subject::Server,
         software,
         checks,

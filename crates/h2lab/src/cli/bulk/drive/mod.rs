@@ -144,6 +144,9 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     let mut view = View::new(args.quiet || args.json);
     let mut record = drive(job, transport_kinds, &stop, &mut |coordinator, now| view.show(coordinator, now))?;
     drop(view);
+    if !args.client.request.secrets {
+        record = record.without_secrets();
+    }
     record.command = command_line;
     env!("CARGO_PKG_VERSION").clone_into(&mut record.version);
     record.started = humantime::format_rfc3339_seconds(started).to_string();
