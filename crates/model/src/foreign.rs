@@ -1,4 +1,4 @@
-//! JSON that another program, or another machine, wrote: made printable as it is read.
+//! JSON and TOML that another program, or another machine, wrote: made printable as it is read.
 
 use h2lab_base::text::made_printable;
 use serde::de::DeserializeOwned;
@@ -11,14 +11,25 @@ pub fn read<T: DeserializeOwned>(json: &str, as_they_are: &[&str]) -> serde_json
     T::deserialize(value)
 }
 
+/// The same of TOML.
+pub fn read_toml<T: DeserializeOwned>(text: &str, as_they_are: &[&str]) -> Result<T, toml::de::Error> {
+    let mut value: Value = toml::from_str(text)?;
+    make_printable(&mut value, as_they_are);
+    T::deserialize(value).map_err(serde::de::Error::custom)
+}
+
 fn make_printable(value: &mut Value, as_they_are: &[&str]) {
     match value {
         Value::String(text) => *text = made_printable(text).into_owned(),
         Value::Array(values) => values.iter_mut().for_each(|value| make_printable(value, as_they_are)),
         Value::Object(values) => {
-            for (_, value) in values.iter_mut().filter(|(key, _)| !as_they_are.contains(&key.as_str())) {
-                make_printable(value, as_they_are);
-            }
+            let printable = |(key, mut value): (String, Value)| {
+                if !as_they_are.contains(&key.as_str()) {
+                    make_printable(&mut value, as_they_are);
+                }
+                (made_printable(&key).into_owned(), value)
+            };
+            *values = std::mem::take(values).into_iter().map(printable).collect();
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -29,12 +40,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_toml_says_is_printable_too_and_says_the_same() {
+        let text = "a = [\"\\u001b[2J\", 1, 2.5, true]\nb = { c = \"\\u202e\" }\nclaim = \"\\n\"";
+        let read: Value = read_toml(text, &["claim"]).unwrap();
+        let expected =
+            serde_json::json!({"a": ["\\u{1b}[2J", 1, 2.5, true], "b": {"c": "\\u{202e}"}, "claim": "\n"});
+        assert_eq!(read, expected);
+        assert!(read_toml::<Vec<u32>>("a = 1", &[]).is_err());
+    }
+
+    #[test]
     fn texts_are_printable_but_those_that_must_stay() {
-        let read: Value =
-            read(r#"{"a": ["\u001b[2J", 1], "body": "1\n2", "b": {"c": "\u202e"}}"#, &["body"]).unwrap();
+        let text = r#"{"a": ["\u001b[2J", 1], "body": "1\n2", "b": {"c\u0000": "\u202e"}}"#;
+        let read: Value = read(text, &["body"]).unwrap();
         assert_eq!(
             read,
-            serde_json::json!({"a": ["\\u{1b}[2J", 1], "body": "1\n2", "b": {"c": "\\u{202e}"}})
+            serde_json::json!({"a": ["\\u{1b}[2J", 1], "body": "1\n2", "b": {"c\\u{0}": "\\u{202e}"}})
         );
     }
 }

@@ -15,6 +15,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use h2lab_base::text::made_printable;
+
 use crate::privileges;
 use crate::process_watch::ProcessWatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -372,7 +374,7 @@ impl Log {
             if let Some(on_line) = &mut on_line {
                 on_line(&line);
             }
-            self.push(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
+            self.push(made_printable(&String::from_utf8_lossy(line.trim_ascii_end())).into_owned());
         }
         self.lock().closed = true;
         self.changed.notify_all();
@@ -459,6 +461,12 @@ mod tests {
     fn both_outputs_are_kept_in_order_with_the_exit_code() {
         let (status, said) = run(shell("echo one; echo two >&2; printf three; exit 7"), DEADLINE).unwrap();
         assert_eq!((status.code(), said.as_str()), (Some(7), "one\ntwo\nthree\n"));
+    }
+
+    #[test]
+    fn what_a_child_writes_is_printable_since_errors_quote_it() {
+        let (_, said) = run(shell(r"printf '\033[2J\0\303\251\302\233\377\n'"), DEADLINE).unwrap();
+        assert_eq!(said, "\\u{1b}[2J\\u{0}é\\u{9b}\u{fffd}\n");
     }
 
     #[test]

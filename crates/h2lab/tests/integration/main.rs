@@ -73,6 +73,9 @@ mod leftovers;
 /// The built-in server, met by clients that are not ours.
 mod origin;
 
+/// Text of peers and of foreign files is printable, wherever it is shown.
+mod printable;
+
 /// `h2lab probe`: limits, readiness, attacks, the target authorization before them.
 mod probe;
 

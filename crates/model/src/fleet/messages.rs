@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{PairFigures, Reach, ServerFigures, Trust};
 use crate::foreign;
 use crate::workload::{EngineSettings, Protocol};
-use h2lab_base::text::PeerText;
+use h2lab_base::text::{PeerText, made_printable};
 use h2lab_base::units::Time;
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
@@ -194,7 +194,8 @@ fn decode_with<T>(
     // The rest of the message may be of another format.
     let no_message = |error: serde_json::Error| MessageError::NoMessage {
         line: PeerText::from(line.chars().take(200).collect::<String>().as_str()),
-        why: error.to_string(),
+        // It quotes what it did not expect.
+        why: made_printable(&error.to_string()).into_owned(),
     };
     let Version { agent } = serde_json::from_str(line).map_err(no_message)?;
     if agent != AGENT_VERSION {

@@ -1,6 +1,7 @@
 //! One check: what was concluded, how bad it is, and what it rests on.
 
 use h2lab_base::JsonSchema;
+use h2lab_base::text::made_printable;
 use serde::{Deserialize, Serialize};
 
 use super::meta::{CheckMeta, Severity};
@@ -83,7 +84,7 @@ impl Check {
             case: None,
             verdict,
             severity: if failed { meta.severity } else { Severity::Info },
-            summary: summary.into(),
+            summary: printable(summary),
             evidence: Vec::new(),
             fix: if failed { meta.fixes() } else { Vec::new() },
         }
@@ -92,7 +93,7 @@ impl Check {
     /// The same for one of several cases.
     #[must_use]
     pub fn of(mut self, case: impl Into<String>) -> Self {
-        self.case = Some(case.into());
+        self.case = Some(printable(case));
         self
     }
 
@@ -108,7 +109,8 @@ impl Check {
     /// The same with a further piece of evidence.
     #[must_use]
     pub fn with(mut self, what: impl Into<String>, items: Vec<EvidenceItem>) -> Self {
-        self.evidence.push(Evidence { what: what.into(), items });
+        let item = |item: EvidenceItem| EvidenceItem { seen: printable(item.seen), ..item };
+        self.evidence.push(Evidence { what: printable(what), items: items.into_iter().map(item).collect() });
         self
     }
 
@@ -125,6 +127,11 @@ impl Check {
     pub fn is_at_least(&self, severity: Severity) -> bool {
         self.verdict == Verdict::Fail && self.severity >= severity
     }
+}
+
+/// Words of ours may quote a peer's.
+fn printable(text: impl Into<String>) -> String {
+    made_printable(&text.into()).into_owned()
 }
 
 /// Whether `software` (the text of a `server` field) is `product`: by its first word, up to the slash before the version.
@@ -145,6 +152,15 @@ mod tests {
         }
         assert_eq!("HIGH".parse(), Ok(Severity::High));
         assert!("bad".parse::<Severity>().unwrap_err().contains("medium"));
+    }
+
+    #[test]
+    fn what_a_check_quotes_of_a_peer_is_printable() {
+        let item = EvidenceItem { direction: Direction::Down, at_ms: 0.0, seen: "\u{202e}".to_owned() };
+        let check = Check::new(CHECKS[0], Verdict::Pass, "\u{1b}[2J").of("\u{9b}").with("\0", vec![item]);
+        let texts = [&check.summary, check.case.as_ref().unwrap(), &check.evidence[0].what];
+        assert_eq!(texts, ["\\u{1b}[2J", "\\u{9b}", "\\u{0}"]);
+        assert_eq!(check.evidence[0].items[0].seen, "\\u{202e}");
     }
 
     #[test]

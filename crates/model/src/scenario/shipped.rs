@@ -56,6 +56,7 @@ fn every_file_begins_with_its_claim_and_survives_being_written() {
         let first = text.lines().next().and_then(|line| line.strip_prefix("# "));
         assert_eq!(first, Some(scenario.claim.as_str()), "{name}");
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario, "{name}");
+        assert_eq!(Scenario::of_a_run_to_show(&scenario.to_toml()).unwrap(), scenario, "{name}");
     }
 }
 

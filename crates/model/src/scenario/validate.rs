@@ -6,6 +6,7 @@ use super::axis::ConnectionCount;
 use super::error::ScenarioError;
 use super::file::{Scenario, WorkAxes};
 use super::refusals;
+use crate::foreign;
 use h2lab_base::text::made_printable_lines;
 
 impl Scenario {
@@ -25,6 +26,13 @@ impl Scenario {
         let mut scenario: Self = toml::from_str(text).map_err(syntax)?;
         scenario.claim = made_printable_lines(&scenario.claim);
         Ok(scenario)
+    }
+
+    /// The same to be shown: all of its texts are printable. What is measured again must be what was asked, to the byte.
+    pub fn of_a_run_to_show(text: &str) -> Result<Self, ScenarioError> {
+        let Self { claim, .. } = Self::of_a_run(text)?;
+        let shown = foreign::read_toml(text, &["claim"]).map(|shown| Self { claim, ..shown });
+        shown.map_err(|error| ScenarioError::Syntax(made_printable_lines(&error.to_string())))
     }
 
     /// Writes the scenario so that [`Scenario::from_toml`] reads it back.

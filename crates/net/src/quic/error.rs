@@ -2,6 +2,7 @@
 
 use std::io;
 
+use h2lab_base::text::made_printable;
 use quinn_proto::{ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
 
@@ -27,17 +28,22 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
             let certificate = error.reason.strip_prefix("invalid peer certificate: ");
             certificate
                 .map_or_else(
-                    || TlsError::Other(error.reason.clone()),
-                    |why| TlsError::Certificate(why.to_owned()),
+                    || TlsError::Other(printable(&error.reason)),
+                    |why| TlsError::Certificate(printable(&why)),
                 )
                 .into()
         }
         ConnectionError::ConnectionClosed(ref close) => match alert(close.error_code) {
             Some(alert) => TlsError::refused(alert, Some(wanted), shown).into(),
-            None => TransportError::Quic(reason.to_string()),
+            None => TransportError::Quic(printable(&reason)),
         },
-        other => TransportError::Quic(other.to_string()),
+        other => TransportError::Quic(printable(&other)),
     }
+}
+
+/// It may have the reason phrase of a `CONNECTION_CLOSE`, or names of a certificate.
+fn printable(what: &impl ToString) -> String {
+    made_printable(&what.to_string()).into_owned()
 }
 
 /// The alert of TLS that a code of the transport stands for.
@@ -64,6 +70,23 @@ mod tests {
         let reported = closed(TransportErrorCode::crypto(116));
         assert!(reported.contains("requires a client certificate"), "{reported}");
         assert!(closed(TransportErrorCode::CONNECTION_REFUSED).starts_with("QUIC: "));
+    }
+
+    #[test]
+    fn what_a_peer_says_at_its_end_is_printable() {
+        let reason: bytes::Bytes = b"\x1b[2J\xe2\x80\xae\0".as_slice().into();
+        let close = |error_code| ConnectionClose { error_code, frame_type: None, reason: reason.clone() };
+        let application = quinn_proto::ApplicationClose { error_code: 7u8.into(), reason: reason.clone() };
+        for end in [
+            ConnectionError::ConnectionClosed(close(TransportErrorCode::CONNECTION_REFUSED)),
+            ConnectionError::ApplicationClosed(application),
+        ] {
+            let reported = explain(end, "h3", false).to_string();
+            assert!(
+                reported.contains("\\u{1b}[2J\\u{202e}\\u{0}") && !reported.contains('\u{1b}'),
+                "{reported}"
+            );
+        }
     }
 
     #[test]

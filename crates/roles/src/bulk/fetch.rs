@@ -9,6 +9,7 @@ mod upload;
 
 use std::time::{Duration, Instant};
 
+use h2lab_base::text::made_printable;
 use h2lab_base::units::Time;
 use h2lab_model::bulk::{
     DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
@@ -202,7 +203,11 @@ impl Fetch {
             Some(Err(error @ (FetchError::Deadline | FetchError::Interrupted))) => {
                 TransferOutcome::Partial { why: error.to_string() }
             }
-            Some(Err(error)) => TransferOutcome::Failed { why: error.to_string(), fault: error.fault() },
+            // It may quote validators.
+            Some(Err(error)) => TransferOutcome::Failed {
+                why: made_printable(&error.to_string()).into_owned(),
+                fault: error.fault(),
+            },
             None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
         };
         let direction = self.manner.direction;

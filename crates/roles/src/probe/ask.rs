@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use h2lab_base::text::printable;
+use h2lab_base::text::{made_printable, printable};
 use h2lab_base::units::Time;
 use h2lab_model::probe::server::{Answer, Ended, Lines};
 use h2lab_model::record::Outcome;
@@ -374,6 +374,7 @@ impl Asking<'_> {
 }
 
 fn lines(fields: Fields<'_>) -> Lines {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    // Backslashes stay as they are: values are compared.
+    let text = |bytes: &[u8]| made_printable(&String::from_utf8_lossy(bytes)).into_owned();
     fields.iter().map(|field| (text(field.name), text(field.value))).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use h2lab_base::text::printable;
+use h2lab_base::text::{made_printable, printable};
 use h2lab_base::units::Time;
 use h2lab_model::probe::EvidenceItem;
 use h2lab_model::probe::server::{Lines, Reaction};
@@ -485,7 +485,7 @@ impl RawH2Client {
     }
 
     fn take_block(&mut self, id: u32, flags: u8, promises: bool, block: &[u8]) {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| made_printable(&String::from_utf8_lossy(bytes)).into_owned();
         // What is promised is decoded for the sake of the table only.
         let fields: Lines = match self.decoder.decode(block) {
             Ok((fields, _)) => fields.iter().map(|field| (text(field.name), text(field.value))).collect(),

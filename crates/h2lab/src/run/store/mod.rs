@@ -377,8 +377,8 @@ pub fn read_figures(folder: &Path) -> Result<RunRecord> {
 }
 
 fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
-    let head = read_head(folder)?;
-    let scenario = scenario_of(&head)?;
+    let head = read_head_to_show(folder)?;
+    let scenario = Scenario::of_a_run_to_show(&head.scenario).context(DAMAGED_SCENARIO)?;
     let numbers: Vec<u64> = numbers(&head);
     let mut samples = bulk::<Sample>(folder, &numbers)?.into_iter();
     let mut tallies = bulk::<Tally>(folder, &numbers)?.into_iter();
@@ -403,7 +403,7 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
 
 /// What the slow requests of each repetition waited for, where that was asked.
 pub fn read_waits(folder: &Path) -> Result<Vec<Explained>> {
-    let head = read_head(folder)?;
+    let head = read_head_to_show(folder)?;
     let asked = |measured: &RepetitionHead| measured.waits.is_some();
     if !head.repetitions.iter().any(asked) {
         return Ok(Vec::new());
@@ -423,7 +423,7 @@ pub fn read_waits(folder: &Path) -> Result<Vec<Explained>> {
     Ok(explained.collect())
 }
 
-/// The same without any bulk: what was asked, and which repetitions were made.
+/// What was asked, to be measured again, and which repetitions were made; without any bulk.
 pub fn read_heads(folder: &Path) -> Result<RunRecord> {
     let head = read_head(folder)?;
     let scenario = scenario_of(&head)?;
@@ -431,14 +431,24 @@ pub fn read_heads(folder: &Path) -> Result<RunRecord> {
     Ok(head.run(scenario, repetitions))
 }
 
-/// `run.json`, if this version can read it.
+/// `run.json`, if this version can read it. What is measured again must be what was asked, to the byte: texts of the
+/// scenario and the cells are as somebody wrote them.
 fn read_head(folder: &Path) -> Result<RunHead> {
+    read_head_but(folder, &["scenario", "cell"])
+}
+
+/// The same, with texts of cells that are printable.
+fn read_head_to_show(folder: &Path) -> Result<RunHead> {
+    read_head_but(folder, &["scenario"])
+}
+
+/// The same, with all texts printable but those under the keys `as_they_are`.
+fn read_head_but(folder: &Path, as_they_are: &[&str]) -> Result<RunHead> {
     let path = folder.join("run.json");
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("{} is no run folder: cannot read {}", folder.display(), path.display()))?;
-    // What is measured again must be what was asked, to the byte.
-    let head: RunHead = foreign::read(&text, &["scenario", "cell"])
-        .with_context(|| format!("{} is damaged", path.display()))?;
+    let head: RunHead =
+        foreign::read(&text, as_they_are).with_context(|| format!("{} is damaged", path.display()))?;
     if head.schema > SCHEMA_VERSION {
         bail!(
             "{} has schema {}, this h2lab reads up to {SCHEMA_VERSION}: use a newer one",
@@ -449,8 +459,10 @@ fn read_head(folder: &Path) -> Result<RunHead> {
     Ok(head)
 }
 
+const DAMAGED_SCENARIO: &str = "the scenario in run.json is damaged";
+
 fn scenario_of(head: &RunHead) -> Result<Scenario> {
-    Scenario::of_a_run(&head.scenario).context("the scenario in run.json is damaged")
+    Scenario::of_a_run(&head.scenario).context(DAMAGED_SCENARIO)
 }
 
 /// What the tables call each repetition of `run.json`.

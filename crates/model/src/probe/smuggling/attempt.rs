@@ -6,6 +6,7 @@
 
 use super::backend_request;
 use super::offer::{ATTEMPT, Offer, request};
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_wire::connection::Request;
 use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
@@ -170,9 +171,7 @@ impl Attempt {
                 return;
             };
             let head: Vec<u8> = received.drain(..length).collect();
-            let server = backend_request::values(&head, "server")
-                .first()
-                .map(|value| String::from_utf8_lossy(value).into_owned());
+            let server = backend_request::values(&head, "server").first().map(|value| printable(value));
             self.server = self.server.take().or(server);
             match status(&head) {
                 Some(101) => {

@@ -2,6 +2,7 @@
 
 use super::backend_request::{self, BackendBytes, BackendRequest};
 use super::offer::{ATTEMPT, Manner};
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_wire::connection::Response;
 use h2lab_wire::{Config, Connection, Event, Field, Role};
@@ -112,7 +113,7 @@ impl Backend {
             return;
         };
         let unread = self.received.rest().to_vec();
-        let path = String::from_utf8_lossy(backend_request::path(head).unwrap_or_default()).into_owned();
+        let path = printable(backend_request::path(head).unwrap_or_default());
         let config = Config::new(Role::Server);
         let Some(engine) = Connection::h2c_switched(config, settings, &unread, now) else {
             self.state = State::Over; // settings that are none: a server would answer 400 and close
@@ -136,7 +137,7 @@ impl Backend {
             match event {
                 Event::Request { stream, head, .. } => {
                     if switched.paths.len() < PATHS {
-                        switched.paths.push(String::from_utf8_lossy(head.path).into_owned());
+                        switched.paths.push(printable(head.path));
                     }
                     streams.push(stream.0);
                 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use h2lab_base::text::PeerText;
+use h2lab_base::text::{PeerText, made_printable};
 use h2lab_model::bulk::TransferDirection;
 use h2lab_transfer::{Changed, Checksum, Journal, Validator, content_range};
 use h2lab_wire::{Fields, ResponseHead};
@@ -74,6 +74,7 @@ impl Fetch {
 
     /// Why the checksum that was asked for is missing.
     pub(super) fn note_doubt(&mut self, why: &str) {
+        let why = made_printable(why);
         self.doubt = Some(format!("{}: nobody declared the checksum of what is here: {why}", self.url));
     }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_model::probe::client::seen::KEPT;
 use h2lab_model::probe::client::test_case::{CHANGED, INTERIM, WINDOWS};
@@ -240,11 +241,10 @@ impl Session {
                     if end_stream {
                         whole.push(stream);
                     }
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     if self.seen.user_agent.is_none() {
-                        self.seen.user_agent = head.fields.get("user-agent").map(text);
+                        self.seen.user_agent = head.fields.get("user-agent").map(printable);
                     }
-                    requests.push((stream, format!("{} {}", text(head.method), text(head.path))));
+                    requests.push((stream, format!("{} {}", printable(head.method), printable(head.path))));
                 }
                 Event::Data { stream, end_stream: true, .. } | Event::Trailers { stream, .. } => {
                     whole.push(stream);
