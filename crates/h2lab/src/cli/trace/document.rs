@@ -17,7 +17,7 @@ use h2lab_net::tls::TlsFacts;
 pub struct TraceDocument {
     /// Of h2lab.
     pub version: String,
-    /// The URL as given.
+    /// The URL as given; without the values of its query unless they were asked for.
     pub url: String,
     /// The protocol that was spoken.
     pub protocol: Protocol,
