@@ -185,7 +185,7 @@ fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
 /// Stores and reports what was measured, and exits as the run has ended.
 fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     if executed.run.repetitions.is_empty() {
-        eprintln!("nothing was measured");
+        say!("nothing was measured");
         return Ok(Exit::Interrupted);
     }
     let run = executed.run.without_secrets();
@@ -198,7 +198,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
         Ok(()) if run.interrupted => {
             let folder = executed.folder.display().to_string();
             if let Some(line) = h2lab_report::resume_line(&run, &folder) {
-                eprintln!("to resume: {line}");
+                say!("to resume: {line}");
             }
             Ok(Exit::Interrupted)
         }
@@ -215,5 +215,5 @@ fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
         open => format!("{open} of {} repetitions to be made", plan.len()),
     };
     let time = about(estimate.left(Duration::ZERO));
-    eprintln!("{points} cells, {repetitions}, about {time}; run folder {}", path.display());
+    say!("{points} cells, {repetitions}, about {time}; run folder {}", path.display());
 }

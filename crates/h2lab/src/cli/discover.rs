@@ -135,7 +135,7 @@ fn asked(
         let message = format!("{} speaks {wanted}: {discovery}", server.url);
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
-    eprintln!("{}", quotable(&format!("{}: {discovery}", server.url)));
+    say!("{}", quotable(&format!("{}: {discovery}", server.url)));
     let protocols = match wanted {
         None => spoken,
         Some(_) => {

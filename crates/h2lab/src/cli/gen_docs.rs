@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Exit, help};
+use super::{Exit, help, output};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
@@ -60,7 +60,10 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             schema::write(folder)?;
         }
         What::Completions { shell } => {
-            clap_complete::generate(*shell, &mut super::command(), "h2lab", &mut std::io::stdout());
+            // It panics where it cannot write, so it gets a buffer.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut super::command(), "h2lab", &mut script);
+            output::print(&String::from_utf8_lossy(&script))?;
         }
     }
     Ok(Exit::Done)

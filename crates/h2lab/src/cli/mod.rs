@@ -164,7 +164,7 @@ fn end(result: anyhow::Result<u8>) -> ExitCode {
 /// Prints a line on stderr that may quote what came from elsewhere (arguments, files, peers): printable, and without secrets of
 /// URLs.
 fn say(kind: &str, what: &dyn fmt::Display) {
-    eprintln!("{kind}: {}", quotable(&what.to_string()));
+    say!("{kind}: {}", quotable(&what.to_string()));
 }
 
 /// The same for something to note.

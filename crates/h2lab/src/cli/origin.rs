@@ -102,7 +102,7 @@ fn report_exceeded(exceeded: &Exceeded, held: usize) {
     };
     REPORTED.set((Some(since), reported + 1));
     if reported < MOST {
-        eprintln!("cut off: {exceeded}; {held} bytes were held for it");
+        say!("cut off: {exceeded}; {held} bytes were held for it");
     }
 }
 

@@ -159,7 +159,7 @@ pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Resu
     };
     let text = if output.json { json()? } else { h2lab_report::load_text(&report, style()) };
     if aside {
-        eprint!("{text}");
+        crate::stderr::write(format_args!("{text}"));
     } else {
         print(&text)?;
     }

@@ -132,7 +132,7 @@ impl Observer for Bar {
         self.began = self.clock.now();
         if self.has_lines {
             let left = about(self.estimate.left(Duration::ZERO));
-            eprintln!("{} in {:.1} s; about {left} left", self.label, took.as_secs_f64());
+            say!("{} in {:.1} s; about {left} left", self.label, took.as_secs_f64());
         }
     }
 

@@ -107,7 +107,7 @@ pub fn announce_key_log() -> Result<(), Usage> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(|error| {
         Usage(format!("SSLKEYLOGFILE: cannot write to {}: {error}; correct or unset it", path.display()))
     })?;
-    eprintln!("SSLKEYLOGFILE: the secrets of all TLS connections go to {}", path.display());
+    say!("SSLKEYLOGFILE: the secrets of all TLS connections go to {}", path.display());
     Ok(())
 }
 

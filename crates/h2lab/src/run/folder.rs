@@ -33,7 +33,7 @@ pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<Pa
             let path = private(&std::env::temp_dir(), &stamp, seed).context(
                 "neither here nor in the temporary folder can a run folder be made; name one with --out DIR",
             )?;
-            eprintln!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
+            say!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
             Ok(path)
         }
     }

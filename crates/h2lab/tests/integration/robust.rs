@@ -339,6 +339,28 @@ fn a_dump_to_a_full_disk_is_this_machines_fault() {
     assert!(finished.stdout.contains("2,000 succeeded"), "{}", finished.transcript());
 }
 
+/// What a script of sh with h2lab as `$0` and an origin as `$1` ends with.
+#[track_caller]
+fn scripted(script: &str) -> Finished {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let (h2lab, url) = (binary().display().to_string(), format!("http://{}", origin.clear));
+    run_program(Path::new("sh"), folder.path(), &["-c", script, &h2lab, &url])
+}
+
+#[test]
+fn what_cannot_be_said_on_stderr_costs_no_result() {
+    for script in [
+        "exec \"$0\" load --json --no-store -n20 \"$1\" 2>/dev/full",
+        "exec \"$0\" load --json --no-store -n20 \"$1\" 2>&-",
+    ] {
+        let finished = scripted(script);
+        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        accounted(&finished.json());
+    }
+    let refused = scripted("exec \"$0\" bulk get nonsense 2>/dev/full");
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+}
+
 /// `results/` has the large version: 10,000 connections with 100 streams each.
 #[test]
 fn many_streams_are_held_open_at_once_in_little_memory() {

@@ -167,7 +167,7 @@ impl TransferArgs {
         };
         output::print(&text)?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
-            eprintln!("note: what has arrived is kept; the same command resumes it");
+            say!("note: what has arrived is kept; the same command resumes it");
         }
         if record.is_in_vain() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success

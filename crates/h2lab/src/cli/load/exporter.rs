@@ -44,7 +44,7 @@ impl Exporter {
         let listener = TcpListener::bind(address).with_context(|| {
             format!("--prometheus {address}: cannot listen there; 0 takes a free port, which is printed")
         })?;
-        eprintln!("metrics at http://{}/metrics", listener.local_addr()?);
+        say!("metrics at http://{}/metrics", listener.local_addr()?);
         let (metrics, listener) = (Arc::new(Metrics::new(threads)), Arc::new(listener));
         let ended = Arc::new(AtomicBool::new(false));
         let (of_thread, reported, end) = (Arc::clone(&listener), Arc::clone(&metrics), Arc::clone(&ended));

@@ -105,8 +105,7 @@ pub fn main(args: &ClientArgs) -> Result<Exit> {
     };
     let clock = Clock::start();
     let case_runs =
-        match client::run_cases(&script, clock, &stop, &mut |test_case| eprintln!("{} …", test_case.name()))
-        {
+        match client::run_cases(&script, clock, &stop, &mut |test_case| say!("{} …", test_case.name())) {
             Ok(case_runs) => case_runs,
             Err(ClientError::Interrupted) => return Ok(Exit::Interrupted),
             Err(error) => {

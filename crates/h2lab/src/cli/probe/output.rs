@@ -109,7 +109,7 @@ impl ReportArgs {
         let failed = self.fail_on.map_or(0, |severity| found.failed(severity).count());
         if let Some(severity) = self.fail_on.filter(|_| failed > 0) {
             let checks = if failed == 1 { "check" } else { "checks" };
-            eprintln!("failed: {failed} {checks} at least as bad as --fail-on {severity}");
+            say!("failed: {failed} {checks} at least as bad as --fail-on {severity}");
             return Ok(Exit::CheckFailed);
         }
         Ok(Exit::Done)

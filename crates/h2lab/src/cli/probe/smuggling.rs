@@ -199,7 +199,7 @@ impl Run<'_> {
         let listen = args.backend_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let backend_listener = BackendListener::open(listen, self.clock)
             .with_context(|| format!("--backend-listen {listen}: cannot listen"))?;
-        eprintln!("backend: listening on {}", backend_listener.address());
+        say!("backend: listening on {}", backend_listener.address());
         let paths = self.paths(&clear.0.path);
         let target = without_url_secrets(proxy).into_owned();
         self.probe(&backend_listener, Edge { target, clear, h2, paths }, None)
@@ -304,11 +304,11 @@ impl Run<'_> {
         let mut found = if self.args.downgrade_only {
             smuggling::Found::default()
         } else {
-            eprintln!("offers of h2c …");
+            say!("offers of h2c …");
             smuggling::upgrades(prober, backend_listener, edge.clear.1, &edge.paths)?
         };
         if !self.args.upgrade_only {
-            eprintln!("HTTP/2 that must not be sent …");
+            say!("HTTP/2 that must not be sent …");
             let more = smuggling::downgrades(prober, backend_listener, edge.h2.clone(), &edge.paths.allowed)?;
             found.checks.extend(more.checks);
             found.software = found.software.or(more.software);

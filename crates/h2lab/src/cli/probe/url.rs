@@ -116,7 +116,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let is_watched = std::io::stderr().is_terminal();
     let mut progress = |what: &str| {
         if is_watched {
-            eprintln!("{what} …");
+            say!("{what} …");
         }
     };
     let wishes = url::Wishes {

@@ -131,7 +131,7 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     if let Err(error) = &first
         && let Some(next) = asking::next_choice(&protocols, error)
     {
-        eprintln!("{}", quotable(&format!("{url}: {error}; trying {next}")));
+        say!("{}", quotable(&format!("{url}: {error}; trying {next}")));
         prepare(&mut spec, next);
         first = once(&spec);
     }

@@ -67,13 +67,13 @@ pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
         stop: &stop,
         progress: &mut |case, done| {
             if is_watched {
-                eprint!("\r\x1b[K{done} rows; {} {}", case.server, case.path);
+                crate::stderr::write(format_args!("\r\x1b[K{done} rows; {} {}", case.server, case.path));
             }
         },
     };
     let studied = runner.run();
     if is_watched {
-        eprint!("\r\x1b[K");
+        crate::stderr::write(format_args!("\r\x1b[K"));
     }
     let Studied { table, failure } = studied.map_err(in_words)?;
     write(wanted, kept.as_deref(), &table)?;

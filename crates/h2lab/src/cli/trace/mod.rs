@@ -140,7 +140,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
         && let Some(next) = asking::next_choice(&protocols, error)
         && !view.has_met_http2()
     {
-        eprintln!("{}", quotable(&format!("{url}: {why}; trying {next}")));
+        say!("{}", quotable(&format!("{url}: {why}; trying {next}")));
         traced = trace(&mut spec, &view, &watching, &stop, next);
     }
     // A reader that goes away (`| head`) ends the work as a signal does, but is no interruption.

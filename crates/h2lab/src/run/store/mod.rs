@@ -130,7 +130,7 @@ impl Drop for RunFolder {
         let given_back = self.borrowed.as_ref().map_or(Ok(()), Borrowed::give_back);
         if let Err(error) = given_back {
             let path = self.path.display();
-            eprintln!("note: {path}: not all of it could be given to its owner ({error}); use chown -R");
+            say!("note: {path}: not all of it could be given to its owner ({error}); use chown -R");
         }
     }
 }
