@@ -82,7 +82,7 @@ const fn speaks_something_else(why: &ConnectError) -> bool {
 /// What it means for the exit code that no request could be made.
 pub fn failure(error: &LoadError) -> Failure {
     let kind = match error {
-        LoadError::Unreachable { .. } => FailureKind::Unreachable,
+        LoadError::Unreachable { why, .. } => why.into(),
         LoadError::Tls(_) | LoadError::Template(_) => FailureKind::Usage,
         LoadError::Io(_) => FailureKind::Environment,
     };

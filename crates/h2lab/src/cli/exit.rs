@@ -1,11 +1,9 @@
 //! Exit codes: scripts rely on them.
 
-use std::io;
-
 use anyhow::Error;
 use h2lab_model::scenario::ScenarioError;
 
-use crate::run::messages::{Failure, FailureKind};
+use crate::run::messages::{Failure, FailureKind, is_exhausted};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +44,7 @@ pub fn exit_of(error: &Error) -> Exit {
         if cause.is::<Missing>() {
             return Exit::Environment;
         }
-        // No path that the user could name instead would help, but for another disk.
-        if cause.downcast_ref::<io::Error>().is_some_and(|error| is_full(error.kind())) {
+        if cause.downcast_ref().is_some_and(is_exhausted) {
             return Exit::Environment;
         }
         if let Some(failure) = cause.downcast_ref::<Failure>() {
@@ -63,15 +60,12 @@ pub fn exit_of(error: &Error) -> Exit {
     Exit::Usage
 }
 
-/// Whether it is the disk that takes no more.
-const fn is_full(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    matches!(kind, StorageFull | QuotaExceeded | ReadOnlyFilesystem)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use anyhow::Context;
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -81,9 +75,11 @@ mod tests {
         let error = Err::<(), _>(failure).context("kept in x").unwrap_err();
         assert_eq!(exit_of(&error), Exit::Environment);
         assert_eq!(exit_of(&anyhow::Error::new(Usage("x".to_owned()))), Exit::Usage);
-        let disk =
-            |kind| exit_of(&Err::<(), _>(io::Error::from(kind)).context("cannot write x").unwrap_err());
-        assert_eq!(disk(io::ErrorKind::StorageFull), Exit::Environment);
-        assert_eq!(disk(io::ErrorKind::NotFound), Exit::Usage);
+        let file =
+            |errno| exit_of(&Err::<(), _>(io::Error::from(errno)).context("cannot write x").unwrap_err());
+        for errno in [Errno::NOSPC, Errno::FBIG, Errno::ROFS, Errno::MFILE] {
+            assert_eq!(file(errno), Exit::Environment, "{errno}");
+        }
+        assert_eq!(file(Errno::NOENT), Exit::Usage);
     }
 }

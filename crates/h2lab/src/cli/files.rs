@@ -137,9 +137,17 @@ pub fn check_place(path: &Path) -> Result<(), Usage> {
     })
 }
 
-/// Writes a file.
+/// Writes a file. Where the disk is full nothing is left of it: half a report may look like one.
 pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
-    ownership::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let written = ownership::write(path, content);
+    let is_half =
+        matches!(&written, Err(error) if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge));
+    if is_half && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+        // The first error counts.
+        let _ = std::fs::remove_file(path);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Every sample of a run, warm-up included: the table `samples.parquet` of a run folder, by itself.

@@ -123,6 +123,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
         }
     };
+    if let Err(error) = signals::ignore_file_size_limit() {
+        return end(Err(error));
+    }
     let command_line = without_secrets(args.iter().map(|arg| arg.to_string_lossy().into_owned()));
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),

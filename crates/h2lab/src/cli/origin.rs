@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -147,6 +148,8 @@ pub fn serve(config: &OriginConfig) -> Result<Exit> {
             .iter()
             .try_for_each(|socket| writeln!(out, "listening {socket}"))
             .and_then(|()| out.flush());
+        // A server that nobody can find does not serve.
+        stop.fetch_or(reported.is_err(), Ordering::Relaxed);
     });
     match served {
         Ok(served) => {

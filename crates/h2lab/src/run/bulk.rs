@@ -212,7 +212,7 @@ fn sample(spec: &GeneratorSpec, part: &PartRecord, outcome: Outcome, began: Time
 /// What an error means for the exit code.
 fn failure(spec: &GeneratorSpec, error: &JobError) -> Failure {
     let kind = match error {
-        JobError::Run(RunError::Unreachable(_)) => FailureKind::Unreachable,
+        JobError::Run(RunError::Unreachable(why)) => why.into(),
         JobError::Run(RunError::Io(_)) => FailureKind::Environment,
         JobError::Tls(_) => FailureKind::Harness,
     };

@@ -3,7 +3,7 @@
 //! Heads are JSON, because a cell holds tagged enumerations; bulk is postcard in chunks, because a repetition may have a
 //! million samples. A child that dies shows as the end of the pipe before [`Message::Done`].
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
 use h2lab_analysis::diagnose::waits::Waits;
@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use h2lab_lab::sut::SutError;
 use h2lab_lab::topology::TopologyError;
+use h2lab_roles::client::ConnectError;
 use h2lab_roles::load::LoadError;
+use rustix::io::Errno;
 
 /// How a repetition goes, a few times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -60,6 +62,31 @@ pub enum FailureKind {
     Harness,
 }
 
+/// Whether this error says that what the machine has is used up, or what this process may have of it: files, memory,
+/// space on the disk. Nothing that a peer does and no other file name would help.
+pub fn is_exhausted(error: &io::Error) -> bool {
+    const EXHAUSTED: [Errno; 8] = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::NOBUFS,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::FBIG,
+        Errno::ROFS,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| EXHAUSTED.contains(&errno))
+}
+
+impl From<&ConnectError> for FailureKind {
+    fn from(error: &ConnectError) -> Self {
+        match error {
+            ConnectError::Io(error) if is_exhausted(error) => Self::Environment,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
 impl From<SutError> for Failure {
     fn from(error: SutError) -> Self {
         let kind = match error {
@@ -76,7 +103,7 @@ impl From<SutError> for Failure {
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Self {
         let kind = match &error {
-            LoadError::Unreachable { .. } => FailureKind::Unreachable,
+            LoadError::Unreachable { why, .. } => why.into(),
             LoadError::Io(_) => FailureKind::Environment,
             LoadError::Template(_) => FailureKind::Usage,
             LoadError::Tls(_) => FailureKind::Harness,
@@ -435,6 +462,17 @@ mod tests {
             incoming.take(message).unwrap();
         }
         assert_eq!(incoming.waits, Some(waits));
+    }
+
+    #[test]
+    fn what_this_machine_has_too_little_of_is_not_the_servers_fault() {
+        let kind = |errno: Errno| FailureKind::from(&ConnectError::Io(errno.into()));
+        assert_eq!(
+            (kind(Errno::MFILE), kind(Errno::NOMEM)),
+            (FailureKind::Environment, FailureKind::Environment)
+        );
+        assert_eq!(kind(Errno::NETUNREACH), FailureKind::Unreachable);
+        assert_eq!(FailureKind::from(&ConnectError::Refused), FailureKind::Unreachable);
     }
 
     #[test]

@@ -361,6 +361,43 @@ fn what_cannot_be_said_on_stderr_costs_no_result() {
     assert_eq!(refused.code, Some(2), "{}", refused.transcript());
 }
 
+#[test]
+fn what_cannot_be_printed_is_this_machines_fault_and_no_panic() {
+    for command in ["gen completions bash", "explain CONN101", "origin --listen 127.0.0.1:0"] {
+        let finished = scripted(&format!("exec \"$0\" {command} >/dev/full"));
+        assert_eq!(finished.code, Some(4), "{command}: {}", finished.transcript());
+    }
+}
+
+#[test]
+fn a_limit_of_the_length_of_files_is_an_error_and_no_signal() {
+    for (script, words) in [
+        (
+            "ulimit -f 16; \"$0\" load --quiet -n5000 --out run \"$1\"; code=$?; ls; exit $code",
+            "5,000 succeeded",
+        ),
+        (
+            "ulimit -f 8; \"$0\" load --no-store -n20 -o r.html \"$1\"; code=$?; ls; exit $code",
+            "20 succeeded",
+        ),
+    ] {
+        let finished = scripted(script);
+        assert_eq!(finished.code, Some(4), "{}", finished.transcript());
+        assert!(finished.stdout.contains(words), "{}", finished.transcript());
+        let left = |line: &str| line == "run" || line == "r.html";
+        assert!(!finished.stdout.lines().any(left), "half of it is left: {}", finished.transcript());
+    }
+}
+
+#[test]
+fn too_many_open_files_are_this_machines_fault_and_not_the_servers() {
+    for command in ["trace -c50 -n50 \"$1\"", "compare --quick --loss=0% --proto=h1 --out=run"] {
+        let finished = scripted(&format!("ulimit -n 16; exec \"$0\" {command}"));
+        assert_eq!(finished.code, Some(4), "{command}: {}", finished.transcript());
+        assert!(finished.stderr.contains("Too many open files"), "{command}: {}", finished.transcript());
+    }
+}
+
 /// `results/` has the large version: 10,000 connections with 100 streams each.
 #[test]
 fn many_streams_are_held_open_at_once_in_little_memory() {

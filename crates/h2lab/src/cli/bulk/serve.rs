@@ -10,7 +10,7 @@ use clap::Args;
 use super::super::exit::Usage;
 use super::super::listen::ListenArgs;
 use super::super::policy::{self, CongestionArgs};
-use super::super::{Exit, help, origin, signals};
+use super::super::{Exit, help, origin};
 use super::token::TokenArgs;
 use super::transfer::chunk;
 use super::uploads::UploadArgs;
@@ -93,7 +93,6 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
         config.engine.max_concurrent_streams = Some(files as u32);
         config.held = config.held.max(files * chunk.file());
     }
-    signals::ignore_file_size_limit()?;
     let content = Arc::new(
         content(args)?
             .guarded(args.access.token()?)

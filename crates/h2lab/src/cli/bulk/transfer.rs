@@ -31,7 +31,6 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
 use h2lab_roles::bulk::job::LISTED;
 use h2lab_roles::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
-use h2lab_roles::client::ConnectError;
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
 
@@ -145,7 +144,6 @@ impl TransferArgs {
         if let Some(name) = &self.socket.congestion {
             policy::check_congestion(name)?;
         }
-        signals::ignore_file_size_limit()?;
         tls::announce_key_log()?;
         resources::raise_open_files();
         let started = SystemTime::now();
@@ -310,10 +308,7 @@ fn failure(at: &Endpoint, error: &JobError) -> Failure {
     let (kind, message) = match error {
         JobError::Tls(TlsError::NoRoots) => (FailureKind::Environment, error.to_string()),
         JobError::Tls(error) => (FailureKind::Usage, error.to_string()),
-        JobError::Run(RunError::Unreachable(ConnectError::Io(error))) => {
-            (FailureKind::Unreachable, format!("{at}: cannot connect: {error}"))
-        }
-        JobError::Run(RunError::Unreachable(why)) => (FailureKind::Unreachable, format!("{at}: {why}")),
+        JobError::Run(RunError::Unreachable(why)) => (why.into(), format!("{at}: {why}")),
         JobError::Run(error) => (FailureKind::Environment, error.to_string()),
     };
     Failure { kind, message }

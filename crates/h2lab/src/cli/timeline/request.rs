@@ -6,6 +6,7 @@ use h2lab_model::workload::{Arrival, Protocol};
 use crate::cli::asking::AskArgs;
 use crate::cli::reach;
 use crate::run::messages::{Failure, FailureKind};
+use h2lab_lab::sut::SutError;
 use h2lab_net::clock::Clock;
 use h2lab_roles::load::LoadSpec;
 use h2lab_roles::timeline::chain::{Chain, ChainError};
@@ -40,6 +41,10 @@ pub fn to_chain(
 /// What it means for the exit code that there is no chain.
 pub fn failure(error: ChainError) -> Failure {
     match error {
+        // There is no other chain that could be asked instead.
+        ChainError::Sut(error @ SutError::Missing { .. }) => {
+            Failure { kind: FailureKind::Environment, message: error.to_string() }
+        }
         ChainError::Sut(error) => error.into(),
         ChainError::Order(message) => Failure { kind: FailureKind::Usage, message },
         error @ ChainError::Io(_) => Failure { kind: FailureKind::Environment, message: error.to_string() },
