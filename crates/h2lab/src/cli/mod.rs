@@ -184,7 +184,7 @@ fn print(error: &clap::Error) {
     let text = error.render().to_string();
     let quotable = quotable(&text);
     if error.use_stderr() && quotable != text {
-        eprint!("{quotable}");
+        crate::stderr::write(format_args!("{quotable}"));
     } else {
         // Printing fails only if the stream is closed.
         let _ = error.print();

@@ -9,6 +9,7 @@
 mod durable;
 mod reopen;
 mod rows;
+mod seal;
 pub mod table;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! `duckdb -c "select outcome, count(*) from 'samples.parquet' group by 1"` needs no manual.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 use super::durable::{self, Batch};
+use super::seal::{self, Sealed};
 
 /// How a column is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,6 +213,7 @@ fn properties<R: Row>() -> Arc<WriterProperties> {
     let numbers = std::iter::once("visit").chain(numbers.map(|(name, _)| *name));
     let plain = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
+        .set_key_value_metadata(Some(vec![seal::placeholder()]))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     let packed = numbers.fold(plain, |properties, name| {
         let column = ColumnPath::from(name);
@@ -238,7 +241,8 @@ fn write_groups<'r, R: Row + 'r>(
     file: &File,
     repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
 ) -> Result<()> {
-    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
+    let mut sealed = Sealed::new(file);
+    let mut writer = SerializedFileWriter::new(&mut sealed, schema::<R>()?, properties::<R>())?;
     for (measured, rows) in repetitions {
         let mut group = writer.next_row_group()?;
         for values in &columns(measured, rows) {
@@ -247,7 +251,7 @@ fn write_groups<'r, R: Row + 'r>(
         group.close()?;
     }
     writer.close()?;
-    Ok(())
+    sealed.finish()
 }
 
 /// The columns of a table with these rows, `visit` first.
@@ -263,7 +267,7 @@ fn columns<R: Row>(measured: u64, rows: &[R]) -> Vec<Values> {
     columns
 }
 
-fn write_column(group: &mut SerializedRowGroupWriter<'_, &File>, values: &Values) -> Result<()> {
+fn write_column<W: Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &Values) -> Result<()> {
     let mut column = group.next_column()?.context("the schema has fewer columns than the table")?;
     match values {
         Values::Int(values) => column.typed::<Int64Type>().write_batch(values, None, None)?,
@@ -288,9 +292,11 @@ pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
 }
 
 fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
-    let mut writer = SerializedFileWriter::new(file, schema::<R>()?, properties::<R>())?;
+    let mut sealed = Sealed::new(file);
+    let mut writer = SerializedFileWriter::new(&mut sealed, schema::<R>()?, properties::<R>())?;
     for part in parts {
         let source = File::open(part).with_context(|| format!("cannot open {}", part.display()))?;
+        seal::check(&source).with_context(|| format!("{} is damaged", part.display()))?;
         let reader = SerializedFileReader::new(source.try_clone()?)?;
         for group in reader.metadata().row_groups() {
             let mut target = writer.next_row_group()?;
@@ -309,12 +315,13 @@ fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
         }
     }
     writer.close()?;
-    Ok(())
+    sealed.finish()
 }
 
 /// Reads a table: each row with its repetition, in order.
 pub fn read<R: Row>(path: &Path) -> Result<Vec<(u64, R)>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    seal::check(&file).with_context(|| format!("{} is damaged", path.display()))?;
     let reader =
         SerializedFileReader::new(file).with_context(|| format!("{} is no Parquet file", path.display()))?;
     let mut rows = Vec::new();

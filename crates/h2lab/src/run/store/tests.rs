@@ -305,6 +305,43 @@ fn a_damaged_table_is_an_error_that_names_the_file() {
     assert!(format!("{:#}", read(temporary.path()).unwrap_err()).contains("samples.parquet"));
 }
 
+#[test]
+fn a_bit_that_changes_anywhere_in_a_table_is_an_error_or_changes_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, _) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    let path = temporary.path().join("samples.parquet");
+    let (whole, good) = (std::fs::read(&path).unwrap(), table::read::<Sample>(&path).unwrap());
+    let mut unnoticed = 0;
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&path, &damaged).unwrap();
+        match table::read::<Sample>(&path) {
+            Ok(same) => {
+                assert_eq!(same, good, "byte {at}");
+                unnoticed += 1;
+            }
+            Err(error) => assert!(format!("{error:#}").contains("samples.parquet"), "{error:#}"),
+        }
+    }
+    assert!(unnoticed <= "h2lab.crc32c".len(), "{unnoticed} bytes are not looked at");
+}
+
+#[test]
+fn a_table_of_before_the_checksums_is_read() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, _) = filled(temporary.path());
+    folder.finish(false).unwrap();
+    let path = temporary.path().join("samples.parquet");
+    let good = read(temporary.path()).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let key = bytes.windows(12).rposition(|window| window == b"h2lab.crc32c").unwrap();
+    bytes[key..key + 12].copy_from_slice(b"another.name");
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(read(temporary.path()).unwrap(), good);
+}
+
 /// The repetition of the plan that [`filled`] has not made.
 fn missing(run: &RunRecord) -> CellRecord {
     measured(&run.scenario.plan()[3])
