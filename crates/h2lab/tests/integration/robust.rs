@@ -398,6 +398,14 @@ fn too_many_open_files_are_this_machines_fault_and_not_the_servers() {
     }
 }
 
+#[test]
+fn a_file_to_be_sent_that_is_not_there_is_a_wrong_name() {
+    for name in ["nothing", "."] {
+        let finished = scripted(&format!("exec \"$0\" bulk put {name} \"$1/x\""));
+        assert_eq!(finished.code, Some(2), "{name}: {}", finished.transcript());
+    }
+}
+
 /// `results/` has the large version: 10,000 connections with 100 streams each.
 #[test]
 fn many_streams_are_held_open_at_once_in_little_memory() {

@@ -126,13 +126,15 @@ impl Names {
     /// What the part's journal says, and how long the part is; `None` without a journal. Opening a FIFO would block.
     pub(super) fn journal(&self) -> io::Result<Option<(String, u64)>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let mut text = String::new();
-        match self.open(JOURNAL, flags).and_then(|mut file| file.read_to_string(&mut text)) {
+        let mut text = Vec::new();
+        match self.open(JOURNAL, flags).and_then(|mut file| file.read_to_end(&mut text)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
         let part = statat(&self.folder, self.ending(PART), AtFlags::SYMLINK_NOFOLLOW);
+        // What is no text is no journal either, which its reader says.
+        let text = String::from_utf8_lossy(&text).into_owned();
         Ok(Some((text, part.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)))))
     }
 

@@ -514,8 +514,10 @@ mod tests {
         let error = FileSink::open(&path, true).unwrap_err();
         assert!(matches!(error, SinkError::Journal { .. }), "{error}");
         assert!(error.to_string().contains("--no-resume"), "{error}");
-        fs::write(journal_of(&path), "{}").unwrap();
-        assert!(matches!(FileSink::open(&path, true), Err(SinkError::Journal { .. })));
+        for damaged in [b"{}".as_slice(), b"\xff\xfe\0", b""] {
+            fs::write(journal_of(&path), damaged).unwrap();
+            assert!(matches!(FileSink::open(&path, true), Err(SinkError::Journal { .. })), "{damaged:?}");
+        }
     }
 
     #[test]

@@ -34,6 +34,14 @@ pub struct SourceError {
     source: io::Error,
 }
 
+impl SourceError {
+    /// Whether there is no such file to send: another name would help.
+    pub fn is_wrong_name(&self) -> bool {
+        use io::ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied};
+        matches!(self.source.kind(), InvalidInput | NotADirectory | NotFound | PermissionDenied)
+    }
+}
+
 /// Where the bytes of one upload come from.
 #[derive(Debug, Default)]
 pub enum Source {

@@ -205,11 +205,12 @@ impl TransferArgs {
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The exit code that a file deserves which did not arrive.
-const fn exit_of(error: &FetchError) -> Exit {
+fn exit_of(error: &FetchError) -> Exit {
     match error {
         FetchError::Deadline => Exit::Done, // as it was to be
         FetchError::Mismatch { .. } => Exit::CheckFailed,
         FetchError::Sink(SinkError::Journal { .. } | SinkError::NotAFile { .. }) => Exit::Usage,
+        FetchError::Source(error) if error.is_wrong_name() => Exit::Usage,
         FetchError::Sink(_) | FetchError::Source(_) | FetchError::SourceChanged => Exit::Environment,
         FetchError::Interrupted => Exit::Interrupted,
         _ => Exit::Unreachable,
