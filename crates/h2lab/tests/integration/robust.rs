@@ -176,6 +176,25 @@ fn a_server_without_tls_on_its_tls_port_costs_no_more_than_the_time_to_connect()
 }
 
 #[test]
+fn a_malformed_response_is_no_silence() {
+    // `:status: 999`, as a literal.
+    let address = server(|mut stream| {
+        stream.read_exact(&mut [0; PREFACE.len()])?;
+        stream.write_all(&frame(kind::SETTINGS, 0, 0, &[]))?;
+        while let Ok((header, _)) = read_frame(&mut stream) {
+            if header.kind == kind::HEADERS {
+                let flags = flag::END_HEADERS | flag::END_STREAM;
+                stream.write_all(&frame(kind::HEADERS, flags, header.stream, b"\x08\x03999"))?;
+            }
+        }
+        Ok(())
+    });
+    let finished = h2lab(&["compare", "--proto=h2c", "--out=run", &format!("http://{address}/")]);
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+    assert!(finished.stderr.contains("its response is malformed"), "{}", finished.transcript());
+}
+
+#[test]
 fn answers_behind_a_goaway_count_and_the_rest_is_asked_again_elsewhere() {
     // Each connection announces its end with the first request and answers it all the same.
     let address = server(|mut stream| {

@@ -116,9 +116,15 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
                 ConnectError::Protocol(format!("the stream was reset ({})", h2lab_wire::ErrorCode(*code)));
             Err(LoadError::Unreachable { address: spec.address.clone(), why })
         }
-        _ => Err(LoadError::Unreachable {
-            address: spec.address.clone(),
-            why: ended.unwrap_or(ConnectError::NoAnswer(timeout)),
-        }),
+        sample => {
+            let is_malformed = sample.is_some_and(|sample| sample.outcome == Outcome::Protocol);
+            let otherwise = if is_malformed {
+                ConnectError::Protocol("its response is malformed".to_owned())
+            } else {
+                ConnectError::NoAnswer(timeout)
+            };
+            let why = ended.unwrap_or(otherwise);
+            Err(LoadError::Unreachable { address: spec.address.clone(), why })
+        }
     }
 }
