@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use h2lab::run::store;
@@ -192,6 +194,24 @@ fn a_malformed_response_is_no_silence() {
     let finished = h2lab(&["compare", "--proto=h2c", "--out=run", &format!("http://{address}/")]);
     assert_eq!(finished.code, Some(3), "{}", finished.transcript());
     assert!(finished.stderr.contains("its response is malformed"), "{}", finished.transcript());
+}
+
+#[test]
+fn a_timeline_of_which_one_exchange_is_missing_is_none() {
+    // The first connection is answered, all others are closed.
+    let accepted = Arc::new(AtomicU32::new(0));
+    let address = server(move |mut stream| {
+        read_head(&mut stream)?;
+        if accepted.fetch_add(1, Ordering::Relaxed) > 0 {
+            return Err(closed());
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")?;
+        read_head(&mut stream)
+    });
+    let finished = h2lab(&["timeline", "--json", "--http1.1", "-n3", &format!("http://{address}/")]);
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+    assert!(finished.stderr.contains("2 of 3 requests not answered"), "{}", finished.transcript());
+    assert_eq!(finished.json()["answered"], 1, "{}", finished.transcript());
 }
 
 #[test]

@@ -94,14 +94,19 @@ pub fn main(args: &TimelineArgs) -> Result<Exit> {
     conclude(&document)
 }
 
-/// A server that answered nothing at all counts as unreachable; behind hops that is a result.
+/// A server that left a request unanswered counts as unreachable, as with `trace`; behind hops that is a result.
 fn conclude(document: &TimelineDocument) -> Result<Exit> {
     if document.asked.interrupted {
         return Ok(Exit::Interrupted);
     }
-    if document.answered == 0 && document.legs.is_empty() {
+    let left = document.runs - document.answered;
+    if left > 0 && document.legs.is_empty() {
         let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
-        let message = format!("{}: no request was answered: {why}", document.asked.url);
+        let which = match document.answered {
+            0 => "no request was answered".to_owned(),
+            _ => format!("{left} of {} requests not answered", document.runs),
+        };
+        let message = format!("{}: {which}: {why}", document.asked.url);
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     Ok(Exit::Done)
