@@ -315,6 +315,11 @@ impl Origin {
         format!("{}{path}", if protocol == "h2" { &self.tls } else { &self.clear })
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.running.child.id()
+    }
+
     /// Ends it; what it has served.
     pub fn end(self) -> Result<Served> {
         let id = self.running.child.id().to_string();

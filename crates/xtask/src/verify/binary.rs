@@ -24,6 +24,7 @@ const INVALID: i32 = 5;
 #[derive(Debug, Clone)]
 pub struct H2lab {
     path: PathBuf,
+    profile: String,
 }
 
 /// What a run left.
@@ -37,31 +38,44 @@ pub struct Run {
     pub stderr: String,
 }
 
-/// Builds what these arguments of cargo select.
-fn build(what: &[&str]) -> Result<()> {
-    let mut cargo = process::cargo(["build", "--profile", process::PROFILE]);
+/// Builds what these arguments of cargo select; the folder of the profile.
+fn build(profile: &str, what: &[&str]) -> Result<PathBuf> {
+    let mut cargo = process::cargo(["build", "--profile", profile]);
     if !process::stream(cargo.args(what))?.success() {
         bail!("`cargo build {}` failed", what.join(" "));
     }
-    Ok(())
+    Ok(process::target().join(if profile == "dev" { "debug" } else { profile }))
+}
+
+fn build_example(profile: &str, name: &str) -> Result<PathBuf> {
+    Ok(build(profile, &["--package", "h2lab", "--example", name])?.join("examples").join(name))
 }
 
 impl H2lab {
     /// Builds it in the profile of what is published.
     pub fn build() -> Result<Self> {
-        build(&["--package", "h2lab"])?;
-        Ok(Self::at(process::target().join(process::PROFILE).join("h2lab")))
+        Self::build_in(process::PROFILE)
+    }
+
+    /// Builds it in this profile.
+    pub fn build_in(profile: &str) -> Result<Self> {
+        let folder = build(profile, &["--package", "h2lab"])?;
+        Ok(Self { path: folder.join("h2lab"), profile: profile.to_owned() })
     }
 
     /// One that was built already.
-    pub const fn at(path: PathBuf) -> Self {
-        Self { path }
+    pub fn at(path: PathBuf) -> Self {
+        Self { path, profile: process::PROFILE.to_owned() }
     }
 
-    /// Builds an example of the product in the same profile, and returns where it is.
+    /// Builds an example of the product in the profile of what is published, and returns where it is.
     pub fn build_example(name: &str) -> Result<PathBuf> {
-        build(&["--package", "h2lab", "--example", name])?;
-        Ok(process::target().join(process::PROFILE).join("examples").join(name))
+        build_example(process::PROFILE, name)
+    }
+
+    /// The same in the profile of this binary.
+    pub fn example(&self, name: &str) -> Result<PathBuf> {
+        build_example(&self.profile, name)
     }
 
     /// Where it is.

@@ -10,6 +10,7 @@ mod lab;
 pub mod nginx;
 mod numbers;
 mod outcome;
+mod started;
 
 use std::fs;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::needs;
+use crate::{needs, process};
 use binary::H2lab;
 use items::Item;
 use outcome::ItemOutcome;
@@ -37,6 +38,8 @@ enum Step {
     Bulk,
     /// Probes and waterfalls.
     Probe,
+    /// Hostile servers and a lab that breaks, against every command.
+    Faults,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -51,6 +54,12 @@ pub struct Arguments {
     /// Print the items and what they claim, and run none.
     #[arg(long)]
     list: bool,
+    /// Of what `faults` draws at random [default: another one each time, which is printed].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Build what is shown in this profile of cargo; figures that depend on time hold for the default.
+    #[arg(long, value_name = "NAME", default_value = process::PROFILE)]
+    profile: String,
 }
 
 /// How one item went.
@@ -62,6 +71,7 @@ struct Shown<'a> {
 
 /// Runs the items, prints their figures as they come and a table at the end; fails if one does not hold.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let seed = arguments.seed.unwrap_or_else(items::any_seed);
     let items = select(
         match arguments.step {
             Step::Compare => items::compare(),
@@ -70,6 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Chaos => items::chaos(),
             Step::Bulk => items::bulk(),
             Step::Probe => items::probe(),
+            Step::Faults => items::faults(seed)?,
         },
         &arguments.only,
     )?;
@@ -80,7 +91,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     needs::install_missing()?;
-    let h2lab = H2lab::build()?;
+    let h2lab = H2lab::build_in(&arguments.profile)?;
+    if matches!(arguments.step, Step::Faults) {
+        println!("--seed={seed}");
+    }
     let mut shown = Vec::new();
     for (n, item) in items.iter().enumerate() {
         println!("[{}/{}] {}: {}", n + 1, items.len(), item.id, item.claim);
@@ -173,6 +187,7 @@ mod tests {
             items::chaos(),
             items::bulk(),
             items::probe(),
+            items::faults(1).unwrap(),
         ];
         for items in steps {
             let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();

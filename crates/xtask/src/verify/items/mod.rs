@@ -7,6 +7,7 @@ mod calibration;
 mod causes;
 mod chaos;
 mod engines;
+mod faults;
 mod keepalive;
 mod link;
 mod load;
@@ -19,7 +20,11 @@ mod tables;
 mod timeline;
 mod urls;
 
+use std::borrow::Cow;
+
 use anyhow::Result;
+
+pub use faults::any_seed;
 
 use super::binary::H2lab;
 use super::outcome::ItemOutcome;
@@ -32,17 +37,17 @@ pub struct Item {
     /// What `--only` takes.
     pub id: String,
     /// The promise, as the plan states it.
-    pub claim: &'static str,
+    pub claim: Cow<'static, str>,
     /// Shows it.
     pub run: Box<Show>,
 }
 
 fn item(
     id: impl Into<String>,
-    claim: &'static str,
+    claim: impl Into<Cow<'static, str>>,
     run: impl Fn(&H2lab) -> Result<ItemOutcome> + 'static,
 ) -> Item {
-    Item { id: id.into(), claim, run: Box::new(run) }
+    Item { id: id.into(), claim: claim.into(), run: Box::new(run) }
 }
 
 /// Step `compare`: `h2lab compare` says whether HTTP/2 beats HTTP/1.1 here, and why not.
@@ -244,4 +249,9 @@ pub fn bulk() -> Vec<Item> {
 /// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence; the waterfall of early hints.
 pub fn probe() -> Vec<Item> {
     probe::items().into_iter().chain(peers::all()).chain(timeline::items()).collect()
+}
+
+/// Step `faults`: nothing hangs, lies or ends with the wrong exit code, whatever servers and the machine do.
+pub fn faults(seed: u64) -> Result<Vec<Item>> {
+    faults::items(seed)
 }
