@@ -282,16 +282,18 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// How large a request of each cell was: `Bytes and TCP data segments of a request: h1 1,768 B in 2.03`; `None` where a sidecar
-/// rewrites them, since the generator's bytes then never cross the link.
+/// How large a request of each cell was: `Bytes and TCP data segments of a request: h1 1,768 B in 2.03`. Cells are left out of which
+/// that is not known, and those where a sidecar rewrites requests, since the generator's bytes then never cross the link.
 pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     let size = |summary: &&CellSummary| {
         let per = &summary.per_request;
         let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
-        let bytes = per.bytes_up.map_or("?".to_owned(), |bytes| count(bytes.round() as u64));
+        let bytes = count(per.bytes_up.unwrap_or_default().round() as u64);
         format!("{} {bytes} B{segments}", summary.label)
     };
-    let is_sent = |summary: &&&CellSummary| summary.repetitions > 0 && summary.cell.sidecar.is_none();
+    let is_sent = |summary: &&&CellSummary| {
+        summary.repetitions > 0 && summary.cell.sidecar.is_none() && summary.per_request.bytes_up.is_some()
+    };
     let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();
     let quic = sent.iter().filter(|summary| summary.cell.protocol.is_quic()).count();
     let what = match quic {

@@ -17,6 +17,9 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
 use h2lab_roles::load::LoadResult;
 
+/// A pause of ours that is worth a word, as in the verdict on a load.
+const LONG_PAUSE_NS: u64 = 100_000_000;
+
 /// Characters of header fields on one line, without `--verbose`, where it is not known how much room there is.
 const DETAIL_WIDTH: usize = 120;
 /// Characters of them that are shown on the narrowest terminal: a status, a method and a path.
@@ -232,7 +235,9 @@ impl Lines {
         parts.extend(outcomes.iter().map(|(outcome, n)| format!("{n} ended as `{outcome}`")));
         parts.extend(interrupted.then(|| "interrupted".to_owned()));
         let paused = Duration::from_millis(result.generator.paused_ns / 1_000_000);
-        parts.extend((!paused.is_zero()).then(|| {
+        // A reader of ours that is slow makes us wait for tens of milliseconds.
+        let is_long = result.generator.longest_pause_ns >= LONG_PAUSE_NS;
+        parts.extend(is_long.then(|| {
             let time = format_duration(paused);
             format!("h2lab did not run for {time} (it was stopped, or its machine was): the times say little of the server")
         }));

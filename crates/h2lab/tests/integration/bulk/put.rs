@@ -265,7 +265,7 @@ fn a_server_that_takes_nothing_and_a_file_that_is_not_there_say_so() {
         let why = report["transfers"][0]["why"].as_str().unwrap();
         assert!(why.contains("405"), "{report:#}");
     }
-    let report = document(&put(here.path(), Protocol::H1, &["nothing", &server.url(Protocol::H1, "/")]), 4);
+    let report = document(&put(here.path(), Protocol::H1, &["nothing", &server.url(Protocol::H1, "/")]), 2);
     assert_eq!(report["files"]["failed"], 1, "{report:#}");
     assert!(names(site.path()).is_empty());
 }
