@@ -43,9 +43,9 @@ const ONE_LATE_IN: u32 = 10;
 /// machine. With a request every 50 µs that is most of a CPU, with one per millisecond a twentieth at most.
 const LONGEST_SPIN: Duration = Duration::from_micros(60);
 
-/// With a request every 50 µs there is no CPU left for spinning, which would double what a request costs; where sending takes more
-/// than the second share, it gathers what comes due in 50 to 100 µs.
-const SHARES: CpuShares = CpuShares { waiting: 30, working: 85 };
+/// It spins with at most the first share, which is short of what the kernel stops real-time threads at; where sending takes more than
+/// the second, it gathers what comes due in 50 to 100 µs.
+const SHARES: CpuShares = CpuShares { waiting: 80, working: 85 };
 
 /// The generator of one cell, or of one thread's part of it.
 pub(super) struct Driver<'a> {
