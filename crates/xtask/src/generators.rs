@@ -230,7 +230,7 @@ pub struct Job<'a> {
     pub as_nobody: bool,
 }
 
-/// Who has no privilege.
+/// The uid and gid of an unprivileged user (`nobody`).
 const NOBODY: u32 = 65_534;
 
 /// A job that was done.

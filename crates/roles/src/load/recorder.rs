@@ -66,7 +66,7 @@ pub(super) struct Recorder {
     pub went_over: Option<(Duration, usize)>,
 }
 
-/// The samples that were recorded before the recording changed to [`Level::Tail`]. They are counted bit by bit.
+/// The samples that were recorded before the recording changed to [`Level::Tail`]. They are counted a part at a time.
 #[derive(Debug)]
 struct First {
     samples: Vec<Sample>,
