@@ -2,6 +2,7 @@
 //! or not, and keeps what came back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use h2lab_base::text::{made_printable, printable};
 use h2lab_base::units::Time;
@@ -347,6 +348,28 @@ impl RawH2Client {
         }
     }
 
+    /// Takes what comes until `is_met` is, or the connection is over, or the host has sent nothing for `silence`: it may have
+    /// megabytes to send before what is waited for. A host that never stops is given up after the time for one response.
+    pub fn settle(
+        &mut self,
+        silence: Duration,
+        prober: &mut Prober,
+        is_met: impl Fn(&Self) -> bool,
+    ) -> Result<bool> {
+        let end = prober.soon();
+        let mut quiet_since = prober.now();
+        loop {
+            let until = end.min(quiet_since + silence);
+            if self.until(until, prober, &is_met)? {
+                return Ok(true);
+            }
+            if self.line.over.is_some() || self.line.received_at <= quiet_since || prober.is_over(end) {
+                return Ok(false);
+            }
+            quiet_since = self.line.received_at;
+        }
+    }
+
     /// Listens once until `until` and takes every frame that is whole.
     pub fn pump(&mut self, prober: &mut Prober, until: Time) -> Result<ReadOutcome> {
         let read = self.line.listen(until, prober)?;
@@ -541,7 +564,45 @@ fn number(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
     use super::*;
+    use crate::probe::testing::{Server, h2, prober};
+
+    /// Answers a request by acknowledgements of PING, one each 20 ms for longer than [`SILENCE`], and a GOAWAY behind them.
+    fn slow(longest_gap: &Arc<Mutex<Duration>>) -> Server {
+        let longest_gap = Arc::clone(longest_gap);
+        h2(move |peer, _| {
+            for _ in 0..40 {
+                let began = Instant::now();
+                peer.send(&frame(kind::PING, flag::ACK, 0, &[7; 8]));
+                std::thread::sleep(Duration::from_millis(20));
+                let mut longest = longest_gap.lock().unwrap();
+                *longest = began.elapsed().max(*longest);
+            }
+            peer.goaway(0, ErrorCode::ENHANCE_YOUR_CALM.0);
+        })
+        .endless()
+    }
+
+    const SILENCE: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn a_host_that_has_much_to_send_first_is_not_given_up() {
+        // A gap in what the server itself sends says nothing of the client: then it is tried again.
+        for _ in 0..100 {
+            let longest_gap = Arc::new(Mutex::new(Duration::ZERO));
+            let mut prober = prober(slow(&longest_gap));
+            let mut client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
+            client.request(&mut prober, "GET", &[], true).unwrap();
+            let is_met = client.settle(SILENCE, &mut prober, |client| !client.goaways.is_empty()).unwrap();
+            if is_met || *longest_gap.lock().unwrap() < SILENCE {
+                return assert!(is_met);
+            }
+        }
+        panic!("the server was never undisturbed");
+    }
 
     #[test]
     fn settings_are_six_octets_each() {

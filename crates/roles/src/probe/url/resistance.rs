@@ -19,7 +19,7 @@ use h2lab_net::resources::family_memory;
 
 /// Frames that go with one write.
 const BATCH: u32 = 20;
-/// How long a server may take to react to all of an attack, once it is over.
+/// How long a server is silent before it is taken to have reacted to all of an attack.
 const SETTLE: Duration = Duration::from_millis(500);
 /// A server that holds an unread response for so long is assumed to wait for ever.
 const LONG: Duration = Duration::from_secs(60);
@@ -343,7 +343,7 @@ impl Under<'_> {
             let bytes: Vec<u8> =
                 (0..attack.batch).flat_map(|_| (attack.round)(&mut client, prober)).collect();
             (put, sent) = (client.send(prober, &bytes)?, attack.batch);
-            client.until(prober.now() + SETTLE, prober, |client| sign(client).is_some())?;
+            client.settle(SETTLE, prober, |client| sign(client).is_some())?;
         }
         client.line.set_deaf(attack.deaf);
         while sent < most && put == Put::All && sign(&client).is_none() {
@@ -362,7 +362,7 @@ impl Under<'_> {
         }
         client.line.set_deaf(false);
         if put != Put::Full {
-            client.until(prober.now() + SETTLE, prober, |client| sign(client).is_some())?;
+            client.settle(SETTLE, prober, |client| sign(client).is_some())?;
         }
         self.after = self.watch.now();
         let items = client.ending(8);

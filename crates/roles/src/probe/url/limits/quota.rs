@@ -165,7 +165,7 @@ fn unprocessed(
         let last = client.goaways.last().map_or(MAX_31_BITS, |goaway| goaway.last_stream);
         streams.iter().all(|stream| *stream > last || client.is_over(*stream))
     })?;
-    client.until(prober.now() + SETTLE, prober, |_| false)?; // what is answered although it is above the last stream
+    client.settle(SETTLE, prober, |_| false)?; // what is answered although it is above the last stream
     let is_answered =
         |stream: &&u32| client.streams.get(stream).is_some_and(|stream| stream.status.is_some());
     second.stop = ending(&client).unwrap_or(Stop::Range);
