@@ -503,13 +503,14 @@ fn bulk<R: Table>(folder: &Path, repetitions: &[u64]) -> Result<Vec<Vec<R>>> {
     let places: BTreeMap<u64, usize> = repetitions.iter().copied().zip(0..).collect();
     let mut by_repetition: Vec<Vec<R>> = repetitions.iter().map(|_| Vec::new()).collect();
     for path in paths.into_iter().filter(|path| !R::IS_NEW || path.exists()) {
-        for (measured, row) in table::read::<R>(&path)? {
+        table::read(&path, &mut |measured, row| {
             let place = places.get(&measured);
             let place = place.with_context(|| {
                 format!("{} names repetition {measured}, run.json does not", path.display())
             })?;
             by_repetition[*place].push(row);
-        }
+            Ok(())
+        })?;
     }
     Ok(by_repetition)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use h2lab_analysis::diagnose::waits::LatencyBreakdown;
 use h2lab_base::counters::TcpTick;
 use h2lab_model::record::{CellRecord, ConnectionRecord, PacketRecord, RunRecord, Sample, Tally};
@@ -98,11 +98,13 @@ fn whole(path: &Path, number: u64, head: &RepetitionHead) -> Result<CellRecord> 
 
 fn rows<R: Table>(path: &Path, number: u64) -> Result<Vec<R>> {
     let part = part::<R>(path, number);
-    let rows = table::read::<R>(&part)?;
-    if rows.iter().any(|(repetition, _)| *repetition != number) {
-        bail!("{} is of another repetition", part.display());
-    }
-    Ok(rows.into_iter().map(|(_, row)| row).collect())
+    let mut rows = Vec::new();
+    table::read(&part, &mut |repetition, row| {
+        ensure!(repetition == number, "{} is of another repetition", part.display());
+        rows.push(row);
+        Ok(())
+    })?;
+    Ok(rows)
 }
 
 /// Takes tables apart that an orderly end had joined, each before it is removed: a repetition more would not fit into them.
@@ -121,7 +123,6 @@ fn split<R: Table>(path: &Path) -> Result<()> {
     if !joined.exists() {
         return Ok(());
     }
-    let rows = table::read::<R>(&joined)?;
     let numbers: BTreeSet<u64> = read_head(path)?
         .repetitions
         .iter()
@@ -130,13 +131,14 @@ fn split<R: Table>(path: &Path) -> Result<()> {
         .collect();
     let mut by_repetition: Vec<(u64, Vec<R>)> =
         numbers.into_iter().map(|number| (number, Vec::new())).collect();
-    for (repetition, row) in rows {
+    table::read(&joined, &mut |repetition, row| {
         let place = by_repetition.binary_search_by_key(&repetition, |(number, _)| *number).ok();
         let place = place.with_context(|| {
             format!("{} names repetition {repetition}, run.json does not", joined.display())
         })?;
         by_repetition[place].1.push(row);
-    }
+        Ok(())
+    })?;
     let mut batch = Batch::default();
     for (number, rows) in &by_repetition {
         table::write(&mut batch, &part::<R>(path, *number), *number, rows)?;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use h2lab_base::units::Time;
 use parquet::basic::{Compression, ConvertedType, Encoding, Repetition, Type as Physical};
+use parquet::column::reader::ColumnReader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
@@ -318,62 +319,75 @@ fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
     sealed.finish()
 }
 
-/// Reads a table: each row with its repetition, in order.
-pub fn read<R: Row>(path: &Path) -> Result<Vec<(u64, R)>> {
+/// Reads a table: `take` gets each row with its repetition, in order.
+pub fn read<R: Row>(path: &Path, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     seal::check(&file).with_context(|| format!("{} is damaged", path.display()))?;
     let reader =
         SerializedFileReader::new(file).with_context(|| format!("{} is no Parquet file", path.display()))?;
-    let mut rows = Vec::new();
     for index in 0..reader.num_row_groups() {
-        read_group(&*reader.get_row_group(index)?, &mut rows)
+        read_group(&*reader.get_row_group(index)?, take)
             .with_context(|| format!("in row group {index} of {}", path.display()))?;
     }
-    Ok(rows)
+    Ok(())
 }
 
-fn read_group<R: Row>(group: &dyn RowGroupReader, rows: &mut Vec<(u64, R)>) -> Result<()> {
-    let count = usize::try_from(group.metadata().num_rows())?;
+/// Rows of a group, which may be millions, that are decoded at a time.
+const DECODED: usize = 8 * 1024;
+
+fn read_group<R: Row>(group: &dyn RowGroupReader, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
     ensure!(
         group.num_columns() == R::COLUMNS.len() + 1,
         "the table has other columns than this version of h2lab"
     );
     let kinds = std::iter::once(Kind::Int).chain(R::COLUMNS.iter().map(|(_, kind)| *kind));
-    let columns: Result<Vec<Values>> =
-        kinds.enumerate().map(|(index, kind)| read_column(group, index, kind, count)).collect();
-    let columns = columns?;
-    let mut cursors = vec![0; columns.len()];
-    for row in 0..count {
-        let mut reader = RowReader { columns: &columns, cursors: &mut cursors, row, next: 0 };
-        let measured = reader.int()?;
-        rows.push((measured, R::take(&mut reader)?));
+    let mut readers = kinds
+        .zip(0..)
+        .map(|(kind, n)| Ok((kind, group.get_column_reader(n)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let mut left = usize::try_from(group.metadata().num_rows())?;
+    while left > 0 {
+        let count = left.min(DECODED);
+        let decoded = readers.iter_mut().zip(0..).map(|((kind, reader), n)| {
+            read_values(reader, *kind, count).with_context(|| format!("in column {n}"))
+        });
+        let columns = decoded.collect::<Result<Vec<Values>>>()?;
+        let mut cursors = vec![0; columns.len()];
+        for row in 0..count {
+            let mut reader = RowReader { columns: &columns, cursors: &mut cursors, row, next: 0 };
+            let measured = reader.int()?;
+            take(measured, R::take(&mut reader)?)?;
+        }
+        left -= count;
     }
     Ok(())
 }
 
-fn read_column(group: &dyn RowGroupReader, index: usize, kind: Kind, count: usize) -> Result<Values> {
-    use parquet::column::reader::ColumnReader;
-    Ok(match (kind, group.get_column_reader(index)?) {
-        (Kind::Int, ColumnReader::Int64ColumnReader(mut reader)) => {
+/// The next `count` values of a column.
+fn read_values(reader: &mut ColumnReader, kind: Kind, count: usize) -> Result<Values> {
+    let (values, (read, ..)) = match (kind, reader) {
+        (Kind::Int, ColumnReader::Int64ColumnReader(reader)) => {
             let mut values = Vec::with_capacity(count);
-            reader.read_records(count, None, None, &mut values)?;
-            Values::Int(values)
+            let read = reader.read_records(count, None, None, &mut values)?;
+            (Values::Int(values), read)
         }
-        (Kind::Time, ColumnReader::Int64ColumnReader(mut reader)) => {
+        (Kind::Time, ColumnReader::Int64ColumnReader(reader)) => {
             let (mut values, mut levels) = (Vec::with_capacity(count), Vec::with_capacity(count));
-            reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            Values::Time(values, levels)
+            let read = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            (Values::Time(values, levels), read)
         }
-        (Kind::Text, ColumnReader::ByteArrayColumnReader(mut reader)) => {
+        (Kind::Text, ColumnReader::ByteArrayColumnReader(reader)) => {
             let mut values = Vec::with_capacity(count);
-            reader.read_records(count, None, None, &mut values)?;
-            Values::Text(values)
+            let read = reader.read_records(count, None, None, &mut values)?;
+            (Values::Text(values), read)
         }
-        (Kind::Bool, ColumnReader::BoolColumnReader(mut reader)) => {
+        (Kind::Bool, ColumnReader::BoolColumnReader(reader)) => {
             let mut values = Vec::with_capacity(count);
-            reader.read_records(count, None, None, &mut values)?;
-            Values::Bool(values)
+            let read = reader.read_records(count, None, None, &mut values)?;
+            (Values::Bool(values), read)
         }
-        (kind, _) => bail!("column {index} is not stored as {kind:?}"),
-    })
+        (kind, _) => bail!("it is not stored as {kind:?}"),
+    };
+    ensure!(read == count, "it ends {} rows early", count - read);
+    Ok(values)
 }

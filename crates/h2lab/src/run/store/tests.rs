@@ -305,19 +305,48 @@ fn a_damaged_table_is_an_error_that_names_the_file() {
     assert!(format!("{:#}", read(temporary.path()).unwrap_err()).contains("samples.parquet"));
 }
 
+/// The samples of a table, each with its repetition.
+fn all(path: &Path) -> Result<Vec<(u64, Sample)>> {
+    let mut rows = Vec::new();
+    table::read(path, &mut |repetition, row| {
+        rows.push((repetition, row));
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+#[test]
+fn a_table_is_read_in_pieces_across_row_groups() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("samples.parquet");
+    let (folder, run) = filled(&temporary.path().join("run"));
+    drop(folder);
+    let one = run.repetitions.iter().find_map(|repetition| repetition.samples.first()).unwrap();
+    let numbered =
+        |from: u32, to: u32| (from..to).map(|number| Sample { number, ..*one }).collect::<Vec<_>>();
+    let (first, second) = (numbered(0, 20_001), numbered(20_001, 28_193));
+    table::write_all(&path, [(3, &first[..]), (7, &second[..])]).unwrap();
+    let rows = all(&path).unwrap();
+    assert!(rows.iter().zip(0..).all(|((repetition, row), n)| {
+        let expected = if n < 20_001 { 3 } else { 7 };
+        row.number == n && *repetition == expected
+    }));
+    assert_eq!(rows.len(), 28_193);
+}
+
 #[test]
 fn a_bit_that_changes_anywhere_in_a_table_is_an_error_or_changes_nothing() {
     let temporary = tempfile::tempdir().unwrap();
     let (folder, _) = filled(temporary.path());
     folder.finish(false).unwrap();
     let path = temporary.path().join("samples.parquet");
-    let (whole, good) = (std::fs::read(&path).unwrap(), table::read::<Sample>(&path).unwrap());
+    let (whole, good) = (std::fs::read(&path).unwrap(), all(&path).unwrap());
     let mut unnoticed = 0;
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 8);
         std::fs::write(&path, &damaged).unwrap();
-        match table::read::<Sample>(&path) {
+        match all(&path) {
             Ok(same) => {
                 assert_eq!(same, good, "byte {at}");
                 unnoticed += 1;
