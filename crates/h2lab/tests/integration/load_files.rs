@@ -85,8 +85,9 @@ fn vegeta_reads_the_requests_in_its_columns_and_counts_the_same() {
     );
     let succeeded = reported.number("/requests/succeeded") / REQUESTS as f64;
     assert_near("success", all["success"].as_f64().expect("a share"), succeeded, 1e-9);
-    // Their percentiles are of failures too, ours of successes: those of its two ends are known of both.
-    assert_near("max", all["latencies"]["max"].as_f64().expect("ns"), reported.response_ns("max"), 1e-3);
+    // Their latencies are of failures too, one of which may be the slowest, ours of successes.
+    let slowest = all["latencies"]["max"].as_f64().expect("ns");
+    assert!(slowest >= reported.response_ns("max") * 0.999, "{slowest}");
     let from = reported.folder.path().join("run.vegeta.csv");
     let rows = std::fs::read_to_string(&from).expect("it is there");
     let succeeded: Vec<&str> = rows.lines().filter(|row| row.split(',').nth(1) == Some("200")).collect();

@@ -47,7 +47,11 @@ fn assert_shows_the_end(url: &str, last_stream: u32) {
     let expected = format!(
         "1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id {last_stream} after 1000 requests"
     );
-    assert_eq!(summary, expected);
+    // On a busy machine it goes on with the time for which we did not run.
+    assert!(
+        summary == expected || summary.starts_with(&format!("{expected}, h2lab did not run for ")),
+        "{summary}"
+    );
     if url.starts_with("https") {
         assert!(finished.stdout.contains("#0 * TLSv1.") && finished.stdout.contains(", TLS_"));
         assert!(finished.stdout.contains("ALPN h2, resumed\n"), "the second handshake is a short one");
