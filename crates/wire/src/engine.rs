@@ -97,7 +97,7 @@ impl Connection {
         Some(Self::H2(Box::new(h2::Connection::upgraded(&handover, now))))
     }
 
-    /// Space for the transport to read into: at least 2 KiB, and up to what the peer has been seen to send at a time.
+    /// Space for the transport to read into: at least 1 KiB, and up to what the peer has been seen to send at a time.
     /// Over HTTP/3 none.
     pub fn recv_space(&mut self) -> &mut [u8] {
         forward!(self, engine => engine.recv_space(), h3: &mut [])

@@ -55,6 +55,10 @@ impl Change {
     }
 }
 
+/// Sessions that are open when a role is done.
+#[allow(clippy::vec_box, reason = "they stay where they are: ten thousand are not moved at a time")]
+pub type OpenSessions = Vec<Box<Session>>;
+
 /// All connections of a role, with a `T` of its own for each slot.
 #[derive(Debug)]
 pub struct Slots<T> {
@@ -318,7 +322,7 @@ impl<T: Default> Slots<T> {
     }
 
     /// The records by index, and the sessions that are still open. All slots are empty after that.
-    pub fn close(&mut self, now: Time) -> (Vec<ConnectionRecord>, Vec<Session>) {
+    pub fn close(&mut self, now: Time) -> (Vec<ConnectionRecord>, OpenSessions) {
         let (mut records, mut open) = (std::mem::take(&mut self.records), Vec::new());
         for slot in &mut self.all {
             match std::mem::take(&mut slot.state) {
@@ -327,7 +331,7 @@ impl<T: Default> Slots<T> {
                 State::Open(mut session) => {
                     add_calls(&mut self.calls, &session);
                     records.push(session.record().clone());
-                    open.push(*session);
+                    open.push(session);
                 }
             }
         }

@@ -10,7 +10,8 @@ use h2lab_model::workload::ClientPolicy;
 use h2lab_wire::{StreamId, WindowBudget};
 
 use super::requests::Requests;
-use crate::client::{Change, Outgoing as _, Pool, Prepared, Session, Slots, Target};
+use crate::client::slots::OpenSessions;
+use crate::client::{Change, Outgoing as _, Pool, Prepared, Slots, Target};
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::Completion;
 
@@ -319,7 +320,7 @@ impl<'a> Connections<'a> {
     }
 
     /// The records by index, the time series of TCP, and the sessions that are still open.
-    pub fn into_parts(mut self, now: Time) -> (Vec<ConnectionRecord>, Vec<TcpTick>, Vec<Session>) {
+    pub fn into_parts(mut self, now: Time) -> (Vec<ConnectionRecord>, Vec<TcpTick>, OpenSessions) {
         let (records, open) = self.slots.close(now);
         (records, self.ticks, open)
     }

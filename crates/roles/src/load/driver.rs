@@ -10,6 +10,7 @@ use h2lab_model::record::{GeneratorSummary, Outcome};
 use h2lab_model::workload::{Arrival, H2cMode, Protocol, Schedule};
 
 use super::connections::Connections;
+use super::gathering::Gathering;
 use super::merge::Done;
 use super::recorder::{Recent, Recording};
 use super::requests::{Expectation, Expired, Requests};
@@ -214,7 +215,11 @@ impl<'a> Driver<'a> {
         let runnable = RunnableTime::of_this_thread();
         let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, runnable.ns());
         let (mut tick_at, mut ticks) = (start, 0);
+        let mut gathering = is_closed.then(Gathering::of_this_thread);
         loop {
+            if let Some(gathering) = &mut gathering {
+                gathering.rest();
+            }
             let wake = self.next_wake(&schedule, owed).min(tick_at).min(cut);
             // For requests that are due, not for ticks.
             let precise_wakeup = precise_wakeup.as_mut().filter(|_| schedule.next_at() <= wake);
@@ -243,6 +248,9 @@ impl<'a> Driver<'a> {
             if now >= tick_at {
                 heartbeat.beat(tick_at, now, runnable.ns());
                 self.connections.sample_tcp(now);
+                if let Some(gathering) = &mut gathering {
+                    gathering.decide(self.requests.due(), self.requests.outstanding(), TICK);
+                }
                 if self.is_stopped() && !self.interrupted {
                     self.interrupted = true;
                     (self.until, cut) = (self.until.min(now), cut.min(now + STOP_DRAIN));

@@ -8,7 +8,7 @@ use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Sample, Tally, tal
 use h2lab_wire::trace::FrameEvent;
 
 use super::recorder::{FULL_RATE, MOST_SAMPLES, Recorder};
-use crate::client::Session;
+use crate::client::slots::OpenSessions;
 use h2lab_net::clock::Clock;
 
 /// What one thread has measured.
@@ -23,7 +23,7 @@ pub(super) struct Done {
     pub generator: GeneratorSummary,
     pub interrupted: bool,
     /// The connections that are still open.
-    pub open: Vec<Session>,
+    pub open: OpenSessions,
     pub clock: Clock,
 }
 
@@ -56,7 +56,7 @@ pub struct LoadResult {
 pub struct Finished {
     /// What was measured.
     pub result: LoadResult,
-    open: Vec<Session>,
+    open: OpenSessions,
     clock: Clock,
 }
 

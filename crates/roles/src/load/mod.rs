@@ -7,6 +7,7 @@
 mod connections;
 pub mod discover;
 mod driver;
+mod gathering;
 mod merge;
 mod recorder;
 mod requests;

@@ -3,7 +3,7 @@
 use crate::queue::{Payload, SendQueue};
 
 /// Bytes of spare room that [`Input::space`] always offers.
-const MIN_SPACE: usize = 2 * 1024;
+const MIN_SPACE: usize = 1024;
 /// The first allocation: one small message and the promised room. Of ten thousand connections most never need more.
 const FIRST_SIZE: usize = 2 * MIN_SPACE;
 /// Larger bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
@@ -41,7 +41,7 @@ impl Input {
         Self { bytes: vec![0; FIRST_SIZE], start: 0, end: 0 }
     }
 
-    /// Room to read into, at least 2 KiB. Invalidates every [`Span`].
+    /// Room to read into, at least 1 KiB. Invalidates every [`Span`].
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -216,16 +216,16 @@ mod tests {
     }
 
     #[test]
-    fn room_never_falls_below_2_kib_and_unread_bytes_survive_growth() {
+    fn room_never_falls_below_1_kib_and_unread_bytes_survive_growth() {
         let mut input = Input::new();
         let mut expected = Vec::new();
         for round in 0..20_u8 {
-            let chunk = vec![round; 1_800];
+            let chunk = vec![round; 900];
             fill(&mut input, &chunk);
             expected.extend_from_slice(&chunk);
             if round % 3 == 0 {
-                input.consume(1_200);
-                expected.drain(..1_200);
+                input.consume(600);
+                expected.drain(..600);
             }
             assert!(input.space().len() >= MIN_SPACE);
             assert_eq!(input.unread(), expected);

@@ -20,10 +20,12 @@ impl Waiting {
     }
 
     fn receive(&mut self, bytes: &[u8]) {
-        let space = self.server.recv_space();
-        space[..bytes.len()].copy_from_slice(bytes);
-        self.server.handle_received(self.now, bytes.len());
-        self.drain();
+        for piece in bytes.chunks(1024) {
+            let space = self.server.recv_space();
+            space[..piece.len()].copy_from_slice(piece);
+            self.server.handle_received(self.now, piece.len());
+            self.drain();
+        }
     }
 
     fn drain(&mut self) {
