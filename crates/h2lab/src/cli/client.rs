@@ -69,6 +69,26 @@ mod tests {
         --window-budget 1G, --window-update-threshold 20, --window-update-bytes 1M, --max-frame-size 32k, --keep-alive 1s, \
         --cacert x, --cert x, --key x --cert x, --resolve a:80:127.0.0.1, --connect-to ::b:81, --unix-socket x";
 
+    /// Why a flag that names no protocol may be refused.
+    const OTHER_REASONS: &[&str] = &["has no meaning", "is for live", "is not for probes"];
+
+    /// Why this command does not take this flag of [`ProtocolArgs`]; `None` if it does.
+    fn no_protocol(command: &str, id: &str) -> Option<&'static str> {
+        match (command, id) {
+            ("probe http://a/", "h2c_mode") => Some("--h2c-mode is not for probes, which begin h2c in both ways"),
+            (command, _) if command.starts_with("probe smuggling") => {
+                Some("is not for probes of a proxy, which need HTTP/1.1 and HTTP/2")
+            }
+            _ => None,
+        }
+    }
+
+    #[derive(Debug, Parser)]
+    struct Protocols {
+        #[command(flatten)]
+        protocol: ProtocolArgs,
+    }
+
     #[derive(Debug, Parser)]
     struct All {
         #[command(flatten)]
@@ -98,14 +118,21 @@ mod tests {
                 let long = format!("--{}", flag.get_long().expect("all have a long one"));
                 let value = VALUES.split(", ").find(|value| value.split([' ', '=']).next() == Some(&long));
                 let given = value.map_or(long.as_str(), |value| value).split(' ');
+                let of_protocol = Protocols::command().get_arguments().any(|arg| arg.get_id() == id);
+                let expected = of_protocol.then(|| no_protocol(line, id.as_str()));
                 let line: Vec<&str> =
                     ["h2lab"].into_iter().chain(words.iter().copied()).chain(given).collect();
                 match Cli::try_parse_from(&line) {
-                    Ok(_) => assert!(!its.is_hide_set(), "{line:?} is not in the help"),
+                    Ok(_) => {
+                        assert!(!its.is_hide_set(), "{line:?} is not in the help");
+                        assert_eq!(expected.flatten(), None, "{line:?} is taken");
+                    }
                     Err(error) => {
                         let error = error.to_string();
-                        let reasons = ["has no meaning", "is for live", "is not for probes"];
-                        let says_why = reasons.iter().any(|reason| error.contains(reason));
+                        let says_why = match expected {
+                            Some(reason) => reason.is_some_and(|reason| error.contains(reason)),
+                            None => OTHER_REASONS.iter().any(|reason| error.contains(reason)),
+                        };
                         assert!(its.is_hide_set() && says_why, "{line:?}: {error}");
                     }
                 }

@@ -103,7 +103,7 @@ struct ChecksRequests;
 impl Refusal for ChecksRequests {
     fn why(id: &str) -> Option<&'static str> {
         Some(match id {
-            "protocols" | "http1" | "http2" | "http2_prior_knowledge" | "http3" | "h2c_mode" => {
+            "protocols" | "http1" | "http2" | "http2_prior_knowledge" | "h2c" | "http3" | "h2c_mode" => {
                 "is not for probes of a proxy, which need HTTP/1.1 and HTTP/2; --upgrade-only and --downgrade-only choose"
             }
             _ => {

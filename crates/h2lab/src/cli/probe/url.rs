@@ -61,6 +61,7 @@ impl Refusal for ChecksSettings {
             | "http1"
             | "http2"
             | "http2_prior_knowledge"
+            | "h2c"
             | "http3"
             | "headers"
             | "user"
