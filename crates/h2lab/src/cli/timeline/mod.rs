@@ -73,7 +73,7 @@ pub struct TimelineArgs {
     /// One JSON document on stdout instead of text
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Write a picture or the document too, by its ending: .html .svg .png .json; repeatable
+    /// Write a picture or the document too, by its ending: .html .svg .json; repeatable
     #[arg(short = 'o', long = "output", value_name = "FILE", help_heading = "Output")]
     files: Vec<PathBuf>,
 }
