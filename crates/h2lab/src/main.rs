@@ -1,4 +1,4 @@
-//! The `h2lab` binary: everything is in the library.
+//! The `h2lab` binary. Never contains: anything but the call of the library, which has everything.
 
 use std::process::ExitCode;
 

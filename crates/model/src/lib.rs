@@ -1,7 +1,7 @@
 //! The inputs and records of h2lab: workload, scenario and its plan of cells, records of runs and transfers, timelines,
 //! checks of a probe, messages of a fleet. Values and their rules; [`record`] is all that crosses from a run to a report.
 //!
-//! Never contains: statistics, verdicts, findings, formatting for people, I/O, a clock.
+//! Never contains: statistics of cells, verdicts on speed, findings, layout of reports, I/O, a clock.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

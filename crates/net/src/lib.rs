@@ -5,7 +5,7 @@
 //! [`reactor::Reactor::wait`], takes [`reactor::Completion`]s and moves bytes between a [`transport::Transport`] and an
 //! engine of `h2lab_wire`. Start at `reactor.rs`.
 //!
-//! Never contains: a protocol decision, a policy, a report.
+//! Never contains: what is sent, dialled or retried; a report.
 
 pub mod byte_stream;
 pub mod clock;

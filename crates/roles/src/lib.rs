@@ -1,7 +1,8 @@
 //! The parts that h2lab plays: client, origin, load generator, bulk transfer, agent of a fleet, probe, timeline. Each is a loop
 //! over the reactor that drives the engines of `h2lab_wire` and leaves a record.
 //!
-//! Never contains: statistics, a verdict, formatting for people. What a role decides with comes as a value.
+//! Never contains: statistics or verdicts of measured cells; the checks of a probe are decided here. What a role decides with
+//! comes as a value.
 
 pub mod bulk;
 pub mod client;

@@ -2,6 +2,8 @@
 //!
 //! Three kinds of check are never mixed: `test` (counts, seeds, virtual time, real servers; decides CI), `verify` (the
 //! "Must show" list of a step on real time), `bench` (ratios against peers, side by side in one run).
+//!
+//! Never contains: what ships.
 
 mod bench;
 mod check;
