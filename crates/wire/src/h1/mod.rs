@@ -6,7 +6,7 @@
 //! - `buffer`: the one input and the one output buffer of a connection.
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.
 //! - `receive`: applies the peer's bytes to that state.
-//! - `deadlines`: reactions to a slow peer.
+//! - `limits`: reactions to a slow peer.
 //! - `upgrade`: the switch to HTTP/2 in clear.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the

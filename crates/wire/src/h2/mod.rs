@@ -13,7 +13,7 @@
 //! | `tuning` | how large the windows are that we announce |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //! | `keep_alive` | liveness of a silent peer |
-//! | `guard` | limits on what a peer may do |
+//! | `limits` | limits on what a peer may do |
 //! | `upgrade` | how it begins after HTTP/1.1 |
 //! | [`inspect`] | decoding for an observer of a connection |
 //!
