@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_differ_in_what_is_hidden_are_told_apart() {
+    fn urls_that_differ_in_what_is_hidden_stay_different() {
         let urls = ["http://a/?q=1", "http://a/?q=2", "http://a/?q=1", "http://b/", "http://a/?q=3&r="];
         let shown = distinct(&urls.map(str::to_owned));
         assert_eq!(

@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_one_bit_is_wrong_and_the_checksum_tells(sample in samples(), bit in any::<u32>()) {
+        fn exactly_one_bit_is_wrong_and_the_checksum_shows_it(sample in samples(), bit in any::<u32>()) {
             let frame = sample.frame();
             for index in 0..frame.segments() {
                 let segment = frame.segment(index);

@@ -1,4 +1,4 @@
-//! What a thread gives up once what needs rights stands: namespaces, packet rings, scheduling class.
+//! Drops capabilities after set-up.
 //!
 //! Capabilities belong to threads (capabilities(7)): what a thread gives up, only the threads and processes lack that it starts
 //! afterwards. So a process calls [`keep`] before its first thread, and where a process must go on with rights (a lab, until its
@@ -27,9 +27,10 @@ pub const NONE: CapabilitySet = CapabilitySet::empty();
 pub const FILES: CapabilitySet =
     CapabilitySet::CHOWN.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
 
-/// Gives up, for good, what the calling thread may do but `kept`: capabilities in every set, and the gain of privileges by an
-/// execution (`no_new_privs`). What it does not have of `kept` it does not get. Only makes system calls, as required between fork
-/// and exec.
+/// Drops every capability except `kept`, permanently, and sets `no_new_privs`.
+///
+/// This holds for the calling thread and in every set; what it does not have of `kept` it does not get. Only makes system calls,
+/// as required between fork and exec.
 pub fn keep(kept: CapabilitySet) -> io::Result<()> {
     reduce_bounding_set(kept)?;
     match clear_ambient_capability_set() {

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_on_loopback_tells_its_round_trip_and_window() {
+    fn a_connection_on_loopback_reports_its_round_trip_and_window() {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_address().unwrap();
         // On loopback the three-way handshake is over when connect returns.

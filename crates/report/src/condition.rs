@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_begins_with_what_tells_its_group_from_the_others_and_no_more() {
+    fn a_sentence_begins_with_what_distinguishes_its_group_and_no_more() {
         let beginnings = |cells: &[Cell]| -> Vec<Option<String>> {
             conditions(cells).into_iter().map(|(_, beginning)| beginning).collect()
         };

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_tells_no_offset_cannot_be_resumed() {
+    fn a_server_that_sends_no_offset_cannot_be_resumed() {
         let read = |fields: &[(&str, &str)]| Fields::of(fields, |fields| from_fields(fields, 100));
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[(OFFSET_FIELD, "-1")]), None);

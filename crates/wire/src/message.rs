@@ -159,9 +159,9 @@ impl RequestParts {
     }
 
     /// The priority of its `priority` fields, if any (RFC 9218 §5).
-    pub(crate) fn wish(&self, fields: &FieldList) -> Option<Priority> {
+    pub(crate) fn priority(&self, fields: &FieldList) -> Option<Priority> {
         let lines = || fields.starting_at(0).iter().filter(|field| field.name == b"priority");
-        let all = || lines().fold(Priority::default(), |wish, line| wish.updated_by(line.value));
+        let all = || lines().fold(Priority::default(), |priority, line| priority.updated_by(line.value));
         self.places.has_priority.then(all)
     }
 

@@ -92,20 +92,20 @@ fn find_outside(bytes: &[u8], wanted: u8) -> usize {
 /// Priorities for requests that are still to come, which a client may send first. The oldest are dropped: few requests in flight
 /// can already have been reprioritised.
 #[derive(Debug, Default)]
-pub(super) struct EarlyWishes(VecDeque<(u32, Priority)>);
+pub(super) struct EarlyPriorities(VecDeque<(u32, Priority)>);
 
-impl EarlyWishes {
+impl EarlyPriorities {
     /// How many are kept.
     const MOST: usize = 100;
 
     pub(super) fn put(&mut self, stream: u32, value: &[u8]) {
         // It replaces the earlier one: what it leaves out has its default.
         self.take(stream);
-        let wish = Priority::default().updated_by(value);
+        let priority = Priority::default().updated_by(value);
         if self.0.len() == Self::MOST {
             self.0.pop_front();
         }
-        self.0.push_back((stream, wish));
+        self.0.push_back((stream, priority));
     }
 
     /// The priority for a stream that begins now. It overrides the `priority` field, being later (RFC 9218 §7).
@@ -114,7 +114,7 @@ impl EarlyWishes {
             return None;
         }
         let at = self.0.iter().position(|(early, _)| *early == stream)?;
-        self.0.remove(at).map(|(_, wish)| wish)
+        self.0.remove(at).map(|(_, priority)| priority)
     }
 }
 

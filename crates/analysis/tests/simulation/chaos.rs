@@ -10,7 +10,7 @@ use h2lab_model::scenario::{Axis, Cell};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 
-use crate::model::{self, Answer, Deed, Disturbance, Repetition, Setup, Side};
+use crate::model::{self, Answer, DisturbanceKind, Disturbance, Repetition, Setup, Side};
 use crate::trial;
 
 /// Repetitions of each kind. Both kinds held over 2,000 seeds when this was written.
@@ -110,17 +110,17 @@ fn disturbance(dice: &mut Dice) -> Disturbance {
     let side = dice.one_of(&[Side::Client, Side::Server]);
     let place = dice.below(100) as usize;
     let code = dice.one_of(&CODES);
-    let deeds = [
-        Deed::GoAway(side, ErrorCode::NO_ERROR),
-        Deed::GoAway(side, code),
-        Deed::Reset(place, code),
-        Deed::Reset(place, code),
-        Deed::Cancel(place),
-        Deed::Cancel(place),
-        Deed::Ping(side),
-        Deed::Abort(side),
+    let kinds = [
+        DisturbanceKind::GoAway(side, ErrorCode::NO_ERROR),
+        DisturbanceKind::GoAway(side, code),
+        DisturbanceKind::Reset(place, code),
+        DisturbanceKind::Reset(place, code),
+        DisturbanceKind::Cancel(place),
+        DisturbanceKind::Cancel(place),
+        DisturbanceKind::Ping(side),
+        DisturbanceKind::Abort(side),
     ];
-    Disturbance { after: dice.millis(200), connection: place, deed: dice.one_of(&deeds) }
+    Disturbance { after: dice.millis(200), connection: place, kind: dice.one_of(&kinds) }
 }
 
 /// A repetition under `seed`, and the length of its responses.
@@ -133,7 +133,7 @@ fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
         setup.server.max_requests = dice.one_of(&[None, None, Some(1), Some(10)]);
         // A dead process sends one RST. If that is lost, a client that waits for an answer waits for ever: TCP is like that, and
         // the generator has its timeout for it, which here would hide real hangs.
-        if setup.disturbances.iter().any(|disturbance| matches!(disturbance.deed, Deed::Abort(_))) {
+        if setup.disturbances.iter().any(|disturbance| matches!(disturbance.kind, DisturbanceKind::Abort(_))) {
             let link = cell.link.as_mut().expect("a link");
             (link.uplink.loss, link.downlink.loss) = (LossModel::None, LossModel::None);
         }

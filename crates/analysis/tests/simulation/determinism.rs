@@ -6,7 +6,7 @@ use h2lab_model::scenario::{Axis, Scenario};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 
-use crate::model::{self, Deed, Disturbance, Setup, Side};
+use crate::model::{self, DisturbanceKind, Disturbance, Setup, Side};
 use crate::trial;
 
 /// Everything that a repetition records, as text.
@@ -37,14 +37,14 @@ fn disturbances_and_shredded_streams_repeat_too() {
     let mut setup = Setup::new();
     setup.client_tcp.shred = Some(1);
     setup.server_tcp.shred = Some(2);
-    let deeds = [
-        Deed::Cancel(3),
-        Deed::Reset(1, ErrorCode::INTERNAL_ERROR),
-        Deed::GoAway(Side::Server, ErrorCode::NO_ERROR),
+    let kinds = [
+        DisturbanceKind::Cancel(3),
+        DisturbanceKind::Reset(1, ErrorCode::INTERNAL_ERROR),
+        DisturbanceKind::GoAway(Side::Server, ErrorCode::NO_ERROR),
     ];
-    for (n, deed) in deeds.into_iter().enumerate() {
+    for (n, kind) in kinds.into_iter().enumerate() {
         let after = Duration::from_millis(100 * (n as u64 + 1));
-        setup.disturbances.push(Disturbance { after, connection: n, deed });
+        setup.disturbances.push(Disturbance { after, connection: n, kind });
     }
     let scenario = scenario(Protocol::H2c, 7);
     assert!(bytes(&scenario, &setup) == bytes(&scenario, &setup));

@@ -12,7 +12,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameKind};
 
-use crate::model::{self, Deed, Disturbance, Repetition, Setup, Side, at_once};
+use crate::model::{self, DisturbanceKind, Disturbance, Repetition, Setup, Side, at_once};
 use crate::trial;
 
 /// What every window begins with: RFC 9113's own.
@@ -196,7 +196,7 @@ fn a_window_shrinks_when_memory_is_short_and_grows_again_when_it_is_not() {
         .map(|(after, bytes)| Disturbance {
             after,
             connection: 0,
-            deed: Deed::WindowLimit(Side::Client, bytes),
+            kind: DisturbanceKind::WindowLimit(Side::Client, bytes),
         })
         .into();
     let repetition = fetch(path, &setup, 60);

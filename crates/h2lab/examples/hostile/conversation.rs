@@ -40,17 +40,17 @@ impl Request {
 /// What carries a connection.
 pub trait Transport: Read + Write {
     /// Says, where that can be said, that nothing follows.
-    fn say_goodbye(&mut self) -> io::Result<()>;
+    fn close_notify(&mut self) -> io::Result<()>;
 }
 
 impl Transport for TcpStream {
-    fn say_goodbye(&mut self) -> io::Result<()> {
+    fn close_notify(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
 impl Transport for StreamOwned<ServerConnection, TcpStream> {
-    fn say_goodbye(&mut self) -> io::Result<()> {
+    fn close_notify(&mut self) -> io::Result<()> {
         self.conn.send_close_notify();
         self.flush()
     }
@@ -187,7 +187,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
             }
             Step::Cut => self.socket.shutdown(Shutdown::Write)?,
             _ => {
-                self.stream.get_mut().say_goodbye()?;
+                self.stream.get_mut().close_notify()?;
                 self.socket.shutdown(Shutdown::Write)?;
             }
         }

@@ -104,8 +104,7 @@ impl Request<'_> {
     /// Runs the plan, concludes, reports. What was measured is reported first, whatever ended the run.
     pub fn run(self, output: &OutputArgs) -> Result<Exit> {
         let plan = self.scenario.plan();
-        // Before anything is measured: neither a slip of the pen nor a server that is not there may end a run in its
-        // middle.
+        // Check names and servers first, so that neither fails mid-run.
         output.check_names(&plan)?;
         if let Some(unfinished) = &self.unfinished {
             unfinished.check(&self.scenario, &plan)?;

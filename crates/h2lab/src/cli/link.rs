@@ -245,7 +245,7 @@ fn warnings(done: &Done) -> Vec<String> {
             format!("the names `server` and `client` do not resolve: {why}; $H2LAB_SERVER and $H2LAB_CLIENT have the addresses")
         }),
     );
-    // What the commands speak is theirs to know: missing secrets are no doubt here.
+    // Missing TLS secrets are no warning: the programs may not use TLS.
     all.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
     let dropped = done.link.summary.device_drops;
     if dropped > 0 {

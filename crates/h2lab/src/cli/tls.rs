@@ -12,7 +12,7 @@ use super::exit::Usage;
 use h2lab_net::tls;
 use h2lab_net::tls::{Identity, TlsError};
 
-/// Whom we believe, and who we are, in TLS.
+/// Trusted authorities and the client certificate.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TlsArgs {
     /// Accept any certificate

@@ -20,7 +20,7 @@ use h2lab_roles::bulk;
 use h2lab_roles::bulk::job::config;
 use h2lab_roles::bulk::raw;
 use h2lab_roles::bulk::raw::RawJob;
-use h2lab_roles::bulk::{Job, JobError, Manner, Place, RunError, Wanted};
+use h2lab_roles::bulk::{Job, JobError, TransferOptions, Place, RunError, Wanted};
 use h2lab_roles::client::reach::tls_options;
 
 /// After so long without a byte a server has gone: a link may have black-outs.
@@ -71,7 +71,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
         connections: cell.connections,
         streams: cell.streams,
         // Each response in one request, repeatedly: none is fetched in parts.
-        manner: Manner::default(),
+        options: TransferOptions::default(),
         duration: Some(core_bulk::duration(&cell.work)),
         listed: usize::MAX, // each is a sample
         timeout: TIMEOUT,

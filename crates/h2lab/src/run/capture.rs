@@ -17,7 +17,7 @@ use h2lab_wire::trace::Direction;
 use super::keys::KeyLog;
 use super::messages::{Failure, FailureKind};
 use super::pcap::{self, Snapshot};
-use h2lab_lab::topology::{CaptureBuffer, Intake, Spooled};
+use h2lab_lab::topology::{CaptureBuffer, Intake, CapturedPackets};
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch;
 
@@ -71,7 +71,7 @@ fn refused(what: &str, path: &Path, error: &io::Error) -> Failure {
 #[derive(Debug)]
 pub struct Captured {
     /// Every frame that entered the link.
-    pub packets: Spooled,
+    pub packets: CapturedPackets,
     /// Lines of a key log.
     pub secrets: Vec<u8>,
     /// When the run's clock began, in nanoseconds since 1970.
@@ -142,7 +142,7 @@ impl Captured {
 
     /// What is to be known before it is read: packets that were not kept, and TLS without secrets.
     pub fn doubts(&self, is_tls: bool) -> Vec<String> {
-        let Spooled { unkept, why, .. } = &self.packets;
+        let CapturedPackets { unkept, why, .. } = &self.packets;
         let why = why.as_deref().unwrap_or("the disk could not keep up");
         let unkept = (*unkept > 0).then(|| format!("the capture lacks {unkept} packets: {why}"));
         let secretless = (is_tls && self.secrets.is_empty()).then(|| {

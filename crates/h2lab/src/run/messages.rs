@@ -123,7 +123,7 @@ impl From<TopologyError> for Failure {
     }
 }
 
-/// All of a repetition but its cell and its bulk.
+/// A repetition without `cell` and the record tables.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RepetitionHead {
     /// When the first request was due.

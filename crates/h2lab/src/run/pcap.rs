@@ -10,7 +10,7 @@ use h2lab_link::{IpPacket, write_packet};
 use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 
-use h2lab_lab::topology::{Kept, Spooled};
+use h2lab_lab::topology::{Kept, CapturedPackets};
 
 /// The places at which packets are seen. A direction's entry is even, its exit one more.
 ///
@@ -30,7 +30,7 @@ const BLOCK: usize = 1 << 18;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Snapshot<'a> {
     /// Every frame that entered.
-    pub packets: &'a Spooled,
+    pub packets: &'a CapturedPackets,
     /// What became of each packet.
     pub packet_log: &'a [PacketRecord],
     /// Lines of a key log.

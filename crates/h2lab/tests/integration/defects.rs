@@ -154,7 +154,7 @@ fn averages_do_not_depend_on_how_often_progress_is_reported() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/delay/20", origin.clear);
     let finished = h2lab(&["load", "--json", "--no-store", "-c2", "-z", "4s", &url]);
-    assert!(finished.stderr.contains("answered"), "progress was told\n{}", finished.transcript());
+    assert!(finished.stderr.contains("answered"), "progress was reported\n{}", finished.transcript());
     let document = finished.json();
     for kind in ["response", "service", "ttfb"] {
         let latency = &document["latency_us"][kind];

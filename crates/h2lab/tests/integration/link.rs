@@ -153,7 +153,7 @@ fn the_same_seed_drops_the_same_packets_and_another_others() {
 }
 
 #[test]
-fn json_is_alone_on_stdout_and_tells_both_ends() {
+fn json_is_alone_on_stdout_and_reports_both_ends() {
     let done = h2lab(&[
         "link",
         "--json",

@@ -256,7 +256,7 @@ fn clear_text_to_a_port_of_tls_is_exit_code_3_with_what_was_met() {
         "{}",
         finished.transcript()
     );
-    assert!(finished.stdout.contains("2 failed"), "it is told all the same: {}", finished.transcript());
+    assert!(finished.stdout.contains("2 failed"), "it is reported all the same: {}", finished.transcript());
 }
 
 #[test]
@@ -375,10 +375,10 @@ fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     let receiver = h2lab(&["load", "--no-store", "-q", "50", "-z", "4s", &origin.clear]);
     let lines = receiver.stderr.lines().filter(|line| line.contains("answered"));
     let seconds = |line: &str| line.split_once("s: ").and_then(|(seconds, _)| seconds.parse::<f64>().ok());
-    let told: Vec<f64> = lines.map(|line| seconds(line).expect("a time")).collect();
+    let reported: Vec<f64> = lines.map(|line| seconds(line).expect("a time")).collect();
     // By the times in them, which are rounded to a tenth.
-    let is_seldom = told.windows(2).all(|pair| pair[1] - pair[0] > 0.85);
-    assert!(!told.is_empty() && is_seldom, "one a second at most\n{}", receiver.transcript());
+    let is_seldom = reported.windows(2).all(|pair| pair[1] - pair[0] > 0.85);
+    assert!(!reported.is_empty() && is_seldom, "one a second at most\n{}", receiver.transcript());
     assert!(
         !receiver.stderr.contains('\x1b') && !receiver.stdout.contains('\x1b'),
         "{}",
@@ -401,7 +401,7 @@ fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending(
     finished.assert_measured();
     let document = finished.json();
     assert_eq!(document["requests"]["sent"], 3_000, "none is skipped: {document:#}");
-    let percentile = |of: &str, name: &str| document["latency_us"][of][name].as_f64().expect("it is told");
+    let percentile = |of: &str, name: &str| document["latency_us"][of][name].as_f64().expect("it is reported");
     // At least every tenth of the 3,000 took so long; the truth is 200 ms. A busy machine only adds to it.
     assert!(percentile("response", "p90") > 50_000.0, "{document:#}");
     assert!(percentile("service", "max") > 50_000.0, "the ten that were under way: {document:#}");

@@ -199,7 +199,7 @@ fn assert_no_secrets(logs: &Path) {
 }
 
 #[test]
-fn a_short_snaplen_keeps_the_heads_and_tells_the_lengths() {
+fn a_short_snaplen_keeps_the_heads_and_records_the_lengths() {
     let Some(tshark) = need("tshark") else { return };
     let folder = folder();
     let (files, _) = captured(folder.path(), &["-c=1", "--snaplen=60"]);

@@ -269,7 +269,7 @@ fn what_is_reported_to_have_been_sent_is_what_arrives() {
     let found = probe(&["--json", &format!("http://{address}/")]).json();
     let report = found["spent"]["bytes"].as_u64().expect("a number");
     let seen = counted.load(Ordering::Relaxed);
-    assert!(seen <= report && report <= 1 << 20, "{seen} bytes arrived, and {report} are told");
+    assert!(seen <= report && report <= 1 << 20, "{seen} bytes arrived, and {report} are reported");
     assert!(found["spent"]["received"].as_u64().is_some_and(|n| n > 0), "{}", found["spent"]);
 }
 

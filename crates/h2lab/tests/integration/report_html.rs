@@ -128,7 +128,7 @@ fn with_script(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_slow_request_tells_its_latency_breakdown_by_click_by_keyboard_and_by_address() {
+fn a_slow_request_shows_its_latency_breakdown_by_click_by_keyboard_and_by_address() {
     let Some(chromium) = need("chromium") else { return };
     let folder = folder();
     let arguments = [

@@ -142,7 +142,7 @@ fn a_configuration_that_is_refused_and_a_server_that_ends_are_errors_with_its_wo
 }
 
 #[test]
-fn every_server_that_is_there_tells_its_version_and_every_other_how_to_install_it() {
+fn every_server_that_is_there_reports_its_version_and_every_other_how_to_install_it() {
     if need("nginx").is_none() {
         return;
     }

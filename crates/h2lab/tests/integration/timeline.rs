@@ -435,7 +435,7 @@ fn a_server_that_does_not_start_costs_the_others_none_of_their_rows() {
     assert!(table["missing"][0]["why"].as_str().unwrap().contains("a broken library"), "{table:#}");
     let nobody = run("'nghttpx'");
     assert_eq!(nobody.status.code(), Some(4), "{}", String::from_utf8_lossy(&nobody.stderr));
-    assert!(nobody.stdout.starts_with(b"{"), "the table is told all the same");
+    assert!(nobody.stdout.starts_with(b"{"), "the table is printed all the same");
 }
 
 #[test]

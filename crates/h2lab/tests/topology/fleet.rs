@@ -19,7 +19,7 @@ use std::time::Duration;
 use h2lab_lab::topology::{Namespaces, Side, TopologySpec, keep_network_rights};
 use h2lab_link::LinkSpec;
 use h2lab_model::fleet::FleetSummary;
-use h2lab_model::fleet::plan::Wish;
+use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
     FleetJob, FleetPlan, FleetTimeouts, PairRecord, PairState, Pairing, Reach, Server, ServerPlace, Stage,
     Trust,
@@ -100,8 +100,8 @@ fn agent(mut command: Command, file: &Path) -> TransportKind {
 }
 
 fn job() -> FleetJob {
-    let wish =
-        Wish { clients: 2, servers: 2, concurrency: 4, connections: Some(1), pairing: Pairing::All, seed: 1 };
+    let input =
+        PlanInput { clients: 2, servers: 2, concurrency: 4, connections: Some(1), pairing: Pairing::All, seed: 1 };
     let server = |name: &str, address: &str| Server {
         name: name.to_owned(),
         place: ServerPlace::Agent {
@@ -112,8 +112,8 @@ fn job() -> FleetJob {
     FleetJob {
         clients: vec!["A".to_owned(), "B".to_owned()],
         servers: vec![server("C", "10.9.0.2"), server("D", "10.9.2.1")],
-        concurrency: wish.concurrency,
-        plan: FleetPlan::make(&wish).unwrap(),
+        concurrency: input.concurrency,
+        plan: FleetPlan::make(&input).unwrap(),
         protocol: Protocol::H2c,
         upgrade: false,
         sizes: Sizes::Fixed(1 << 40),
@@ -142,7 +142,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
 
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    let ways = vec![
+    let transports = vec![
         agent(namespaces.command(Side::Client, "/bin/sh"), &file("A")),
         agent(b.command("/bin/sh"), &file("B")),
         agent(namespaces.command(Side::Server, "/bin/sh"), &file("C")),
@@ -151,7 +151,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     let job = job();
     let latest = job.duration + job.waits.grace;
     let (mut waited, mut is_killed) = (Duration::ZERO, false);
-    let record = drive(job, ways, &AtomicBool::new(false), &mut |coordinator, _| {
+    let record = drive(job, transports, &AtomicBool::new(false), &mut |coordinator, _| {
         if let Stage::Running { start, until, .. } = coordinator.stage() {
             waited = until.since(start);
         }
@@ -175,7 +175,7 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     let summary = FleetSummary::of(&record);
     let mut retransmits = 0;
     for (place, server) in (0..).zip(&record.servers) {
-        let served = server.served.as_ref().expect("it lived, and told what it spent");
+        let served = server.served.as_ref().expect("it lived, and reported what it spent");
         let came = record.pairs.iter().filter(|pair| pair.pair.server == place).map(PairRecord::bytes).sum();
         assert!(served.cpu > Duration::ZERO && served.sent >= came, "{served:?}, {came} came");
         assert_eq!(served.connections, 2, "of the one that was killed, too: {served:?}");

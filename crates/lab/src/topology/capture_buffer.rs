@@ -93,7 +93,7 @@ impl CaptureBuffer {
         let (written, empty) = sync_channel(BUFFERS);
         let unkept = Arc::new(Unkept::default());
         let writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
-        let builder = std::thread::Builder::new().name("link-spool".to_owned());
+        let builder = std::thread::Builder::new().name("link-capture".to_owned());
         let writer = builder.spawn(move || {
             privileges::renounce();
             writer.run(to_write, &written)
@@ -103,10 +103,10 @@ impl CaptureBuffer {
     }
 
     /// Waits until everything is written; its [`Intake`] must have been dropped.
-    pub fn finish(self) -> io::Result<Spooled> {
+    pub fn finish(self) -> io::Result<CapturedPackets> {
         let (file, size) = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let why = self.unkept.why.get().cloned();
-        Spooled::read(file, size, self.unkept.packets.load(Ordering::Relaxed), why)
+        CapturedPackets::read(file, size, self.unkept.packets.load(Ordering::Relaxed), why)
     }
 }
 
@@ -283,7 +283,7 @@ impl Entered {
 
 /// What a capture buffer has kept.
 #[derive(Debug)]
-pub struct Spooled {
+pub struct CapturedPackets {
     file: File,
     frames: Vec<Kept>,
     /// Packets that were not kept.
@@ -292,7 +292,7 @@ pub struct Spooled {
     pub why: Option<String>,
 }
 
-/// A frame of a [`Spooled`]: its bytes are in the file.
+/// A frame of a [`CapturedPackets`]: its bytes are in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept {
     /// What is known of it.
@@ -301,7 +301,7 @@ pub struct Kept {
     length: u32,
 }
 
-impl Spooled {
+impl CapturedPackets {
     /// Reads what is in the first `size` bytes of `file`.
     fn read(mut file: File, size: u64, unkept: u64, why: Option<String>) -> io::Result<Self> {
         file.rewind()?;
@@ -367,13 +367,13 @@ mod tests {
             intake.keep(entered(k as u64, 1), &packet(*length));
         }
         drop(intake);
-        let spooled = capture_buffer.finish().unwrap();
+        let captured = capture_buffer.finish().unwrap();
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the file has no name");
-        assert_eq!(spooled.frames().len() as u64 + spooled.unkept, lengths.len() as u64);
-        assert_eq!(spooled.unkept, 0, "64 buffers are enough for three");
-        for (k, (kept, length)) in spooled.frames().iter().zip(&lengths).enumerate() {
+        assert_eq!(captured.frames().len() as u64 + captured.unkept, lengths.len() as u64);
+        assert_eq!(captured.unkept, 0, "64 buffers are enough for three");
+        for (k, (kept, length)) in captured.frames().iter().zip(&lengths).enumerate() {
             assert_eq!(kept.entered, entered(k as u64, 1));
-            assert_eq!(spooled.frame(kept).unwrap().into_bytes(), packet(*length));
+            assert_eq!(captured.frame(kept).unwrap().into_bytes(), packet(*length));
         }
     }
 
@@ -457,8 +457,8 @@ mod tests {
         let file = scratch::nameless(folder.path()).unwrap();
         let writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
         let (file, size) = writer.run(to_write, &written);
-        let spooled = Spooled::read(file, size, 0, None).unwrap();
-        let kept: Vec<Entered> = spooled.frames().iter().map(|kept| kept.entered).collect();
+        let captured = CapturedPackets::read(file, size, 0, None).unwrap();
+        let kept: Vec<Entered> = captured.frames().iter().map(|kept| kept.entered).collect();
         assert_eq!(kept, [entered(0, 1), entered(1, 1)]);
         assert_eq!(unkept.packets.load(Ordering::Relaxed), 1);
     }
@@ -489,8 +489,8 @@ mod tests {
         drop(full);
         let (file, size) = writer.run(to_write, &written);
         assert_eq!(unkept.packets.load(Ordering::Relaxed), 7);
-        let spooled = Spooled::read(file, size, 7, unkept.why.get().cloned()).unwrap();
-        assert_eq!((spooled.frames().len(), spooled.why.as_deref()), (1, Some("no space left")));
-        assert_eq!(spooled.frame(&spooled.frames()[0]).unwrap().into_bytes(), packet(100));
+        let captured = CapturedPackets::read(file, size, 7, unkept.why.get().cloned()).unwrap();
+        assert_eq!((captured.frames().len(), captured.why.as_deref()), (1, Some("no space left")));
+        assert_eq!(captured.frame(&captured.frames()[0]).unwrap().into_bytes(), packet(100));
     }
 }

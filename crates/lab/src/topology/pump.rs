@@ -356,16 +356,16 @@ impl Engine {
     fn let_out(&mut self, n: usize) -> bool {
         let Self { ports, directions, records, clock, batch, .. } = self;
         let mut now = clock.now();
-        let (mut until, mut trains) = (now, 0);
+        let (mut until, mut batches) = (now, 0);
         let mut carried = None;
         while let Some((due, held)) = carried.take().or_else(|| directions[n].pipe.poll(until)) {
             carried = batch.append(due, held);
             if carried.is_some() || directions[n].pipe.next_at() > until {
                 batch.leave(&ports[1 - n], now, records);
                 now = clock.now();
-                trains += 1;
+                batches += 1;
                 // What has come due meanwhile is sent too, up to a bound.
-                if trains < BATCH {
+                if batches < BATCH {
                     until = now;
                 }
             }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_answers_tells_a_wrong_name_from_a_wrong_value_and_from_another_kernel() {
+    fn what_the_kernel_answers_distinguishes_a_wrong_name_a_wrong_value_and_another_kernel() {
         let refused = |code| sysctl("net.x.y", "1").refused(io::Error::from_raw_os_error(code));
         let absent = || refused(libc::ENOENT);
         assert!(matches!(absent(), TopologyError::SysctlAbsent { .. }) && !absent().is_input());

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_tells_reads_back_as_it_was() {
+    fn what_an_agent_reports_reads_back_as_it_was() {
         let result = |figures| FromAgent::Result { pair: 1, began: Time::from_millis(5), figures };
         for message in [
             FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned() },

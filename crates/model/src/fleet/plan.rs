@@ -71,7 +71,7 @@ pub struct FleetPlan {
 
 /// The input of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub struct PlanInput {
     /// How many clients there are.
     pub clients: u32,
     /// How many servers there are.
@@ -112,20 +112,20 @@ impl FleetPlan {
     /// The purpose under which servers are drawn from a run's seed.
     pub const PURPOSE: &'static str = "fleet pairs";
 
-    /// The plan of a wish; the same one for the same wish.
-    pub fn make(wish: &Wish) -> Result<Self, FleetPlanError> {
-        if wish.clients == 0 || wish.servers == 0 {
+    /// The plan of a input; the same one for the same input.
+    pub fn make(input: &PlanInput) -> Result<Self, FleetPlanError> {
+        if input.clients == 0 || input.servers == 0 {
             return Err(FleetPlanError::Nobody);
         }
-        if wish.concurrency == 0 {
+        if input.concurrency == 0 {
             return Err(FleetPlanError::NoWorkers);
         }
-        let random = Counter::new(wish.seed, Self::PURPOSE);
+        let random = Counter::new(input.seed, Self::PURPOSE);
         let mut pairs = Vec::new();
-        for client in 0..wish.clients {
-            let workers = workers_of(wish, client, &random);
+        for client in 0..input.clients {
+            let workers = workers_of(input, client, &random);
             for (server, workers) in (0..).zip(workers).filter(|(_, workers)| *workers > 0) {
-                pairs.push(pair(client, server, workers, wish.connections)?);
+                pairs.push(pair(client, server, workers, input.connections)?);
             }
         }
         Ok(Self { pairs })
@@ -138,12 +138,12 @@ impl FleetPlan {
 }
 
 /// A client's concurrent transfers with each server.
-fn workers_of(wish: &Wish, client: u32, random: &Counter) -> Vec<u32> {
-    let mut workers = vec![0; wish.servers as usize];
-    let servers = u64::from(wish.servers);
-    for worker in 0..wish.concurrency {
-        let n = u64::from(client) * u64::from(wish.concurrency) + u64::from(worker);
-        let server = match wish.pairing {
+fn workers_of(input: &PlanInput, client: u32, random: &Counter) -> Vec<u32> {
+    let mut workers = vec![0; input.servers as usize];
+    let servers = u64::from(input.servers);
+    for worker in 0..input.concurrency {
+        let n = u64::from(client) * u64::from(input.concurrency) + u64::from(worker);
+        let server = match input.pairing {
             // Dealt in turn across clients: a remainder goes to another server each time.
             Pairing::All => n % servers,
             Pairing::One => u64::from(client) % servers,
@@ -169,55 +169,55 @@ mod tests {
 
     use super::*;
 
-    const WISH: Wish =
-        Wish { clients: 2, servers: 2, concurrency: 8, connections: None, pairing: Pairing::All, seed: 1 };
+    const INPUT: PlanInput =
+        PlanInput { clients: 2, servers: 2, concurrency: 8, connections: None, pairing: Pairing::All, seed: 1 };
 
-    fn reported(wish: &Wish) -> Vec<(u32, u32, u32, u32)> {
-        let plan = FleetPlan::make(wish).unwrap();
+    fn reported(input: &PlanInput) -> Vec<(u32, u32, u32, u32)> {
+        let plan = FleetPlan::make(input).unwrap();
         plan.pairs.iter().map(|pair| (pair.client, pair.server, pair.connections, pair.streams)).collect()
     }
 
     #[test]
     fn each_client_fetches_from_each_server_evenly() {
-        assert_eq!(reported(&WISH), [(0, 0, 4, 1), (0, 1, 4, 1), (1, 0, 4, 1), (1, 1, 4, 1)]);
-        let http2 = Wish { connections: Some(1), ..WISH };
+        assert_eq!(reported(&INPUT), [(0, 0, 4, 1), (0, 1, 4, 1), (1, 0, 4, 1), (1, 1, 4, 1)]);
+        let http2 = PlanInput { connections: Some(1), ..INPUT };
         assert_eq!(reported(&http2), [(0, 0, 1, 4), (0, 1, 1, 4), (1, 0, 1, 4), (1, 1, 1, 4)]);
-        let two = Wish { connections: Some(2), clients: 1, ..WISH };
+        let two = PlanInput { connections: Some(2), clients: 1, ..INPUT };
         assert_eq!(reported(&two), [(0, 0, 2, 2), (0, 1, 2, 2)]);
     }
 
     #[test]
     fn what_does_not_come_out_even_goes_to_another_server_each_time() {
-        let odd = Wish { concurrency: 3, ..WISH };
+        let odd = PlanInput { concurrency: 3, ..INPUT };
         assert_eq!(reported(&odd), [(0, 0, 2, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 2, 1)]);
-        let fewer_than_servers = Wish { concurrency: 1, servers: 3, ..WISH };
+        let fewer_than_servers = PlanInput { concurrency: 1, servers: 3, ..INPUT };
         assert_eq!(reported(&fewer_than_servers), [(0, 0, 1, 1), (1, 1, 1, 1)]);
     }
 
     #[test]
     fn one_server_each_is_dealt_in_turn() {
-        let wish = Wish { pairing: Pairing::One, clients: 3, ..WISH };
-        assert_eq!(reported(&wish), [(0, 0, 8, 1), (1, 1, 8, 1), (2, 0, 8, 1)]);
+        let input = PlanInput { pairing: Pairing::One, clients: 3, ..INPUT };
+        assert_eq!(reported(&input), [(0, 0, 8, 1), (1, 1, 8, 1), (2, 0, 8, 1)]);
     }
 
     #[test]
     fn the_seed_decides_what_is_random_and_nothing_else() {
         let random =
-            |seed| reported(&Wish { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..WISH });
+            |seed| reported(&PlanInput { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..INPUT });
         assert_eq!(random(7), random(7));
         assert_ne!(random(7), random(8));
-        assert_eq!(reported(&WISH), reported(&Wish { seed: 2, ..WISH }));
+        assert_eq!(reported(&INPUT), reported(&PlanInput { seed: 2, ..INPUT }));
     }
 
     #[test]
     fn streams_that_cannot_be_dealt_evenly_are_refused_rather_than_dropped() {
-        let uneven = Wish { concurrency: 3, servers: 1, connections: Some(2), ..WISH };
+        let uneven = PlanInput { concurrency: 3, servers: 1, connections: Some(2), ..INPUT };
         assert_eq!(FleetPlan::make(&uneven), Err(FleetPlanError::Uneven { workers: 3, connections: 2 }));
-        let more_than_streams = Wish { concurrency: 3, servers: 1, clients: 1, connections: Some(9), ..WISH };
+        let more_than_streams = PlanInput { concurrency: 3, servers: 1, clients: 1, connections: Some(9), ..INPUT };
         assert_eq!(reported(&more_than_streams), [(0, 0, 3, 1)]);
-        assert_eq!(FleetPlan::make(&Wish { clients: 0, ..WISH }), Err(FleetPlanError::Nobody));
-        assert_eq!(FleetPlan::make(&Wish { servers: 0, ..WISH }), Err(FleetPlanError::Nobody));
-        assert_eq!(FleetPlan::make(&Wish { concurrency: 0, ..WISH }), Err(FleetPlanError::NoWorkers));
+        assert_eq!(FleetPlan::make(&PlanInput { clients: 0, ..INPUT }), Err(FleetPlanError::Nobody));
+        assert_eq!(FleetPlan::make(&PlanInput { servers: 0, ..INPUT }), Err(FleetPlanError::Nobody));
+        assert_eq!(FleetPlan::make(&PlanInput { concurrency: 0, ..INPUT }), Err(FleetPlanError::NoWorkers));
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
             clients in 1_u32..9, servers in 1_u32..9, concurrency in 1_u32..40, which in 0_usize..3, seed in any::<u64>(),
         ) {
             let pairing = Pairing::EACH[which];
-            let plan = FleetPlan::make(&Wish { clients, servers, concurrency, connections: None, pairing, seed }).unwrap();
+            let plan = FleetPlan::make(&PlanInput { clients, servers, concurrency, connections: None, pairing, seed }).unwrap();
             for client in 0..clients {
                 let workers: u32 = plan.of_client(client).map(|place| plan.pairs[place].workers()).sum();
                 prop_assert_eq!(workers, concurrency);

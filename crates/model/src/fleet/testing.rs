@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::plan::Wish;
+use super::plan::PlanInput;
 use super::record::FleetAsked;
 use super::{
     AgentRecord, ClientIdentity, ClockOffset, Ending, FetchTask, FleetJob, FleetPlan, FleetRecord,
@@ -18,8 +18,8 @@ use h2lab_transfer::Sizes;
 
 /// A job for so many clients and servers, each client with one concurrent transfer from each server; ten seconds.
 pub fn job(clients: u32, servers: u32) -> FleetJob {
-    let wish =
-        Wish { clients, servers, concurrency: servers, connections: None, pairing: Pairing::All, seed: 1 };
+    let input =
+        PlanInput { clients, servers, concurrency: servers, connections: None, pairing: Pairing::All, seed: 1 };
     let listen = "0.0.0.0:0".parse().unwrap();
     FleetJob {
         clients: (0..clients).map(|n| format!("client-{n}")).collect(),
@@ -29,8 +29,8 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
                 place: ServerPlace::Agent { listen, host: format!("10.0.0.{n}") },
             })
             .collect(),
-        concurrency: wish.concurrency,
-        plan: FleetPlan::make(&wish).unwrap(),
+        concurrency: input.concurrency,
+        plan: FleetPlan::make(&input).unwrap(),
         protocol: Protocol::H1,
         upgrade: false,
         sizes: Sizes::Fixed(1 << 30),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_target_has_needed_tells_its_next_repetitions_and_until_then_those_of_others() {
+    fn what_a_target_has_needed_estimates_its_next_repetitions_and_until_then_those_of_others() {
         let mut estimate = Estimate::new(&plan());
         estimate.finished(0, 1, secs(3.0));
         assert_near(estimate.left(Duration::ZERO), 3.0 * 3.0);

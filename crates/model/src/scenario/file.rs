@@ -44,7 +44,7 @@ pub struct Scenario {
     /// How the HTTP/2 engine of our origin behaves.
     #[serde(skip_serializing_if = "EngineSettings::is_default")]
     pub server: EngineSettings,
-    /// What is made of the bytes of packets.
+    /// Which packets are captured, and in what form.
     #[serde(skip_serializing_if = "Capture::is_default")]
     pub capture: Capture,
     /// What else is measured besides the cells of this scenario: each has keys in place of the file's, and its cells follow.

@@ -285,7 +285,7 @@ impl QuicSession {
     pub fn flush(&mut self, now: Time) -> Result<bool, TransportError> {
         let sent = self.send_datagrams(now);
         while let Some(event) = self.proto.poll_endpoint_events() {
-            if let Some(answer) = self.endpoint.hear(self.handle, event) {
+            if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
                 self.proto.handle_event(answer);
             }
         }
@@ -351,10 +351,10 @@ impl Drop for QuicSession {
     /// The endpoint drops it: at its own event, which may not have been passed on yet, or at ours.
     fn drop(&mut self) {
         while let Some(event) = self.proto.poll_endpoint_events() {
-            let _ = self.endpoint.hear(self.handle, event);
+            let _ = self.endpoint.handle_event(self.handle, event);
         }
         if !self.proto.is_drained() {
-            self.endpoint.hear(self.handle, EndpointEvent::drained());
+            self.endpoint.handle_event(self.handle, EndpointEvent::drained());
         }
     }
 }

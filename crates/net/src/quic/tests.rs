@@ -45,13 +45,13 @@ impl End {
     /// Takes what has come and sends what is due.
     fn proceed(&mut self, clock: Clock) -> Result<(), TransportError> {
         self.transport.handle_timeout(clock.now());
-        while let Received::Bytes(_) = self.hear(clock)? {}
+        while let Received::Bytes(_) = self.receive(clock)? {}
         while let Sent::Bytes { .. } = self.transport.send(&mut self.engine, clock.now(), &mut |_| ())? {}
         self.transport.flush(clock.now()).map(drop)
     }
 
     /// Takes what one turn brings.
-    fn hear(&mut self, clock: Clock) -> Result<Received, TransportError> {
+    fn receive(&mut self, clock: Clock) -> Result<Received, TransportError> {
         let received = self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())?;
         while let Some(event) = self.engine.poll_event(clock.now()) {
             self.events.extend(match event {
@@ -236,7 +236,7 @@ fn what_nobody_reads_any_more_is_not_reported_as_sent_and_the_engine_is_rid_of_i
 }
 
 #[test]
-fn the_end_does_not_overtake_the_goaway_that_tells_of_it() {
+fn the_end_does_not_overtake_the_goaway_that_announces_it() {
     let mut pair = Pair::new(Config::new(Role::Server));
     pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
     // Nothing has happened for longer than a server waits.
@@ -299,7 +299,7 @@ fn streams_behind_those_that_bring_much_have_their_turn() {
     }
     pair.deliver();
     for _ in 0..2 {
-        pair.server.hear(pair.clock).unwrap();
+        pair.server.receive(pair.clock).unwrap();
     }
     let begun = streams.iter().filter(|stream| pair.server.events.contains(&RoleEvent::Request(**stream)));
     assert_eq!(begun.count(), streams.len(), "{:?}", pair.server.events);
@@ -312,7 +312,7 @@ fn a_server_that_is_silent_for_too_long_is_given_up() {
         pair.until(|client, server| client.engine.is_established() && server.engine.is_established());
         pair.client.transport.handle_timeout(pair.clock.now() + Duration::from_secs(silent));
         let events = loop {
-            match pair.client.hear(pair.clock) {
+            match pair.client.receive(pair.clock) {
                 Ok(Received::Bytes(_)) => {}
                 silence_or_end => break silence_or_end,
             }
@@ -369,7 +369,7 @@ fn a_reset_that_comes_behind_the_close_does_not_take_its_reasons_place() {
     let until = Instant::now() + DEADLINE;
     while client.quic().lost.is_none() {
         // A lost connection may be an error, too.
-        let _ = client.hear(clock);
+        let _ = client.receive(clock);
         assert!(Instant::now() < until, "{:?}", client.events);
     }
     let lost = client.quic().lost.clone();

@@ -35,7 +35,7 @@ fn sleep(reactor: &mut Reactor, until: Time) -> usize {
 }
 
 #[test]
-fn what_is_due_later_rings_once_and_not_too_early() {
+fn what_is_due_later_fires_once_and_not_too_early() {
     let mut reactor = reactor();
     for ms in [1, 3, 20] {
         let until = reactor.clock().now() + Duration::from_millis(ms);

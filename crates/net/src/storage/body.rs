@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_of_a_body_is_what_stands_there_in_the_whole() {
+    fn a_byte_range_of_a_body_equals_that_range_of_the_whole() {
         let whole = all(&mut Body::filler(400_000));
         let file = file(&whole);
         for (from, length) in [(0_u64, 1_u64), (65_536, 100_000), (131_071, 200_000), (399_999, 1)] {

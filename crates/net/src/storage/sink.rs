@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_beside_an_empty_part_tells_of_nothing() {
+    fn a_journal_beside_an_empty_part_covers_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let (mut sink, journal) = begun(&path);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_time_tells_stands_in_the_title_and_below() {
+    fn what_no_time_shows_stands_in_the_title_and_below() {
         let run = |status: u16, end: Option<f64>| {
             let mut run = exchange("/early", &[], 80.0);
             run.streams[0].status = Some(status);

@@ -113,7 +113,7 @@ impl<'a> Driver<'a> {
         self.work.keep();
         let (records, open) = self.slots.close(now);
         for mut session in open {
-            session.say_goodbye(now);
+            session.close_gracefully(now);
         }
         let calls = self.slots.calls();
         let Self { work, meter, interrupted, pulse, paused_before, .. } = self;
@@ -152,7 +152,7 @@ impl<'a> Driver<'a> {
     fn wait(&mut self, until: Time) -> io::Result<()> {
         self.slots.wait(until, None)?;
         // Everything readable by now is processed before a server counts as silent, however long a disk delayed us.
-        self.work.hear(self.clock.now());
+        self.work.set_now(self.clock.now());
         while let Some(completion) = self.slots.next_completion() {
             let (slot, change) = self.slots.act_on(completion, &self.outbox, &mut self.work);
             self.follow(slot, change);

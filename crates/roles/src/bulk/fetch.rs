@@ -45,7 +45,7 @@ const USER_AGENT: &str = concat!("h2lab/", env!("CARGO_PKG_VERSION"));
 
 /// How a file is fetched or sent; the same for all of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct TransferOptions {
     /// Which way it goes.
     pub direction: TransferDirection,
     /// Requests that may be in flight at a time, over all connections.
@@ -62,7 +62,7 @@ pub struct Manner {
     pub trailers: bool,
 }
 
-impl Default for Manner {
+impl Default for TransferOptions {
     /// Fetches each file in one request: without parts, resumption or checksums.
     fn default() -> Self {
         Self {
@@ -105,7 +105,7 @@ pub struct Fetch {
     pub path: String,
     /// Where it goes, or comes from.
     pub place: Place,
-    manner: Manner,
+    options: TransferOptions,
     stage: Stage,
     sink: Sink,
     /// The length of the whole, if it is known.
@@ -183,9 +183,9 @@ impl Default for FileFigures {
 
 impl Fetch {
     /// The file at `url`, whose path and query are `path`, to be moved to `place`.
-    pub fn new(url: String, path: String, place: Place, manner: Manner) -> Self {
-        let in_order = Digest::new(manner.checksum);
-        Self { url, path, place, manner, in_order, ..Self::default() }
+    pub fn new(url: String, path: String, place: Place, options: TransferOptions) -> Self {
+        let in_order = Digest::new(options.checksum);
+        Self { url, path, place, options, in_order, ..Self::default() }
     }
 
     /// How it ended; `None` while it is in transfer.
@@ -210,7 +210,7 @@ impl Fetch {
             },
             None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
         };
-        let direction = self.manner.direction;
+        let direction = self.options.direction;
         let is_gone = direction == TransferDirection::Get
             && matches!(self.outcome(), Some(Err(FetchError::Mismatch { .. })));
         TransferRecord {
@@ -228,7 +228,7 @@ impl Fetch {
             started_at: self.figures.began,
             first_byte_at: self.figures.first_byte,
             ended_at: self.figures.ended,
-            digest: DigestRecord::new(self.manner.checksum, self.expected.clone(), self.found.clone()),
+            digest: DigestRecord::new(self.options.checksum, self.expected.clone(), self.found.clone()),
             parts: self.parts(),
         }
     }
@@ -264,7 +264,7 @@ impl Fetch {
                     return None;
                 }
                 self.stage = Stage::Probing;
-                match self.manner.direction {
+                match self.options.direction {
                     TransferDirection::Get => self.first_ask(index),
                     TransferDirection::Put => self.question(index),
                 }
@@ -272,7 +272,7 @@ impl Fetch {
             Stage::Dealing => {
                 let range = self.parts.as_mut()?.next()?;
                 let ask = self.ask(index, range.start, Some(range.end));
-                match self.manner.direction {
+                match self.options.direction {
                     TransferDirection::Get => ask,
                     TransferDirection::Put => self.load(ask),
                 }
@@ -307,14 +307,14 @@ impl Fetch {
             until,
             has_range: from > 0 || until.is_some(),
             at: from,
-            sum: self.manner.checksum.combines().then(|| Digest::new(self.manner.checksum)),
+            sum: self.options.checksum.combines().then(|| Digest::new(self.options.checksum)),
             ..Ask::new(fetch, RequestPurpose::Bytes)
         }
     }
 
     /// Opens what it is stored in, or comes from.
     fn open(&mut self, index: usize) -> Result<(), FetchError> {
-        match self.manner.direction {
+        match self.options.direction {
             TransferDirection::Get => Ok(self.open_sink()?),
             TransferDirection::Put => Ok(self.open_source(index)?),
         }
@@ -326,7 +326,7 @@ impl Fetch {
         if self.sink.is_kept() {
             return Ok(()); // a second first ask: the first was not answered
         }
-        let (file, journal) = FileSink::open(path, self.manner.resume)?;
+        let (file, journal) = FileSink::open(path, self.options.resume)?;
         if let Some(journal) = journal.as_ref().filter(|journal| !journal.is_of(&self.url)) {
             let why = format!("it is of {}, and not of {}", journal.url, self.url);
             return Err(SinkError::Journal { path: path.clone(), why });
@@ -337,7 +337,7 @@ impl Fetch {
             self.extents = journal.extents.clone();
             self.held_before = self.extents.held();
             // The last run may have used another algorithm.
-            let is_asked = |declared: &Checksum| declared.algorithm() == self.manner.checksum;
+            let is_asked = |declared: &Checksum| declared.algorithm() == self.options.checksum;
             self.expected = journal.checksum.clone().filter(is_asked);
             self.journal = Some(journal);
         }
@@ -353,8 +353,8 @@ impl Fetch {
             let range = range.unwrap_or(total.saturating_sub(1)..total);
             return self.ask(index, range.start, Some(range.end));
         }
-        let takes_parts = self.manner.workers > 1 && !self.needs_the_whole;
-        let until = takes_parts.then(|| self.manner.part.unwrap_or(FIRST_PART));
+        let takes_parts = self.options.workers > 1 && !self.needs_the_whole;
+        let until = takes_parts.then(|| self.options.part.unwrap_or(FIRST_PART));
         self.ask(index, 0, until)
     }
 
@@ -365,9 +365,9 @@ impl Fetch {
             taken.insert(range);
         }
         let left = total - taken.held().min(total);
-        let workers = self.manner.workers;
+        let workers = self.options.workers;
         let share = left.div_ceil(u64::from(workers) * PARTS_PER_WORKER).clamp(FIRST_PART, 1 << 30);
-        let part = match (self.manner.part, workers) {
+        let part = match (self.options.part, workers) {
             (_, 1) => u64::MAX,
             (Some(part), _) => part,
             (None, _) => share,
@@ -379,7 +379,7 @@ impl Fetch {
 
     /// The method of `ask` and the fields of its request, lower-case names.
     pub fn request(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
-        if self.manner.direction == TransferDirection::Put {
+        if self.options.direction == TransferDirection::Put {
             return self.request_to_put(ask);
         }
         let mut fields = vec![
@@ -388,13 +388,13 @@ impl Fetch {
             // Ranges and checksums refer to the stored bytes.
             ("accept-encoding", "identity".to_owned()),
         ];
-        if let Some(want) = self.manner.checksum.want() {
+        if let Some(want) = self.options.checksum.want() {
             fields.push(("want-repr-digest", want));
         }
         if ask.purpose == RequestPurpose::LastWord {
             return ("HEAD", fields);
         }
-        if self.manner.trailers && self.manner.workers == 1 {
+        if self.options.trailers && self.options.workers == 1 {
             fields.push(("te", "trailers".to_owned()));
         }
         if ask.has_range {
@@ -412,9 +412,9 @@ impl Fetch {
     #[inline]
     pub fn store(&mut self, ask: &mut Ask, data: &[u8]) {
         if let Some(no) = &mut ask.no {
-            no.hear(data);
+            no.receive(data);
         }
-        let is_get = self.manner.direction == TransferDirection::Get;
+        let is_get = self.options.direction == TransferDirection::Get;
         if !is_get || !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
             return; // what stands in an error's body, or beside a thank-you
         }
@@ -442,7 +442,7 @@ impl Fetch {
     /// A request is over, with its whole answer or not; `why` it was not.
     pub fn ended(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
         self.under_way -= 1;
-        if self.manner.direction == TransferDirection::Put {
+        if self.options.direction == TransferDirection::Put {
             return self.ended_to_put(ask, now, why);
         }
         self.record_bytes(ask);
@@ -506,7 +506,7 @@ impl Fetch {
             return true;
         }
         self.unprocessed = self.unprocessed.saturating_add(1);
-        self.unprocessed <= MAX_FRUITLESS.saturating_mul(self.manner.workers) || self.put_off(now)
+        self.unprocessed <= MAX_FRUITLESS.saturating_mul(self.options.workers) || self.put_off(now)
     }
 
     /// Retries after a pause, unless the limit is reached: each pause is twice as long as the one before.
@@ -521,7 +521,7 @@ impl Fetch {
 
     /// Whether all workers together have retried often enough without a byte.
     const fn is_fruitless(&self) -> bool {
-        self.fruitless > MAX_FRUITLESS.saturating_mul(self.manner.workers)
+        self.fruitless > MAX_FRUITLESS.saturating_mul(self.options.workers)
     }
 
     /// The rest of a request is to be requested again.
@@ -556,7 +556,7 @@ impl Fetch {
             Err(error) => return self.fail(error),
         }
         self.stage = Stage::Comparing { asked: false };
-        let is_get = self.manner.direction == TransferDirection::Get;
+        let is_get = self.options.direction == TransferDirection::Get;
         if is_get && (self.found.is_none() || self.expected.is_some()) {
             self.compare(now + began.elapsed());
         }
@@ -566,7 +566,7 @@ impl Fetch {
     fn sum(&mut self, total: u64) -> Result<Option<Checksum>, FetchError> {
         let of_parts = || self.sums.whole(total).map(Checksum::crc32c);
         let in_order = || self.in_order.checksum().filter(|_| self.in_order.bytes() == total);
-        let algorithm = self.manner.checksum;
+        let algorithm = self.options.checksum;
         let found = match algorithm {
             Algorithm::None => return Ok(None),
             Algorithm::Crc32c => of_parts(),
@@ -578,7 +578,7 @@ impl Fetch {
             None => {
                 let is_file = self.sink.is_kept() || self.upload.source.is_file();
                 self.figures.reads += if is_file { total.div_ceil(READ) } else { 0 };
-                match self.manner.direction {
+                match self.options.direction {
                     TransferDirection::Get => Ok(self.sink.checksum(algorithm, total)?),
                     TransferDirection::Put => Ok(self.upload.source.checksum(algorithm)?),
                 }
@@ -610,7 +610,7 @@ impl Fetch {
     /// No more requests are sent. A file that is complete and only waits for the server's checksum is here all the same; whether
     /// it is complete there only the server can say.
     pub fn give_up(&mut self, why: FetchError, now: Time) {
-        if matches!((&self.stage, self.manner.direction), (Stage::Comparing { .. }, TransferDirection::Get)) {
+        if matches!((&self.stage, self.options.direction), (Stage::Comparing { .. }, TransferDirection::Get)) {
             self.note_doubt(&why.to_string());
             self.compare(now);
         } else {

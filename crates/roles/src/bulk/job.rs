@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_wire::{Config, FlowControl};
 
-use super::fetch::Manner;
+use super::fetch::TransferOptions;
 use super::work::Wanted;
 use crate::client::defaults;
 use h2lab_net::clock::Clock;
@@ -41,7 +41,7 @@ pub struct Job<'a> {
     /// Requests at a time on each.
     pub streams: u32,
     /// Which way files go, and how each does.
-    pub manner: Manner,
+    pub options: TransferOptions,
     /// Repeat the files for so long.
     pub duration: Option<Duration>,
     /// Of those, how many that are complete are listed one by one; further ones are a sum.
@@ -76,7 +76,7 @@ pub fn engine(tls: bool) -> Config {
 pub fn config(job: &Job<'_>, tls: bool) -> Config {
     let mut config = engine(tls);
     job.settings.apply(&mut config);
-    job.manner.chunk.make_room(&mut config);
+    job.options.chunk.make_room(&mut config);
     config
 }
 

@@ -16,7 +16,7 @@ mod work;
 
 pub(crate) use driver::SHORTEST_PAUSE;
 pub use driver::{Progress, RunError};
-pub use fetch::{FetchError, Manner};
+pub use fetch::{FetchError, TransferOptions};
 pub use job::{FRAME, Job, WINDOW, engine};
 pub use record::credit_after;
 pub use run::{JobError, Moved, run};

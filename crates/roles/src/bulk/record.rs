@@ -27,7 +27,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
     }
     let multiplexed = job.protocol.is_multiplexed();
     let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
-    let is_get = job.manner.direction == TransferDirection::Get;
+    let is_get = job.options.direction == TransferDirection::Get;
     let mean_data = done.work.frames().mean_data().map(|mean| mean.round() as u64);
     BulkRecord {
         h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
@@ -37,7 +37,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             part_bytes: open.clone().filter_map(|fetch| fetch.part_bytes).max(),
             duration: job.duration,
             engine: job.settings,
-            max_frame_size: largest_frame(job.manner.direction, config, done).filter(|_| is_h2),
+            max_frame_size: largest_frame(job.options.direction, config, done).filter(|_| is_h2),
             // When a server returns credit is unknown to us.
             update_bytes: (is_h2 && is_get).then_some(credit_after(config)),
             congestion: job.congestion.clone(),
@@ -51,7 +51,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
                 if !overflow.connections.is_empty() {
                     carried.0.streams = done.work.at_a_time(record.index);
                 }
-                let figures = match job.manner.direction {
+                let figures = match job.options.direction {
                     TransferDirection::Get => received(carried, record, config, multiplexed),
                     TransferDirection::Put => sent(carried, record, multiplexed),
                 };
@@ -75,7 +75,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             .filter_map(|fetch| fetch.doubt().map(str::to_owned))
             .chain(pause(done.paused, done.meter.elapsed()))
             .collect(),
-        ..BulkRecord::new(job.protocol, job.manner.direction, done.meter.began())
+        ..BulkRecord::new(job.protocol, job.options.direction, done.meter.began())
     }
 }
 

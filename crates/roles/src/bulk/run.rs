@@ -5,7 +5,7 @@ use std::time::Duration;
 use h2lab_model::bulk::{BulkRecord, TransferDirection};
 
 use super::driver::{Driver, Progress, RunError, Traffic};
-use super::fetch::{Fetch, Manner};
+use super::fetch::{Fetch, TransferOptions};
 use super::job::{CpuTime, Job, config};
 use super::record;
 use super::work::{Outbox, Work};
@@ -50,7 +50,7 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     target.tap = job.protocol.is_multiplexed();
     target.gathers = true;
     target.connect_timeout = target.connect_timeout.min(job.timeout);
-    let is_put = job.manner.direction == TransferDirection::Put;
+    let is_put = job.options.direction == TransferDirection::Put;
     target.upgrade = job.upgrade.then(|| UpgradeOffer::of(job.authority, is_put));
     let traffic = Traffic {
         connections: job.connections,
@@ -63,8 +63,8 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
         until: job.duration,
         stop: job.stop,
     };
-    let manner = Manner { trailers: job.protocol.is_multiplexed(), ..job.manner };
-    let work = Work::new(job.wanted.clone(), manner, job.duration.map(|_| job.listed));
+    let options = TransferOptions { trailers: job.protocol.is_multiplexed(), ..job.options };
+    let work = Work::new(job.wanted.clone(), options, job.duration.map(|_| job.listed));
     let driver = Driver::new(target, traffic, work, Outbox::new(job.authority, job.fields), clock)?;
     let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
     let done = driver.run(progress)?;

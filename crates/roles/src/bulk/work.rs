@@ -12,7 +12,7 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{FrameEvent, FrameKind};
 use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, Manner, OutcomeClass, RequestPurpose};
+use super::fetch::{Ask, Fetch, FetchError, TransferOptions, OutcomeClass, RequestPurpose};
 use super::source::{Place, Sending};
 use crate::client::{Exchange, Fate, Outgoing};
 
@@ -39,7 +39,7 @@ struct UnderWay {
     first_byte_at: Time,
     /// When it last made progress; initially when it was made.
     received_at: Time,
-    /// Bytes that it sends but that count only once its answer arrives: the last one, so that the time ends with that.
+    /// Body bytes sent but not counted until the response arrives.
     unconfirmed: u64,
 }
 
@@ -50,11 +50,11 @@ pub struct Doomed {
     pub slot: usize,
     /// Its stream there.
     pub stream: StreamId,
-    /// Whether that is so because it made no progress.
+    /// Whether it was cancelled for lack of progress.
     pub is_silent: bool,
 }
 
-/// What is kept of files that are complete and were removed.
+/// Sums over completed files whose entries were removed (repeated mode).
 #[derive(Debug, Clone, Copy, Default)]
 struct Moved {
     held: u64,
@@ -82,17 +82,16 @@ pub struct Work {
     open: VecDeque<usize>,
     /// What is fetched repeatedly, and how often it was begun.
     again: Option<(Vec<Wanted>, usize)>,
-    manner: Manner,
+    options: TransferOptions,
     requests: Vec<Option<UnderWay>>,
     free: Vec<u32>,
-    /// Requests that are no longer needed: their files are over, or they were repeated.
+    /// Indices of requests to cancel.
     doomed: Vec<u32>,
-    /// When all that now comes came, or earlier.
+    /// Lower bound of the arrival time of what is being processed.
     now: Time,
-    /// When something last came or went, by slot.
+    /// Last activity of each slot.
     last_received: Vec<Time>,
-    /// By slot: the index of the last connection, how much its server had taken at the last check, and whether there was more to
-    /// take.
+    /// Per slot: connection index, bytes the server had acknowledged, whether more is queued.
     taken: Vec<Option<(u32, u64, bool)>>,
     /// When any file last made progress, or when there was last no request.
     awaited_since: Time,
@@ -100,9 +99,9 @@ pub struct Work {
     fresh: u64,
     /// Bytes that were reported as sent and will be sent again, or never left us, since they were last taken.
     taken_back: u64,
-    /// The complete ones of what is moved repeatedly.
+    /// Records of completed files (repeated mode).
     over: Vec<TransferRecord>,
-    /// Further ones, beyond [`Work::listed`].
+    /// Completed files beyond `listed`, summed.
     overflow: Overflow,
     /// How many of the complete ones are kept one by one; `None` if files are moved once.
     listed: Option<usize>,
@@ -110,7 +109,7 @@ pub struct Work {
     vacant: Vec<usize>,
     /// What the files that are over have moved, and asked of the kernel.
     moved: Moved,
-    /// Requests for bytes at a time on each connection: now, and at most.
+    /// Concurrent requests per connection: (current, maximum).
     at_a_time: BTreeMap<u32, (u32, u32)>,
     frames: FrameFigures,
     /// Connections that have carried data.
@@ -122,12 +121,12 @@ pub struct Work {
 impl Work {
     /// All of `wanted` once; or repeatedly until [`Work::give_up`], if `again` says how many of the complete ones are kept one by
     /// one. The others are summed, so that a long run does not fill the memory.
-    pub fn new(wanted: Vec<Wanted>, manner: Manner, again: Option<usize>) -> Self {
-        let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, manner);
+    pub fn new(wanted: Vec<Wanted>, options: TransferOptions, again: Option<usize>) -> Self {
+        let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, options);
         let (listed, again) = (again, again.map(|_| (wanted.clone(), 0)));
         let fetches: Vec<Fetch> =
             if again.is_some() { Vec::new() } else { wanted.into_iter().map(fetch).collect() };
-        Self { open: (0..fetches.len()).collect(), fetches, again, manner, listed, ..Self::default() }
+        Self { open: (0..fetches.len()).collect(), fetches, again, options, listed, ..Self::default() }
     }
 
     /// The files, in the order in which they were begun. Of those that are moved repeatedly the complete ones are not among them:
@@ -207,8 +206,8 @@ impl Work {
         self.again.is_some() || self.open.iter().any(|&index| is_due(&self.fetches[index]))
     }
 
-    /// What is reported from now on came at `now`, or later.
-    pub const fn hear(&mut self, now: Time) {
+    /// Sets the time at which the events that follow arrived.
+    pub const fn set_now(&mut self, now: Time) {
         self.now = now;
     }
 
@@ -239,8 +238,8 @@ impl Work {
     /// makes progress, although all of it may have been in our socket for long. What is sent with nothing before it there, such
     /// as the answer to a PING, is no upload.
     pub fn taken(&mut self, slot: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
-        if self.manner.direction == TransferDirection::Get {
-            return; // what we ask for is too little to be taken slowly
+        if self.options.direction == TransferDirection::Get {
+            return; // A GET has no body whose progress could be watched.
         }
         let Some((bytes, is_waiting)) = state() else { return };
         if slot >= self.taken.len() {
@@ -254,7 +253,7 @@ impl Work {
 
     /// The error text for a silent server.
     pub const fn silence(&self) -> &'static str {
-        match self.manner.direction {
+        match self.options.direction {
             TransferDirection::Get => "no byte came",
             TransferDirection::Put => "the server took no byte and gave no answer",
         }
@@ -269,7 +268,7 @@ impl Work {
             self.awaited_since = self.now;
             return None;
         }
-        let is_get = self.manner.direction == TransferDirection::Get;
+        let is_get = self.options.direction == TransferDirection::Get;
         let mut gone = None;
         for (number, request) in (0..).zip(&mut self.requests) {
             let Some(UnderWay { ask, at: Some((slot, _)), received_at, .. }) = request else { continue };
@@ -304,7 +303,7 @@ impl Work {
     pub fn take_back(&mut self, connection: u32, mut bytes: u64) {
         let is_there = |request: &&mut UnderWay| request.at.is_some() && request.connection == connection;
         for UnderWay { ask, .. } in self.requests.iter_mut().flatten().filter(is_there) {
-            if ask.purpose == RequestPurpose::Bytes && self.manner.direction == TransferDirection::Put {
+            if ask.purpose == RequestPurpose::Bytes && self.options.direction == TransferDirection::Put {
                 let behind = bytes.min(ask.moved());
                 self.fetches[ask.fetch].left_behind(ask, behind);
                 self.taken_back += self.fetches[ask.fetch].take_back();
@@ -361,7 +360,7 @@ impl Work {
         let (wanted, begun) = self.again.as_mut()?;
         let Wanted { url, path, place } = wanted[*begun % wanted.len()].clone();
         *begun += 1;
-        let fetch = Fetch::new(url, path, place, self.manner);
+        let fetch = Fetch::new(url, path, place, self.options);
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.fetches[index] = fetch;
@@ -541,7 +540,7 @@ impl Exchange for Work {
         let fetch = &mut self.fetches[ask.fetch];
         let before = fetch.figures.arrived;
         fetch.store(ask, data);
-        let fresh = fetch.figures.arrived - before; // not the words of an error
+        let fresh = fetch.figures.arrived - before; // Bytes of an error response do not count.
         if fresh > 0 && !first_byte_at.happened() {
             *first_byte_at = self.now;
             fetch.figures.first_byte = fetch.figures.first_byte.min(self.now);
@@ -607,7 +606,7 @@ impl Exchange for Work {
             }
             _ => {}
         }
-        self.frames.see(&event, self.manner.direction.of_data());
+        self.frames.see(&event, self.options.direction.of_data());
     }
 }
 

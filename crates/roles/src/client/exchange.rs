@@ -64,9 +64,9 @@ pub enum Fate {
 
 /// Ignores everything: when all requests have been reported, only connection-level frames cross.
 #[derive(Debug)]
-pub(super) struct Deaf;
+pub(super) struct NoExchange;
 
-impl Exchange for Deaf {
+impl Exchange for NoExchange {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
     fn head(&mut self, _: u32, _: Time, _: &ResponseHead<'_>) {}
     fn body(&mut self, _: u32, _: &[u8]) {}

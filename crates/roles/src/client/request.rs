@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_tells_its_number_is_otherwise_the_same() {
+    fn a_request_that_carries_its_number_is_otherwise_the_same() {
         let mut work = work("POST", 0);
         work.path = "/{{x}}".to_owned();
         work.headers.push(("X-H2lab-Id".to_owned(), "mine".to_owned()));

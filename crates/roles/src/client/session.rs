@@ -13,7 +13,7 @@ use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
 use super::connect::{Established, Target, UpgradeOffer};
 use super::connection_statistics::{ConnectionStatistics, End};
-use super::exchange::{Deaf, Exchange, Fate};
+use super::exchange::{NoExchange, Exchange, Fate};
 use super::observer::Observer;
 use super::request::Outgoing;
 use super::streams::Carried;
@@ -633,10 +633,10 @@ impl Session {
     }
 
     /// Sends the closing frames as far as the socket takes them without waiting. Dropping the session closes the connection.
-    pub fn say_goodbye(&mut self, now: Time) {
+    pub fn close_gracefully(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
         // A peer that does not take it will see the close.
-        while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut Deaf) {}
+        while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut NoExchange) {}
         let _ = self.transport.shutdown(now);
     }
 

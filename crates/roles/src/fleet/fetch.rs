@@ -9,7 +9,7 @@ use h2lab_model::fleet::{FetchTask, PairFigures};
 
 use super::event::Summarize;
 use crate::bulk::job::LISTED;
-use crate::bulk::{Job, JobError, Manner, Place, RunError, Wanted, run};
+use crate::bulk::{Job, JobError, TransferOptions, Place, RunError, Wanted, run};
 use crate::client::reach;
 use crate::client::url::Url;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
@@ -112,7 +112,7 @@ impl Fetcher {
             connections: task.connections,
             streams: task.streams,
             // Each transfer is one request: many at a time are measured, not one in parts.
-            manner: Manner::default(),
+            options: TransferOptions::default(),
             duration: Some(task.duration),
             listed: LISTED,
             timeout: task.timeout,

@@ -159,10 +159,10 @@ impl<'a> Driver<'a> {
     pub fn dial(&mut self) -> Result<(), LoadError> {
         loop {
             // Checked twice, since a dial may fail at once, and after a fatal failure none is to be begun.
-            self.check_hope()?;
+            self.check_reachable()?;
             self.connections.dial_wanted(self.clock.now(), &mut self.requests);
             self.connections.flush(&mut self.requests);
-            self.check_hope()?;
+            self.check_reachable()?;
             let warm = self.connections.pool().is_warm()
                 && self.connections.slots.sessions().all(|(_, session, _)| session.is_usable());
             if warm || self.is_stopped() {
@@ -179,7 +179,7 @@ impl<'a> Driver<'a> {
     }
 
     /// A failed connection is fatal as long as none has worked, or if failures continue.
-    fn check_hope(&mut self) -> Result<(), LoadError> {
+    fn check_reachable(&mut self) -> Result<(), LoadError> {
         self.proven =
             self.proven || self.connections.slots.sessions().any(|(_, session, _)| session.is_established());
         let is_final = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
@@ -226,7 +226,7 @@ impl<'a> Driver<'a> {
             let woken = self.connections.slots.wait(wake, precise_wakeup)?;
             if !self.proven {
                 // What is asked for with the first request shows only now whether it is spoken.
-                self.check_hope()?;
+                self.check_reachable()?;
             }
             // Between completions too: behind a hundred of them a request that is due would wait half a millisecond. In a
             // closed loop nothing is due but what follows a request that has ended, whose time is known: no clock is read.

@@ -65,7 +65,7 @@ impl Finished {
     pub fn close(mut self) -> LoadResult {
         let now = self.clock.now();
         for session in &mut self.open {
-            session.say_goodbye(now);
+            session.close_gracefully(now);
         }
         self.result
     }

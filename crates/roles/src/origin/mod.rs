@@ -373,7 +373,7 @@ impl<'a> Server<'a> {
             self.served.add(session);
             self.reactor.forget(token);
             if session.quic().is_some() {
-                self.quic.retain(|_, seated| *seated != slot);
+                self.quic.retain(|_, its_slot| *its_slot != slot);
             }
             self.sessions[slot] = None;
             self.free.push(slot);

@@ -363,7 +363,7 @@ impl Asking<'_> {
         let Some(mut session) = self.slots.close(now).1.pop() else { return self.read.answer };
         // One that the budget has no room for changes no answer.
         if self.prober.may_send(session.unsent() + GOODBYE).is_ok() {
-            session.say_goodbye(now);
+            session.close_gracefully(now);
         }
         let (record, end) = session.into_record();
         self.prober.sent((record.bytes_sent - self.counted.1) as usize);

@@ -59,7 +59,7 @@ impl Default for Opening {
 
 /// What a peer may expect of us.
 #[derive(Debug, Clone, Copy)]
-pub struct Manners {
+pub struct AutoReplies {
     /// SETTINGS and PING are acknowledged.
     pub acknowledges: bool,
     /// Credit is returned for what arrives.
@@ -118,7 +118,7 @@ pub struct RawH2Client {
     /// What carries it.
     pub line: RawConnection,
     /// How we behave.
-    pub manners: Manners,
+    pub auto_replies: AutoReplies,
     /// The peer's settings as it announced them.
     pub settings: BTreeMap<u16, u32>,
     /// Whether its SETTINGS have come.
@@ -164,7 +164,7 @@ impl RawH2Client {
         line.incoming = early;
         Self {
             line,
-            manners: Manners { acknowledges: true, returns_credit: true },
+            auto_replies: AutoReplies { acknowledges: true, returns_credit: true },
             settings: BTreeMap::new(),
             has_settings: false,
             streams: BTreeMap::new(),
@@ -397,12 +397,12 @@ impl RawH2Client {
         match header.kind {
             kind::SETTINGS if !header.has(flag::ACK) => {
                 self.take_settings(payload);
-                if self.manners.acknowledges {
+                if self.auto_replies.acknowledges {
                     replies.extend(frame(kind::SETTINGS, flag::ACK, 0, &[]));
                 }
             }
             kind::PING if header.has(flag::ACK) => self.pongs += 1,
-            kind::PING if self.manners.acknowledges => {
+            kind::PING if self.auto_replies.acknowledges => {
                 replies.extend(frame(kind::PING, flag::ACK, 0, payload));
             }
             kind::GOAWAY if payload.len() >= 8 => self.take_goaway(payload),
@@ -466,7 +466,7 @@ impl RawH2Client {
             stream.ended |= header.has(flag::END_STREAM);
             stream.is_over()
         });
-        if !self.manners.returns_credit || header.length == 0 {
+        if !self.auto_replies.returns_credit || header.length == 0 {
             return;
         }
         if !is_over {

@@ -9,7 +9,7 @@ const FIRST_SIZE: usize = 2 * MIN_SPACE;
 /// Larger bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
 const MAX_READ: usize = 256 * 1024;
 
-/// A stretch of the input buffer. It stays valid until [`Input::space`] is called.
+/// A byte range of the input buffer. It stays valid until [`Input::space`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
     start: usize,
@@ -17,12 +17,12 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The stretch of `length` bytes from `start`.
+    /// The byte range of `length` bytes from `start`.
     pub(super) const fn new(start: usize, length: usize) -> Self {
         Self { start, end: start + length }
     }
 
-    /// This stretch, whose positions count from the start of `outer`, in the positions of the buffer.
+    /// This byte range, whose positions count from the start of `outer`, in the positions of the buffer.
     pub(super) const fn within(self, outer: Self) -> Self {
         Self { start: outer.start + self.start, end: outer.start + self.end }
     }

@@ -240,7 +240,7 @@ impl Connection {
         let stream = &mut self.streams[key];
         self.backlog.forget(stream);
         stream.wait = Wait::Turn;
-        stream.send_place = self.backlog.send_scheduler.push(stream.id, stream.wish);
+        stream.send_place = self.backlog.send_scheduler.push(stream.id, stream.priority);
         self.backlog.queued += 1;
         self.backlog.equals[usize::from(stream.send_place.level)][usize::from(stream.send_place.shares)] += 1;
         if self.backlog.send_scheduler.send_places() > 2 * self.backlog.queued as usize + VOID_SEND_PLACES {
@@ -250,8 +250,8 @@ impl Connection {
     }
 
     /// The client changed the priority of a stream (RFC 9218 §7).
-    pub(super) fn reprioritise(&mut self, key: Key, wish: Priority) {
-        self.streams[key].wish = Some(wish);
+    pub(super) fn reprioritise(&mut self, key: Key, priority: Priority) {
+        self.streams[key].priority = Some(priority);
         if self.streams[key].wait == Wait::Turn {
             self.enqueue(key);
         }

@@ -201,7 +201,7 @@ impl Connection {
         let mut stream = self.new_stream(id, Side::Head, Side::Body);
         stream.content = Content::new(false, parts.is_connect());
         stream.content.expect(parts.content_length());
-        stream.wish = self.wishes.take(id).or_else(|| parts.wish(&self.fields));
+        stream.priority = self.early_priorities.take(id).or_else(|| parts.priority(&self.fields));
         if opening.end_stream {
             stream.end_remote().map_err(malformed)?;
         }

@@ -71,7 +71,7 @@ use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
-use super::priority::EarlyWishes;
+use super::priority::EarlyPriorities;
 use super::{ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
 
@@ -112,7 +112,7 @@ pub struct Connection {
     any_by_hand: bool,
     backlog: Backlog,
     /// Priorities received before their requests.
-    wishes: EarlyWishes,
+    early_priorities: EarlyPriorities,
     /// The next stream that we may begin.
     next_local: u32,
     /// The highest stream that the peer began.
@@ -184,7 +184,7 @@ impl Connection {
             tuner: Tuner::new(&flow, now),
             any_by_hand: false,
             backlog: Backlog::default(),
-            wishes: EarlyWishes::default(),
+            early_priorities: EarlyPriorities::default(),
             next_local: if config.role == Role::Client { 1 } else { 2 },
             highest_peer: 0,
             handshake: Handshake::new(config.role, now + config.peer_timeout),

@@ -21,10 +21,10 @@ impl Connection {
         let value = self.input.slice(value.start, value.end);
         match self.streams.find(id) {
             Some(key) => {
-                let wish = Priority::default().updated_by(value);
-                self.reprioritise(key, wish);
+                let priority = Priority::default().updated_by(value);
+                self.reprioritise(key, priority);
             }
-            None if self.is_idle(id) => self.wishes.put(id, value),
+            None if self.is_idle(id) => self.early_priorities.put(id, value),
             None => {} // it has ended
         }
         Ok(None)

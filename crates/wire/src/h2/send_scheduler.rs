@@ -101,14 +101,14 @@ pub(super) struct SendScheduler {
 
 impl SendScheduler {
     /// Puts a stream behind all others of its urgency.
-    pub(super) fn push(&mut self, stream: u32, wish: Option<Priority>) -> SendPlace {
+    pub(super) fn push(&mut self, stream: u32, priority: Option<Priority>) -> SendPlace {
         self.issued = self.issued.wrapping_add(1);
-        let urgency = wish.map_or(Priority::DEFAULT_URGENCY, |wish| wish.urgency);
+        let urgency = priority.map_or(Priority::DEFAULT_URGENCY, |priority| priority.urgency);
         let send_place = SendPlace {
             stream,
             serial: self.issued,
             level: urgency % Priority::URGENCIES as u8,
-            shares: wish.is_none_or(|wish| wish.incremental),
+            shares: priority.is_none_or(|priority| priority.incremental),
         };
         self.levels[usize::from(send_place.level)].push(send_place);
         self.send_places += 1;
@@ -161,15 +161,15 @@ impl SendScheduler {
 mod tests {
     use super::*;
 
-    #[allow(clippy::unnecessary_wraps, reason = "it stands beside the wish of those that say nothing")]
-    const fn wish(urgency: u8, incremental: bool) -> Option<Priority> {
+    #[allow(clippy::unnecessary_wraps, reason = "it stands beside the priority of those that say nothing")]
+    const fn priority(urgency: u8, incremental: bool) -> Option<Priority> {
         Some(Priority { urgency, incremental })
     }
 
     fn order_of(waiting: &[(u32, Option<Priority>)]) -> SendScheduler {
         let mut order = SendScheduler::default();
-        for (stream, wish) in waiting {
-            order.push(*stream, *wish);
+        for (stream, priority) in waiting {
+            order.push(*stream, *priority);
         }
         order
     }
@@ -182,9 +182,9 @@ mod tests {
     fn send_scheduler(waiting: &[(u32, Option<Priority>)], n: usize) -> Vec<u32> {
         let mut order = order_of(waiting);
         let again = |order: &mut SendScheduler, send_place: SendPlace| {
-            let (_, wish) = waiting.iter().find(|(stream, _)| *stream == send_place.stream).unwrap();
+            let (_, priority) = waiting.iter().find(|(stream, _)| *stream == send_place.stream).unwrap();
             order.returned(send_place);
-            order.push(send_place.stream, *wish);
+            order.push(send_place.stream, *priority);
             send_place.stream
         };
         (0..n).map(|_| next(&mut order).map(|send_place| again(&mut order, send_place)).unwrap()).collect()
@@ -192,17 +192,17 @@ mod tests {
 
     #[test]
     fn the_more_urgent_go_before_all_others() {
-        assert_eq!(send_scheduler(&[(1, wish(7, true)), (3, None), (5, wish(2, false))], 3), [5, 5, 5]);
+        assert_eq!(send_scheduler(&[(1, priority(7, true)), (3, None), (5, priority(2, false))], 3), [5, 5, 5]);
     }
 
     #[test]
     fn equals_take_turns_whether_they_asked_for_it_or_said_nothing() {
-        assert_eq!(send_scheduler(&[(5, None), (1, wish(3, true)), (3, None)], 6), [5, 1, 3, 5, 1, 3]);
+        assert_eq!(send_scheduler(&[(5, None), (1, priority(3, true)), (3, None)], 6), [5, 1, 3, 5, 1, 3]);
     }
 
     #[test]
     fn those_that_go_one_by_one_go_by_their_ids_and_share_one_place() {
-        let one_by_one = wish(3, false);
+        let one_by_one = priority(3, false);
         assert_eq!(send_scheduler(&[(5, one_by_one), (1, one_by_one), (3, one_by_one)], 3), [1, 1, 1]);
         let mixed = [(5, one_by_one), (7, None), (1, one_by_one), (9, None)];
         assert_eq!(send_scheduler(&mixed, 6), [1, 7, 9, 1, 7, 9]);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn of_those_that_go_one_by_one_the_next_waits_until_the_first_comes_back_or_is_done() {
-        let mut order = order_of(&[(1, wish(3, false)), (3, wish(3, false)), (5, None)]);
+        let mut order = order_of(&[(1, priority(3, false)), (3, priority(3, false)), (5, None)]);
         let first = next(&mut order).unwrap();
         assert_eq!((first.stream, next(&mut order).unwrap().stream, next(&mut order)), (1, 5, None));
         order.returned(first);
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn a_send_place_that_is_put_back_is_the_next_again() {
-        for wish in [None, wish(3, false)] {
-            let mut order = order_of(&[(1, wish), (3, wish), (5, None)]);
+        for priority in [None, priority(3, false)] {
+            let mut order = order_of(&[(1, priority), (3, priority), (5, None)]);
             let first = next(&mut order).unwrap();
             order.put_back(first);
             assert_eq!((next(&mut order), order.send_places()), (Some(first), 2));
@@ -229,14 +229,14 @@ mod tests {
                 .map(|send_place| send_place.map(|send_place| send_place.stream));
             assert_eq!(
                 (rest, next(&mut order)),
-                (if wish.is_none() { [Some(3), Some(5)] } else { [Some(5), Some(3)] }, None)
+                (if priority.is_none() { [Some(3), Some(5)] } else { [Some(5), Some(3)] }, None)
             );
         }
     }
 
     #[test]
     fn the_less_urgent_are_left_alone_if_asked_to() {
-        let mut order = order_of(&[(1, wish(4, true)), (3, wish(5, true))]);
+        let mut order = order_of(&[(1, priority(4, true)), (3, priority(5, true))]);
         assert_eq!(order.pop(3, &|_| true), None);
         assert_eq!(order.pop(4, &|_| true).unwrap().stream, 1);
         assert_eq!((order.pop(4, &|_| true), order.send_places()), (None, 1));
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn void_send_places_are_passed_over_and_leave_no_place_behind() {
         let all: Vec<_> =
-            (1..=9).map(|stream| (stream, if stream % 2 == 0 { wish(3, false) } else { None })).collect();
+            (1..=9).map(|stream| (stream, if stream % 2 == 0 { priority(3, false) } else { None })).collect();
         let is_valid = |send_place: SendPlace| matches!(send_place.stream, 4 | 7);
         let mut order = order_of(&all);
         assert_eq!(order.pop(7, &is_valid).unwrap().stream, 4);

@@ -65,7 +65,7 @@ pub(super) struct Stream {
     /// Bytes that it was allowed to send.
     pub(super) offer: u32,
     /// The priority that the client requested, if any (RFC 9218).
-    pub(super) wish: Option<Priority>,
+    pub(super) priority: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
     /// How fast the role releases what arrives.
@@ -88,7 +88,7 @@ impl Stream {
             interims: 0,
             send_place: SendPlace::NONE,
             offer: 0,
-            wish: None,
+            priority: None,
             send: SendWindow::new(send),
             receive,
             pace: Pace::NONE,

@@ -302,7 +302,7 @@ impl Connection {
         let has_head = self.streams.get(&request).map(super::Stream::has_head);
         let is_to_come = request >= self.next || self.late.contains(&request);
         if has_head.map_or(is_to_come, |has_head| !has_head) {
-            self.wishes.put(request, payload);
+            self.early_priorities.put(request, payload);
         } else if has_head.is_some() {
             let priority = Priority::default().updated_by(payload);
             self.actions.push_back(Action::Prioritise { stream, priority });

@@ -55,7 +55,7 @@ use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
-use super::priority::EarlyWishes;
+use super::priority::EarlyPriorities;
 use super::{Error, ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
 
@@ -100,7 +100,7 @@ pub struct Connection {
     /// The peer's settings; `None` until they are here.
     peer_settings: Option<Settings>,
     /// Priorities received before their requests.
-    wishes: EarlyWishes,
+    early_priorities: EarlyPriorities,
     /// Client role: how many requests the transport lets us begin in all.
     granted: u64,
     /// The number of the next request: of ours, or the lowest above all that the client has begun.
@@ -157,7 +157,7 @@ impl Connection {
             section: Vec::new(),
             cached_header_block: (Vec::new(), 0),
             peer_settings: None,
-            wishes: EarlyWishes::default(),
+            early_priorities: EarlyPriorities::default(),
             granted: 0,
             next: 0,
             late: BTreeSet::new(),

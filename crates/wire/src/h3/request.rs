@@ -175,7 +175,7 @@ impl Connection {
         if parts.lacks_authority(&self.fields) {
             return Err(malformed("a request without an authority (RFC 9114 §4.3.1)"));
         }
-        let wish = self.wishes.take(request).or_else(|| parts.wish(&self.fields));
+        let priority = self.early_priorities.take(request).or_else(|| parts.priority(&self.fields));
         let Some(stream) = self.streams.get_mut(&request) else {
             return Err(malformed("a request on a stream that is over"));
         };
@@ -190,7 +190,7 @@ impl Connection {
         } else {
             self.deadlines.body_begins(request);
         }
-        if let Some(priority) = wish {
+        if let Some(priority) = priority {
             self.actions.push_back(Action::Prioritise { stream: QuicStreamId::of_number(request), priority });
         }
         self.counters.requests += 1;

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_bits_tell_initiator_and_direction() {
+    fn the_lowest_bits_have_initiator_and_direction() {
         let declared = |id| {
             let id = QuicStreamId(id);
             (id.initiator(), id.is_unidirectional(), id.request().is_some())

@@ -285,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_of_any_size_tell_the_same_frames(cuts in prop::collection::vec(0..80_usize, 0..6)) {
+        fn pieces_of_any_size_report_the_same_frames(cuts in prop::collection::vec(0..80_usize, 0..6)) {
             let whole = [message(), message()].concat();
             let mut cuts: Vec<usize> = cuts.into_iter().chain([0, whole.len()]).collect();
             cuts.sort_unstable();

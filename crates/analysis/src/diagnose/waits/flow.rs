@@ -322,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_single_bytes_would_tell(
+        fn it_is_what_single_bytes_would_show(
             packets in prop::collection::vec((0_u64..60, 1_u64..20, 0_u64..50, prop::option::of(1_u64..80)), 0..25),
         ) {
             let mut all = Vec::new();

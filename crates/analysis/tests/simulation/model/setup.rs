@@ -92,12 +92,12 @@ pub struct Disturbance {
     /// On which of the connections that are open then: this modulo their number.
     pub connection: usize,
     /// The kind.
-    pub deed: Deed,
+    pub kind: DisturbanceKind,
 }
 
 /// Kinds of disturbances of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum DisturbanceKind {
     /// An end takes no further requests: GOAWAY, or `Connection: close`.
     GoAway(Side, ErrorCode),
     /// The server resets the open stream with this place, modulo their number.

@@ -15,7 +15,7 @@ use super::pool::Pool;
 use super::record;
 use super::requests::Requests;
 use super::server::Server;
-use super::setup::{Deed, Disturbance, Setup, Side};
+use super::setup::{DisturbanceKind, Disturbance, Setup, Side};
 use super::timers::Timers;
 use crate::tcp::{self, EndFigures};
 
@@ -328,25 +328,25 @@ impl<'a> World<'a> {
     fn apply(&mut self, connection: usize, disturbance: Disturbance) {
         let now = self.now;
         let EndPair { client, server, .. } = &mut self.pairs[connection];
-        match disturbance.deed {
-            Deed::GoAway(Side::Client, code) => client.goaway(now, code),
-            Deed::GoAway(Side::Server, code) => server.end.engine.goaway(now, code, b"model"),
-            Deed::Reset(place, code) => {
+        match disturbance.kind {
+            DisturbanceKind::GoAway(Side::Client, code) => client.goaway(now, code),
+            DisturbanceKind::GoAway(Side::Server, code) => server.end.engine.goaway(now, code, b"model"),
+            DisturbanceKind::Reset(place, code) => {
                 if let Some(stream) = server.open_stream(place) {
                     server.reset(now, stream, code);
                 }
             }
-            Deed::Cancel(place) => {
+            DisturbanceKind::Cancel(place) => {
                 if let Some(stream) = client.open_stream(place) {
                     client.cancel(now, stream);
                 }
             }
-            Deed::Ping(Side::Client) => client.end.engine.ping(now),
-            Deed::Ping(Side::Server) => server.end.engine.ping(now),
-            Deed::WindowLimit(Side::Client, bytes) => client.end.engine.set_window_limit(bytes),
-            Deed::WindowLimit(Side::Server, bytes) => server.end.engine.set_window_limit(bytes),
-            Deed::Abort(Side::Client) => client.end.socket.abort(),
-            Deed::Abort(Side::Server) => server.end.socket.abort(),
+            DisturbanceKind::Ping(Side::Client) => client.end.engine.ping(now),
+            DisturbanceKind::Ping(Side::Server) => server.end.engine.ping(now),
+            DisturbanceKind::WindowLimit(Side::Client, bytes) => client.end.engine.set_window_limit(bytes),
+            DisturbanceKind::WindowLimit(Side::Server, bytes) => server.end.engine.set_window_limit(bytes),
+            DisturbanceKind::Abort(Side::Client) => client.end.socket.abort(),
+            DisturbanceKind::Abort(Side::Server) => server.end.socket.abort(),
         }
     }
 

@@ -30,7 +30,7 @@ use h2lab_net::storage::{Chunk, SinkError};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
 use h2lab_roles::bulk::job::LISTED;
-use h2lab_roles::bulk::{FetchError, Job, JobError, Manner, Moved, RunError, Wanted, run};
+use h2lab_roles::bulk::{FetchError, Job, JobError, TransferOptions, Moved, RunError, Wanted, run};
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
 
@@ -136,7 +136,7 @@ impl TransferArgs {
             args: self,
             tls: tls_options(&self.reach.tls.trust()?),
             fields,
-            manner: self.manner(&cargo, &settings)?,
+            options: self.options(&cargo, &settings)?,
             settings,
             stop: signals::stop_flag()?,
             cargo,
@@ -178,7 +178,7 @@ impl TransferArgs {
             .unwrap_or(Exit::Done))
     }
 
-    fn manner(&self, cargo: &Cargo, settings: &EngineSettings) -> Result<Manner, Usage> {
+    fn options(&self, cargo: &Cargo, settings: &EngineSettings) -> Result<TransferOptions, Usage> {
         let workers = self.connections.saturating_mul(self.streams.unwrap_or(1));
         let usual = if cargo.is_memory { Algorithm::None } else { Algorithm::Crc32c };
         let checksum = self.checksum.unwrap_or(usual);
@@ -187,7 +187,7 @@ impl TransferArgs {
             let words = "sums parts in their order only, and with --discard they cannot be read again; give crc32c, or neither -c nor -m";
             return Err(Usage(format!("--checksum {checksum} {words}")));
         }
-        Ok(Manner {
+        Ok(TransferOptions {
             direction: cargo.direction,
             workers,
             part: self.part,
@@ -234,7 +234,7 @@ struct TransferPlan<'a> {
     args: &'a TransferArgs,
     cargo: Cargo,
     tls: TlsOptions,
-    manner: Manner,
+    options: TransferOptions,
     settings: EngineSettings,
     /// Further header fields of each request.
     fields: Vec<(String, String)>,
@@ -292,7 +292,7 @@ impl TransferPlan<'_> {
             fields: &self.fields,
             connections: args.connections,
             streams: args.streams.filter(|_| protocol.is_multiplexed()).unwrap_or(1),
-            manner: self.manner,
+            options: self.options,
             duration: self.cargo.duration,
             listed: LISTED,
             timeout: args.timeout,

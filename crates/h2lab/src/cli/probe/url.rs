@@ -120,13 +120,13 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
             say!("{what} …");
         }
     };
-    let wishes = url::Wishes {
+    let options = url::CheckOptions {
         ports: args.ports.clone(),
         idle: args.idle,
         resistance: args.resistance,
         pid: args.pid,
     };
-    match url::run(&mut prober, &url, &wishes, &mut progress) {
+    match url::run(&mut prober, &url, &options, &mut progress) {
         Ok(report) => {
             let exit = args.report.notify(&report)?;
             if prober.check_stop().is_err() {

@@ -118,7 +118,7 @@ fn read_head(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn a_server_that_tells_no_length_and_no_checksum_is_enough() {
+fn a_server_that_sends_no_length_and_no_checksum_is_enough() {
     let content = bytes(100_000);
     let answer = [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", &content[..]].concat();
     let gone = b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();

@@ -174,7 +174,7 @@ fn what_ctrl_c_interrupted_is_resumed_and_nothing_goes_twice() {
 }
 
 #[test]
-fn a_server_that_is_killed_goes_on_with_what_its_journal_tells() {
+fn a_server_that_is_killed_goes_on_with_what_its_journal_records() {
     let content = bytes(TOTAL);
     let here = source(&content);
     for protocol in [Protocol::H1, Protocol::H2c] {

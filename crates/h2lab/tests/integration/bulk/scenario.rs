@@ -12,7 +12,7 @@ const TINY: &str = "claim = 'tiny'\nrepetitions = 1\n[work]\nbulk = true\nmethod
     [[vary]]\nserver.max-frame-size = 1048576\nmatrix.protocols = 'h2c'\n";
 
 #[test]
-fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_tells_them_again_from_its_folder() {
+fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_reports_them_again_from_its_folder() {
     let place = folder();
     let file = place.path().join("tiny.toml");
     fs::write(&file, TINY).expect("the folder is ours");

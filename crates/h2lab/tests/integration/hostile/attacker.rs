@@ -135,7 +135,7 @@ impl Attacker {
         let (milestone, milestones) = channel();
         self.milestones = milestones;
         self.ear = Some(std::thread::spawn(move || {
-            let received = hear(stream, &milestone);
+            let received = receive(stream, &milestone);
             closed.store(true, Ordering::Relaxed);
             received
         }));
@@ -207,7 +207,7 @@ impl Iterator for Frames {
 }
 
 /// Reads frames until the origin closes the connection, in order or by a reset.
-fn hear(mut stream: TcpStream, milestone: &Sender<()>) -> Received {
+fn receive(mut stream: TcpStream, milestone: &Sender<()>) -> Received {
     let mut received = Received::default();
     loop {
         let (header, payload) = match read_frame(&mut stream) {

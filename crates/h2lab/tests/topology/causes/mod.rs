@@ -16,7 +16,7 @@ use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, LatencyBreakdown
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Ratio, Time};
 use h2lab_lab::topology::{
-    CaptureBuffer, LinkResult, Namespaces, Pump, PumpOptions, Side, Spooled, TopologySpec,
+    CaptureBuffer, LinkResult, Namespaces, Pump, PumpOptions, Side, CapturedPackets, TopologySpec,
 };
 use h2lab_link::{Impairment, LinkSpec, LossModel, write_packet};
 use h2lab_model::record::{
@@ -166,9 +166,9 @@ impl Held {
         if is_up { &mut link.uplink } else { &mut link.downlink }.script = plan.script();
         let repairs = || Repairs::read(namespaces, if is_up { Side::Client } else { Side::Server });
         let before = repairs();
-        let (conversation, result, spooled) = converse(namespaces, plan, &link);
+        let (conversation, result, captured) = converse(namespaces, plan, &link);
         let truth = truth::of(plan, &conversation, &result.packets, DELAY)?;
-        let waits = explain(link, &conversation, &result, &spooled);
+        let waits = explain(link, &conversation, &result, &captured);
         let report = waits.breakdowns.iter().flat_map(report).collect();
         let is_one_loss = matches!(plan.drop, Drop::Segment { .. });
         let is_fast = if is_one_loss { repairs().is_fast_since(before) } else { None };
@@ -181,12 +181,12 @@ impl Held {
         for wait in self.report.iter().filter(|wait| wait.length >= LEAST) {
             let is_right = self.truth.iter().any(|other| agree(other, wait, is_timed));
             scores.entry(wait.kind).or_default().count(is_right);
-            wrong.extend((!is_right).then_some(("told and not true", *wait)));
+            wrong.extend((!is_right).then_some(("reported and not true", *wait)));
         }
         for wait in self.truth.iter().filter(|wait| wait.length >= LEAST) {
             let is_found = self.report.iter().any(|other| agree(wait, other, is_timed));
             scores.entry(wait.kind).or_default().find(is_found);
-            wrong.extend((!is_found).then_some(("true and not told", *wait)));
+            wrong.extend((!is_found).then_some(("true and not reported", *wait)));
         }
         if let Some(is_fast) = self.is_fast {
             for (report, wait) in self.repairs() {
@@ -217,7 +217,7 @@ fn converse(
     namespaces: &Namespaces,
     plan: &ConversationPlan,
     link: &LinkSpec,
-) -> (Conversation, LinkResult, Spooled) {
+) -> (Conversation, LinkResult, CapturedPackets) {
     let folder = tempfile::tempdir().expect("a folder for packets");
     let (capture_buffer, intake) = CaptureBuffer::start(folder.path()).expect("a file for packets");
     let options = PumpOptions { intake: Some(intake), ..PumpOptions::default() };
@@ -231,9 +231,9 @@ fn converse(
 fn little_is_unknown(namespaces: &Namespaces, congestion: &str, is_timed: bool) {
     let loss = LossModel::bernoulli(Ratio::new(0.03).expect("a share"));
     let link = LinkSpec::symmetric(Impairment { delay: DELAY, loss, ..Impairment::default() });
-    let (conversation, result, spooled) =
+    let (conversation, result, captured) =
         converse(namespaces, &ConversationPlan::without_drop(LONG_CONVERSATION), &link);
-    let waits = explain(link, &conversation, &result, &spooled);
+    let waits = explain(link, &conversation, &result, &captured);
     let unknown = waits.split.share(waits::Kind::Unknown);
     let parts: Vec<String> = waits::Kind::ALL
         .iter()
@@ -247,7 +247,7 @@ fn little_is_unknown(namespaces: &Namespaces, congestion: &str, is_timed: bool) 
 }
 
 /// What the product says.
-fn explain(link: LinkSpec, conversation: &Conversation, result: &LinkResult, spooled: &Spooled) -> Waits {
+fn explain(link: LinkSpec, conversation: &Conversation, result: &LinkResult, captured: &CapturedPackets) -> Waits {
     let mut cell = Scenario::default().plan().swap_remove(0);
     (cell.link, cell.sidecar) = (Some(link), None);
     let sample = |(n, request): (usize, &conversation::Timing)| {
@@ -270,8 +270,8 @@ fn explain(link: LinkSpec, conversation: &Conversation, result: &LinkResult, spo
     let mut records: BTreeMap<(Direction, u64), &PacketRecord> = BTreeMap::new();
     records.extend(result.packets.iter().map(|record| ((record.direction, record.index), record)));
     let mut capture = Capture::new("");
-    for kept in spooled.frames() {
-        let frame = spooled.frame(kept).expect("a packet that was kept");
+    for kept in captured.frames() {
+        let frame = captured.frame(kept).expect("a packet that was kept");
         for segment in 0..kept.entered.segments {
             let index = kept.entered.index + u64::from(segment);
             let mut bytes = Vec::new();

@@ -130,7 +130,7 @@ fn all_begin_at_one_instant_by_clocks_of_their_own() {
 }
 
 #[test]
-fn what_all_tell_is_the_record_on_one_clock() {
+fn what_all_report_is_the_record_on_one_clock() {
     let mut fleet = Fleet::new(job(2, 2), &[]);
     let start = fleet.start();
     fleet.wait_until(start + Duration::from_secs(10));

@@ -1,7 +1,7 @@
 //! The built-in backend: it records every byte, answers everything, and switches to HTTP/2 when it is offered.
 
 use super::backend_request::{self, BackendBytes, BackendRequest};
-use super::offer::{ATTEMPT, Manner};
+use super::offer::{ATTEMPT, Strictness};
 use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_wire::connection::Response;
@@ -12,7 +12,7 @@ const PATHS: usize = 64;
 
 /// One connection at the backend, without I/O.
 ///
-/// It decides by the request itself ([`ATTEMPT`] names the manner), without state of its own: a
+/// It decides by the request itself ([`ATTEMPT`] names the strictness), without state of its own: a
 /// proxy may use any of its connections for any request.
 #[derive(Debug, Default)]
 pub struct Backend {
@@ -171,17 +171,17 @@ pub fn attempt(head: &[u8]) -> Option<String> {
     (value.len() < 64 && value.iter().all(is_word)).then(|| String::from_utf8_lossy(value).into_owned())
 }
 
-/// The value of `HTTP2-Settings`, perhaps none, if a server with the attempt's manner would switch.
+/// The value of `HTTP2-Settings`, perhaps none, if a server with the attempt's strictness would switch.
 fn accepted<'a>(head: &'a [u8], attempt: &str) -> Option<&'a [u8]> {
     let settings = backend_request::values(head, "http2-settings");
     if !backend_request::has_token(head, "upgrade", "h2c") {
         return None;
     }
-    if attempt.ends_with(Manner::Lax.name()) {
+    if attempt.ends_with(Strictness::Lax.name()) {
         return Some(settings.first().copied().unwrap_or_default());
     }
     let is_named = backend_request::has_token(head, "connection", "http2-settings");
-    (attempt.ends_with(Manner::Strict.name()) && is_named && settings.len() == 1).then(|| settings[0])
+    (attempt.ends_with(Strictness::Strict.name()) && is_named && settings.len() == 1).then(|| settings[0])
 }
 
 #[cfg(test)]
@@ -202,8 +202,8 @@ mod tests {
             assert_eq!(answered(Some(n), "1-strict"), format!("HTTP/1.1 {strict}"), "{}", OFFERS[n].id);
             assert_eq!(answered(Some(n), "1-lax"), format!("HTTP/1.1 {lax}"), "{}", OFFERS[n].id);
         }
-        for manner in ["1-strict", "1-lax"] {
-            assert_eq!(answered(None, manner), "HTTP/1.1 200");
+        for strictness in ["1-strict", "1-lax"] {
+            assert_eq!(answered(None, strictness), "HTTP/1.1 200");
         }
     }
 

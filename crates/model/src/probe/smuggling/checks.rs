@@ -3,7 +3,7 @@
 use super::attempt::Progress;
 use super::backend_request;
 use super::judge::{AttemptOutcome, Observation};
-use super::offer::Manner;
+use super::offer::Strictness;
 use crate::probe::{Check, CheckMeta, EvidenceItem, Verdict, id};
 use h2lab_wire::trace::Direction;
 
@@ -86,7 +86,7 @@ pub struct Missed {
     /// The variant of the offer.
     pub offer: &'static str,
     /// How careful the backend would have been.
-    pub backend: Manner,
+    pub backend: Strictness,
     /// Why.
     pub why: String,
 }
@@ -123,10 +123,10 @@ fn unknown(check: &Check, tried: &[Tried], missed: &[Missed]) -> Check {
     Check::new(meta, Verdict::Undecided, format!("{seen} of {all} offers could be made; {said}"))
 }
 
-const fn meta(manner: Manner) -> &'static CheckMeta {
-    match manner {
-        Manner::Strict => id::SMUG101,
-        Manner::Lax => id::SMUG102,
+const fn meta(strictness: Strictness) -> &'static CheckMeta {
+    match strictness {
+        Strictness::Strict => id::SMUG101,
+        Strictness::Lax => id::SMUG102,
     }
 }
 
@@ -281,7 +281,7 @@ fn own_upgrade(tried: &[Tried], forbidden: &str, baseline: Baseline) -> Check {
 mod tests {
     use super::*;
 
-    fn tried(outcome: AttemptOutcome, backend: Manner, ours: bool) -> Tried {
+    fn tried(outcome: AttemptOutcome, backend: Strictness, ours: bool) -> Tried {
         let observation = Observation {
             offer: "both-tokens".to_owned(),
             backend,
@@ -310,8 +310,8 @@ mod tests {
     #[test]
     fn a_tunnel_fails_for_the_backend_that_it_leads_to() {
         let found = verdicts(&[
-            tried(AttemptOutcome::Forwarded, Manner::Strict, false),
-            tried(AttemptOutcome::Smuggled, Manner::Lax, true),
+            tried(AttemptOutcome::Forwarded, Strictness::Strict, false),
+            tried(AttemptOutcome::Smuggled, Strictness::Lax, true),
         ]);
         let expected = [
             ("SMUG101", Verdict::Pass),
@@ -327,7 +327,7 @@ mod tests {
         for (outcome, verdict) in
             [(AttemptOutcome::EdgeUpgrade, Verdict::Pass), (AttemptOutcome::Smuggled, Verdict::Fail)]
         {
-            let found = verdicts(&[tried(outcome, Manner::Strict, false)]);
+            let found = verdicts(&[tried(outcome, Strictness::Strict, false)]);
             assert_eq!(found[0].1, Verdict::Pass, "no tunnel");
             assert_eq!(found[2], ("SMUG104".to_owned(), verdict));
         }
@@ -335,18 +335,18 @@ mod tests {
 
     #[test]
     fn what_is_ignored_and_what_ends_behind_the_101_are_verdicts_of_their_own() {
-        let one = |outcome| verdicts(&[tried(outcome, Manner::Strict, false)])[0].1;
+        let one = |outcome| verdicts(&[tried(outcome, Strictness::Strict, false)])[0].1;
         assert_eq!(one(AttemptOutcome::Ignored), Verdict::Ignored);
         assert_eq!(one(AttemptOutcome::EmptySwitch), Verdict::Undecided);
     }
     #[test]
     fn the_proxys_own_upgrade_passes_only_if_the_forbidden_path_was_refused_in_it() {
-        let mut silent = tried(AttemptOutcome::EdgeUpgrade, Manner::Strict, false);
+        let mut silent = tried(AttemptOutcome::EdgeUpgrade, Strictness::Strict, false);
         silent.observation.denies_forbidden = false;
         assert_eq!(verdicts(&[silent])[2].1, Verdict::Undecided);
         for outcome in [AttemptOutcome::EdgeUpgrade, AttemptOutcome::Smuggled] {
             for baseline in [Baseline::Reached, Baseline::Unclear(Some(200)), Baseline::Unclear(None)] {
-                let found = verdicts_with(&[tried(outcome, Manner::Strict, false)], &[], baseline);
+                let found = verdicts_with(&[tried(outcome, Strictness::Strict, false)], &[], baseline);
                 assert_eq!(found[2], ("SMUG104".to_owned(), Verdict::Undecided), "{outcome:?} {baseline:?}");
             }
         }
@@ -354,11 +354,11 @@ mod tests {
 
     #[test]
     fn what_was_not_seen_is_undecided() {
-        let found = verdicts(&[tried(AttemptOutcome::Unknown, Manner::Strict, false)]);
+        let found = verdicts(&[tried(AttemptOutcome::Unknown, Strictness::Strict, false)]);
         assert!(found.iter().all(|(_, verdict)| *verdict == Verdict::Undecided), "{found:?}");
-        let missed = Missed { offer: "split", backend: Manner::Lax, why: "the budget".to_owned() };
+        let missed = Missed { offer: "split", backend: Strictness::Lax, why: "the budget".to_owned() };
         let found = verdicts_with(
-            &[tried(AttemptOutcome::Rejected, Manner::Strict, false)],
+            &[tried(AttemptOutcome::Rejected, Strictness::Strict, false)],
             std::slice::from_ref(&missed),
             Baseline::Refused(None),
         );
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(verdicts, [Verdict::Pass, Verdict::Undecided, Verdict::Undecided, Verdict::Undecided]);
         // Earlier findings stay.
         let found = verdicts_with(
-            &[tried(AttemptOutcome::Smuggled, Manner::Lax, true)],
+            &[tried(AttemptOutcome::Smuggled, Strictness::Lax, true)],
             &[missed],
             Baseline::Refused(None),
         );

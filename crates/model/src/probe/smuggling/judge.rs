@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::attempt::{Progress, Tunnel};
 use super::backend::Switched;
 use super::backend_request;
-use super::offer::{Manner, Offer};
+use super::offer::{Strictness, Offer};
 
 /// How an attempt ended, from harmless to harmful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -40,7 +40,7 @@ pub struct Observation {
     /// The variant of the offer.
     pub offer: String,
     /// How careful the backend was.
-    pub backend: Manner,
+    pub backend: Strictness,
     /// How it ended.
     pub outcome: AttemptOutcome,
     /// `Upgrade` with h2c reached the backend.
@@ -71,7 +71,7 @@ pub struct Arrived<'a> {
 }
 
 /// Concludes from both sides.
-pub fn observe(offer: &Offer, backend: Manner, progress: &Progress, arrived: &Arrived<'_>) -> Observation {
+pub fn observe(offer: &Offer, backend: Strictness, progress: &Progress, arrived: &Arrived<'_>) -> Observation {
     let head = arrived.head.unwrap_or_default();
     let forwards_upgrade = backend_request::has_token(head, "upgrade", "h2c");
     let forwards_settings = !backend_request::values(head, "http2-settings").is_empty();
@@ -172,7 +172,7 @@ mod tests {
             paths: vec!["/".to_owned()],
         });
         let arrived = Arrived { head, switched: switched.as_ref() };
-        observe(&OFFERS[0], Manner::Lax, progress, &arrived).outcome
+        observe(&OFFERS[0], Strictness::Lax, progress, &arrived).outcome
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use h2lab_base::JsonSchema;
 use h2lab_wire::{Config, Connection, Role};
 
-/// The field that names a request's attempt and the [`Manner`] of the backend for it. Proxies
+/// The field that names a request's attempt and the [`Strictness`] of the backend for it. Proxies
 /// forward unknown fields.
 pub const ATTEMPT: &str = "x-h2lab-attempt";
 
@@ -12,7 +12,7 @@ pub const ATTEMPT: &str = "x-h2lab-attempt";
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Manner {
+pub enum Strictness {
     /// Switches as RFC 7540 §3.2.1 has it: `Connection` must name `HTTP2-Settings`, of which there must be one. So do Go's
     /// `h2c` package and nghttp2.
     Strict,
@@ -20,7 +20,7 @@ pub enum Manner {
     Lax,
 }
 
-impl Manner {
+impl Strictness {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Strict, Self::Lax];
 

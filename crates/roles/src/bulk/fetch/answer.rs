@@ -16,7 +16,7 @@ impl Fetch {
         if let Stage::Over(_) = self.stage {
             return;
         }
-        if self.manner.direction == TransferDirection::Put {
+        if self.options.direction == TransferDirection::Put {
             return self.answered_to_put(ask, head);
         }
         if ask.purpose == RequestPurpose::LastWord {
@@ -31,7 +31,7 @@ impl Fetch {
 
     /// Trailers have followed an answer: a sum, perhaps, that the server did not know before.
     pub fn trailed(&mut self, ask: &Ask, fields: Fields<'_>) {
-        let is_about_it = match self.manner.direction {
+        let is_about_it = match self.options.direction {
             TransferDirection::Get => ask.is_accepted,
             TransferDirection::Put => self.is_about_the_whole(ask),
         };
@@ -46,7 +46,7 @@ impl Fetch {
             let field = text(fields, "repr-digest");
             // An unreadable checksum counts as none.
             self.expected =
-                field.and_then(|field| Checksum::from_field(field, self.manner.checksum).ok()).flatten();
+                field.and_then(|field| Checksum::from_field(field, self.options.checksum).ok()).flatten();
         }
     }
 

@@ -51,7 +51,7 @@ const MOST_WORDS: usize = 300;
 
 impl No {
     /// More of its body has come.
-    pub fn hear(&mut self, data: &[u8]) {
+    pub fn receive(&mut self, data: &[u8]) {
         let room = MOST_WORDS - self.words.len().min(MOST_WORDS);
         self.words.extend_from_slice(&data[..data.len().min(room)]);
     }

@@ -22,7 +22,7 @@ impl Fetch {
     pub(super) fn open_source(&mut self, index: usize) -> Result<(), SourceError> {
         if self.total.is_none() {
             self.upload.source = Source::open(&self.place)?;
-            self.upload.tag = self.upload.source.tag(!self.manner.resume, index);
+            self.upload.tag = self.upload.source.tag(!self.options.resume, index);
             self.total = Some(self.upload.source.length());
         }
         Ok(())
@@ -42,10 +42,10 @@ impl Fetch {
         let (from, until) = (ask.from, ask.until.unwrap_or(ask.from));
         let is_whole = self.upload.is_whole;
         // The sum of a part is useful for the whole only if sums combine.
-        let algorithm = self.manner.checksum;
+        let algorithm = self.options.checksum;
         let algorithm = if is_whole || algorithm.combines() { algorithm } else { Algorithm::None };
         let has_trailer = is_whole && self.is_resumable_there() && algorithm != Algorithm::None;
-        let body = self.upload.source.body(from, until - from, self.manner.chunk);
+        let body = self.upload.source.body(from, until - from, self.options.chunk);
         let sending = Sending::new(body, until, algorithm, has_trailer).watching(&self.upload.source);
         ask.sending = Some(Rc::new(RefCell::new(sending)));
         self.upload.under_way.insert(from..until);
@@ -70,7 +70,7 @@ impl Fetch {
             return ("PUT", fields);
         }
         fields.extend([tag(), (upload::LENGTH_FIELD, total.to_string())]);
-        if let Some(want) = self.manner.checksum.want() {
+        if let Some(want) = self.options.checksum.want() {
             fields.push(("want-repr-digest", want));
         }
         if ask.purpose == RequestPurpose::LastWord {
@@ -80,7 +80,7 @@ impl Fetch {
             let range = ask.from..ask.until.unwrap_or(ask.from);
             fields.push(("content-range", content_range::to_field(&range, total)));
             fields.push((upload::COMPLETE_FIELD, "?0".to_owned()));
-        } else if self.manner.checksum != Algorithm::None {
+        } else if self.options.checksum != Algorithm::None {
             fields.push(("trailer", "repr-digest".to_owned()));
         }
         ("PUT", fields)
@@ -315,7 +315,7 @@ impl Fetch {
         let Some(sending) = &ask.sending else { return };
         let sending = sending.borrow();
         let Some(sum) = sending.sum() else { return };
-        let crc = sum.checksum().filter(|_| self.manner.checksum.combines());
+        let crc = sum.checksum().filter(|_| self.options.checksum.combines());
         if let Some(crc) = crc.and_then(|crc| crc.bytes().try_into().ok()) {
             self.sums.add(ask.from..ask.until.unwrap_or(ask.from), u32::from_be_bytes(crc));
         } else if self.upload.is_whole {

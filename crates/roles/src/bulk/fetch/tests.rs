@@ -10,8 +10,8 @@ use super::*;
 
 const NOW: Time = Time::from_millis(1);
 
-fn manner(workers: u32, part: Option<u64>) -> Manner {
-    Manner {
+fn options(workers: u32, part: Option<u64>) -> TransferOptions {
+    TransferOptions {
         direction: TransferDirection::Get,
         workers,
         part,
@@ -22,8 +22,8 @@ fn manner(workers: u32, part: Option<u64>) -> Manner {
     }
 }
 
-fn fetch(manner: Manner) -> Fetch {
-    Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, manner)
+fn fetch(options: TransferOptions) -> Fetch {
+    Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, options)
 }
 
 /// Gives `fetch` the head of an answer.
@@ -67,7 +67,7 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
         let mut random = Counter::new(seed, "fetch");
         let workers = 1 + random.below(4) as u32;
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
-        let mut fetch = fetch(manner(workers, part));
+        let mut fetch = fetch(options(workers, part));
         let mut under_way: Vec<Ask> = Vec::new();
         while fetch.outcome().is_none() {
             while under_way.len() < workers as usize
@@ -90,11 +90,11 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
 
 #[test]
 fn one_stream_asks_for_the_whole_and_several_for_ranges() {
-    let mut one = fetch(manner(1, None));
+    let mut one = fetch(options(1, None));
     let ask = one.next_ask(0).unwrap();
     assert!(one.request(&ask).1.iter().all(|(name, _)| *name != "range"));
     assert!(one.next_ask(0).is_none(), "nothing is known before the answer");
-    let mut several = fetch(manner(4, None));
+    let mut several = fetch(options(4, None));
     let ask = several.next_ask(0).unwrap();
     let (_, fields) = several.request(&ask);
     assert!(fields.contains(&("range", "bytes=0-16777215".to_owned())), "{fields:?}");
@@ -102,7 +102,7 @@ fn one_stream_asks_for_the_whole_and_several_for_ranges() {
 
 #[test]
 fn a_server_without_ranges_sends_the_whole_over_one_stream() {
-    let mut fetch = fetch(manner(4, Some(10)));
+    let mut fetch = fetch(options(4, Some(10)));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 200, &[("content-length", "100")]);
     assert!(fetch.next_ask(0).is_none());
@@ -122,7 +122,7 @@ fn what_an_answer_says_about_another_file_is_refused() {
         (206, &[("content-range", "bytes 20-29/100"), ("etag", "\"a\"")], false),
         (404, &[], false),
     ] {
-        let mut fetch = fetch(manner(2, Some(10)));
+        let mut fetch = fetch(options(2, Some(10)));
         let mut first = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")]);
         let mut second = fetch.next_ask(0).unwrap();
@@ -138,7 +138,7 @@ fn what_an_answer_says_about_another_file_is_refused() {
 
 #[test]
 fn a_server_that_never_sends_a_byte_is_given_up() {
-    let mut fetch = fetch(manner(1, None));
+    let mut fetch = fetch(options(1, None));
     for _ in 0..=MAX_FRUITLESS {
         assert!(fetch.outcome().is_none());
         let mut ask = fetch.next_ask(0).expect("it is tried again");
@@ -149,7 +149,7 @@ fn a_server_that_never_sends_a_byte_is_given_up() {
 
 #[test]
 fn more_bytes_than_announced_are_refused() {
-    let mut fetch = fetch(manner(1, None));
+    let mut fetch = fetch(options(1, None));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 200, &[("content-length", "3")]);
     fetch.store(&mut ask, b"1234");
@@ -174,8 +174,8 @@ fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f");
     leave(&path, b"0123456789", "http://a/f");
-    let manner = Manner { checksum: Algorithm::Sha256, ..manner(1, None) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::File(path.clone()), manner);
+    let options = TransferOptions { checksum: Algorithm::Sha256, ..options(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::File(path.clone()), options);
     let ask = fetch.next_ask(0).unwrap();
     serve(&mut fetch, ask, b"0123456789", usize::MAX);
     let mut head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
@@ -192,7 +192,7 @@ fn what_belongs_to_another_url_is_not_resumed() {
     for (url, is_same) in [("http://b:81/f?key=2", true), ("http://a/other/f", false)] {
         leave(&path, b"0123456789", "http://a/f?key=1");
         let mut fetch =
-            Fetch::new(url.to_owned(), "/f".to_owned(), Place::File(path.clone()), manner(1, None));
+            Fetch::new(url.to_owned(), "/f".to_owned(), Place::File(path.clone()), options(1, None));
         assert_eq!(fetch.next_ask(0).is_some(), is_same, "{url}");
         match fetch.outcome() {
             None => assert!(is_same, "{url}"),
@@ -205,7 +205,7 @@ fn what_belongs_to_another_url_is_not_resumed() {
 
 /// A file of 10 bytes that is here, and the answer to its HEAD, which has `fields`.
 fn verified(status: u16, fields: &[(&str, &str)]) -> Fetch {
-    let mut fetch = fetch(manner(1, None));
+    let mut fetch = fetch(options(1, None));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
     fetch.store(&mut ask, b"0123456789");
@@ -253,7 +253,7 @@ fn a_checksum_is_taken_only_from_answers_that_carry_the_file() {
         (206, &[("content-range", "bytes 10-19/100"), ("etag", "\"b\""), WRONG]),
         (206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\""), WRONG]),
     ] {
-        let mut fetch = fetch(manner(2, Some(10)));
+        let mut fetch = fetch(options(2, Some(10)));
         let mut first = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")]);
         let mut second = fetch.next_ask(0).unwrap();
@@ -276,7 +276,7 @@ fn parts_of_different_versions_are_not_joined_even_if_their_validators_are_weak(
         (&[modified("noon")], &[modified("one"), RANGE], false),
         (&[("etag", "W/\"a\""), modified("noon")], &[("etag", "W/\"a\""), modified("one"), RANGE], false),
     ] {
-        let mut fetch = fetch(manner(2, Some(10)));
+        let mut fetch = fetch(options(2, Some(10)));
         let mut ask = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut ask, 206, &[first, &[("content-range", "bytes 0-9/100")]].concat());
         let mut ask = fetch.next_ask(0).expect("there is something to compare answers by");
@@ -288,7 +288,7 @@ fn parts_of_different_versions_are_not_joined_even_if_their_validators_are_weak(
 
 #[test]
 fn without_a_word_of_the_version_it_comes_in_one_answer() {
-    let mut fetch = fetch(manner(4, Some(10)));
+    let mut fetch = fetch(options(4, Some(10)));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-9/100")]);
     assert!(ask.outcome_class == OutcomeClass::Idle && fetch.next_ask(0).is_none());
@@ -306,7 +306,7 @@ fn without_a_word_of_the_version_it_comes_in_one_answer() {
 
 #[test]
 fn a_range_that_is_all_needs_no_version() {
-    let mut fetch = fetch(manner(4, Some(10)));
+    let mut fetch = fetch(options(4, Some(10)));
     let mut ask = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-4/5")]);
     fetch.store(&mut ask, &[7; 5]);
@@ -317,8 +317,8 @@ fn a_range_that_is_all_needs_no_version() {
 #[test]
 fn a_server_that_processes_no_request_is_asked_ever_more_rarely_and_given_up() {
     for direction in [TransferDirection::Get, TransferDirection::Put] {
-        let manner = Manner { direction, ..manner(2, None) };
-        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+        let options = TransferOptions { direction, ..options(2, None) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
         let (mut now, mut asked) = (NOW, 0);
         while fetch.outcome().is_none() {
             let mut ask = fetch.next_ask(0).expect("it is asked again");
@@ -337,7 +337,7 @@ fn a_server_that_processes_no_request_is_asked_ever_more_rarely_and_given_up() {
 
 #[test]
 fn requests_that_the_server_did_not_process_are_not_held_against_it() {
-    let mut fetch = fetch(manner(2, Some(10)));
+    let mut fetch = fetch(options(2, Some(10)));
     let mut first = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
     for _ in 0..100 {
@@ -355,7 +355,7 @@ fn requests_that_the_server_did_not_process_are_not_held_against_it() {
 
 #[test]
 fn a_byte_of_any_worker_says_that_the_server_is_well() {
-    let mut fetch = fetch(manner(2, Some(10)));
+    let mut fetch = fetch(options(2, Some(10)));
     let mut first = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut first, 206, &[("content-range", "bytes 0-9/1000"), ("etag", "\"a\"")]);
     for _ in 0..5 {
@@ -375,7 +375,7 @@ fn a_byte_of_any_worker_says_that_the_server_is_well() {
 #[test]
 fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
     let complete = || {
-        let mut fetch = fetch(manner(1, None));
+        let mut fetch = fetch(options(1, None));
         let mut ask = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut ask, 200, &[("content-length", "10"), ("etag", "\"a\"")]);
         fetch.store(&mut ask, b"0123456789");
@@ -411,7 +411,7 @@ fn the_size_of_parts_is_reported_as_it_was_in_force() {
         (2, Some(1 << 30), Some(500_000)),
         (2, None, Some(500_000)),
     ] {
-        let mut fetch = fetch(manner(workers, part));
+        let mut fetch = fetch(options(workers, part));
         let mut ask = fetch.next_ask(0).unwrap();
         let total = ("content-length", "1000000");
         // A first answer that brings only the first byte.
@@ -499,8 +499,8 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
         let mut random = Counter::new(seed, "put");
         let workers = 1 + random.below(4) as u32;
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
-        let manner = Manner { direction: TransferDirection::Put, ..manner(workers, part) };
-        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(TOTAL), manner);
+        let options = TransferOptions { direction: TransferDirection::Put, ..options(workers, part) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(TOTAL), options);
         let mut store = Store::new(TOTAL);
         let mut under_way: Vec<Ask> = Vec::new();
         while fetch.outcome().is_none() {
@@ -531,8 +531,8 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
 
 #[test]
 fn a_server_that_says_nothing_of_uploads_gets_one_plain_put() {
-    let manner = Manner { direction: TransferDirection::Put, ..manner(4, Some(10)) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+    let options = TransferOptions { direction: TransferDirection::Put, ..options(4, Some(10)) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
     let mut probe = fetch.next_ask(0).unwrap();
     assert_eq!(fetch.request(&probe).0, "HEAD");
     answer(&mut fetch, &mut probe, 404, &[]);
@@ -551,14 +551,14 @@ fn a_server_that_says_nothing_of_uploads_gets_one_plain_put() {
 const OTHER: (&str, &str) = ("repr-digest", "crc32c=:AAAAAA==:");
 
 #[test]
-fn trailers_tell_the_checksum_only_behind_an_answer_that_carries_the_file() {
+fn trailers_have_the_checksum_only_behind_an_answer_that_carries_the_file() {
     for (status, fields, is_taken) in [
         (206, &[("content-range", "bytes 0-9/100"), ("etag", "\"a\"")][..], true),
         (200, &[("content-length", "100")], true),
         (206, &[("content-range", "bytes 0-9/100")], false),
         (503, &[], false),
     ] {
-        let mut fetch = fetch(manner(2, Some(10)));
+        let mut fetch = fetch(options(2, Some(10)));
         let mut ask = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut ask, status, fields);
         Fields::of(&[OTHER], |fields| fetch.trailed(&ask, fields));
@@ -569,8 +569,8 @@ fn trailers_tell_the_checksum_only_behind_an_answer_that_carries_the_file() {
 #[test]
 fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_it() {
     for has_words in [false, true] {
-        let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
-        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+        let options = TransferOptions { direction: TransferDirection::Put, ..options(1, None) };
+        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
         let mut probe = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut probe, 200, &[OTHER]);
         Fields::of(&[OTHER], |fields| fetch.trailed(&probe, fields));
@@ -591,8 +591,8 @@ fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_
 
 #[test]
 fn an_upload_is_not_complete_before_the_server_has_said_so() {
-    let manner = Manner { direction: TransferDirection::Put, ..manner(2, Some(10)) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(20), manner);
+    let options = TransferOptions { direction: TransferDirection::Put, ..options(2, Some(10)) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(20), options);
     let mut store = Store::new(20);
     for _ in 0..3 {
         let ask = fetch.next_ask(0).unwrap();
@@ -607,8 +607,8 @@ fn an_upload_is_not_complete_before_the_server_has_said_so() {
 
 /// An upload to a server that takes parts, whose first query was answered with nothing.
 fn put(place: Place, workers: u32, part: Option<u64>) -> Fetch {
-    let manner = Manner { direction: TransferDirection::Put, ..manner(workers, part) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), place, manner);
+    let options = TransferOptions { direction: TransferDirection::Put, ..options(workers, part) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), place, options);
     let mut probe = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut probe, 204, &[("upload-offset", "0")]);
     fetch.ended(&mut probe, NOW, None);
@@ -627,8 +627,8 @@ fn send_all(fetch: &mut Fetch, ask: &mut Ask, status: u16) {
 #[test]
 fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
     // A server without support for uploads, such as nginx's `return 200`.
-    let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+    let options = TransferOptions { direction: TransferDirection::Put, ..options(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
     let mut probe = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut probe, 404, &[]);
     fetch.ended(&mut probe, NOW, None);
@@ -693,8 +693,8 @@ fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
 
 #[test]
 fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
-    let manner = Manner { direction: TransferDirection::Put, ..manner(1, None) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), manner);
+    let options = TransferOptions { direction: TransferDirection::Put, ..options(1, None) };
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
     let (mut now, mut asked) = (NOW, 0);
     while fetch.outcome().is_none() {
         let mut probe = fetch.next_ask(0).unwrap();

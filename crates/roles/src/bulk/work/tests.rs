@@ -18,8 +18,8 @@ fn head(work: &mut Work, number: u32) {
     work.head(number, Time::ZERO, &head);
 }
 
-fn manner(direction: TransferDirection) -> Manner {
-    Manner {
+fn options(direction: TransferDirection) -> TransferOptions {
+    TransferOptions {
         direction,
         workers: 1,
         part: None,
@@ -41,7 +41,7 @@ fn begun(slots: &[usize]) -> Work {
 fn asked(slots: &[usize]) -> Work {
     let wanted =
         |n: &usize| Wanted { url: format!("http://a/{n}"), path: format!("/{n}"), place: Place::Discard };
-    let mut work = Work::new(slots.iter().map(wanted).collect(), manner(TransferDirection::Get), None);
+    let mut work = Work::new(slots.iter().map(wanted).collect(), options(TransferDirection::Get), None);
     for (n, slot) in (0..).zip(slots) {
         let number = work.next(at(0)).expect("each file asks");
         work.begun(number, *slot, n, StreamId::of_request(n));
@@ -63,10 +63,10 @@ fn doomed(work: &mut Work) -> Vec<usize> {
 #[test]
 fn one_that_stays_silent_is_asked_again_while_others_carry() {
     let mut work = begun(&[0, 1]);
-    work.hear(at(30));
+    work.set_now(at(30));
     work.body(1, b"a byte");
     assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![]));
-    work.hear(at(31));
+    work.set_now(at(31));
     assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![0]));
     work.ended(0, at(31), Fate::Failed { outcome: Outcome::Cancelled, code: 8 });
     assert!(work.fetches()[0].outcome().is_some_and(Result::is_err), "the length was not declared");
@@ -76,12 +76,12 @@ fn one_that_stays_silent_is_asked_again_while_others_carry() {
 #[test]
 fn a_server_of_which_nothing_comes_has_gone() {
     let mut work = begun(&[0, 1]);
-    work.hear(at(10));
+    work.set_now(at(10));
     work.body(0, b"a byte");
     work.body(1, b"a byte");
-    work.hear(at(40));
+    work.set_now(at(40));
     assert_eq!(work.doom_silent(TIMEOUT), None);
-    work.hear(at(41));
+    work.set_now(at(41));
     assert_eq!(work.doom_silent(TIMEOUT), Some(Duration::from_secs(31)));
     work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
     assert!(work.fetches().iter().all(|fetch| fetch.outcome().is_some()));
@@ -91,7 +91,7 @@ fn a_server_of_which_nothing_comes_has_gone() {
 fn no_stream_is_silent_while_another_has_its_connection() {
     let mut work = begun(&[0, 0]);
     for seconds in 1..100 {
-        work.hear(at(seconds));
+        work.set_now(at(seconds));
         work.body(0, b"a byte");
         assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![]), "{seconds}");
     }
@@ -100,12 +100,12 @@ fn no_stream_is_silent_while_another_has_its_connection() {
 #[test]
 fn what_a_disk_held_up_is_heard_before_anybody_is_called_silent() {
     let mut work = begun(&[0]);
-    work.hear(at(1));
+    work.set_now(at(1));
     // Storing the bytes takes 100 s; silence is judged by when they came.
     work.body(0, b"a byte");
     assert_eq!(work.doom_silent(TIMEOUT), None);
     // The next read of the sockets finds more at once.
-    work.hear(at(101));
+    work.set_now(at(101));
     work.body(0, b"another");
     assert_eq!(work.doom_silent(TIMEOUT), None);
 }
@@ -116,7 +116,7 @@ fn who_is_refused_over_and_over_is_given_up_in_the_end() {
     work.ended(0, at(0), Fate::Unprocessed);
     let mut asked = 1;
     for seconds in 1..=61 {
-        work.hear(at(seconds));
+        work.set_now(at(seconds));
         // Until it is put off, and then once in each pause.
         while let Some(number) = work.next(at(seconds)) {
             asked += 1;
@@ -158,7 +158,7 @@ fn credit_is_what_is_returned_for_data() {
 #[test]
 fn a_number_that_is_free_again_is_not_doomed() {
     let mut work = begun(&[0]);
-    work.hear(at(1));
+    work.set_now(at(1));
     work.give_up(|| FetchError::Deadline);
     work.ended(0, at(1), Fate::Complete);
     assert_eq!(work.next_doomed(), None);
@@ -168,7 +168,7 @@ fn a_number_that_is_free_again_is_not_doomed() {
 /// An upload of so many bytes of filler, to a server without support for uploads, whose body is being sent on slot 0.
 fn sending(bytes: u64) -> Work {
     let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Memory(bytes) };
-    let mut work = Work::new(vec![wanted], manner(TransferDirection::Put), None);
+    let mut work = Work::new(vec![wanted], options(TransferDirection::Put), None);
     for n in 0..2 {
         let number = work.next(at(0)).expect("first it asks what is there, then it sends");
         work.begun(number, 0, 0, StreamId::of_request(n));
@@ -185,13 +185,13 @@ fn sending(bytes: u64) -> Work {
 fn a_server_that_takes_an_upload_slowly_is_not_silent() {
     let mut work = sending(10);
     for seconds in 1..=5 {
-        work.hear(at(20 * seconds));
+        work.set_now(at(20 * seconds));
         work.body_sent(0, at(20 * seconds), 2);
         assert_eq!((work.doom_silent(TIMEOUT), doomed(&mut work)), (None, vec![]), "{seconds}");
     }
     // Everything is in our socket, from which the server keeps taking.
     for seconds in 6..=20 {
-        work.hear(at(20 * seconds));
+        work.set_now(at(20 * seconds));
         work.taken(0, 0, || Some((seconds, true)));
         let verdict = (work.doom_silent(TIMEOUT), doomed(&mut work));
         // The first call has nothing to compare with.
@@ -202,15 +202,15 @@ fn a_server_that_takes_an_upload_slowly_is_not_silent() {
 #[test]
 fn a_server_that_holds_its_answer_back_is_given_up_after_the_timeout() {
     let mut work = sending(10);
-    work.hear(at(1));
+    work.set_now(at(1));
     work.body_sent(0, at(1), 10);
     for seconds in [10, 20, 31] {
-        work.hear(at(seconds));
+        work.set_now(at(seconds));
         // It sends a PING from time to time.
         work.taken(0, 0, || Some((10 + seconds, false)));
         assert_eq!(work.doom_silent(TIMEOUT), None, "{seconds}");
     }
-    work.hear(at(32));
+    work.set_now(at(32));
     work.taken(0, 0, || Some((50, false)));
     assert_eq!(work.doom_silent(TIMEOUT), Some(Duration::from_secs(31)));
     work.give_up(|| FetchError::Vanished("it has gone".to_owned()));
@@ -220,11 +220,11 @@ fn a_server_that_holds_its_answer_back_is_given_up_after_the_timeout() {
 /// Has `n` files of one byte fetched one after the other.
 fn fetch_over_and_over(listed: usize, n: u64) -> Work {
     let wanted = Wanted { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: Place::Discard };
-    let manner = Manner { checksum: Algorithm::None, ..manner(TransferDirection::Get) };
-    let mut work = Work::new(vec![wanted], manner, Some(listed));
+    let options = TransferOptions { checksum: Algorithm::None, ..options(TransferDirection::Get) };
+    let mut work = Work::new(vec![wanted], options, Some(listed));
     for round in 0..n {
         let now = Time::from_millis(round + 1);
-        work.hear(now);
+        work.set_now(now);
         let number = work.next(now).expect("it continues");
         work.begun(number, 0, 7, StreamId::of_request(round as u32));
         Fields::of(&[("content-length", "1")], |fields| {
@@ -279,7 +279,7 @@ fn a_server_that_goes_while_no_file_is_in_flight_fails_what_is_fetched_repeatedl
 #[test]
 fn bytes_that_never_left_us_are_not_counted() {
     let mut work = sending(1000);
-    work.hear(at(1));
+    work.set_now(at(1));
     work.body_sent(0, at(1), 600);
     assert_eq!(work.take_fresh(), (600, 0));
     // 250 of them lie in our socket when it breaks.

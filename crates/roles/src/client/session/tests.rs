@@ -71,13 +71,13 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
     let work = Scenario::default().plan().remove(0).work;
     let kinds = Kind::all(&work);
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
-    session.begin(clock.now(), 0, 0, &prepared, &mut Deaf).expect("it is idle");
-    session.flush(clock, &prepared, &mut Deaf);
+    session.begin(clock.now(), 0, 0, &prepared, &mut NoExchange).expect("it is idle");
+    session.flush(clock, &prepared, &mut NoExchange);
     let until = Instant::now() + DEADLINE;
     loop {
         let waiting = piled_up(&session);
         let before = session.bytes_received();
-        session.receive(clock, false, &prepared, &mut Deaf);
+        session.receive(clock, false, &prepared, &mut NoExchange);
         let read = session.bytes_received() - before;
         assert!(read <= MOST, "{read} bytes in one turn");
         // The kernel makes room for this much only for readers of much, and gradually.
@@ -101,7 +101,7 @@ fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
     let begin_all = |session: &mut Session, from: u32| {
         let mut begun = 0;
-        while session.begin(clock.now(), from + begun, 0, &prepared, &mut Deaf).is_some() {
+        while session.begin(clock.now(), from + begun, 0, &prepared, &mut NoExchange).is_some() {
             assert!(session.engine.unsent() < 2_000, "{begun} have been begun");
             begun += 1;
         }
@@ -109,7 +109,7 @@ fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
     };
     let first = begin_all(&mut session, 0);
     assert!((1..100).contains(&first) && session.available() == 0, "{first} of 100 streams");
-    session.flush(clock, &prepared, &mut Deaf);
+    session.flush(clock, &prepared, &mut NoExchange);
     assert!(session.available() > 0, "the socket took all");
     assert!(begin_all(&mut session, first) > 0);
 }

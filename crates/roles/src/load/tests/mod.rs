@@ -185,7 +185,7 @@ fn congestion_control_that_quic_does_not_have_is_named() {
 }
 
 #[test]
-fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_tells_for_how_long() {
+fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_reports_for_how_long() {
     let server = Server::start(Protocol::H2c, Habit::Serves);
     let awake = |sharp, arrival| {
         let mut spec = LoadSpec { sharp, ..spec(Protocol::H2c, &server) };

@@ -23,7 +23,7 @@ use h2lab_model::probe::smuggling::checks;
 use h2lab_model::probe::smuggling::checks::{Baseline, Missed, Tried};
 use h2lab_model::probe::smuggling::judge;
 use h2lab_model::probe::smuggling::judge::{Arrived, Observation};
-use h2lab_model::probe::smuggling::offer::{Manner, OFFERS, Offer};
+use h2lab_model::probe::smuggling::offer::{Strictness, OFFERS, Offer};
 use h2lab_model::probe::{Check, EvidenceItem, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -100,17 +100,17 @@ pub fn upgrades(
     let software = proxy.reach(&paths.allowed)?;
     let baseline = proxy.baseline(&paths.forbidden)?;
     let (mut tried, mut missed) = (Vec::new(), Vec::<Missed>::new());
-    for manner in Manner::ALL {
+    for strictness in Strictness::ALL {
         for (n, offer) in OFFERS.iter().enumerate() {
-            let name = format!("{n}-{}", manner.name());
+            let name = format!("{n}-{}", strictness.name());
             // If it has gone, or must not be asked any more, the rest is skipped.
             let sent = match missed.last() {
                 Some(missed) => Err(missed.why.clone()),
-                None => decided(proxy.try_offer(paths, (&name, manner, offer)))?,
+                None => decided(proxy.try_offer(paths, (&name, strictness, offer)))?,
             };
             match sent {
                 Ok(seen) => tried.push(seen),
-                Err(why) => missed.push(Missed { offer: offer.id, backend: manner, why }),
+                Err(why) => missed.push(Missed { offer: offer.id, backend: strictness, why }),
             }
         }
     }
@@ -269,7 +269,7 @@ impl Proxy<'_> {
     }
 
     /// One variant against one kind of backend.
-    fn try_offer(&mut self, paths: &Paths, (name, manner, offer): (&str, Manner, &Offer)) -> Result<Tried> {
+    fn try_offer(&mut self, paths: &Paths, (name, strictness, offer): (&str, Strictness, &Offer)) -> Result<Tried> {
         self.prober.take_request()?;
         let began = self.prober.now();
         let mut line = RawConnection::dial(self.prober, self.protocol)?;
@@ -288,7 +288,7 @@ impl Proxy<'_> {
         });
         let (head, switched, arrived_at) = seen.unwrap_or_default();
         let arrived = Arrived { head: head.as_deref(), switched: switched.as_ref() };
-        let observation = judge::observe(offer, manner, progress, &arrived);
+        let observation = judge::observe(offer, strictness, progress, &arrived);
         let arrived_ms = arrived_at.map(|at| millis_f64(at.since(began)));
         Ok(Tried { observation, items, arrived_ms })
     }

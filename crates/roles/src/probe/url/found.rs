@@ -74,7 +74,7 @@ impl Found {
 
 /// What to check of a server beyond its protocols.
 #[derive(Debug, Clone, Default)]
-pub struct Wishes {
+pub struct CheckOptions {
     /// Other ports of the host, to be checked for their protocols.
     pub ports: Vec<u16>,
     /// How long idle connections are watched at most.

@@ -15,14 +15,14 @@ use super::dial::reach;
 use super::{ProbeError, Prober, Result};
 use crate::client::url::Url;
 pub(super) use found::Found;
-pub use found::Wishes;
+pub use found::CheckOptions;
 
 /// Probes the server of `url`, as `prober` reaches it. `notify` is called with the current step. That it cannot be reached at
 /// all, or something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
 pub fn run(
     prober: &mut Prober,
     url: &Url,
-    wishes: &Wishes,
+    options: &CheckOptions,
     notify: &mut dyn FnMut(&str),
 ) -> Result<ProbeReport> {
     if prober.host.protocols != [Protocol::H3] {
@@ -36,7 +36,7 @@ pub fn run(
             .warnings
             .push(format!("only {asked} was asked for: checks that need another protocol were left out"));
     }
-    match look(prober, url, wishes, &mut found, notify) {
+    match look(prober, url, options, &mut found, notify) {
         Ok(()) => {}
         Err(ProbeError::Interrupted) if !found.checks.is_empty() => {
             found.warnings.push("interrupted: only what was checked by then is reported".to_owned());
@@ -52,15 +52,15 @@ pub fn run(
 fn look(
     prober: &mut Prober,
     url: &Url,
-    wishes: &Wishes,
+    options: &CheckOptions,
     found: &mut Found,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
     notify("what it speaks");
     speaks::look(prober, url, found)?;
-    if !wishes.ports.is_empty() {
+    if !options.ports.is_empty() {
         notify("what its other ports speak");
-        ports::look(prober, &wishes.ports, found)?;
+        ports::look(prober, &options.ports, found)?;
     }
     extensions::look(prober, found)?;
     let both = if url.is_tls() { [Protocol::H1s, Protocol::H2] } else { [Protocol::H1, Protocol::H2c] };
@@ -69,9 +69,9 @@ fn look(
         readiness::look(prober, found)?;
     }
     // Attacks come last: they may leave a server in a state in which nothing else can be measured.
-    limits::look(prober, wishes.idle, found, notify)?;
-    if let (true, Some(protocol)) = (wishes.resistance, found.h2) {
-        resistance::look(prober, protocol, wishes, found, notify)?;
+    limits::look(prober, options.idle, found, notify)?;
+    if let (true, Some(protocol)) = (options.resistance, found.h2) {
+        resistance::look(prober, protocol, options, found, notify)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::{field_block, frame};
 
-use super::found::{Found, Wishes, decided};
+use super::found::{Found, CheckOptions, decided};
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::Put;
 use crate::probe::raw_h2_client::{Opening, RawH2Client, settings};
@@ -259,11 +259,11 @@ impl Watch {
 pub fn look(
     prober: &mut Prober,
     protocol: Protocol,
-    wishes: &Wishes,
+    options: &CheckOptions,
     found: &mut Found,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let mut watch = Watch::new(wishes.pid);
+    let mut watch = Watch::new(options.pid);
     // A server that answers nothing before the attacks is not judged by them.
     let mut ordinary = None;
     let mut spared = match another_client(prober, protocol)? {
@@ -286,7 +286,7 @@ pub fn look(
         let mut under = Under { prober: &mut *prober, protocol, ordinary, after: None, watch: &watch };
         let check = match attack {
             Some(attack) => under.made(attack),
-            None => under.zero_window(wishes.idle),
+            None => under.zero_window(options.idle),
         };
         let after = under.after.or_else(|| watch.now());
         let mut check = decided(meta, check)?;
@@ -297,7 +297,7 @@ pub fn look(
             check = Check::new(meta, Verdict::Fail, summary).severe(Severity::Critical);
             check.evidence = evidence;
             spared = Some(format!("not made: the server answers nobody after {} ({})", meta.id, meta.name));
-            watch.gone |= wishes.pid.is_some() && watch.now().is_none();
+            watch.gone |= options.pid.is_some() && watch.now().is_none();
         }
         found.add(check);
     }

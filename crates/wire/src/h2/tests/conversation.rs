@@ -245,7 +245,7 @@ fn streams_above_the_limit_are_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_pong_tells_the_round_trip() {
+fn a_pong_measures_the_round_trip() {
     let mut pair = pair_of(client_config(), server_config(), 10);
     pair.settle();
     pair.latency = Duration::from_millis(20);

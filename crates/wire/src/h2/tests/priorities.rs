@@ -142,19 +142,19 @@ fn spread(slow: &Slow, streams: &[u32]) -> usize {
 
 #[test]
 fn equals_share_the_link_frame_by_frame_and_none_starves() {
-    for wish in [None, Some("i"), Some("u=6, i")] {
+    for priority in [None, Some("i"), Some("u=6, i")] {
         let mut slow = Slow::new();
-        let streams: Vec<u32> = (0..20).map(|_| slow.ask(200_000, wish)).collect();
+        let streams: Vec<u32> = (0..20).map(|_| slow.ask(200_000, priority)).collect();
         for _ in 0..38 {
             slow.run(10);
             // What the first stream sent before it met the others, and one round.
-            assert!(spread(&slow, &streams) <= BUFFER + 2 * 16_384, "{wish:?}: {:?}", slow.arrived);
+            assert!(spread(&slow, &streams) <= BUFFER + 2 * 16_384, "{priority:?}: {:?}", slow.arrived);
         }
         slow.run(30);
         // The first one's start aside, all end within one round: 20 frames of 16 KiB, 33 ms.
         let ends: Vec<Time> = streams[1..].iter().map(|stream| slow.end(*stream)).collect();
         let last_round = ends.iter().max().unwrap().since(*ends.iter().min().unwrap());
-        assert!(last_round <= Duration::from_millis(36), "{wish:?}: {last_round:?}");
+        assert!(last_round <= Duration::from_millis(36), "{priority:?}: {last_round:?}");
     }
 }
 

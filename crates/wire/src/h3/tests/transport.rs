@@ -89,7 +89,7 @@ fn what_the_role_holds_keeps_the_stream_unread() {
 }
 
 #[test]
-fn a_reset_gives_up_what_is_open_and_tells_the_role_nothing() {
+fn a_reset_gives_up_what_is_open_and_reports_nothing_to_the_role() {
     let mut client = Scripted::new(Config::new(Role::Client));
     let stream = client.request(&post(None));
     client.engine.reset(NOW, stream, ErrorCode::CANCEL);
@@ -265,24 +265,24 @@ fn priorities_reach_quic_from_field_and_frame_in_any_order() {
     let update = |stream: u64, value: &str| {
         frame(kind::PRIORITY_UPDATE, &[&integer(stream)[..], value.as_bytes()].concat())
     };
-    let wish = |stream, urgency, incremental| {
+    let priority = |stream, urgency, incremental| {
         let priority = Priority { urgency, incremental };
         [Action::Prioritise { stream: QuicStreamId(stream), priority }]
     };
     server.receive(0, &get_with(&[("priority", "u=1")]), false);
-    assert_eq!(server.actions(), wish(0, 1, false));
+    assert_eq!(server.actions(), priority(0, 1, false));
     server.receive(CLIENT_CONTROL, &update(0, "i"), false);
-    assert_eq!(server.actions(), wish(0, 3, true), "what it leaves out has its default");
+    assert_eq!(server.actions(), priority(0, 3, true), "what it leaves out has its default");
     server.receive(CLIENT_CONTROL, &update(4, "u=6"), false);
     assert_eq!(server.actions(), [], "the request is still to come");
     server.receive(4, &get_with(&[("priority", "u=1")]), false);
-    assert_eq!(server.actions(), wish(4, 6, false), "the update is the later word");
+    assert_eq!(server.actions(), priority(4, 6, false), "the update is the later word");
     server.receive(8, &get_with(&[]), false);
     assert_eq!(server.actions(), [], "nothing is said of it");
 }
 
 #[test]
-fn a_client_tells_its_priorities_on_the_control_stream() {
+fn a_client_sends_its_priorities_on_the_control_stream() {
     let mut client = Scripted::new(Config::new(Role::Client));
     client.request(&get("/"));
     let stream = client.request(&get("/"));

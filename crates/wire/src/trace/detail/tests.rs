@@ -54,7 +54,7 @@ fn at_most_a_hundred_settings_are_kept_and_the_rest_is_said_to_be_missing() {
 }
 
 #[test]
-fn a_goaway_tells_code_last_stream_and_printable_debug_data() {
+fn a_goaway_reports_code_last_stream_and_printable_debug_data() {
     let goaway =
         detail(7, 0, 0, &[&0x8000_07cf_u32.to_be_bytes()[..], &[0, 0, 0, 11], b"calm\x1bdown"].concat());
     let expected = Detail::GoAway {
@@ -67,7 +67,7 @@ fn a_goaway_tells_code_last_stream_and_printable_debug_data() {
 }
 
 #[test]
-fn the_small_frames_tell_their_numbers() {
+fn the_small_frames_report_their_numbers() {
     assert_eq!(detail(8, 0, 1, &[0x80, 0, 1, 0]), Detail::WindowUpdate { increment: 256 });
     assert_eq!(detail(3, 0, 1, &[0, 0, 0, 8]), Detail::Reset { error_code: "CANCEL".to_owned() });
     assert_eq!(detail(3, 0, 1, &[0, 0, 0, 99]), Detail::Reset { error_code: "0x63".to_owned() });
@@ -141,7 +141,7 @@ fn long_values_are_cut_and_their_length_is_reported() {
 }
 
 #[test]
-fn a_chunked_message_tells_start_line_fields_chunks_and_trailers() {
+fn a_chunked_message_reports_start_line_fields_chunks_and_trailers() {
     let bytes =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\nWiki\r\n0\r\nx-sum: 42\r\n\r\n";
     let detailed = detailed(Dialect::Http1, Direction::Down, bytes);
@@ -246,7 +246,7 @@ fn cut(bytes: &[u8], step: usize, side: bool) -> Vec<(bool, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn any_bytes_in_any_pieces_are_reported_as_the_tap_tells_them(
+    fn any_bytes_in_any_pieces_are_reported_as_by_the_tap(
         pieces in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..30),
         http1 in any::<bool>(),
     ) {
@@ -260,14 +260,14 @@ proptest! {
     }
 
     #[test]
-    fn frames_are_reported_as_the_tap_tells_them(
+    fn frames_are_reported_as_by_the_tap(
         bytes in frames_on_the_wire(), step in 1..90_usize, side in any::<bool>(),
     ) {
         assert_alike(Dialect::Http2, &cut(&bytes, step, side));
     }
 
     #[test]
-    fn messages_are_reported_as_the_tap_tells_them(
+    fn messages_are_reported_as_by_the_tap(
         parts in prop::collection::vec(0..9_usize, 1..12), step in 1..50_usize, side in any::<bool>(),
     ) {
         const PARTS: [&str; 9] = [

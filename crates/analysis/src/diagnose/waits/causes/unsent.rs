@@ -24,12 +24,12 @@ impl NearEnd {
     /// The near end of a repetition with these connections, in the order of their begins, all fully known. `is_tls`: they are
     /// encrypted.
     pub fn new(traced: &[Traced], is_tls: bool, delays: &Delays) -> Self {
-        let gates: Vec<Vec<Interval>> =
+        let sendable: Vec<Vec<Interval>> =
             traced.iter().map(|connection| may_send(connection, is_tls)).collect();
         let mut barriers = Timeline::new(Time::ZERO, Time::NEVER);
         // If any connection is open the request could be sent; what blocked the others does not matter then.
         for is_open in [true, false] {
-            let parts = gates.iter().flatten().filter(|part| (part.cause == Cause::Client) == is_open);
+            let parts = sendable.iter().flatten().filter(|part| (part.cause == Cause::Client) == is_open);
             for part in parts {
                 barriers.claim(part.from, part.until, part.cause);
             }

@@ -157,7 +157,7 @@ fn without_the_secrets_the_drop_is_reported_and_not_whose() {
 }
 
 #[test]
-fn behind_a_sidecar_without_secrets_a_repair_just_before_the_end_tells() {
+fn behind_a_sidecar_without_secrets_a_repair_just_before_the_end_decides() {
     let mut scene = with_loss(0x1301);
     scene.key_log.clear();
     let mut proxied = Scene::with_sidecar();

@@ -91,7 +91,7 @@ fn bytes_before_a_lost_segment_do_not_wait_for_it() {
 }
 
 #[test]
-fn silence_tells_a_timeout_from_a_probe() {
+fn silence_distinguishes_a_timeout_from_a_probe() {
     for (again, repair) in [(150, "tail-loss probe"), (321, "retransmission timeout")] {
         let mut scene = http2();
         let lost = scene.lose(Up, 100, &headers(1, Some(0), true));

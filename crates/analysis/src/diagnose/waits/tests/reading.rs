@@ -80,7 +80,7 @@ fn of_a_request_that_was_sent_again_the_last_time_counts() {
 }
 
 #[test]
-fn a_capture_that_begins_mid_flow_tells_the_loss_without_the_stream() {
+fn a_capture_that_begins_mid_flow_reports_the_loss_without_the_stream() {
     let mut scene = Scene::new();
     let lost = scene.lose(Up, 100, &headers(1, Some(0), true));
     scene.again(&lost, 325, true);

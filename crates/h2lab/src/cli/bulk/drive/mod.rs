@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_model::fleet::plan::Wish;
+use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
     AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally, Pairing, Server,
 };
@@ -192,7 +192,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         (false, None) => None,
         (true, connections) => Some(connections.unwrap_or(1)),
     };
-    let wish = Wish {
+    let input = PlanInput {
         clients: args.clients.len() as u32,
         servers: args.servers.len() as u32,
         concurrency: args.concurrency,
@@ -216,7 +216,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         clients: names(args.clients.iter().map(|client| client.name.as_str())),
         servers: servers.map(server).collect::<Result<_, _>>()?,
         concurrency: args.concurrency,
-        plan: FleetPlan::make(&wish).map_err(|error| Usage(error.to_string()))?,
+        plan: FleetPlan::make(&input).map_err(|error| Usage(error.to_string()))?,
         protocol,
         upgrade: args.client.protocol.upgrades(protocol),
         sizes: args.size,

@@ -25,7 +25,7 @@ impl Agent {
         let mut child = command.spawn().expect("the binary starts");
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut agent = Self { child, output };
-        let FromAgent::Ready { version, machine } = agent.hear() else { panic!("it says that it is there") };
+        let FromAgent::Ready { version, machine } = agent.receive() else { panic!("it says that it is there") };
         assert_eq!(version, env!("CARGO_PKG_VERSION"));
         assert!(machine.starts_with("Linux "), "{machine}");
         agent
@@ -42,7 +42,7 @@ impl Agent {
 
     /// The next that it says besides progress.
     #[track_caller]
-    fn hear(&mut self) -> FromAgent {
+    fn receive(&mut self) -> FromAgent {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "it says no more");
@@ -64,7 +64,7 @@ impl Agent {
 
     fn now(&mut self) -> Time {
         self.send(&ToAgent::Ping { number: 7 });
-        match self.hear() {
+        match self.receive() {
             FromAgent::Pong { number: 7, at } => at,
             other => panic!("{other:?}"),
         }
@@ -111,24 +111,24 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
     let mut addresses = Vec::new();
     for agent in [&mut one, &mut other] {
         agent.send(&serve());
-        let FromAgent::Serving { address } = agent.hear() else { panic!("it serves") };
+        let FromAgent::Serving { address } = agent.receive() else { panic!("it serves") };
         addresses.push(address);
     }
     assert!(addresses.iter().all(|address| address.port() != 0));
     one.send(&ToAgent::FleetPlan(vec![fetch(4, format!("http://{}/bytes/100k", addresses[1]))]));
     other.send(&ToAgent::FleetPlan(vec![fetch(5, format!("http://{}/bytes/100k", addresses[0]))]));
     for (pair, agent) in [(4, &mut one), (5, &mut other)] {
-        assert_eq!(agent.hear(), FromAgent::Planned);
+        assert_eq!(agent.receive(), FromAgent::Planned);
         let at = agent.now();
         agent.send(&ToAgent::StartAt { at });
-        let FromAgent::Result { pair: reported, began, figures } = agent.hear() else { panic!("it is over") };
+        let FromAgent::Result { pair: reported, began, figures } = agent.receive() else { panic!("it is over") };
         assert!(reported == pair && began >= at, "{began}");
         let figures = figures.unwrap();
         assert!(figures.bytes() > 0 && figures.meter.began() >= began && !figures.is_failed(), "{figures:?}");
     }
     for agent in [&mut one, &mut other] {
         agent.send(&ToAgent::Stop);
-        let FromAgent::Served(figures) = agent.hear() else { panic!("it tells what it spent") };
+        let FromAgent::Served(figures) = agent.receive() else { panic!("it tells what it spent") };
         assert!(figures.cpu > Duration::ZERO && figures.sent > 0, "{figures:?}");
         assert_eq!((figures.connections, figures.retransmits.is_some()), (1, true), "{figures:?}");
     }
@@ -140,9 +140,9 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
 fn a_server_to_which_nobody_came_has_sent_nothing() {
     let mut server = Agent::start();
     server.send(&serve());
-    assert!(matches!(server.hear(), FromAgent::Serving { .. }));
+    assert!(matches!(server.receive(), FromAgent::Serving { .. }));
     server.send(&ToAgent::Stop);
-    let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
+    let FromAgent::Served(figures) = server.receive() else { panic!("it tells what it spent") };
     let nothing = ServerFigures { cpu: figures.cpu, ..ServerFigures::default() };
     assert_eq!(figures, nothing);
     server.ends();
@@ -152,14 +152,14 @@ fn a_server_to_which_nobody_came_has_sent_nothing() {
 fn the_end_of_its_input_ends_an_agent_whatever_it_is_doing() {
     let mut server = Agent::start();
     server.send(&serve());
-    let FromAgent::Serving { address } = server.hear() else { panic!("it serves") };
+    let FromAgent::Serving { address } = server.receive() else { panic!("it serves") };
     let mut client = Agent::start();
     let long = FetchTask {
         duration: Duration::from_secs(3600),
         ..fetch(0, format!("http://{address}/bytes/1000G"))
     };
     client.send(&ToAgent::FleetPlan(vec![long]));
-    assert_eq!(client.hear(), FromAgent::Planned);
+    assert_eq!(client.receive(), FromAgent::Planned);
     let at = client.now();
     client.send(&ToAgent::StartAt { at });
     client.ends();
@@ -171,19 +171,19 @@ fn the_end_of_its_input_ends_an_agent_whatever_it_is_doing() {
 fn stopping_says_what_there_is() {
     let mut server = Agent::start();
     server.send(&serve());
-    let FromAgent::Serving { address } = server.hear() else { panic!("it serves") };
+    let FromAgent::Serving { address } = server.receive() else { panic!("it serves") };
     let mut client = Agent::start();
     let long = |pair| FetchTask {
         duration: Duration::from_secs(3600),
         ..fetch(pair, format!("http://{address}/bytes/1000G"))
     };
     client.send(&ToAgent::FleetPlan(vec![long(0), long(1)]));
-    assert_eq!(client.hear(), FromAgent::Planned);
+    assert_eq!(client.receive(), FromAgent::Planned);
     let at = client.now();
     client.send(&ToAgent::StartAt { at });
     client.send(&ToAgent::Stop);
     let mut over: Vec<u32> = (0..2)
-        .map(|_| match client.hear() {
+        .map(|_| match client.receive() {
             FromAgent::Result { pair, .. } => pair,
             other => panic!("{other:?}"),
         })
@@ -191,7 +191,7 @@ fn stopping_says_what_there_is() {
     over.sort_unstable();
     assert_eq!(over, [0, 1]);
     server.send(&ToAgent::Stop);
-    let FromAgent::Served(figures) = server.hear() else { panic!("it tells what it spent") };
+    let FromAgent::Served(figures) = server.receive() else { panic!("it tells what it spent") };
     assert!(figures.is_sound() && figures.connections <= 2, "{figures:?}");
     client.ends();
     server.ends();
@@ -203,7 +203,7 @@ fn another_version_and_nonsense_are_refused_with_a_word_and_end_the_agent() {
     for (line, word) in [(other_version.as_str(), "install the same version"), ("hello", "`hello`")] {
         let mut agent = Agent::start();
         agent.say(line);
-        match agent.hear() {
+        match agent.receive() {
             FromAgent::Refused { why } => assert!(why.contains(word), "{why}"),
             other => panic!("{other:?}"),
         }
@@ -221,12 +221,12 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
         congestion: None,
     };
     agent.send(&ToAgent::Serve(nowhere));
-    match agent.hear() {
+    match agent.receive() {
         FromAgent::Refused { why } => assert!(why.contains("192.0.2.1"), "{why}"),
         other => panic!("{other:?}"),
     }
     agent.send(&ToAgent::FleetPlan(vec![fetch(0, "gopher://x".to_owned())]));
-    match agent.hear() {
+    match agent.receive() {
         FromAgent::Refused { why } => assert!(why.contains("gopher://x"), "{why}"),
         other => panic!("{other:?}"),
     }

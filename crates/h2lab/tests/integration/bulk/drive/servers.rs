@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use h2lab_model::fleet::plan::Wish;
+use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
     FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairRecord, PairState, Pairing, Reach,
     Server, ServerPlace, Stage, Trust,
@@ -20,8 +20,8 @@ use crate::support::{binary, folder};
 
 /// One client here that fetches from two servers, for ten seconds: far more than both take to send something.
 fn job() -> FleetJob {
-    let wish =
-        Wish { clients: 1, servers: 2, concurrency: 2, connections: Some(1), pairing: Pairing::All, seed: 1 };
+    let input =
+        PlanInput { clients: 1, servers: 2, concurrency: 2, connections: Some(1), pairing: Pairing::All, seed: 1 };
     let server = |name: &str| Server {
         name: name.to_owned(),
         place: ServerPlace::Agent { listen: "127.0.0.1:0".parse().unwrap(), host: "127.0.0.1".to_owned() },
@@ -29,8 +29,8 @@ fn job() -> FleetJob {
     FleetJob {
         clients: vec!["client".to_owned()],
         servers: vec![server("one"), server("two")],
-        concurrency: wish.concurrency,
-        plan: FleetPlan::make(&wish).unwrap(),
+        concurrency: input.concurrency,
+        plan: FleetPlan::make(&input).unwrap(),
         protocol: Protocol::H2c,
         upgrade: false,
         sizes: Sizes::Fixed(1 << 40),
@@ -55,13 +55,13 @@ fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     agent.args(["agent", "--stdio"]);
     let mut other = Command::new("/bin/sh");
     other.args(["-c", "echo $$ > \"$0\"; exec \"$1\" agent --stdio"]).arg(&file).arg(binary());
-    let ways = vec![
+    let transports = vec![
         TransportKind::Thread(h2lab_analysis::fleet::pair_figures),
         TransportKind::Command(agent),
         TransportKind::Command(other),
     ];
     let mut sent = None;
-    let record = drive(job(), ways, &AtomicBool::new(false), &mut |coordinator, _| {
+    let record = drive(job(), transports, &AtomicBool::new(false), &mut |coordinator, _| {
         if sent.is_none() && (0..2).all(|pair| coordinator.bytes_of(pair) > 0) {
             kill_process(pid(&file), signal).unwrap();
             let Stage::Running { start, until, .. } = coordinator.stage() else {
@@ -81,13 +81,13 @@ fn assert_rest_is_kept(record: &FleetRecord, waited: Duration) {
     assert_eq!(waited, job.duration + job.waits.grace);
     assert_eq!(record.pairs[0].state(), PairState::Complete, "{record:#?}");
     assert!(record.pairs.iter().all(|pair| pair.bytes() > 0));
-    let first = record.servers[0].served.as_ref().expect("it has told what it spent");
+    let first = record.servers[0].served.as_ref().expect("it has reported what it spent");
     assert!(first.is_sound() && first.sent >= record.pairs[0].bytes(), "{record:#?}");
     assert!(record.servers[0].lost.is_none() && record.servers[1].served.is_none(), "{record:#?}");
 }
 
 #[test]
-fn one_that_hangs_tells_nothing_of_what_it_spent_and_holds_nobody_up() {
+fn one_that_hangs_reports_nothing_of_what_it_spent_and_delays_nobody() {
     let (record, waited) = drive_and(Signal::STOP);
     assert_rest_is_kept(&record, waited);
     assert_eq!(record.pairs[1].state(), PairState::Complete, "its client knows what came");

@@ -87,7 +87,7 @@ fn an_interruption_while_servers_are_asked_ends_at_once() {
 }
 
 #[test]
-fn servers_of_an_interrupted_run_tell_too() {
+fn servers_of_an_interrupted_run_report_too() {
     let mut fleet = Fleet::new(job(1, 1), &[]);
     fleet.wait_until(fleet.start() + Duration::from_secs(3));
     fleet.coordinator.handle_interrupt(fleet.now);

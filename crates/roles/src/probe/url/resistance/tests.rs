@@ -129,8 +129,8 @@ fn a_response_that_nobody_takes_is_given_up_or_held() {
 
 /// The verdicts of all attacks by their ids, with how bad they are.
 fn look_at(server: Server, pid: Option<u32>) -> BTreeMap<String, Check> {
-    let wishes = Wishes { idle: Duration::from_millis(50), resistance: true, pid, ..Wishes::default() };
-    let all = checks(server, |prober, found| look(prober, Protocol::H2c, &wishes, found, &mut |_| {}));
+    let options = CheckOptions { idle: Duration::from_millis(50), resistance: true, pid, ..CheckOptions::default() };
+    let all = checks(server, |prober, found| look(prober, Protocol::H2c, &options, found, &mut |_| {}));
     all.into_iter().map(|check| (check.id.clone(), check)).collect()
 }
 
@@ -179,7 +179,7 @@ fn memory_of_the_servers_process_is_reported_and_judged() {
 }
 
 #[test]
-fn pages_tell_the_numbers_of_the_attacks() {
+fn pages_have_the_numbers_of_the_attacks() {
     let with_commas = |n: u32| {
         let digits = n.to_string();
         let mut rendered = String::new();

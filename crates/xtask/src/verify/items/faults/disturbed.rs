@@ -37,7 +37,7 @@ enum Victim {
 
 /// What is done.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum Action {
     /// This signal.
     Signal(&'static str),
     /// SIGSTOP, and SIGCONT after [`STOP`].
@@ -49,7 +49,7 @@ struct Disturbance {
     id: &'static str,
     is: &'static str,
     victim: Victim,
-    deed: Deed,
+    action: Action,
     /// Commands, `URL` for the origin's, with the exit codes that are right.
     rows: &'static [(&'static str, &'static [i32])],
 }
@@ -60,49 +60,49 @@ const DISTURBANCES: &[Disturbance] = &[
         id: "origin-killed",
         is: "the lab's origin is killed: measured again, no verdict from it",
         victim: Victim::Below("origin"),
-        deed: Deed::Signal("KILL"),
+        action: Action::Signal("KILL"),
         rows: &[(COMPARE, &[0, 5])],
     },
     Disturbance {
         id: "origin-stopped",
         is: "the lab's origin is stopped for a second: the same",
         victim: Victim::Below("origin"),
-        deed: Deed::Stop,
+        action: Action::Stop,
         rows: &[(COMPARE, &[0, 5])],
     },
     Disturbance {
         id: "generator-killed",
         is: "the generator is killed: the same",
         victim: Victim::Below("__load"),
-        deed: Deed::Signal("KILL"),
+        action: Action::Signal("KILL"),
         rows: &[(COMPARE, &[0, 5])],
     },
     Disturbance {
         id: "generator-stopped",
         is: "the generator is stopped for a second: the same; a load that was stopped says so (5)",
         victim: Victim::Below("__load"),
-        deed: Deed::Stop,
+        action: Action::Stop,
         rows: &[(COMPARE, &[0, 5])],
     },
     Disturbance {
         id: "pump-killed",
         is: "the process that pumps the link's packets is killed: the same",
         victim: Victim::Below("__lab"),
-        deed: Deed::Signal("KILL"),
+        action: Action::Signal("KILL"),
         rows: &[(COMPARE, &[0, 5])],
     },
     Disturbance {
         id: "pump-stopped",
         is: "the process that pumps the link's packets is stopped for a second: the same",
         victim: Victim::Below("__lab"),
-        deed: Deed::Stop,
+        action: Action::Stop,
         rows: &[(COMPARE, &[0, 5])],
     },
     Disturbance {
         id: "load-stopped",
         is: "a load is stopped for a second: it says that it was (5), or was over",
         victim: Victim::Itself,
-        deed: Deed::Stop,
+        action: Action::Stop,
         rows: &[
             ("load --json --quiet --no-store -c2 -z4s URL/delay/5", &[5]),
             ("load --json --quiet --no-store -c2 -q50 -z4s URL/delay/5", &[5]),
@@ -113,7 +113,7 @@ const DISTURBANCES: &[Disturbance] = &[
         id: "server-killed",
         is: "the server is killed: what failed is counted, a file has no name",
         victim: Victim::Origin,
-        deed: Deed::Signal("KILL"),
+        action: Action::Signal("KILL"),
         rows: &[
             ("load --json --quiet --no-store -c4 -z4s URL/delay/5", &[0, 5]),
             ("load --json --quiet --no-store --h2c -c2 -m8 -z4s URL/delay/5", &[0, 5]),
@@ -130,7 +130,7 @@ const DISTURBANCES: &[Disturbance] = &[
         id: "server-stopped",
         is: "the server is stopped for a second: all is counted, nothing hangs",
         victim: Victim::Origin,
-        deed: Deed::Stop,
+        action: Action::Stop,
         rows: &[
             ("load --json --quiet --no-store -c4 -z4s URL/delay/5", &[0, 5]),
             ("load --json --quiet --no-store --h2c -c2 -m8 -z4s --timeout=300ms URL/delay/5", &[0, 5]),
@@ -142,14 +142,14 @@ const DISTURBANCES: &[Disturbance] = &[
         id: "interrupted",
         is: "SIGINT at a random moment: exit 130, results kept",
         victim: Victim::Itself,
-        deed: Deed::Signal("INT"),
+        action: Action::Signal("INT"),
         rows: LONG,
     },
     Disturbance {
         id: "terminated",
         is: "SIGTERM at a random moment: the same",
         victim: Victim::Itself,
-        deed: Deed::Signal("TERM"),
+        action: Action::Signal("TERM"),
         rows: LONG,
     },
 ];
@@ -239,9 +239,9 @@ fn disturb(
         }
     };
     std::thread::sleep(after); // the moment is what is drawn
-    match disturbance.deed {
-        Deed::Signal(signal) => send(victim, signal)?,
-        Deed::Stop => {
+    match disturbance.action {
+        Action::Signal(signal) => send(victim, signal)?,
+        Action::Stop => {
             send(victim, "STOP")?;
             std::thread::sleep(STOP);
             send(victim, "CONT")?;
