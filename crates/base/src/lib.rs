@@ -3,6 +3,7 @@
 //!
 //! Never contains: a protocol, a policy, I/O, a clock.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod counters;
 pub mod random;
