@@ -122,7 +122,8 @@ impl Connection {
     }
 
     fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
-        Accounts::field_block(self.assembly.bytes.len() + fragment.len(), &self.config)?;
+        let (list, frame) = (self.config.max_header_list_size, self.config.max_frame_size);
+        Accounts::field_block(self.assembly.bytes.len() + fragment.len(), list, frame)?;
         self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
         Ok(())
     }

@@ -191,7 +191,7 @@ impl Connection {
             pings: Pings::default(),
             keep_alive: KeepAlive::new(config.keep_alive, now),
             drain: Drain::default(),
-            accounts: Accounts::new(&config, now),
+            accounts: Accounts::new(config.limits, config.flow.connection_window, now),
             deadlines: Deadlines::begun(config.limits, now),
             end: End::Open,
             config,

@@ -163,7 +163,7 @@ impl Connection {
             late: BTreeSet::new(),
             settings_due: now + config.peer_timeout,
             drain: Drain::default(),
-            accounts: Accounts::new(&config, now),
+            accounts: Accounts::new(config.limits, config.flow.connection_window, now),
             deadlines: Deadlines::begun(config.limits, now),
             end: End::Open,
             config: Config { send_buffer: config.send_buffer.max(1), ..config },

@@ -1,7 +1,6 @@
 //! What a peer has used up of its [`Limits`]: the accounts of a connection with streams.
 
 use super::{Bucket, Exceeded, Limit, Limits};
-use crate::Config;
 use crate::fault::Fault;
 use h2lab_base::units::Time;
 
@@ -46,9 +45,9 @@ const fn excess(limit: Limit, allowed: u64) -> Fault {
 }
 
 impl Accounts {
-    pub(crate) fn new(config: &Config, now: Time) -> Self {
-        let limits = config.limits;
-        let by_window = (config.flow.connection_window / 2).max(LEAST_SMALL_DATA);
+    /// Empty ones; `connection_window` is the one that we announce.
+    pub(crate) fn new(limits: Limits, connection_window: u32, now: Time) -> Self {
+        let by_window = (connection_window / 2).max(LEAST_SMALL_DATA);
         Self {
             limits,
             resets: Bucket::new(limits.resets, now),
@@ -136,9 +135,9 @@ impl Accounts {
         Ok(())
     }
 
-    /// A field block in pieces has `bytes` so far.
-    pub(crate) fn field_block(bytes: usize, config: &Config) -> Result<(), Fault> {
-        let allowed = config.max_header_list_size.max(config.max_frame_size);
+    /// A field block in pieces has `bytes` so far, in frames of up to `frame` bytes, for a list of up to `list` bytes.
+    pub(crate) fn field_block(bytes: usize, list: u32, frame: u32) -> Result<(), Fault> {
+        let allowed = list.max(frame);
         if bytes > allowed as usize {
             return Err(excess(Limit::FieldBlock, u64::from(allowed)));
         }
