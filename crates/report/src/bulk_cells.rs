@@ -7,7 +7,7 @@ use super::format::{bytes, count, number, plural, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
-use h2lab_analysis::bulk::{BoundConnection, Pooled, Stalls};
+use h2lab_analysis::bulk::{BoundConnection, Pooled, TransferStalls};
 use h2lab_analysis::stats::{CellState, CellSummary, repetitions_of};
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
@@ -239,7 +239,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
 }
 
 /// What data waited for, longest first, where it was seen and is not zero.
-fn waits(stalls: &Stalls) -> Vec<String> {
+fn waits(stalls: &TransferStalls) -> Vec<String> {
     let mut waits: Vec<_> = [
         ("stream windows", stalls.stream_window),
         ("the connection window", stalls.connection_window),

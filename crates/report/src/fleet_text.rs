@@ -9,7 +9,7 @@ use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{Tally, TransferOutcome};
+use h2lab_model::bulk::{TransferOutcome, TransferTally};
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pair, PairEnd, PairRecord, PairState};
 
@@ -87,7 +87,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         format!("{min} at least, {median} in the middle, {max} at most, over its own time")
     });
     page.line("  each", &each.unwrap_or_default());
-    let Tally { complete, partial, failed } = summary.files;
+    let TransferTally { complete, partial, failed } = summary.files;
     let files = listed([
         Some(plural(complete + partial + failed, "file")),
         some(complete, "complete"),
@@ -170,7 +170,7 @@ const PAIRS: [Column; 10] = [
 fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     page.heading("Each pair");
     let mut rows: Vec<Vec<String>> = record.pairs.iter().map(|pair| row(record, summary, pair)).collect();
-    let Tally { complete, partial, failed } = summary.files;
+    let TransferTally { complete, partial, failed } = summary.files;
     rows.push(vec![
         "sum".to_owned(),
         String::new(),
@@ -188,7 +188,7 @@ fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
 
 fn row(record: &FleetRecord, summary: &FleetSummary, pair: &PairRecord) -> Vec<String> {
     let state = pair.state();
-    let Tally { complete, partial, failed } = pair.files();
+    let TransferTally { complete, partial, failed } = pair.files();
     let share = pair.bytes() as f64 / summary.bytes.max(1) as f64;
     vec![
         called(&record.clients, pair.pair.client),

@@ -5,4 +5,4 @@ mod pooled;
 pub mod summary;
 
 pub use pooled::Pooled;
-pub use summary::{BoundConnection, Stalls, Summary};
+pub use summary::{BoundConnection, Summary, TransferStalls};

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{BoundConnection, Stalls, Summary};
+use super::{BoundConnection, Summary, TransferStalls};
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
-use h2lab_model::bulk::{Asked, BulkRecord, ByteMeter, FrameFigures, IoFigures, Spread, Tally};
+use h2lab_model::bulk::{Asked, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferTally};
 use h2lab_model::record::CellRecord;
 
 /// The figures of all repetitions of a cell. Rates are in bits per second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pooled {
     /// The rate of each repetition in its measured time: after the warm-up with TCP's slow start.
-    pub rate: Spread,
+    pub rate: RateSpread,
     /// All bytes over all the time of all repetitions, the warm-up included.
     pub whole: f64,
     /// Bytes of data, of all repetitions; all that follows is, too.
@@ -21,9 +21,9 @@ pub struct Pooled {
     /// What was requested, and the limits that our end announced.
     pub asked: Asked,
     /// How the responses ended.
-    pub tally: Tally,
+    pub tally: TransferTally,
     /// The rate of each stream over its own time; of the median repetition, as are the next two.
-    pub per_stream: Option<Spread>,
+    pub per_stream: Option<RateSpread>,
     /// What held the data back.
     pub bound: Option<BoundConnection>,
     /// Each connection that carried data.
@@ -39,7 +39,7 @@ pub struct Pooled {
     /// Segments or packets that the server retransmitted; `None` if unknown.
     pub retransmits: Option<u64>,
     /// What data waited for.
-    pub stalls: Stalls,
+    pub stalls: TransferStalls,
     /// Bytes over time, of each repetition.
     pub meters: Vec<ByteMeter>,
 }
@@ -58,7 +58,7 @@ impl Pooled {
             })
             .collect();
         let meters = seen.iter().map(|(_, record, _)| record.meter.clone()).collect();
-        let rate = Spread::of(seen.iter().map(|(rate, ..)| *rate))?;
+        let rate = RateSpread::of(seen.iter().map(|(rate, ..)| *rate))?;
         seen.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
         let (_, middle, rendered) = &seen[(seen.len() - 1) / 2];
         let elapsed = seen.iter().map(|(.., summary)| summary.elapsed).sum();
@@ -71,7 +71,7 @@ impl Pooled {
             bytes,
             elapsed,
             asked: middle.asked.clone(),
-            tally: Tally::default(),
+            tally: TransferTally::default(),
             per_stream: rendered.per_stream,
             bound: rendered.binding().cloned(),
             connections: rendered.bound.clone(),
@@ -80,7 +80,7 @@ impl Pooled {
             cpu_per_gb: per_gb(seen.iter().map(|(_, record, _)| record.cpu).sum()),
             peer_cpu_per_gb: peers.and_then(per_gb),
             retransmits: seen.iter().map(|(.., summary)| summary.retransmits).sum(),
-            stalls: Stalls::sum(seen.iter().map(|(.., summary)| summary.stalls)),
+            stalls: TransferStalls::sum(seen.iter().map(|(.., summary)| summary.stalls)),
             meters,
         };
         for (_, record, summary) in &seen {

@@ -7,8 +7,8 @@ use super::limits::{self, congestion_wait};
 use h2lab_base::JsonSchema;
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
 use h2lab_model::bulk::{
-    Binding, BindingKind, BulkRecord, ConnectionFigures, PartRecord, Spread, Tally, TransferOutcome,
-    TransferRecord,
+    Binding, BindingKind, BulkRecord, ConnectionFigures, PartRecord, RateSpread, TransferOutcome,
+    TransferRecord, TransferTally,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ const LASTED: f64 = 0.9;
 /// What data waited for, over all connections: time during which at least some data of a connection was blocked. Over
 /// several connections times add up. `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stalls {
+pub struct TransferStalls {
     /// A stream window.
     pub stream_window: Option<Duration>,
     /// The connection window.
@@ -37,7 +37,7 @@ pub struct Stalls {
     pub disk: Option<Duration>,
 }
 
-impl Stalls {
+impl TransferStalls {
     /// The sum of several repetitions; unknown values are left out.
     pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
         let add = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
@@ -74,7 +74,7 @@ pub struct BoundConnection {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// How the files ended.
-    pub tally: Tally,
+    pub tally: TransferTally,
     /// Bytes that were transferred, those of files that failed among them.
     pub bytes: u64,
     /// Bytes that were here from before.
@@ -87,7 +87,7 @@ pub struct Summary {
     pub at_speed: Option<f64>,
     /// The rate of each stream over its own time, from its request to its end: for fairness, never to be added up.
     /// Streams that broke or carried nothing are included.
-    pub per_stream: Option<Spread>,
+    pub per_stream: Option<RateSpread>,
     /// Streams that ended early, except those that we cut when the time was over.
     pub broken_streams: u64,
     /// CPU seconds of this end per GB (10^9 bytes).
@@ -99,7 +99,7 @@ pub struct Summary {
     /// Congestion control of the sender as read back, each once, ours if the sender's is unknown.
     pub congestion: Vec<String>,
     /// What data waited for.
-    pub stalls: Stalls,
+    pub stalls: TransferStalls,
     /// Each connection that carried data with its limit, the one with most bytes first.
     pub bound: Vec<BoundConnection>,
 }
@@ -120,7 +120,7 @@ impl Summary {
             elapsed,
             aggregate: bits_per_second(bytes, elapsed),
             at_speed: record.meter.over_last(AT_SPEED).filter(|_| elapsed > AT_SPEED),
-            per_stream: Spread::weighted(rates.map(|rate| (rate, 1)).chain(overflow.rates())),
+            per_stream: RateSpread::weighted(rates.map(|rate| (rate, 1)).chain(overflow.rates())),
             broken_streams: overflow.broken_streams
                 + record.transfers.iter().map(broken_streams).sum::<u64>(),
             cpu_per_gb: per_gb(record.cpu),
@@ -165,8 +165,8 @@ fn broken_streams(transfer: &TransferRecord) -> u64 {
     transfer.parts.iter().filter(|part| !part.is_complete && !is_cut(part)).count() as u64
 }
 
-fn tally(record: &BulkRecord) -> Tally {
-    let mut tally = Tally { complete: record.overflow.files, ..Tally::default() };
+fn tally(record: &BulkRecord) -> TransferTally {
+    let mut tally = TransferTally { complete: record.overflow.files, ..TransferTally::default() };
     for transfer in &record.transfers {
         match transfer.outcome {
             TransferOutcome::Complete => tally.complete += 1,
@@ -199,8 +199,8 @@ fn congestion(record: &BulkRecord) -> Vec<String> {
     names
 }
 
-fn stalls(record: &BulkRecord) -> Stalls {
-    Stalls {
+fn stalls(record: &BulkRecord) -> TransferStalls {
+    TransferStalls {
         stream_window: sum(record, |figures| figures.sender.blocked_stream_window),
         connection_window: sum(record, |figures| figures.sender.blocked_connection_window),
         congestion_window: sum(record, congestion_wait),

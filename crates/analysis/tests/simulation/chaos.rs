@@ -10,7 +10,7 @@ use h2lab_model::scenario::{Axis, Cell};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 
-use crate::model::{self, Answer, DisturbanceKind, Disturbance, Repetition, Setup, Side};
+use crate::model::{self, Answer, Disturbance, DisturbanceKind, Repetition, Setup, Side};
 use crate::trial;
 
 /// Repetitions of each kind. Both kinds held over 2,000 seeds when this was written.
@@ -133,7 +133,8 @@ fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
         setup.server.max_requests = dice.one_of(&[None, None, Some(1), Some(10)]);
         // A dead process sends one RST. If that is lost, a client that waits for an answer waits for ever: TCP is like that, and
         // the generator has its timeout for it, which here would hide real hangs.
-        if setup.disturbances.iter().any(|disturbance| matches!(disturbance.kind, DisturbanceKind::Abort(_))) {
+        if setup.disturbances.iter().any(|disturbance| matches!(disturbance.kind, DisturbanceKind::Abort(_)))
+        {
             let link = cell.link.as_mut().expect("a link");
             (link.uplink.loss, link.downlink.loss) = (LossModel::None, LossModel::None);
         }

@@ -6,7 +6,7 @@ use h2lab_model::scenario::{Axis, Scenario};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 
-use crate::model::{self, DisturbanceKind, Disturbance, Setup, Side};
+use crate::model::{self, Disturbance, DisturbanceKind, Setup, Side};
 use crate::trial;
 
 /// Everything that a repetition records, as text.

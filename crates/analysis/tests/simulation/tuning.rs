@@ -12,7 +12,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameKind};
 
-use crate::model::{self, DisturbanceKind, Disturbance, Repetition, Setup, Side, at_once};
+use crate::model::{self, Disturbance, DisturbanceKind, Repetition, Setup, Side, at_once};
 use crate::trial;
 
 /// What every window begins with: RFC 9113's own.

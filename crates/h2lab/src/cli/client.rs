@@ -75,7 +75,9 @@ mod tests {
     /// Why this command does not take this flag of [`ProtocolArgs`]; `None` if it does.
     fn no_protocol(command: &str, id: &str) -> Option<&'static str> {
         match (command, id) {
-            ("probe http://a/", "h2c_mode") => Some("--h2c-mode is not for probes, which begin h2c in both ways"),
+            ("probe http://a/", "h2c_mode") => {
+                Some("--h2c-mode is not for probes, which begin h2c in both ways")
+            }
             (command, _) if command.starts_with("probe smuggling") => {
                 Some("is not for probes of a proxy, which need HTTP/1.1 and HTTP/2")
             }

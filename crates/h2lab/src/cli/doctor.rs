@@ -11,7 +11,7 @@ use super::{Exit, help};
 use h2lab_lab::sut;
 use h2lab_lab::sut::Availability;
 use h2lab_lab::topology::doctor;
-use h2lab_lab::topology::doctor::{Check, Examination, Status};
+use h2lab_lab::topology::doctor::{DoctorCheck, Examination, Status};
 
 /// Try each step that a run needs, and report what is missing and how to fix it
 ///
@@ -102,7 +102,7 @@ fn write_out(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     Ok(())
 }
 
-fn write_checks(out: &mut impl Write, title: &str, checks: &[Check]) -> Result<()> {
+fn write_checks(out: &mut impl Write, title: &str, checks: &[DoctorCheck]) -> Result<()> {
     writeln!(out, "{title}")?;
     for check in checks {
         match &check.status {

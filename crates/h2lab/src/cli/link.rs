@@ -84,7 +84,7 @@ pub struct LinkCommandArgs {
 
 /// What `--json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct LinkDocument {
+pub struct LinkCommandDocument {
     /// Version of h2lab.
     version: String,
     /// Seed of the link.
@@ -212,8 +212,8 @@ fn seconds(time: Time) -> String {
     format!("{:.9}", time.as_nanos() as f64 / 1e9)
 }
 
-fn document(seed: u64, link: LinkSpec, done: Done) -> LinkDocument {
-    LinkDocument {
+fn document(seed: u64, link: LinkSpec, done: Done) -> LinkCommandDocument {
+    LinkCommandDocument {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed,
         link,

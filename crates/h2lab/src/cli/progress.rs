@@ -9,7 +9,7 @@ use h2lab_model::scenario::{Cell, Estimate};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::note;
-use crate::run::execute::Observer;
+use crate::run::execute::RunObserver;
 use crate::run::messages::{Failure, Progress};
 use h2lab_net::clock::Clock;
 
@@ -106,7 +106,7 @@ pub fn describe(cell: &Cell) -> String {
     }
 }
 
-impl Observer for Bar {
+impl RunObserver for Bar {
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32) {
         if attempt == 0 {
             (self.running, self.began) = ((k, n), self.clock.now());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::scenario::Scenario;
-use h2lab_model::timeline::study::Study;
+use h2lab_model::timeline::study::TimelineStudy;
 
 use super::cells::{CellArgs, Request};
 use super::exit::Usage;
@@ -66,7 +66,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     tls::announce_key_log()?;
     if let Some(path) = &args.scenario {
         let text = text_of(path)?;
-        if Study::is_asked_for(&text) {
+        if TimelineStudy::is_asked_for(&text) {
             return args.timelines(path, &text);
         }
     }

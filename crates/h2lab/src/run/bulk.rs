@@ -11,7 +11,7 @@ use h2lab_model::bulk::{BulkRecord, PartRecord, TransferOutcome, TransferRecord}
 use h2lab_model::record::{BulkRepetition, GeneratorSummary, Offered, Outcome, Sample};
 use h2lab_model::workload::{H2cMode, Protocol};
 
-use super::messages::{Failure, FailureKind, Progress, RepetitionHead, Writer};
+use super::messages::{Failure, FailureKind, Progress, RepetitionMessage, Writer};
 use super::spec::GeneratorSpec;
 use h2lab_net::clock::Clock;
 use h2lab_net::resources;
@@ -20,7 +20,7 @@ use h2lab_roles::bulk;
 use h2lab_roles::bulk::job::config;
 use h2lab_roles::bulk::raw;
 use h2lab_roles::bulk::raw::RawJob;
-use h2lab_roles::bulk::{Job, JobError, TransferOptions, Place, RunError, Wanted};
+use h2lab_roles::bulk::{Job, JobError, Place, RunError, TransferOptions, Wanted};
 use h2lab_roles::client::reach::tls_options;
 
 /// After so long without a byte a server has gone: a link may have black-outs.
@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a generator reports.
 struct Moved {
-    head: RepetitionHead,
+    head: RepetitionMessage,
     samples: Vec<Sample>,
 }
 
@@ -108,7 +108,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     let mut warnings = failures(&record.transfers);
     warnings.extend(record.warnings);
     let mut head =
-        RepetitionHead { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
+        RepetitionMessage { connections: record.connections, warnings, ..head(bulk, record.cpu, wall) };
     // Only their sum is known; of one pause that is the longest.
     head.generator.paused_ns = nanos(record.paused);
     head.generator.longest_pause_ns = nanos(record.paused);
@@ -148,8 +148,10 @@ fn over_tcp<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Mo
         receive_buffer: largest_buffers().0,
         send_buffer: None,
     };
-    let head =
-        RepetitionHead { connections: got.connections, ..head(bulk, got.cpu, job.clock.now().since(began)) };
+    let head = RepetitionMessage {
+        connections: got.connections,
+        ..head(bulk, got.cpu, job.clock.now().since(began))
+    };
     Ok(Moved { head, samples })
 }
 
@@ -159,18 +161,18 @@ fn notify<W: Write>(writer: &mut Writer<W>, elapsed: Duration, sent: u64) {
 }
 
 /// All but the connections.
-fn head(bulk: BulkRepetition, cpu: Duration, wall: Duration) -> RepetitionHead {
+fn head(bulk: BulkRepetition, cpu: Duration, wall: Duration) -> RepetitionMessage {
     let generator = GeneratorSummary {
         cpu_ns: nanos(cpu),
         wall_ns: nanos(wall),
         threads: 1,
         ..GeneratorSummary::default()
     };
-    RepetitionHead {
+    RepetitionMessage {
         started_at: bulk.meter.began(),
         generator,
         bulk: Some(bulk),
-        ..RepetitionHead::default()
+        ..RepetitionMessage::default()
     }
 }
 

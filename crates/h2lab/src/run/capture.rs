@@ -17,7 +17,7 @@ use h2lab_wire::trace::Direction;
 use super::keys::KeyLog;
 use super::messages::{Failure, FailureKind};
 use super::pcap::{self, Snapshot};
-use h2lab_lab::topology::{CaptureBuffer, Intake, CapturedPackets};
+use h2lab_lab::topology::{CaptureBuffer, CapturedPackets, Intake};
 use h2lab_net::clock::Clock;
 use h2lab_net::scratch;
 

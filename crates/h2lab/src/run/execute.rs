@@ -56,7 +56,7 @@ pub struct Setting<'a> {
 }
 
 /// Is notified of how the run goes; the command line shows it.
-pub trait Observer {
+pub trait RunObserver {
     /// A repetition begins: number `k` of `n`.
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32);
     /// Progress of the repetition.
@@ -88,7 +88,7 @@ pub fn execute(
     plan: &[Cell],
     mut folder: RunFolder,
     setting: &Setting<'_>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn RunObserver,
 ) -> Result<Executed> {
     let path = folder.path().to_owned();
     let ended = measure_all(&mut run, plan, &mut folder, setting, observer);
@@ -119,7 +119,7 @@ fn measure_all(
     plan: &[Cell],
     folder: &mut RunFolder,
     setting: &Setting<'_>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn RunObserver,
 ) -> Result<()> {
     let clock_origin_ns = Clock::start().origin_ns();
     for (k, cell) in plan.iter().enumerate() {
@@ -168,7 +168,7 @@ fn keep(run: &mut RunRecord, folder: &mut RunFolder, measured_repetition: Measur
 }
 
 /// The record of a cell that its server does not speak; any other error remains one.
-fn unsupported(cell: &Cell, error: anyhow::Error, observer: &mut dyn Observer) -> Result<CellRecord> {
+fn unsupported(cell: &Cell, error: anyhow::Error, observer: &mut dyn RunObserver) -> Result<CellRecord> {
     let failure: Failure = error.downcast()?;
     if failure.kind != FailureKind::Unsupported {
         return Err(failure.into());
@@ -197,7 +197,7 @@ fn repetition(
     clock_origin_ns: u64,
     folder: &RunFolder,
     setting: &Setting<'_>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn RunObserver,
     doubtful: &mut Option<Measured>,
 ) -> Result<Option<Measured>> {
     let mut attempt = 0;

@@ -8,7 +8,7 @@ use h2lab_model::workload::Arrival;
 
 use super::bulk;
 use super::keys;
-use super::messages::{Failure, Progress, RepetitionHead, Writer};
+use super::messages::{Failure, Progress, RepetitionMessage, Writer};
 use super::spec::{GeneratorSpec, read_task};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::Priority;
@@ -79,7 +79,7 @@ fn run<W: Write>(
         let _ = writer.progress(&progress);
     })?;
     let result = &finished.result;
-    let head = RepetitionHead {
+    let head = RepetitionMessage {
         started_at: result.started_at,
         connections: result.connections.clone(),
         generator: result.generator,
@@ -88,7 +88,7 @@ fn run<W: Write>(
             placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
             ..Environment::default()
         },
-        ..RepetitionHead::default()
+        ..RepetitionMessage::default()
     };
     writer.repetition(&head, &result.samples, &result.frames, &result.tcp)?;
     Ok(Some(finished))

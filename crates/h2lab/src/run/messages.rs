@@ -125,7 +125,7 @@ impl From<TopologyError> for Failure {
 
 /// A repetition without `cell` and the record tables.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct RepetitionHead {
+pub struct RepetitionMessage {
     /// When the first request was due.
     pub started_at: Time,
     /// Every connection.
@@ -152,7 +152,7 @@ pub enum Message {
     /// How it goes.
     Progress(Progress),
     /// The result, without bulk.
-    Head(Box<RepetitionHead>),
+    Head(Box<RepetitionMessage>),
     /// More samples.
     Samples(Vec<Sample>),
     /// More frames.
@@ -234,7 +234,7 @@ impl<W: Write> Writer<W> {
     /// Sends a whole repetition but its packet log and [`Message::Done`].
     pub fn repetition(
         &mut self,
-        head: &RepetitionHead,
+        head: &RepetitionMessage,
         samples: &[Sample],
         frames: &[FrameEvent],
         tcp: &[TcpTick],
@@ -303,7 +303,7 @@ fn postcard<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
 #[derive(Debug, Default)]
 pub struct Incoming {
     /// The head, once it has come.
-    pub head: Option<Box<RepetitionHead>>,
+    pub head: Option<Box<RepetitionMessage>>,
     /// Samples so far.
     pub samples: Vec<Sample>,
     /// Frames so far.
@@ -424,7 +424,7 @@ mod tests {
         let samples = vec![Sample::due(Time::from_millis(3), true); CHUNK + 1];
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
-        let head = RepetitionHead { started_at: Time::from_millis(1), ..RepetitionHead::default() };
+        let head = RepetitionMessage { started_at: Time::from_millis(1), ..RepetitionMessage::default() };
         writer.progress(&Progress { sent: 3, ..Progress::default() }).unwrap();
         writer.repetition(&head, &samples, &[], &[]).unwrap();
         writer.done().unwrap();

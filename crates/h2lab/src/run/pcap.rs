@@ -10,7 +10,7 @@ use h2lab_link::{IpPacket, write_packet};
 use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 
-use h2lab_lab::topology::{Kept, CapturedPackets};
+use h2lab_lab::topology::{CapturedPackets, Kept};
 
 /// The places at which packets are seen. A direction's entry is even, its exit one more.
 ///

@@ -401,7 +401,8 @@ fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending(
     finished.assert_measured();
     let document = finished.json();
     assert_eq!(document["requests"]["sent"], 3_000, "none is skipped: {document:#}");
-    let percentile = |of: &str, name: &str| document["latency_us"][of][name].as_f64().expect("it is reported");
+    let percentile =
+        |of: &str, name: &str| document["latency_us"][of][name].as_f64().expect("it is reported");
     // At least every tenth of the 3,000 took so long; the truth is 200 ms. A busy machine only adds to it.
     assert!(percentile("response", "p90") > 50_000.0, "{document:#}");
     assert!(percentile("service", "max") > 50_000.0, "the ten that were under way: {document:#}");

@@ -100,8 +100,14 @@ fn agent(mut command: Command, file: &Path) -> TransportKind {
 }
 
 fn job() -> FleetJob {
-    let input =
-        PlanInput { clients: 2, servers: 2, concurrency: 4, connections: Some(1), pairing: Pairing::All, seed: 1 };
+    let input = PlanInput {
+        clients: 2,
+        servers: 2,
+        concurrency: 4,
+        connections: Some(1),
+        pairing: Pairing::All,
+        seed: 1,
+    };
     let server = |name: &str, address: &str| Server {
         name: name.to_owned(),
         place: ServerPlace::Agent {

@@ -59,7 +59,7 @@ pub enum Status {
 
 /// One step of a run, as this machine answers to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Check {
+pub struct DoctorCheck {
     /// The stable name: `user-namespace`, `route`, `congestion-bbr` …
     pub id: String,
     /// What was tried.
@@ -74,7 +74,7 @@ pub struct Check {
     pub still_works: String,
 }
 
-impl Check {
+impl DoctorCheck {
     /// Whether nothing depends on this step, or it succeeded.
     pub const fn is_fine(&self) -> bool {
         matches!(self.status, Status::Ok | Status::NotNeeded { .. })
@@ -94,13 +94,13 @@ impl Check {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Examination {
     /// As root; `None` unless h2lab was started as root.
-    pub root: Option<Vec<Check>>,
+    pub root: Option<Vec<DoctorCheck>>,
     /// As this user; started as root, as `nobody`, or `None` where this root may not become somebody else.
-    pub user: Option<Vec<Check>>,
+    pub user: Option<Vec<DoctorCheck>>,
 }
 
 /// The isolation level of runs with these answers; `None`: there can be no emulated link.
-pub fn isolation_level(checks: &[Check]) -> Option<IsolationLevel> {
+pub fn isolation_level(checks: &[DoctorCheck]) -> Option<IsolationLevel> {
     let find = |step: Step| checks.iter().find(|check| check.id == step.id());
     if checks.iter().all(|check| check.is_fine() || !check.is_required()) {
         let needs_none =
@@ -188,7 +188,7 @@ fn capability_checks() -> Vec<CapabilityCheck> {
 }
 
 /// Tries all steps as this user or as another.
-fn examine_as(user: Option<u32>) -> Result<Vec<Check>> {
+fn examine_as(user: Option<u32>) -> Result<Vec<DoctorCheck>> {
     let is_root = user.is_none() && geteuid().is_root();
     let mut checks = Vec::new();
     for capability_check in capability_checks() {
@@ -208,11 +208,11 @@ fn examine_as(user: Option<u32>) -> Result<Vec<Check>> {
 
 /// Whether both ends can be in this network namespace. Only tried where they cannot have their own: the capability check makes
 /// devices beside the machine's.
-fn examine_reflector(others: &[Check], user: Option<u32>) -> Result<Check> {
+fn examine_reflector(others: &[DoctorCheck], user: Option<u32>) -> Result<DoctorCheck> {
     let capability_check = CapabilityCheck::needed(Step::Reflector, try_reflector);
     if isolation_level(others).is_some() {
         let reason = "both ends have namespaces of their own".to_owned();
-        return Ok(Check { status: Status::NotNeeded { reason }, ..capability_check.judge(None) });
+        return Ok(DoctorCheck { status: Status::NotNeeded { reason }, ..capability_check.judge(None) });
     }
     let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (capability_check.run)()))?;
     Ok(capability_check.judge(outcome))
@@ -237,7 +237,7 @@ impl CapabilityCheck {
         }
     }
 
-    fn judge(self, refusal: Option<Refusal>) -> Check {
+    fn judge(self, refusal: Option<Refusal>) -> DoctorCheck {
         let (status, remedy) = match refusal {
             None => (Status::Ok, None),
             Some(refusal) if refusal.step == self.step.id() => {
@@ -246,7 +246,7 @@ impl CapabilityCheck {
             Some(refusal) => (Status::Blocked { by: refusal.step }, None),
         };
         let Self { id, what, consequence, still_works, .. } = self;
-        Check { id, what, status, consequence, remedy, still_works: still_works.to_owned() }
+        DoctorCheck { id, what, status, consequence, remedy, still_works: still_works.to_owned() }
     }
 }
 

@@ -42,7 +42,7 @@ mod veth;
 mod vnet;
 
 pub use address::Addressing;
-pub use capture_buffer::{CaptureBuffer, Intake, Kept, CapturedPackets};
+pub use capture_buffer::{CaptureBuffer, CapturedPackets, Intake, Kept};
 pub use congestion::{Congestion, available as available_congestion};
 pub use device::MTU;
 pub use enter::{Entered, IsolationLevel, enter, enter_removing};

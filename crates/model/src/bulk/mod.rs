@@ -17,9 +17,9 @@ pub use figures::{ConnectionFigures, ReceiverFigures, SenderFigures};
 pub use overflow::{Overflow, Share};
 pub use record::{Asked, BulkRecord};
 pub use repetition::duration;
-pub use tally::Tally;
+pub use tally::TransferTally;
 pub use transfer::{
     DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
 };
 
-pub use crate::record::{ByteMeter, FrameFigures, IoFigures, Spread, meter as rate};
+pub use crate::record::{ByteMeter, FrameFigures, IoFigures, RateSpread, meter as rate};

@@ -83,7 +83,7 @@ impl Overflow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::{Spread, testing};
+    use crate::bulk::{RateSpread, testing};
 
     #[test]
     fn what_is_not_listed_is_counted_to_the_byte_and_its_rates_to_a_hundredth() {
@@ -101,8 +101,8 @@ mod tests {
             overflow.add(&transfer);
         }
         assert_eq!((overflow.files, overflow.streams, overflow.bytes), (1000, 1000, 500_500_000));
-        let exact = Spread::of(rates).unwrap();
-        let rendered = Spread::weighted(overflow.rates()).unwrap();
+        let exact = RateSpread::of(rates).unwrap();
+        let rendered = RateSpread::weighted(overflow.rates()).unwrap();
         assert_eq!((rendered.n, rendered.min, rendered.max), (exact.n, exact.min, exact.max));
         assert!((rendered.median / exact.median - 1.0).abs() < 0.011, "{rendered:?}");
         let share = overflow.connections.values().next().unwrap();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The number of files by outcome; every file is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Tally {
+pub struct TransferTally {
     /// All of it arrived.
     pub complete: u64,
     /// Cut off: the time was over, or somebody interrupted us.
@@ -14,7 +14,7 @@ pub struct Tally {
     pub failed: u64,
 }
 
-impl Tally {
+impl TransferTally {
     /// All of them.
     pub const fn all(self) -> u64 {
         self.complete + self.partial + self.failed

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bulk::rate::cpu_per_gb;
-use crate::bulk::{Binding, ByteMeter, FrameFigures, Spread, TransferOutcome};
+use crate::bulk::{Binding, ByteMeter, FrameFigures, RateSpread, TransferOutcome};
 
 /// The largest sound value: an exabyte, or 36 years in nanoseconds.
 const MOST: u128 = 1 << 60;
@@ -31,7 +31,7 @@ pub struct PairFigures {
     /// Bytes over time.
     pub meter: ByteMeter,
     /// Rates of its streams, each over its own time.
-    pub per_stream: Option<Spread>,
+    pub per_stream: Option<RateSpread>,
     /// Streams that ended before all of theirs had come.
     pub broken_streams: u64,
     /// Connections that were dialled.

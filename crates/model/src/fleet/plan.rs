@@ -169,8 +169,14 @@ mod tests {
 
     use super::*;
 
-    const INPUT: PlanInput =
-        PlanInput { clients: 2, servers: 2, concurrency: 8, connections: None, pairing: Pairing::All, seed: 1 };
+    const INPUT: PlanInput = PlanInput {
+        clients: 2,
+        servers: 2,
+        concurrency: 8,
+        connections: None,
+        pairing: Pairing::All,
+        seed: 1,
+    };
 
     fn reported(input: &PlanInput) -> Vec<(u32, u32, u32, u32)> {
         let plan = FleetPlan::make(input).unwrap();
@@ -202,8 +208,9 @@ mod tests {
 
     #[test]
     fn the_seed_decides_what_is_random_and_nothing_else() {
-        let random =
-            |seed| reported(&PlanInput { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..INPUT });
+        let random = |seed| {
+            reported(&PlanInput { pairing: Pairing::Random, seed, concurrency: 20, servers: 5, ..INPUT })
+        };
         assert_eq!(random(7), random(7));
         assert_ne!(random(7), random(8));
         assert_eq!(reported(&INPUT), reported(&PlanInput { seed: 2, ..INPUT }));
@@ -213,7 +220,8 @@ mod tests {
     fn streams_that_cannot_be_dealt_evenly_are_refused_rather_than_dropped() {
         let uneven = PlanInput { concurrency: 3, servers: 1, connections: Some(2), ..INPUT };
         assert_eq!(FleetPlan::make(&uneven), Err(FleetPlanError::Uneven { workers: 3, connections: 2 }));
-        let more_than_streams = PlanInput { concurrency: 3, servers: 1, clients: 1, connections: Some(9), ..INPUT };
+        let more_than_streams =
+            PlanInput { concurrency: 3, servers: 1, clients: 1, connections: Some(9), ..INPUT };
         assert_eq!(reported(&more_than_streams), [(0, 0, 3, 1)]);
         assert_eq!(FleetPlan::make(&PlanInput { clients: 0, ..INPUT }), Err(FleetPlanError::Nobody));
         assert_eq!(FleetPlan::make(&PlanInput { servers: 0, ..INPUT }), Err(FleetPlanError::Nobody));

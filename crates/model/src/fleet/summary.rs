@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
 use crate::bulk::record::SILENCE;
-use crate::bulk::{ByteMeter, FrameFigures, Spread, Tally, TransferOutcome};
+use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferOutcome, TransferTally};
 
 /// What became of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -102,8 +102,8 @@ impl PairRecord {
     }
 
     /// How its files ended; unknown for a lost pair.
-    pub fn files(&self) -> Tally {
-        let mut tally = Tally::default();
+    pub fn files(&self) -> TransferTally {
+        let mut tally = TransferTally::default();
         if let PairEnd::Reported(figures) = &self.end {
             for ending in &figures.endings {
                 *match ending.outcome {
@@ -123,7 +123,7 @@ pub struct FleetSummary {
     /// How the pairs ended.
     pub pairs: PairTally,
     /// How the files ended, as far as known.
-    pub files: Tally,
+    pub files: TransferTally,
     /// Bytes of all pairs, those that failed or were lost among them.
     pub bytes: u64,
     /// Of these, bytes of pairs that were lost: as last reported.
@@ -134,7 +134,7 @@ pub struct FleetSummary {
     pub aggregate: Option<f64>,
     /// The rate of each pair over its own time: for fairness, never to be added up. Those that failed or
     /// were lost are among them.
-    pub per_pair: Option<Spread>,
+    pub per_pair: Option<RateSpread>,
     /// Bytes of all pairs over time.
     pub meter: ByteMeter,
     /// Frames of all pairs.
@@ -151,7 +151,7 @@ impl FleetSummary {
     /// The summary of a record.
     pub fn of(record: &FleetRecord) -> Self {
         let (mut pairs, mut files, mut frames) =
-            (PairTally::default(), Tally::default(), FrameFigures::default());
+            (PairTally::default(), TransferTally::default(), FrameFigures::default());
         let (mut cpu, mut reported_bytes) = (Duration::ZERO, 0);
         for pair in &record.pairs {
             pairs.count(pair.state());
@@ -175,7 +175,7 @@ impl FleetSummary {
             lost_bytes: record.pairs.iter().filter(lost).map(PairRecord::bytes).sum(),
             elapsed: meter.elapsed(),
             aggregate: bits_per_second(bytes, meter.elapsed()),
-            per_pair: Spread::of(record.pairs.iter().map(PairRecord::rate)),
+            per_pair: RateSpread::of(record.pairs.iter().map(PairRecord::rate)),
             meter,
             frames,
             cpu_per_gb: cpu_per_gb(cpu, reported_bytes),
@@ -326,7 +326,7 @@ mod tests {
         let summary = FleetSummary::of(&record);
         assert_eq!((summary.bytes, summary.elapsed), (250_000_000, Duration::from_secs(2)));
         assert_eq!(summary.aggregate, Some(1e9));
-        assert_eq!(summary.per_pair, Spread::of([1e9, 1e9]));
+        assert_eq!(summary.per_pair, RateSpread::of([1e9, 1e9]));
         assert_eq!(summary.meter.total(), summary.bytes);
     }
 

@@ -10,7 +10,7 @@ use super::{
     ServerPlace, Trust,
 };
 use crate::bulk::record::RECORD_VERSION;
-use crate::bulk::{ByteMeter, FrameFigures, Spread, TransferOutcome};
+use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferOutcome};
 use crate::record::Fault;
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::units::Time;
@@ -18,8 +18,14 @@ use h2lab_transfer::Sizes;
 
 /// A job for so many clients and servers, each client with one concurrent transfer from each server; ten seconds.
 pub fn job(clients: u32, servers: u32) -> FleetJob {
-    let input =
-        PlanInput { clients, servers, concurrency: servers, connections: None, pairing: Pairing::All, seed: 1 };
+    let input = PlanInput {
+        clients,
+        servers,
+        concurrency: servers,
+        connections: None,
+        pairing: Pairing::All,
+        seed: 1,
+    };
     let listen = "0.0.0.0:0".parse().unwrap();
     FleetJob {
         clients: (0..clients).map(|n| format!("client-{n}")).collect(),
@@ -86,7 +92,7 @@ pub fn figures(began_ms: u64, bytes: u64, seconds: u64) -> PairFigures {
             Ending { outcome: cut, files: 1, bytes: bytes - bytes / 10 * 9 },
         ],
         meter,
-        per_stream: Spread::of([1e8, 2e8, 4e8]),
+        per_stream: RateSpread::of([1e8, 2e8, 4e8]),
         broken_streams: 1,
         connections: 1,
         frames: FrameFigures {

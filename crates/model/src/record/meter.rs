@@ -194,7 +194,7 @@ pub fn bits_text(bits_per_second: f64) -> String {
 
 /// What several streams have of something, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Spread {
+pub struct RateSpread {
     /// The least.
     pub min: f64,
     /// The one in the middle; between the two in the middle of an even number.
@@ -205,7 +205,7 @@ pub struct Spread {
     pub n: u64,
 }
 
-impl Spread {
+impl RateSpread {
     /// The spread of these numbers; `None` without any.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
         Self::weighted(numbers.into_iter().map(|number| (number, 1)))
@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_lies_between() {
-        let of = |numbers: &[f64]| Spread::of(numbers.iter().copied());
-        assert_eq!(of(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0, n: 3 }));
+        let of = |numbers: &[f64]| RateSpread::of(numbers.iter().copied());
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some(RateSpread { min: 1.0, median: 2.0, max: 3.0, n: 3 }));
         assert_eq!(of(&[4.0, 1.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(of(&[]), None);
     }

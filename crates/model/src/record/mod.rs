@@ -27,7 +27,7 @@ pub use disturbance::{Disturbance, DisturbanceKind};
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
-pub use meter::{ByteMeter, Spread};
+pub use meter::{ByteMeter, RateSpread};
 pub use outcome::{Fault, Outcome};
 pub use run::{
     CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunDelay, RunRecord, SCHEMA_VERSION,

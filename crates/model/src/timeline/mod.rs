@@ -16,5 +16,5 @@ pub mod testing;
 mod waterfall;
 
 pub use recorder::Recorder;
-pub use summary::{Spread, StatusRuns, Summary, TimelineStream, spread_of};
+pub use summary::{StatusRuns, Summary, TimeSpread, TimelineStream, spread_of};
 pub use waterfall::{Connecting, Initiator, Interim, Reset, Stream, Waterfall};

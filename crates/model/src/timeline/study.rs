@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::summary::{Spread, Summary, spread_of};
+use super::summary::{Summary, TimeSpread, spread_of};
 use super::waterfall::Waterfall;
 use crate::workload::Protocol;
 use h2lab_base::units::{duration_text, format_exact};
@@ -56,7 +56,7 @@ impl fmt::Display for Source {
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Study {
+pub struct TimelineStudy {
     /// The claim that it tests, in a sentence.
     pub claim: String,
     /// The exchanges to make.
@@ -156,7 +156,7 @@ pub enum StudyError {
 /// Runs with `--quick`.
 const QUICK_RUNS: u32 = 3;
 
-impl Study {
+impl TimelineStudy {
     /// Whether the text of a scenario file asks for timelines instead of load.
     pub fn is_asked_for(text: &str) -> bool {
         text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("timeline"))
@@ -247,7 +247,7 @@ pub struct Row {
     /// How long the first promise came before the response: the median of the runs' differences.
     pub promise_lead_ms: Option<f64>,
     /// How far that lies apart.
-    pub promise_lead_spread: Option<Spread>,
+    pub promise_lead_spread: Option<TimeSpread>,
     /// How long the first 103 came before the response.
     pub early_hints_lead_ms: Option<f64>,
     /// How often the exchange was made. Where the first one fails it is the only one.
@@ -349,8 +349,11 @@ mod tests {
 
     #[test]
     fn a_study_is_known_by_its_table_and_has_eleven_runs_of_h2_unless_asked() {
-        assert!(Study::is_asked_for(FILE) && !Study::is_asked_for("claim = 'x'\n[work]\nrate = 5"));
-        let study = Study::from_toml(FILE).unwrap();
+        assert!(
+            TimelineStudy::is_asked_for(FILE)
+                && !TimelineStudy::is_asked_for("claim = 'x'\n[work]\nrate = 5")
+        );
+        let study = TimelineStudy::from_toml(FILE).unwrap();
         assert_eq!((study.timeline.runs, study.timeline.protocol), (11, Protocol::H2));
         assert_eq!(study.quickened().timeline.runs, 3);
     }
@@ -358,7 +361,7 @@ mod tests {
     #[test]
     fn the_shipped_file_begins_with_its_claim_and_has_the_original_beside_it() {
         let text = include_str!("../../../../scenarios/early-push.toml");
-        let study = Study::from_toml(text).unwrap();
+        let study = TimelineStudy::from_toml(text).unwrap();
         assert_eq!(text.lines().next().unwrap().strip_prefix("# "), Some(study.claim.as_str()));
         assert_eq!(study.timeline.original.unwrap().rows.len(), 6);
         assert_eq!((study.timeline.servers.len(), study.timeline.runs), (9, 11));
@@ -367,7 +370,7 @@ mod tests {
     #[test]
     fn what_means_nothing_is_refused_by_its_key() {
         let rendered =
-            |from: &str, to: &str| Study::from_toml(&FILE.replace(from, to)).unwrap_err().to_string();
+            |from: &str, to: &str| TimelineStudy::from_toml(&FILE.replace(from, to)).unwrap_err().to_string();
         assert!(rendered("claim", "clame").contains("clame"));
         assert!(rendered("'h2c'", "'h3'").contains("`timeline.backends` = h3"));
         assert!(rendered("[timeline]", "[timeline]\nruns = 0").contains("`timeline.runs` = 0"));
@@ -377,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_command_line_may_say_another_protocol_and_timeout_and_is_checked_alike() {
-        let study = || Study::from_toml(FILE).unwrap();
+        let study = || TimelineStudy::from_toml(FILE).unwrap();
         let with = study().with(Some(Protocol::H2c), Some(Duration::from_secs(1))).unwrap().timeline;
         assert_eq!((with.protocol, with.timeout), (Protocol::H2c, Duration::from_secs(1)));
         assert_eq!(study().with(None, None).unwrap(), study());

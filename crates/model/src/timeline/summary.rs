@@ -9,7 +9,7 @@ use super::waterfall::{Connecting, Interim, Stream, Waterfall};
 
 /// How far a time lies apart in the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Spread {
+pub struct TimeSpread {
     /// The least, in milliseconds.
     pub min: f64,
     /// The most.
@@ -32,7 +32,7 @@ pub struct TimelineStream {
     #[serde(default)]
     pub unfinished: u32,
     /// How far each time lies apart, by its name here: `promise_ms`, `interim[0]`, `headers_ms` …; empty with one run.
-    pub spread: BTreeMap<String, Spread>,
+    pub spread: BTreeMap<String, TimeSpread>,
 }
 
 /// A status, and how often it came.
@@ -57,7 +57,7 @@ pub struct Summary {
     /// How the connections came to be: medians.
     pub connect: Connecting,
     /// How far those times lie apart; empty with one run.
-    pub connect_spread: BTreeMap<String, Spread>,
+    pub connect_spread: BTreeMap<String, TimeSpread>,
     /// The streams, by what they are about: those of the same path that came to be in the same way are one.
     pub streams: Vec<TimelineStream>,
     /// Streams that are not among them, in the run that had the most of them: of each run the first 1,000 are kept.
@@ -66,7 +66,7 @@ pub struct Summary {
 }
 
 /// The middle of these, of an even number the mean of both; with their spread.
-pub fn spread_of(values: &[f64]) -> Option<(f64, Spread)> {
+pub fn spread_of(values: &[f64]) -> Option<(f64, TimeSpread)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -76,7 +76,7 @@ pub fn spread_of(values: &[f64]) -> Option<(f64, Spread)> {
     } else {
         f64::midpoint(sorted[middle - 1], sorted[middle])
     };
-    Some((median, Spread { min, max, runs: sorted.len() as u32 }))
+    Some((median, TimeSpread { min, max, runs: sorted.len() as u32 }))
 }
 
 /// Sums up a time that some of the runs have.
@@ -84,7 +84,7 @@ fn sum_up(
     name: &str,
     values: impl Iterator<Item = Option<f64>>,
     is_alone: bool,
-    spreads: &mut BTreeMap<String, Spread>,
+    spreads: &mut BTreeMap<String, TimeSpread>,
 ) -> Option<f64> {
     let values: Vec<f64> = values.flatten().collect();
     let (median, spread) = spread_of(&values)?;

@@ -144,7 +144,11 @@ impl QuicEndpoint {
     }
 
     /// Passes on a connection's event for the endpoint, such as a connection ID that it retires; returns the answer.
-    pub(super) fn handle_event(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
+    pub(super) fn handle_event(
+        &self,
+        handle: ConnectionHandle,
+        event: EndpointEvent,
+    ) -> Option<ConnectionEvent> {
         self.proto().handle_event(handle, event)
     }
 }

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::round::rounded;
 use crate::bulk_cells::BulkCell;
-use h2lab_analysis::bulk::{BoundConnection, Stalls, Summary};
+use h2lab_analysis::bulk::{BoundConnection, Summary, TransferStalls};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::bulk::{
-    Asked, Binding, BulkRecord, ByteMeter, FrameFigures, IoFigures, Spread, Tally, TransferDirection,
-    TransferOutcome, TransferRecord,
+    Asked, Binding, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferDirection,
+    TransferOutcome, TransferRecord, TransferTally,
 };
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::Checksum;
@@ -49,7 +49,7 @@ pub struct BulkDocument {
     /// Bytes over time.
     pub intervals: IntervalsDocument,
     /// How many files ended how.
-    pub files: Tally,
+    pub files: TransferTally,
     /// Each file; of those that are moved over and over (-z) the first 10,000, and all that are not complete.
     pub transfers: Vec<TransferDocument>,
     /// Files that are complete, and not in that list.
@@ -159,7 +159,7 @@ pub struct StreamsDocument {
     /// Those that ended before all of theirs had come, but for those that we cut ourselves.
     pub broken: u64,
     /// Rates of each over its own time: how even they are. Never what they carry together.
-    pub rate_bps: Option<Spread>,
+    pub rate_bps: Option<RateSpread>,
 }
 
 /// Frames of the data, as they were, beside what was asked for.
@@ -211,7 +211,7 @@ pub struct BulkCellDocument {
     /// What its condition does otherwise than the first one: `RTT 25ms`; `baseline` if nothing.
     pub factor: String,
     /// In the measured time, of the repetitions.
-    pub rate_bps: Spread,
+    pub rate_bps: RateSpread,
     /// The one in the middle as a share of what TCP without HTTP carried under the same condition; null if that was not
     /// measured soundly.
     pub of_tcp: Option<f64>,
@@ -226,9 +226,9 @@ pub struct BulkCellDocument {
     /// What was asked for.
     pub asked: AskedDocument,
     /// How the responses ended; one that was cut off when the time was over is partial.
-    pub responses: Tally,
+    pub responses: TransferTally,
     /// Rates of each stream over its own time, in the repetition in the middle.
-    pub streams_bps: Option<Spread>,
+    pub streams_bps: Option<RateSpread>,
     /// What held the data back in that repetition, by the connections with most of its bytes.
     pub limit: Option<Binding>,
     /// What held each of its connections back.
@@ -364,8 +364,13 @@ pub(super) fn intervals(meter: &ByteMeter) -> IntervalsDocument {
     IntervalsDocument { interval_ms: millis_f64(meter.interval()), bytes: meter.intervals().to_vec() }
 }
 
-pub(super) fn spread(spread: Spread) -> Spread {
-    Spread { min: rounded(spread.min), median: rounded(spread.median), max: rounded(spread.max), n: spread.n }
+pub(super) fn spread(spread: RateSpread) -> RateSpread {
+    RateSpread {
+        min: rounded(spread.min),
+        median: rounded(spread.median),
+        max: rounded(spread.max),
+        n: spread.n,
+    }
 }
 
 fn connection(one: &BoundConnection) -> BoundConnection {
@@ -382,7 +387,7 @@ pub(super) fn frames(frames: &FrameFigures) -> BulkFramesDocument {
     }
 }
 
-fn stalls(stalls: &Stalls) -> BulkStallsDocument {
+fn stalls(stalls: &TransferStalls) -> BulkStallsDocument {
     let seconds = |time: Option<Duration>| time.map(|time| rounded(time.as_secs_f64()));
     BulkStallsDocument {
         stream_window: seconds(stalls.stream_window),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::bulk::{BulkFramesDocument, IntervalsDocument, frames, intervals, spread, to_micros};
 use super::round::rounded;
 use h2lab_base::units::millis_f64;
-use h2lab_model::bulk::{Binding, Spread, Tally};
+use h2lab_model::bulk::{Binding, RateSpread, TransferTally};
 use h2lab_model::fleet::{
     AgentRecord, Ending, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState, PairTally, ServerFigures,
 };
@@ -39,13 +39,13 @@ pub struct FleetDocument {
     /// All bytes over all that time.
     pub rate_bps: Option<f64>,
     /// Rates of the pairs, each over its own time: how even they are. Never what they carry together.
-    pub pair_rate_bps: Option<Spread>,
+    pub pair_rate_bps: Option<RateSpread>,
     /// Bytes of all pairs over time.
     pub intervals: IntervalsDocument,
     /// How many pairs became what.
     pub tally: PairTally,
     /// How the files ended of which that is known.
-    pub files: Tally,
+    pub files: TransferTally,
     /// How well the common start was kept; null if it never came to that.
     pub start: Option<StartDocument>,
     /// Frames of the data and the credit returned for it, of all pairs that reported it; null in HTTP/1.1.
@@ -114,11 +114,11 @@ pub struct PairDocument {
     /// How long after the common start it was begun, by its client's own clock.
     pub late_ms: Option<f64>,
     /// How its files ended; null if it was not reported.
-    pub files: Option<Tally>,
+    pub files: Option<TransferTally>,
     /// The files by how they ended, with reasons: all of them.
     pub endings: Vec<Ending>,
     /// Rates of its streams, each over its own time.
-    pub stream_rate_bps: Option<Spread>,
+    pub stream_rate_bps: Option<RateSpread>,
     /// Streams that ended before all of theirs had come.
     pub broken_streams: Option<u64>,
     /// Frames of its data; null in HTTP/1.1, and if it was not reported.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::timeline::{Initiator, Spread, StatusRuns, Summary, TimelineStream};
+use h2lab_model::timeline::{Initiator, StatusRuns, Summary, TimeSpread, TimelineStream};
 
 /// An event, for a line of text or a mark of a picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Event {
     /// Its time, in milliseconds since the client began to connect.
     pub ms: f64,
     /// The spread of its time over several runs.
-    pub spread: Option<Spread>,
+    pub spread: Option<TimeSpread>,
     /// Its kind.
     pub kind: EventKind,
 }

@@ -61,7 +61,7 @@ mod tests {
     use crate::document::{TimelineAsked, timeline_document};
     use crate::timeline::event::{EventKind, stream_events};
     use h2lab_model::timeline::testing::{exchange, pushed};
-    use h2lab_model::timeline::{Spread, Stream, TimelineStream};
+    use h2lab_model::timeline::{Stream, TimeSpread, TimelineStream};
     use h2lab_model::workload::Protocol;
 
     fn document(runs: Vec<h2lab_model::timeline::Waterfall>) -> TimelineDocument {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn spreads_go_by_their_names() {
-        let spread = Spread { min: 1.0, max: 2.0, runs: 2 };
+        let spread = TimeSpread { min: 1.0, max: 2.0, runs: 2 };
         let spreads = std::collections::BTreeMap::from([("interim[0]".to_owned(), spread)]);
         let stream = exchange("/", &[(103, 1.5)], 9.0).streams.remove(0);
         let events = stream_events(&TimelineStream { stream, spread: spreads, ..TimelineStream::default() });

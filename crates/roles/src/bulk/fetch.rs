@@ -610,7 +610,8 @@ impl Fetch {
     /// No more requests are sent. A file that is complete and only waits for the server's checksum is here all the same; whether
     /// it is complete there only the server can say.
     pub fn give_up(&mut self, why: FetchError, now: Time) {
-        if matches!((&self.stage, self.options.direction), (Stage::Comparing { .. }, TransferDirection::Get)) {
+        if matches!((&self.stage, self.options.direction), (Stage::Comparing { .. }, TransferDirection::Get))
+        {
             self.note_doubt(&why.to_string());
             self.compare(now);
         } else {

@@ -12,7 +12,7 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{FrameEvent, FrameKind};
 use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, TransferOptions, OutcomeClass, RequestPurpose};
+use super::fetch::{Ask, Fetch, FetchError, OutcomeClass, RequestPurpose, TransferOptions};
 use super::source::{Place, Sending};
 use crate::client::{Exchange, Fate, Outgoing};
 

@@ -13,7 +13,7 @@ use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
 use super::connect::{Established, Target, UpgradeOffer};
 use super::connection_statistics::{ConnectionStatistics, End};
-use super::exchange::{NoExchange, Exchange, Fate};
+use super::exchange::{Exchange, Fate, NoExchange};
 use super::observer::Observer;
 use super::request::Outgoing;
 use super::streams::Carried;

@@ -9,7 +9,7 @@ use h2lab_model::fleet::{FetchTask, PairFigures};
 
 use super::event::Summarize;
 use crate::bulk::job::LISTED;
-use crate::bulk::{Job, JobError, TransferOptions, Place, RunError, Wanted, run};
+use crate::bulk::{Job, JobError, Place, RunError, TransferOptions, Wanted, run};
 use crate::client::reach;
 use crate::client::url::Url;
 use h2lab_net::clock::{Clock, thread_cpu_ns};

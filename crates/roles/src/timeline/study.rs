@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use h2lab_base::units::millis_f64;
 use h2lab_model::timeline::Waterfall;
-use h2lab_model::timeline::study::{Announcement, Asked, Case, Missing, Row, Source, Study, StudyTable};
+use h2lab_model::timeline::study::{
+    Announcement, Asked, Case, Missing, Row, Source, StudyTable, TimelineStudy,
+};
 use h2lab_model::workload::Protocol;
 
 use super::chain::{Chain, ChainError, Link, Wanted};
@@ -22,7 +24,7 @@ pub type SpecOf<'a> = dyn Fn(&Chain, Protocol, &str, Clock) -> anyhow::Result<Lo
 /// A study that is being run.
 pub struct Runner<'a> {
     /// The study.
-    pub study: &'a Study,
+    pub study: &'a TimelineStudy,
     /// Where the servers' files go. Servers that change their user read them: others must be able to get there.
     pub folder: &'a Path,
     /// Makes requests.
@@ -269,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_handler_takes_as_long_as_a_server_behind() {
-        let asked = Study::from_toml(
+        let asked = TimelineStudy::from_toml(
             "claim = 'x'\n[timeline]\nservers = ['origin']\nbackends = ['h1']\nearly-hints = [false]\n\
              backend-delay = '33ms'\ncgi-delay = '1ms'",
         )

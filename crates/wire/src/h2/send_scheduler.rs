@@ -192,7 +192,10 @@ mod tests {
 
     #[test]
     fn the_more_urgent_go_before_all_others() {
-        assert_eq!(send_scheduler(&[(1, priority(7, true)), (3, None), (5, priority(2, false))], 3), [5, 5, 5]);
+        assert_eq!(
+            send_scheduler(&[(1, priority(7, true)), (3, None), (5, priority(2, false))], 3),
+            [5, 5, 5]
+        );
     }
 
     #[test]

@@ -12,7 +12,10 @@ fn every_byte_counts_whatever_became_of_its_file() {
     let summary = Summary::of(&record);
     assert_eq!(summary.bytes, PART * 15 / 4);
     assert_eq!(summary.bytes, record.meter.total());
-    assert_eq!((summary.tally, summary.tally.all()), (Tally { complete: 1, partial: 1, failed: 1 }, 3));
+    assert_eq!(
+        (summary.tally, summary.tally.all()),
+        (TransferTally { complete: 1, partial: 1, failed: 1 }, 3)
+    );
     assert_eq!((summary.elapsed, summary.broken_streams), (Duration::from_secs(5), 2));
     assert_eq!(summary.aggregate, Some(PART as f64 * 15.0 / 4.0 * 8.0 / 5.0));
 }
@@ -80,7 +83,7 @@ fn what_could_not_be_seen_is_not_zero() {
         figures.receiver.disk_wait = None;
     }
     let summary = Summary::of(&record);
-    assert_eq!((summary.retransmits, summary.stalls), (None, Stalls::default()));
+    assert_eq!((summary.retransmits, summary.stalls), (None, TransferStalls::default()));
 }
 
 #[test]

@@ -25,5 +25,5 @@ mod setup;
 mod timers;
 mod world;
 
-pub use setup::{Answer, DisturbanceKind, Disturbance, Setup, Side, at_once, stalling};
+pub use setup::{Answer, Disturbance, DisturbanceKind, Setup, Side, at_once, stalling};
 pub use world::{Repetition, repetition};

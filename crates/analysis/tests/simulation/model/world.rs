@@ -15,7 +15,7 @@ use super::pool::Pool;
 use super::record;
 use super::requests::Requests;
 use super::server::Server;
-use super::setup::{DisturbanceKind, Disturbance, Setup, Side};
+use super::setup::{Disturbance, DisturbanceKind, Setup, Side};
 use super::timers::Timers;
 use crate::tcp::{self, EndFigures};
 

@@ -7,7 +7,7 @@ use h2lab_model::probe::ProbeReport;
 use h2lab_model::timeline::study::StudyTable;
 
 use crate::cli::doctor::DoctorDocument;
-use crate::cli::link::LinkDocument;
+use crate::cli::link::LinkCommandDocument;
 use crate::cli::runs::HistoryDocument;
 use crate::cli::trace::document::TraceDocument;
 
@@ -18,7 +18,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("load", schema::<h2lab_report::LoadDocument>()),
         ("bulk", schema::<h2lab_report::BulkDocument>()),
         ("bulk-drive", schema::<h2lab_report::FleetDocument>()),
-        ("link", schema::<LinkDocument>()),
+        ("link", schema::<LinkCommandDocument>()),
         ("report", schema::<h2lab_report::RunsDocument>()),
         ("runs", schema::<HistoryDocument>()),
         ("trace", schema::<TraceDocument>()),

@@ -9,7 +9,7 @@ use h2lab_model::probe::client::grade::CaseRuns;
 use h2lab_model::probe::client::{CaseRun, TestCase, score_card};
 use h2lab_model::probe::{Limits, ProbeReport, Spent, Subject};
 
-use super::output::ReportArgs;
+use super::output::ProbeReportArgs;
 use crate::cli::exit::Usage;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
@@ -38,7 +38,7 @@ use h2lab_roles::probe::client::{ClientError, Script};
         ("h2lab probe client --run 'node app.js {url}' --case stream-quota,black-out --json", "two test cases, for scripts"),
     ],
 ))]
-pub struct ClientArgs {
+pub struct ProbeClientArgs {
     /// The client's command, for `sh -c`
     #[arg(long, value_name = "COMMAND")]
     run: String,
@@ -58,7 +58,7 @@ pub struct ClientArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time_limit: Duration,
     #[command(flatten)]
-    report: ReportArgs,
+    report: ProbeReportArgs,
 }
 
 /// The default number of URLs for `{urls}`.
@@ -72,7 +72,7 @@ fn test_case(name: &str) -> Result<TestCase, String> {
 }
 
 /// Probes a client.
-pub fn main(args: &ClientArgs) -> Result<Exit> {
+pub fn main(args: &ProbeClientArgs) -> Result<Exit> {
     args.report.validate()?;
     if !["{url}", "{urls}"].iter().any(|place| args.run.contains(place)) {
         return Err(Usage(
@@ -124,7 +124,7 @@ fn test_cases(chosen: &[TestCase]) -> Vec<TestCase> {
     TestCase::ALL.iter().copied().filter(is_chosen).collect()
 }
 
-fn report(args: &ClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
+fn report(args: &ProbeClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
     let software = case_runs
         .iter()
         .flat_map(|test_case| &test_case.connections)

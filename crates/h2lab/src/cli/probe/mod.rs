@@ -42,7 +42,7 @@ pub struct ProbeArgs {
 /// What is probed otherwise than by its URL.
 #[derive(Debug, Subcommand)]
 enum What {
-    Client(Box<client::ClientArgs>),
+    Client(Box<client::ProbeClientArgs>),
     Smuggling(Box<smuggling::SmugglingArgs>),
 }
 

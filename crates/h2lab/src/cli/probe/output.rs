@@ -15,7 +15,7 @@ use crate::cli::{Exit, files};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 #[allow(clippy::struct_excessive_bools, reason = "they are flags of the command line")]
-pub struct ReportArgs {
+pub struct ProbeReportArgs {
     /// One JSON document on stdout instead of text
     #[arg(long, group = "form")]
     json: bool,
@@ -74,7 +74,7 @@ impl Form {
     }
 }
 
-impl ReportArgs {
+impl ProbeReportArgs {
     /// Refuses report files with an unknown ending or that cannot be written, before any request.
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {

@@ -14,7 +14,7 @@ use h2lab_model::probe::{Budget, Limits, ProbeReport, Subject};
 use h2lab_model::workload::Protocol;
 
 use super::host::{HostArgs, kind_of};
-use super::output::ReportArgs;
+use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
 use crate::cli::exit::Usage;
 use crate::cli::flags::{Flags, Refusal};
@@ -93,7 +93,7 @@ pub struct SmugglingArgs {
     #[command(flatten)]
     _client: Flags<ClientArgs, ChecksRequests>,
     #[command(flatten)]
-    report: ReportArgs,
+    report: ProbeReportArgs,
 }
 
 /// Both sides of the proxy are ours: what arrives is compared with what was sent.

@@ -8,7 +8,7 @@ use clap::Args;
 use h2lab_model::probe::Budget;
 
 use super::host::{HostArgs, kind_of};
-use super::output::ReportArgs;
+use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
 use crate::cli::flags::{Flags, Refusal};
 use crate::cli::reach;
@@ -47,7 +47,7 @@ pub struct UrlArgs {
     #[command(flatten)]
     client: Flags<ClientArgs, ChecksSettings>,
     #[command(flatten)]
-    report: ReportArgs,
+    report: ProbeReportArgs,
 }
 
 /// Each check has a method, a body and settings of its own.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use h2lab_model::timeline::study::{Study, StudyError, StudyTable};
+use h2lab_model::timeline::study::{StudyError, StudyTable, TimelineStudy};
 use h2lab_model::workload::Protocol;
 use h2lab_report::{study_page, study_text};
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,7 +48,7 @@ const PAGE: &str = "report.html";
 
 /// Runs the file.
 pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
-    let study = Study::from_toml(wanted.text).map_err(|error| usage(wanted.path, &error))?;
+    let study = TimelineStudy::from_toml(wanted.text).map_err(|error| usage(wanted.path, &error))?;
     let study = study.with(wanted.protocol, wanted.timeout).map_err(|error| usage(wanted.path, &error))?;
     let study = if wanted.quick { study.quickened() } else { study };
     wanted.files.iter().try_for_each(|path| check(path))?;

@@ -41,7 +41,7 @@ use table::Row;
 
 /// One repetition without its bulk, as `run.json` has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct RepetitionHead {
+struct StoredRepetition {
     /// What the tables call it; its place in the list in folders of before the field. One that is measured again after it
     /// was found damaged takes its number.
     #[serde(default)]
@@ -90,7 +90,7 @@ struct RunHead {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resumed: Vec<String>,
     #[serde(alias = "visits")]
-    repetitions: Vec<RepetitionHead>,
+    repetitions: Vec<StoredRepetition>,
 }
 
 impl RunHead {
@@ -195,7 +195,7 @@ impl RunFolder {
         }
         batch.commit()?;
         durable::sync(&self.path.join("visits"))?;
-        self.head.repetitions.push(RepetitionHead {
+        self.head.repetitions.push(StoredRepetition {
             number: Some(measured),
             cell: record.cell.without_secrets(),
             attempt: record.attempt,
@@ -388,7 +388,7 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
     let mut frames = bulk::<FrameEvent>(folder, detailed)?.into_iter();
     let mut tcp = bulk::<TcpTick>(folder, detailed)?.into_iter();
     let mut packets = bulk::<PacketRecord>(folder, detailed)?.into_iter();
-    let with_bulk = |measured: &RepetitionHead| CellRecord {
+    let with_bulk = |measured: &StoredRepetition| CellRecord {
         samples: samples.next().unwrap_or_default(),
         tallies: tallies.next().unwrap_or_default(),
         connections: connections.next().unwrap_or_default(),
@@ -405,7 +405,7 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
 /// What the slow requests of each repetition waited for, where that was asked.
 pub fn read_waits(folder: &Path) -> Result<Vec<Explained>> {
     let head = read_head_to_show(folder)?;
-    let asked = |measured: &RepetitionHead| measured.waits.is_some();
+    let asked = |measured: &StoredRepetition| measured.waits.is_some();
     if !head.repetitions.iter().any(asked) {
         return Ok(Vec::new());
     }
@@ -468,12 +468,12 @@ fn scenario_of(head: &RunHead) -> Result<Scenario> {
 
 /// What the tables call each repetition of `run.json`.
 fn numbers(head: &RunHead) -> Vec<u64> {
-    let number = |(place, measured): (usize, &RepetitionHead)| measured.number.unwrap_or(place as u64);
+    let number = |(place, measured): (usize, &StoredRepetition)| measured.number.unwrap_or(place as u64);
     head.repetitions.iter().enumerate().map(number).collect()
 }
 
 /// A repetition without its bulk.
-fn record_of(measured: RepetitionHead) -> CellRecord {
+fn record_of(measured: StoredRepetition) -> CellRecord {
     CellRecord {
         attempt: measured.attempt,
         started_at: measured.started_at,

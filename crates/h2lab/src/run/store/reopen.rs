@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::durable::Batch;
-use super::{RepetitionHead, RunFolder, Table, durable, part, read_head, record_of, table};
+use super::{RunFolder, StoredRepetition, Table, durable, part, read_head, record_of, table};
 
 /// A run folder that can be resumed.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
 }
 
 /// A repetition with its bulk, if each of its tables exists and is complete.
-fn whole(path: &Path, number: u64, head: &RepetitionHead) -> Result<CellRecord> {
+fn whole(path: &Path, number: u64, head: &StoredRepetition) -> Result<CellRecord> {
     if head.waits.is_some() {
         rows::<LatencyBreakdown>(path, number)?;
     }

@@ -16,7 +16,7 @@ use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, LatencyBreakdown
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Ratio, Time};
 use h2lab_lab::topology::{
-    CaptureBuffer, LinkResult, Namespaces, Pump, PumpOptions, Side, CapturedPackets, TopologySpec,
+    CaptureBuffer, CapturedPackets, LinkResult, Namespaces, Pump, PumpOptions, Side, TopologySpec,
 };
 use h2lab_link::{Impairment, LinkSpec, LossModel, write_packet};
 use h2lab_model::record::{
@@ -247,7 +247,12 @@ fn little_is_unknown(namespaces: &Namespaces, congestion: &str, is_timed: bool) 
 }
 
 /// What the product says.
-fn explain(link: LinkSpec, conversation: &Conversation, result: &LinkResult, captured: &CapturedPackets) -> Waits {
+fn explain(
+    link: LinkSpec,
+    conversation: &Conversation,
+    result: &LinkResult,
+    captured: &CapturedPackets,
+) -> Waits {
     let mut cell = Scenario::default().plan().swap_remove(0);
     (cell.link, cell.sidecar) = (Some(link), None);
     let sample = |(n, request): (usize, &conversation::Timing)| {

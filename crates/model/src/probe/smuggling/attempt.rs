@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn a_hop_that_passes_everything_on_is_tunnelled_through_to_the_forbidden_path() {
-        for (strictness, offers) in [("strict", &[0, 2, 4, 5, 6, 7][..]), ("lax", &[0, 1, 2, 3, 4, 5, 6, 7])] {
+        for (strictness, offers) in [("strict", &[0, 2, 4, 5, 6, 7][..]), ("lax", &[0, 1, 2, 3, 4, 5, 6, 7])]
+        {
             for offer in offers {
                 let offer = &OFFERS[*offer];
                 let mut attempt = Attempt::new(&format!("1-{strictness}"), Some(offer), &AIM);

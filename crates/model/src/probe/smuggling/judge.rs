@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::attempt::{Progress, Tunnel};
 use super::backend::Switched;
 use super::backend_request;
-use super::offer::{Strictness, Offer};
+use super::offer::{Offer, Strictness};
 
 /// How an attempt ended, from harmless to harmful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -71,7 +71,12 @@ pub struct Arrived<'a> {
 }
 
 /// Concludes from both sides.
-pub fn observe(offer: &Offer, backend: Strictness, progress: &Progress, arrived: &Arrived<'_>) -> Observation {
+pub fn observe(
+    offer: &Offer,
+    backend: Strictness,
+    progress: &Progress,
+    arrived: &Arrived<'_>,
+) -> Observation {
     let head = arrived.head.unwrap_or_default();
     let forwards_upgrade = backend_request::has_token(head, "upgrade", "h2c");
     let forwards_settings = !backend_request::values(head, "http2-settings").is_empty();

@@ -23,7 +23,7 @@ use h2lab_model::probe::smuggling::checks;
 use h2lab_model::probe::smuggling::checks::{Baseline, Missed, Tried};
 use h2lab_model::probe::smuggling::judge;
 use h2lab_model::probe::smuggling::judge::{Arrived, Observation};
-use h2lab_model::probe::smuggling::offer::{Strictness, OFFERS, Offer};
+use h2lab_model::probe::smuggling::offer::{OFFERS, Offer, Strictness};
 use h2lab_model::probe::{Check, EvidenceItem, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -269,7 +269,11 @@ impl Proxy<'_> {
     }
 
     /// One variant against one kind of backend.
-    fn try_offer(&mut self, paths: &Paths, (name, strictness, offer): (&str, Strictness, &Offer)) -> Result<Tried> {
+    fn try_offer(
+        &mut self,
+        paths: &Paths,
+        (name, strictness, offer): (&str, Strictness, &Offer),
+    ) -> Result<Tried> {
         self.prober.take_request()?;
         let began = self.prober.now();
         let mut line = RawConnection::dial(self.prober, self.protocol)?;

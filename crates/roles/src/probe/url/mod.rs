@@ -14,8 +14,8 @@ use h2lab_model::workload::Protocol;
 use super::dial::reach;
 use super::{ProbeError, Prober, Result};
 use crate::client::url::Url;
-pub(super) use found::Found;
 pub use found::CheckOptions;
+pub(super) use found::Found;
 
 /// Probes the server of `url`, as `prober` reaches it. `notify` is called with the current step. That it cannot be reached at
 /// all, or something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.

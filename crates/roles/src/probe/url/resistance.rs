@@ -10,7 +10,7 @@ use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::{field_block, frame};
 
-use super::found::{Found, CheckOptions, decided};
+use super::found::{CheckOptions, Found, decided};
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::Put;
 use crate::probe::raw_h2_client::{Opening, RawH2Client, settings};

@@ -25,7 +25,9 @@ impl Agent {
         let mut child = command.spawn().expect("the binary starts");
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut agent = Self { child, output };
-        let FromAgent::Ready { version, machine } = agent.receive() else { panic!("it says that it is there") };
+        let FromAgent::Ready { version, machine } = agent.receive() else {
+            panic!("it says that it is there")
+        };
         assert_eq!(version, env!("CARGO_PKG_VERSION"));
         assert!(machine.starts_with("Linux "), "{machine}");
         agent
@@ -121,7 +123,9 @@ fn one_agent_serves_and_fetches_what_another_one_serves() {
         assert_eq!(agent.receive(), FromAgent::Planned);
         let at = agent.now();
         agent.send(&ToAgent::StartAt { at });
-        let FromAgent::Result { pair: reported, began, figures } = agent.receive() else { panic!("it is over") };
+        let FromAgent::Result { pair: reported, began, figures } = agent.receive() else {
+            panic!("it is over")
+        };
         assert!(reported == pair && began >= at, "{began}");
         let figures = figures.unwrap();
         assert!(figures.bytes() > 0 && figures.meter.began() >= began && !figures.is_failed(), "{figures:?}");

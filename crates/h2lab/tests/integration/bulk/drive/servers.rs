@@ -20,8 +20,14 @@ use crate::support::{binary, folder};
 
 /// One client here that fetches from two servers, for ten seconds: far more than both take to send something.
 fn job() -> FleetJob {
-    let input =
-        PlanInput { clients: 1, servers: 2, concurrency: 2, connections: Some(1), pairing: Pairing::All, seed: 1 };
+    let input = PlanInput {
+        clients: 1,
+        servers: 2,
+        concurrency: 2,
+        connections: Some(1),
+        pairing: Pairing::All,
+        seed: 1,
+    };
     let server = |name: &str| Server {
         name: name.to_owned(),
         place: ServerPlace::Agent { listen: "127.0.0.1:0".parse().unwrap(), host: "127.0.0.1".to_owned() },

@@ -129,7 +129,8 @@ fn a_response_that_nobody_takes_is_given_up_or_held() {
 
 /// The verdicts of all attacks by their ids, with how bad they are.
 fn look_at(server: Server, pid: Option<u32>) -> BTreeMap<String, Check> {
-    let options = CheckOptions { idle: Duration::from_millis(50), resistance: true, pid, ..CheckOptions::default() };
+    let options =
+        CheckOptions { idle: Duration::from_millis(50), resistance: true, pid, ..CheckOptions::default() };
     let all = checks(server, |prober, found| look(prober, Protocol::H2c, &options, found, &mut |_| {}));
     all.into_iter().map(|check| (check.id.clone(), check)).collect()
 }
