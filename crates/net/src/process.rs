@@ -512,8 +512,9 @@ mod tests {
     #[test]
     fn a_child_that_ignores_the_polite_signal_is_killed() {
         let polite = shell("trap 'exit 3' TERM; echo ready; while :; do sleep 1000 & wait; done");
-        let deaf = shell("trap '' TERM; echo ready; while :; do sleep 1000; done");
-        for (command, timeout, code) in [(polite, DEADLINE, Some(3)), (deaf, Duration::from_millis(50), None)]
+        let ignoring = shell("trap '' TERM; echo ready; while :; do sleep 1000; done");
+        for (command, timeout, code) in
+            [(polite, DEADLINE, Some(3)), (ignoring, Duration::from_millis(50), None)]
         {
             let mut child = Child::spawn(command, None).unwrap();
             child.wait_for_line(DEADLINE, |line| (line == "ready").then_some(())).unwrap();

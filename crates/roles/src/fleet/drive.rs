@@ -22,7 +22,7 @@ const ALIVE: u32 = u32::MAX;
 
 /// Why nothing could be begun: the number of agents is not what the job needs.
 #[derive(Debug, thiserror::Error)]
-#[error("the job needs {needed} agents, and there are {given} ways to one")]
+#[error("the job needs {needed} agents, and there are {given} transports")]
 pub struct DriveError {
     /// Clients, and servers that are to be started.
     pub needed: usize,

@@ -46,7 +46,7 @@ pub enum Put {
 }
 
 /// The receive buffer of a client that reads nothing, in bytes.
-const DEAF_BUFFER: u32 = 64 << 10;
+const UNREAD_BUFFER: u32 = 64 << 10;
 
 /// A connection of TCP or TLS in clear. Bytes that were read and not used yet are [`RawConnection::incoming`].
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct RawConnection {
     pub transcript: Transcript,
     /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
     /// counted in the transcript, not written out.
-    deaf: bool,
+    not_reading: bool,
     /// How the host ended it, if it has.
     pub over: Option<ReadOutcome>,
     /// When something last came, or it was dialled.
@@ -82,7 +82,7 @@ impl RawConnection {
             stream,
             incoming: Vec::new(),
             transcript: Transcript::new(began, prober.host.hidden.clone()),
-            deaf: false,
+            not_reading: false,
             over: None,
             received_at: began,
             space: vec![0; SPACE],
@@ -91,10 +91,10 @@ impl RawConnection {
 
     /// From now on reads nothing while it sends, or reads again. What the host answers meanwhile stays in its own buffers: ours would
     /// otherwise grow, up to `tcp_rmem`, and hold 25 MB of answers for which the host then needs no bound.
-    pub fn set_deaf(&mut self, deaf: bool) {
-        self.deaf = deaf;
-        if deaf {
-            self.stream.stream().bound_receive_buffer(DEAF_BUFFER);
+    pub fn set_not_reading(&mut self, not_reading: bool) {
+        self.not_reading = not_reading;
+        if not_reading {
+            self.stream.stream().bound_receive_buffer(UNREAD_BUFFER);
         }
     }
 
@@ -110,7 +110,7 @@ impl RawConnection {
         while !rest.is_empty() {
             match self.stream.write(rest) {
                 Ok(Written::Bytes(n)) => {
-                    if self.deaf {
+                    if self.not_reading {
                         self.transcript.count(prober.now(), n);
                     } else {
                         self.transcript.record(prober.now(), Direction::Up, &rest[..n]);
@@ -119,7 +119,7 @@ impl RawConnection {
                 }
                 Ok(Written::WouldBlock) => {
                     // A host that waits until we have read what it said must not wait for ever.
-                    if !self.deaf {
+                    if !self.not_reading {
                         self.pull(prober)?;
                     }
                     if prober.is_over(until) {

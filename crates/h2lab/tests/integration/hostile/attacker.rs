@@ -102,13 +102,13 @@ pub struct Attacker {
 impl Attacker {
     /// Connects, exchanges SETTINGS, and listens.
     pub fn new(address: SocketAddr) -> Self {
-        let mut attacker = Self::deaf(address, None);
+        let mut attacker = Self::not_reading(address, None);
         attacker.listen();
         attacker
     }
 
     /// Connects, exchanges SETTINGS, and reads nothing. `receive_buffer`: bytes that the kernel takes for us, at most.
-    pub fn deaf(address: SocketAddr, receive_buffer: Option<usize>) -> Self {
+    pub fn not_reading(address: SocketAddr, receive_buffer: Option<usize>) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
         if let Some(bytes) = receive_buffer {
             socket.set_recv_buffer_size(bytes).expect("a legal size");

@@ -145,7 +145,7 @@ fn credit_that_nobody_needs() {
 fn bytes_after_the_last_word() {
     const MOST: usize = 512 << 20;
     let sent = attack(&[], |origin| {
-        let mut attacker = Attacker::deaf(origin.clear, None);
+        let mut attacker = Attacker::not_reading(origin.clear, None);
         attacker.send(&frame(kind::DATA, 0, 1, b"on an idle stream"));
         let piece = frame(kind::DATA, 0, 1, &[0; 16_384]);
         attacker.flood(MOST / piece.len(), |_| piece.clone()) * piece.len()
@@ -182,7 +182,7 @@ fn pings_whose_answers_are_read() {
 #[test]
 fn pings_whose_answers_are_not_read() {
     let log = attack(&[], |origin| {
-        let mut attacker = Attacker::deaf(origin.clear, Some(4_096));
+        let mut attacker = Attacker::not_reading(origin.clear, Some(4_096));
         // Megabytes fit into the sockets' buffers before the first answer has to wait.
         let sent = attacker.flood(100 * FAR, |_| frame(kind::PING, 0, 0, &[7; 8]));
         println!("{sent} PINGs until the origin took no more");
@@ -194,10 +194,13 @@ fn pings_whose_answers_are_not_read() {
 
 #[test]
 fn settings_flood() {
-    for deaf in [false, true] {
+    for not_reading in [false, true] {
         let received = attack(&[], |origin| {
-            let mut attacker =
-                if deaf { Attacker::deaf(origin.clear, Some(4_096)) } else { Attacker::new(origin.clear) };
+            let mut attacker = if not_reading {
+                Attacker::not_reading(origin.clear, Some(4_096))
+            } else {
+                Attacker::new(origin.clear)
+            };
             attacker.flood(FAR, |n| initial_window(n % 2));
             attacker.until_closed()
         });
@@ -220,7 +223,7 @@ fn streams_beyond_the_limit() {
 #[test]
 fn requests_whose_answers_are_not_read() {
     attack(&["--limit", "stall=500ms", "--max-concurrent-streams", "100000"], |origin| {
-        let mut attacker = Attacker::deaf(origin.clear, Some(4_096));
+        let mut attacker = Attacker::not_reading(origin.clear, Some(4_096));
         attacker
             .send(&[initial_window(i32::MAX as u32), window_update(0, i32::MAX as u32 - 65_535)].concat());
         // Megabytes fit into the sockets' buffers before the first answer has to wait. Fewer than the streams that may be

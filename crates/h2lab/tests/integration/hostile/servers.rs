@@ -167,14 +167,14 @@ fn frames_that_change_nothing() {
 
 #[test]
 fn settings_flood_whether_their_answers_are_read_or_not() {
-    let hears = |server: &mut Attacker, _| {
+    let reading = |server: &mut Attacker, _| {
         server.listen();
         server.flood(FAR, |n| initial_window(n % 2));
     };
-    let deaf = |server: &mut Attacker, _| {
+    let not_reading = |server: &mut Attacker, _| {
         server.flood(FAR, |n| initial_window(n % 2));
     };
-    for attack in [Attack::Http2(hears), Attack::Http2(deaf)] {
+    for attack in [Attack::Http2(reading), Attack::Http2(not_reading)] {
         meet(attack, &[]).assert_ended(ErrorCode::ENHANCE_YOUR_CALM, "settings: more than 100 SETTINGS");
     }
 }

@@ -50,7 +50,7 @@ struct Attack {
     /// Any reset of a stream is a bound, and not what the attack is after.
     any_reset: bool,
     /// Nothing is read meanwhile.
-    deaf: bool,
+    not_reading: bool,
     /// The streams must still be held open when all are sent.
     holds: bool,
     /// Frames that go with one write.
@@ -72,7 +72,7 @@ const fn of(
         most,
         are_requests: false,
         any_reset: false,
-        deaf: false,
+        not_reading: false,
         holds: false,
         batch: BATCH,
         opening: Opening::default,
@@ -108,12 +108,12 @@ fn attacks() -> [Attack; 8] {
         },
         Attack { are_requests: true, any_reset: true, batch: 1, ..of(id::RESI104, |_| Some(8), hpack_bomb) },
         Attack {
-            deaf: true,
+            not_reading: true,
             batch: 1_000,
             ..of(id::RESI105, |_| Some(1_500_000), |_, _| frame(kind::PING, 0, 0, &[7; 8]))
         },
         Attack {
-            deaf: true,
+            not_reading: true,
             batch: 1_000,
             ..of(
                 id::RESI106,
@@ -338,14 +338,14 @@ impl Under<'_> {
         }
         let mut sent = 0;
         let mut put = Put::All;
-        if attack.deaf {
+        if attack.not_reading {
             // What is bounded by a count shows while we still listen.
             let bytes: Vec<u8> =
                 (0..attack.batch).flat_map(|_| (attack.round)(&mut client, prober)).collect();
             (put, sent) = (client.send(prober, &bytes)?, attack.batch);
             client.settle(SETTLE, prober, |client| sign(client).is_some())?;
         }
-        client.line.set_deaf(attack.deaf);
+        client.line.set_not_reading(attack.not_reading);
         while sent < most && put == Put::All && sign(&client).is_none() {
             let mut bytes = Vec::new();
             for _ in 0..attack.batch.min(most - sent) {
@@ -356,11 +356,11 @@ impl Under<'_> {
                 sent += 1;
             }
             put = client.send(prober, &bytes)?;
-            if !attack.deaf {
+            if !attack.not_reading {
                 client.pump(prober, Time::ZERO)?;
             }
         }
-        client.line.set_deaf(false);
+        client.line.set_not_reading(false);
         if put != Put::Full {
             client.settle(SETTLE, prober, |client| sign(client).is_some())?;
         }

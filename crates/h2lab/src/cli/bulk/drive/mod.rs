@@ -267,7 +267,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
     }
 }
 
-/// The ways to all agents: clients first.
+/// The transports to all agents: clients first.
 fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
     let remote = Remote { ssh: &args.ssh, agent_path: &args.agent_path };
     let servers = args.servers.iter().filter_map(|server| match server {

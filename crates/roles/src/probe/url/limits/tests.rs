@@ -376,13 +376,13 @@ fn the_longest_body_is_found_by_its_announcement_or_by_sending_it() {
 #[test]
 fn pings_are_answered_or_the_server_is_silent_altogether() {
     let look = |server: Server| one(server, |prober, found| flow::pings(prober, Protocol::H2c, found)).0;
-    let deaf = |peer: &mut Peer, one: &crate::probe::testing::ClientFrame| {
+    let ignoring = |peer: &mut Peer, one: &crate::probe::testing::ClientFrame| {
         let _ = peer;
         one.header.kind == kind::PING
     };
     assert_eq!(look(h2(fine)), Verdict::Pass);
-    assert_eq!(look(h2(fine).framing(deaf).silent()), Verdict::Fail);
-    assert_eq!(look(h2(|_, _| {}).framing(deaf).silent()), Verdict::Undecided);
+    assert_eq!(look(h2(fine).framing(ignoring).silent()), Verdict::Fail);
+    assert_eq!(look(h2(|_, _| {}).framing(ignoring).silent()), Verdict::Undecided);
     let strict = h2(fine).framing(|peer, one| {
         if one.header.kind == kind::PING && peer.frames > 20 {
             peer.goaway(0, CODES.2);

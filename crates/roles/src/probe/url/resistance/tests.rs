@@ -45,7 +45,8 @@ fn made(attack: &Attack, server: Server) -> Check {
 #[test]
 fn every_attack_shows_whether_there_is_a_bound() {
     for attack in attacks() {
-        let attack = Attack { most: if attack.deaf { |_| Some(3_000) } else { attack.most }, ..attack };
+        let attack =
+            Attack { most: if attack.not_reading { |_| Some(3_000) } else { attack.most }, ..attack };
         let id = attack.meta.id;
         let unbounded = if attack.holds { h2(held).announcing(&[(3, 30)]) } else { h2(fine) };
         // A bound by count, or where there are few rounds, by a refusal.
