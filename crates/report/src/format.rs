@@ -17,10 +17,14 @@ pub(super) fn count(n: u64) -> String {
     text
 }
 
+/// What is larger was not measured: it is the end of an interval that has none.
+const MOST: f64 = 1e12;
+
 /// A number with three significant digits and thousands separated: `0.231`, `25.1`, `1,230`; a whole one without
 /// decimals.
 pub(super) fn number(value: f64) -> String {
     match value {
+        v if v > MOST => "∞".to_owned(),
         v if v >= 0.0 && v.fract() == 0.0 => count(v as u64),
         v if v >= 99.95 => count(v.round() as u64),
         v if v >= 9.995 => format!("{v:.1}"),
@@ -43,7 +47,9 @@ pub(super) fn millis_unit(duration: Duration) -> String {
 /// A rate without its unit: `1,000`, `49.8`.
 pub(super) fn rate(rps: f64) -> String {
     // An offered rate is a count over a time: 999.97 is printed as 1,000.
-    if rps >= 99.95 {
+    if rps > MOST {
+        number(rps)
+    } else if rps >= 99.95 {
         count(rps.round() as u64)
     } else {
         format!("{rps:.1}").trim_end_matches(".0").to_owned()
@@ -77,6 +83,11 @@ mod tests {
     #[test]
     fn thousands_are_separated() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn an_interval_without_an_end_is_no_number() {
+        assert_eq!([number(f64::INFINITY), number(f64::MAX), rate(1e300)], ["∞"; 3]);
     }
 
     #[test]

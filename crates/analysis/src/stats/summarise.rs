@@ -274,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_served_beside_a_slow_request_counts_when_it_ends() {
+        let mut record = one_repetition(&cell(0, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN);
+        let (_, until) = tallied::window(&record);
+        record.samples[0].completed_at = Time::from_nanos(until.as_nanos() - 1);
+        let summary = CellSummary::of(&[&record]);
+        let series = &summary.series[0];
+        let pieces = series.served_in_pieces(10);
+        let rate = pieces.iter().sum::<f64>() / series.duration.as_secs_f64();
+        assert!((rate / summary.served_rps - 1.0).abs() < 1e-6, "{rate} of {}", summary.served_rps);
+        assert!(pieces.iter().all(|piece| *piece > summary.served_rps / 20.0), "{pieces:?}");
+    }
+
+    #[test]
     fn what_completes_in_the_drain_is_not_served() {
         let mut record = clean();
         let (_, until) = window(&record);
