@@ -3,11 +3,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
 use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, Status};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
 use h2lab_model::scenario::Cell;
@@ -122,17 +123,25 @@ fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
         .collect();
     let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts.rtt / 4);
     let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
-    let having = |requests: u32| prompt.iter().filter(move |(_, end)| end.allows(requests));
-    let requests = prompt
-        .iter()
-        .map(|(_, end)| end.requests)
-        .max_by_key(|&requests| (having(requests).count(), requests))?;
-    let agreeing: Vec<End<'a>> = having(requests).copied().collect();
+    let requests = shared_by_most(prompt.iter().map(|(_, end)| *end))?;
+    let agreeing: Vec<End<'a>> = prompt.iter().filter(|(_, end)| end.allows(requests)).copied().collect();
     let least = agreeing.iter().map(|(_, end)| end.least).max()?;
     let quota =
         Quota { requests, least, agreeing: agreeing.len(), ends: ends.len(), first: agreeing.first()?.1 };
     let is_quota = requests >= 2 && agreeing.len() * 2 > ends.len() && has_several_moments(&agreeing);
     (is_quota && (quota.is_exact() || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
+}
+
+/// The number of requests that most of the ranges of `ends` contain, the largest of them. There may be an end for each request.
+fn shared_by_most<'a>(ends: impl Iterator<Item = &'a ServerEnd>) -> Option<u32> {
+    let (mut least, mut most): (Vec<u32>, Vec<u32>) = ends.map(|end| (end.least, end.requests)).unzip();
+    least.sort_unstable();
+    most.sort_unstable();
+    let containing = |requests: u32| {
+        let begun = least.partition_point(|least| *least <= requests);
+        begun - most.partition_point(|most| *most < requests)
+    };
+    most.iter().copied().max_by_key(|&requests| (containing(requests), requests))
 }
 
 /// Whether ranges suffice: three or more overlap in no more than half of the number, and the connections did not all last
@@ -204,12 +213,13 @@ impl Cost {
         let mut cost = Self::default();
         for repetition in repetitions {
             cost.opened += repetition.record.connections.len();
-            cost.useless += useless_dials(repetition);
+            let ends = Ends::of(repetition);
+            cost.useless += ends.useless_dials(repetition);
             for sample in &repetition.record.samples {
                 cost.all += sample.response_time();
                 cost.replayed += usize::from(sample.replays > 0);
-                cost.lost += usize::from(is_lost(repetition, sample));
-                if waited(repetition, sample) {
+                cost.lost += usize::from(ends.lost(sample));
+                if ends.held_up(sample) {
                     cost.waited += 1;
                     cost.waiting += Duration::from_nanos(sample.stall_open_ns);
                 }
@@ -249,38 +259,56 @@ impl Cost {
     }
 }
 
-/// Connections that were dialled when the server had ended one, and carried no request.
-fn useless_dials(repetition: &Repetition<'_>) -> usize {
-    let Some(first) = repetition.facts.ends.iter().map(|end| end.at).min() else { return 0 };
-    let connections = repetition.record.connections.iter();
-    connections.filter(|connection| connection.is_useless_dial() && connection.dialled_at >= first).count()
+/// The ends of a repetition, to find those near a request: there may be one for each.
+struct Ends {
+    /// When the server began to end each connection.
+    by_connection: BTreeMap<u32, Time>,
+    /// The same times in order.
+    times: Vec<Time>,
+    /// The longest that a connection took from the dial until it was ready.
+    longest_dial: Duration,
 }
 
-/// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
-/// begun. Other failures have other causes.
-fn is_lost(repetition: &Repetition<'_>, sample: &Sample) -> bool {
-    let mut ends = repetition.facts.ends.iter().filter(|end| end.connection == sample.connection);
-    match sample.outcome {
-        Outcome::GoAway | Outcome::Refused | Outcome::Closed => ends.next().is_some(),
-        Outcome::Reset => ends.any(|end| sample.completed_at >= end.at),
-        _ => false,
+impl Ends {
+    fn of(repetition: &Repetition<'_>) -> Self {
+        let mut by_connection = BTreeMap::new();
+        for end in &repetition.facts.ends {
+            let first = by_connection.entry(end.connection).or_insert(end.at);
+            *first = end.at.min(*first);
+        }
+        let mut times: Vec<Time> = repetition.facts.ends.iter().map(|end| end.at).collect();
+        times.sort_unstable();
+        let ready = repetition.record.connections.iter().filter(|connection| connection.ready_at.happened());
+        let longest_dial = ready.map(|connection| connection.ready_at.since(connection.dialled_at)).max();
+        Self { by_connection, times, longest_dial: longest_dial.unwrap_or_default() }
     }
-}
 
-/// Whether a request waited for a connection when one had just ended: until the next is ready.
-fn waited(repetition: &Repetition<'_>, sample: &Sample) -> bool {
-    let handshakes = repetition.record.connections.iter().filter(|connection| connection.ready_at.happened());
-    let longest = handshakes
-        .map(|connection| connection.ready_at.since(connection.dialled_at))
-        .max()
-        .unwrap_or_default();
-    let sent_at = sample.sent_at.min(sample.completed_at);
-    sample.stall_open_ns > 0
-        && repetition
-            .facts
-            .ends
-            .iter()
-            .any(|end| sample.scheduled_at <= end.at + longest && end.at <= sent_at)
+    /// Connections that were dialled when the server had ended one, and carried no request.
+    fn useless_dials(&self, repetition: &Repetition<'_>) -> usize {
+        let Some(first) = self.times.first() else { return 0 };
+        let connections = repetition.record.connections.iter();
+        connections
+            .filter(|connection| connection.is_useless_dial() && connection.dialled_at >= *first)
+            .count()
+    }
+
+    /// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
+    /// begun. Other failures have other causes.
+    fn lost(&self, sample: &Sample) -> bool {
+        let end = || self.by_connection.get(&sample.connection);
+        match sample.outcome {
+            Outcome::GoAway | Outcome::Refused | Outcome::Closed => end().is_some(),
+            Outcome::Reset => end().is_some_and(|at| sample.completed_at >= *at),
+            _ => false,
+        }
+    }
+
+    /// Whether a request waited for a connection when one had just ended: until the next is ready.
+    fn held_up(&self, sample: &Sample) -> bool {
+        let sent_at = sample.sent_at.min(sample.completed_at);
+        let first = self.times.partition_point(|at| *at + self.longest_dial < sample.scheduled_at);
+        sample.stall_open_ns > 0 && self.times.get(first).is_some_and(|at| *at <= sent_at)
+    }
 }
 
 /// How a known product limits the requests of a connection.
