@@ -121,7 +121,7 @@ impl Driven {
     }
 
     fn feed(&mut self, bytes: &[u8]) {
-        assert!(self.connection.recv_space().len() >= 2 * 1024);
+        assert!(self.connection.recv_space().len() >= 1024);
         self.connection.handle_input(self.now, bytes);
         self.take_events();
     }
