@@ -59,8 +59,8 @@ pub fn main(args: &DoctorArgs) -> Result<Exit> {
     };
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &document)?;
-        writeln!(out)?;
+        let text = serde_json::to_string_pretty(&document)?;
+        writeln!(out, "{text}")?;
     } else {
         write_out(&mut out, &document)?;
     }

@@ -147,8 +147,8 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     let code = exit_code(done.client);
     if args.json {
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &document(args.seed, link, done))?;
-        writeln!(out)?;
+        let text = serde_json::to_string_pretty(&document(args.seed, link, done))?;
+        writeln!(out, "{text}")?;
     } else {
         write_out(&mut std::io::stderr().lock(), args.seed, &link, &sysctls, &done)?;
     }

@@ -27,7 +27,7 @@ pub struct ListenArgs {
     pub h3: bool,
     #[command(flatten)]
     identity: IdentityArgs,
-    /// Time for open requests to finish after the first SIGTERM or Ctrl-C; a second one ends at once
+    /// Time for open requests to finish after SIGTERM or Ctrl-C; another Ctrl-C ends at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     drain_timeout: Duration,
     /// Memory for all connections together, above which requests are answered 503 and new connections are closed [default: a quarter

@@ -6,14 +6,15 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// A flag that the signals set. A second one ends the program at once.
+/// A flag that the signals set. A Ctrl-C after that ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
+/// its signal twice, to the program and to its group, and who cannot wait has SIGKILL.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
+    // First: if the flag is set already, exit. Then: set it. In this order the first signal only sets the flag.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
+        .context("cannot catch signals")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // First: if the flag is set already, exit. Then: set it. In this order the first signal only sets the flag.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .context("cannot catch signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
     Ok(stop)
 }

@@ -73,14 +73,14 @@ pub enum Exhausted {
 }
 
 impl Exhausted {
-    /// The flag that allows more.
+    /// The flag that allows more. Of another maximum than the default it is the one that set it.
     const fn remedy(&self) -> &'static str {
         let gentle = Allowance::GENTLE;
         match self {
-            Self::Requests(n) if *n <= gentle.requests => MORE,
-            Self::Bytes(n) if *n <= gentle.bytes => MORE,
-            Self::Received(n) if *n <= gentle.received => MORE,
-            Self::Time(time) if time.as_nanos() <= gentle.time.as_nanos() => MORE,
+            Self::Requests(n) if *n == gentle.requests => MORE,
+            Self::Bytes(n) if *n == gentle.bytes => MORE,
+            Self::Received(n) if *n == gentle.received => MORE,
+            Self::Time(time) if time.as_nanos() == gentle.time.as_nanos() => MORE,
             Self::Requests(_) => "--max-requests allows more",
             Self::Bytes(_) => "--max-bytes allows more",
             Self::Received(_) => "a path with a smaller response needs less",

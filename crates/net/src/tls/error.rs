@@ -62,9 +62,7 @@ pub enum TlsError {
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> Self {
         match error {
-            rustls::Error::InvalidCertificate(why) => {
-                Self::Certificate(made_printable(&why.to_string()).into_owned())
-            }
+            rustls::Error::InvalidCertificate(why) => Self::Certificate(refusal(&why)),
             rustls::Error::InvalidMessage(
                 rustls::InvalidMessage::InvalidContentType | rustls::InvalidMessage::UnknownProtocolVersion,
             ) => Self::NotTls,
@@ -76,6 +74,18 @@ impl From<rustls::Error> for TlsError {
             other => Self::Other(made_printable(&other.to_string()).into_owned()),
         }
     }
+}
+
+/// Why a certificate is refused, in words.
+fn refusal(why: &rustls::CertificateError) -> String {
+    let text = why.to_string();
+    // webpki has no type of its own for it. `openssl req -x509` makes such a certificate by default.
+    if text.contains("CaUsedAsEndEntity") {
+        return "it is one of an authority (CA:TRUE), which no server may show: issue one for the server, or make it with \
+                `-addext basicConstraints=CA:FALSE`"
+            .to_owned();
+    }
+    made_printable(&text).into_owned()
 }
 
 impl TlsError {

@@ -120,7 +120,10 @@ impl Fetch {
             200 => Ok(Carried { total: length(head.fields), range: None }),
             206 => {
                 let parsed = content_range::parse(range);
-                let (carried, total) = parsed.ok_or_else(|| contradiction("206 without a range"))?;
+                let (carried, total) = parsed.ok_or_else(|| match range {
+                    "" => contradiction("206 without Content-Range"),
+                    range => contradiction(format!("206 with a Content-Range that is none ({range})")),
+                })?;
                 let fits = carried.start == ask.from && ask.until.is_none_or(|until| carried.end <= until);
                 if !ask.has_range || !fits {
                     return Err(contradiction(format!("another range than was asked for ({range})")));
