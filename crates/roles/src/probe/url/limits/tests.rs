@@ -108,7 +108,7 @@ fn a_budget_that_ends_before_a_quota_is_met_decides_nothing() {
     let (checks, _) = quota_of(h2(fine), 60);
     let quota = &checks["LIMT101"];
     assert_eq!(quota.verdict, Verdict::Undecided);
-    assert!(quota.summary.ends_with("--i-own-this-host allows more"), "{}", quota.summary);
+    assert!(quota.summary.ends_with("--max-requests allows more"), "{}", quota.summary);
 }
 
 #[test]
