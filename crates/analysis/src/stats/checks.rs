@@ -140,10 +140,14 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
     (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.repetitions)
         && summary.requests_per_connection() < 2.0)
         .then(|| {
-            format!(
-                "{opened} connections for {} requests: the server does not keep them open",
-                summary.connections.requests
-            )
+            let ends = summary.connections.closed.iter();
+            let ours: u64 = ends.filter(|end| end.reason == "ours").map(|end| end.count).sum();
+            let why = if 2 * ours > opened {
+                "we ended most of them, since their requests failed"
+            } else {
+                "the server does not keep them open"
+            };
+            format!("{opened} connections for {} requests: {why}", summary.connections.requests)
         })
 }
 
@@ -333,6 +337,20 @@ mod tests {
         );
         assert_eq!(with_extra(Protocol::H2c, 36), Vec::<String>::new());
         assert_eq!(with_extra(Protocol::H1, 0), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_connection_for_each_request_is_the_servers_doing_unless_we_ended_them() {
+        let with = |closed: CloseReason| {
+            let mut record = record(Protocol::H1);
+            let one = ConnectionRecord { requests: 1, closed, ..record.connections[0].clone() };
+            record.connections = vec![one; 3500];
+            doubts(&record)
+        };
+        let server = "3500 connections for 3500 requests: the server does not keep them open";
+        assert_eq!(with(CloseReason::Server), [server]);
+        let ours = "3500 connections for 3500 requests: we ended most of them, since their requests failed";
+        assert_eq!(with(CloseReason::Local { why: "a request was not answered in time".to_owned() }), [ours]);
     }
 
     #[test]
