@@ -59,15 +59,21 @@ pub(crate) struct Pulse {
 impl Pulse {
     /// Begins. Pauses count from `shortest` on.
     pub fn start(shortest: Duration, clock: Clock) -> Self {
+        Self::start_due(clock.now() + PERIOD, shortest, clock)
+    }
+
+    /// Begins with a first look at `due`. A process may be stopped before the thread has run for the first time.
+    fn start_due(first: Time, shortest: Duration, clock: Clock) -> Self {
         let (is_over, paused_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (flag, sum) = (Arc::clone(&is_over), Arc::clone(&paused_ns));
         let thread = std::thread::spawn(move || {
             let runnable = RunnableTime::of_this_thread();
-            let mut heartbeat = Heartbeat::new(shortest, runnable.ns());
+            let (mut heartbeat, mut due) = (Heartbeat::new(shortest, 0), first);
             loop {
-                let due = clock.now() + PERIOD;
-                std::thread::park_timeout(PERIOD);
-                heartbeat.beat(due, clock.now(), runnable.ns());
+                std::thread::park_timeout(due.since(clock.now()));
+                let now = clock.now();
+                heartbeat.beat(due, now, runnable.ns());
+                due = now + PERIOD;
                 sum.store(nanos(heartbeat.paused), Ordering::Relaxed);
                 if flag.load(Ordering::Acquire) {
                     break;
@@ -110,6 +116,16 @@ mod tests {
         std::thread::sleep(call);
         let paused = pulse.stop();
         assert!(paused < call, "{paused:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_before_the_thread_has_run_was_stopped() {
+        let clock = Clock::start();
+        let due = clock.now() + PERIOD;
+        std::thread::sleep(Duration::from_millis(120));
+        // What the new thread itself waits for a CPU is not counted.
+        let paused = Pulse::start_due(due, Duration::from_millis(20), clock).stop();
+        assert!(paused >= Duration::from_millis(90), "{paused:?}");
     }
 
     const MS: u64 = 1_000_000;
