@@ -17,7 +17,7 @@ pub(super) fn count(n: u64) -> String {
     text
 }
 
-/// What is larger was not measured: it is the end of an interval that has none.
+/// A larger value is the end of an interval that is open on that side.
 const MOST: f64 = 1e12;
 
 /// A number with three significant digits and thousands separated: `0.231`, `25.1`, `1,230`; a whole one without

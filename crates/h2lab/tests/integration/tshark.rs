@@ -253,13 +253,9 @@ fn agreed(repetition: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
             }
         }
     }
-    // They are the exception: what was compared is nearly all.
-    let compared: u32 = kinds.as_flattened().iter().sum();
-    assert!(
-        late * 10 <= compared as usize,
-        "{late} frames followed {compared} on {} open connections",
-        open.len()
-    );
+    // Credit of the connection for the body of an unfinished request may follow too.
+    let allowed = 4 * open.len() + unfinished.len();
+    assert!(late <= allowed, "{late} frames followed on {} connections, {allowed} may", open.len());
     kinds
 }
 

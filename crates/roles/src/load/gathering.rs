@@ -1,8 +1,9 @@
 //! When a closed loop lets answers gather before it reads them.
 //!
 //! A server that writes each answer by itself wakes its client for each of them, which then sends one request, which wakes the
-//! server: both spend their time on system calls. A client that is slower gets and sends several at a time, and more of them per
-//! second. So ours sleeps [`REST`] before it waits for answers, where that is short beside what they take.
+//! server: both spend their time on system calls. A client that reads a little later finds several answers in one read and sends as
+//! many requests in one write, so that both have less to do for each request. So ours sleeps [`REST`] before it waits for answers,
+//! where that is short beside what they take.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use std::time::Duration;
 const REST: Duration = Duration::from_micros(20);
 
 /// Only where so many requests are under way does the server have enough to do meanwhile.
-const MANY: u64 = 32;
+const MIN_OUTSTANDING: u64 = 32;
 
-/// Answers take at least so many times [`REST`].
-const TIMES: u32 = 20;
+/// Answers take at least so long: [`REST`] is 5 % of it.
+const MIN_RESPONSE: Duration = Duration::from_micros(400);
 
 /// Whether to let answers gather, decided anew in each period from the one before.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub(super) struct Gathering {
 impl Gathering {
     /// For the calling thread, whose sleeps become as short as they are asked to be: Linux adds 50 µs by default.
     pub fn of_this_thread() -> Self {
-        // Without it answers gather for longer.
+        // If that fails, a sleep lasts for up to 50 µs more.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Self::default()
     }
@@ -57,9 +58,9 @@ impl Gathering {
         // Once answers gather there are more of them per wake-up: else it would end at once.
         let at_a_time = if self.is_wanted { 2 } else { 4 };
         self.is_wanted = recent > 0
-            && outstanding >= MANY
+            && outstanding >= MIN_OUTSTANDING
             && recent * at_a_time < outstanding * wakes
-            && response >= REST * TIMES;
+            && response >= MIN_RESPONSE;
     }
 }
 
