@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt;
 
 /// The receive buffer to ask for, in bytes: what TCP's grows to by itself. The kernel grants at most `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -19,6 +20,9 @@ const BATCH: usize = 8;
 
 /// The longest batch that the kernel makes of datagrams of one size (GRO), in bytes.
 const LONGEST_BATCH: usize = 1 << 16;
+
+/// The longest batch that it takes (GSO): an IPv4 packet's length has 16 bits.
+pub const LONGEST_SENT: usize = (1 << 16) - 1 - 20 - 8;
 
 thread_local! {
     /// The buffer of what was received last: one for all sockets of a thread, since its content is passed on at once, while half
@@ -48,6 +52,29 @@ pub enum Sent {
     WouldBlock,
 }
 
+/// A socket on a free port, connected to `remote`.
+fn connected(remote: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(remote)?;
+    Ok(socket)
+}
+
+/// The largest payload of a datagram to `remote`, in bytes: the MTU of the route without the headers of IPv6, which are longer
+/// than those of IPv4, and of UDP. What the routers behind it take may be less.
+pub fn largest_payload(remote: SocketAddr) -> io::Result<u16> {
+    const HEADERS: u32 = 40 + 8;
+    let socket = connected(remote)?;
+    let mtu = match remote {
+        SocketAddr::V4(_) => sockopt::ip_mtu(&socket)?,
+        SocketAddr::V6(_) => sockopt::ipv6_mtu(&socket)?,
+    };
+    Ok(u16::try_from(mtu.saturating_sub(HEADERS)).unwrap_or(u16::MAX))
+}
+
 /// A non-blocking UDP socket.
 pub struct Socket {
     socket: UdpSocket,
@@ -57,13 +84,7 @@ pub struct Socket {
 impl Socket {
     /// A socket on a free port that receives only from `remote`, so that the kernel can report that nobody listens there.
     pub fn connect(remote: SocketAddr) -> io::Result<Self> {
-        let any: IpAddr = match remote {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(remote)?;
-        Self::new(socket)
+        Self::new(connected(remote)?)
     }
 
     /// A socket on `address` that receives from everybody; port 0 takes a free one, see [`Socket::local_address`].

@@ -347,7 +347,7 @@ impl Connection {
         forward!(self, engine => engine.send_data(now, stream, data, end_stream))
     }
 
-    /// As [`Connection::send_data`], of bytes that never change or go away: in clear they may be sent from where they lie.
+    /// As [`Connection::send_data`], of bytes that never change or go away: where nothing but QUIC encrypts them they may be sent from where they lie.
     #[inline]
     pub fn send_static(
         &mut self,
@@ -356,11 +356,7 @@ impl Connection {
         data: &'static [u8],
         end_stream: bool,
     ) -> usize {
-        match self {
-            Self::H1(engine) => engine.send_static(now, stream, data, end_stream),
-            Self::H2(engine) => engine.send_static(now, stream, data, end_stream),
-            Self::H3(engine) => engine.send_data(now, stream, data, end_stream),
-        }
+        forward!(self, engine => engine.send_static(now, stream, data, end_stream))
     }
 
     /// Ends a body with trailer fields.

@@ -78,6 +78,11 @@ impl SendQueue {
         }
     }
 
+    /// What [`SendQueue::pending`] shows, if it is lent.
+    pub(super) fn pending_lent(&self) -> Option<&'static [u8]> {
+        self.lent.front().filter(|lent| lent.at == self.sent).map(|lent| lent.data)
+    }
+
     /// Whether the unsent bytes are in several slices.
     pub(super) fn is_scattered(&self) -> bool {
         !self.lent.is_empty()

@@ -13,7 +13,7 @@ use super::session::QuicSession;
 use super::settings::{self, Congestion};
 use crate::clock::Clock;
 use crate::tls::ClientTls;
-use crate::udp::Socket;
+use crate::udp::{Socket, largest_payload};
 
 impl QuicEndpoint {
     /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. Its flow-control windows are
@@ -28,7 +28,8 @@ impl QuicEndpoint {
     ) -> io::Result<QuicSession> {
         let endpoint = Arc::new(Self::new(Socket::connect(remote)?, None, clock));
         let mut config = ClientConfig::new(tls.quic().map_err(io::Error::other)?);
-        config.transport_config(Arc::new(settings::transport(engine, congestion)));
+        let payload = largest_payload(remote)?;
+        config.transport_config(Arc::new(settings::transport(engine, congestion, payload)));
         let at = endpoint.instants().at(now);
         let (handle, connection) =
             endpoint.proto().connect(at, config, remote, &tls.name()).map_err(io::Error::other)?;
@@ -46,9 +47,11 @@ impl QuicEndpoint {
     ) -> Option<QuicSession> {
         let mut answer = Vec::new();
         let at = self.instants().at(now);
+        // What it does not know is found out: the search begins with what every path takes.
+        let payload = largest_payload(incoming.remote_address()).unwrap_or_default();
         let config = self.server.as_deref().map(|server| {
             let mut config = server.clone();
-            config.transport_config(Arc::new(settings::transport(engine, congestion)));
+            config.transport_config(Arc::new(settings::transport(engine, congestion, payload)));
             Arc::new(config)
         });
         let accepted = self.proto().accept(incoming, at, &mut answer, config);

@@ -17,6 +17,9 @@ use crate::clock::{Clock, Instants};
 use crate::tls::ServerTls;
 use crate::udp::{Datagram, Sent, Socket};
 
+/// The largest payload of a datagram that is announced as welcome, in bytes: the most that there is (RFC 9000 §18.2).
+const LONGEST_PAYLOAD: u16 = 65_527;
+
 /// What a datagram turned out to be.
 #[derive(Debug)]
 pub enum Arrival {
@@ -48,7 +51,10 @@ impl QuicEndpoint {
 
     pub(super) fn new(socket: Socket, server: Option<Arc<ServerConfig>>, clock: Clock) -> Self {
         let may_search = !socket.may_fragment();
-        let proto = Endpoint::new(Arc::new(EndpointConfig::default()), server.clone(), may_search, None);
+        let mut config = EndpointConfig::default();
+        // The receive buffer has room for the longest datagrams; what the path takes, the sender finds out.
+        let _ = config.max_udp_payload_size(LONGEST_PAYLOAD);
+        let proto = Endpoint::new(Arc::new(config), server.clone(), may_search, None);
         Self { socket, proto: Mutex::new(proto), server, instants: Instants::of(clock) }
     }
 

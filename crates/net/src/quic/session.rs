@@ -23,11 +23,11 @@ use super::error::explain;
 use super::settings::Congestion;
 use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
-use crate::udp::Sent;
+use crate::udp::{LONGEST_SENT, Sent};
 
 /// Requests that may be begun before the server's grant is checked again.
 const MOST_AHEAD: u32 = 10_000;
-/// Datagrams that leave by one system call, if the kernel supports it: less than the 64 KiB that it takes at once.
+/// Datagrams that leave by one system call, if the kernel supports it, and takes so many bytes at once.
 const BATCH: usize = 32;
 /// If a server owes us an answer and is silent for so long, a PING checks that it is alive: before it closes the connection
 /// because we are silent, too, which quic-go does after 30 seconds.
@@ -297,7 +297,6 @@ impl QuicSession {
     /// Sends datagrams until there are no more, or the socket is full; `false` if it is.
     fn send_datagrams(&mut self, now: Time) -> Result<bool, TransportError> {
         let at = self.endpoint.instants().at(now);
-        let most = self.endpoint.longest_batch().clamp(1, BATCH);
         loop {
             if let Some(transmit) = &self.waiting {
                 match self.endpoint.send(transmit, &self.outgoing) {
@@ -312,6 +311,8 @@ impl QuicSession {
                 }
             }
             self.outgoing.clear();
+            let at_once = BATCH.min(LONGEST_SENT / usize::from(self.proto.current_mtu()));
+            let most = self.endpoint.longest_batch().min(at_once).max(1);
             self.waiting = self.proto.poll_transmit(at, most, &mut self.outgoing);
             if self.waiting.is_none() {
                 return Ok(true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2lab_wire::{Config, Role};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
-use quinn_proto::{IdleTimeout, TransportConfig, VarInt};
+use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 /// Initial congestion window in bytes: what RFC 9002 §7.2 allows, and the ten segments of Linux's TCP. The same for every
 /// congestion control, since `quinn-proto` would let BBR begin with 240,000.
@@ -19,6 +19,13 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Unidirectional streams that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and five of unknown types (§6.2.3).
 const UNI_STREAMS: u32 = 8;
+
+/// The payload of a datagram where the MTU is 1,500, in bytes: a path may take so much although the route knows less.
+const ETHERNET_PAYLOAD: u16 = 1_452;
+
+/// No larger ones are tried, in bytes. The CPU that encryption takes per byte does not fall further, and the kernel has to find more
+/// than 16 KiB in one place for each.
+const LARGEST_PAYLOAD: u16 = 16_000;
 
 /// Congestion control of a QUIC connection, by the names that Linux has for TCP's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,18 +82,22 @@ impl Congestion {
 ///
 /// Path MTU discovery begins at 1,200 bytes, which every path carries (RFC 9000 §14): with datagrams of that size QUIC would need
 /// a fifth more packets than TCP for the same bytes, and under random loss have so many more losses. On a path with an MTU of
-/// 1,500 it arrives at 1,452, where TCP has 1,448.
+/// 1,500 it arrives at 1,452, where TCP has 1,448. `payload` is what the route takes ([`crate::udp::largest_payload`]): on loopback,
+/// and with jumbo frames, TCP has longer segments as well.
 ///
 /// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] says. TCP does not need this,
 /// since the host of a process that has gone resets the connection at the next segment; a restarted server cannot reset a QUIC
 /// connection, whose key it does not have.
-pub(super) fn transport(engine: &Config, congestion: Congestion) -> TransportConfig {
+pub(super) fn transport(engine: &Config, congestion: Congestion, payload: u16) -> TransportConfig {
     let streams = match engine.role {
         Role::Client => 0, // a server begins none (RFC 9114 §6.1)
         Role::Server => engine.max_concurrent_streams.unwrap_or(MOST_STREAMS).min(MOST_STREAMS),
     };
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(payload.clamp(ETHERNET_PAYLOAD, LARGEST_PAYLOAD));
     let mut transport = TransportConfig::default();
     transport
+        .mtu_discovery_config(Some(discovery))
         .max_concurrent_bidi_streams(streams.into())
         .max_concurrent_uni_streams(UNI_STREAMS.into())
         .stream_receive_window(engine.flow.stream_window.into())

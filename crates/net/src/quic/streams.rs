@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2lab_base::units::Time;
 use h2lab_wire::h3::Connection as Engine;
 use h2lab_wire::h3::stream::QuicStreamId;
-use h2lab_wire::h3::transport::Action;
+use h2lab_wire::h3::transport::{Action, Transmit};
 use h2lab_wire::trace::Crossing;
 use h2lab_wire::{ErrorCode, Priority, StreamId as RequestId};
 use quinn_proto::{
@@ -206,7 +206,7 @@ impl QuicSession {
         let (stream, length) = (transmit.stream, transmit.data.len());
         let id = quic_id(stream);
         let is_early = id == self.control() && !self.greet();
-        let (taken, is_over) = if is_early { (0, false) } else { write(&mut self.proto, id, transmit.data) };
+        let (taken, is_over) = if is_early { (0, false) } else { write(&mut self.proto, id, &transmit) };
         let fin = transmit.fin && taken == length && self.proto.send_stream(id).finish().is_ok();
         if taken > 0 || fin {
             see(Crossing::Bytes { stream: Some(stream), bytes: &transmit.data[..taken], fin });
@@ -351,11 +351,19 @@ fn read(
 
 /// Writes until all is taken or QUIC takes no more. Returns how much that was, and whether the peer has stopped reading the
 /// stream: then the rest counts as taken, although it was not sent; the engine gets an event of that.
-fn write(proto: &mut Connection, id: StreamId, data: &[u8]) -> (usize, bool) {
+fn write(proto: &mut Connection, id: StreamId, transmit: &Transmit<'_>) -> (usize, bool) {
     let mut taken = 0;
     // QUIC reports room again only after it has refused a write.
-    while taken < data.len() {
-        match proto.send_stream(id).write(&data[taken..]) {
+    while taken < transmit.data.len() {
+        let mut stream = proto.send_stream(id);
+        let written = match transmit.lent {
+            Some(bytes) => {
+                let chunks = &mut [Bytes::from_static(&bytes[taken..])];
+                stream.write_chunks(chunks).map(|written| written.bytes)
+            }
+            None => stream.write(&transmit.data[taken..]),
+        };
+        match written {
             Ok(n) => taken += n,
             Err(WriteError::Blocked) => break,
             Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return (taken, true),

@@ -200,6 +200,19 @@ fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {
 }
 
 #[test]
+fn datagrams_grow_to_what_the_route_takes() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    let address = pair.endpoint.local_address().unwrap();
+    assert!(crate::udp::largest_payload(address).unwrap() > 9_000, "loopback has long packets");
+    let until = Instant::now() + DEADLINE;
+    while [&mut pair.client, &mut pair.server].into_iter().any(|end| end.quic().summary().mtu <= 9_000) {
+        pair.client.proceed(pair.clock).unwrap();
+        pair.serve();
+        assert!(Instant::now() < until, "they stay small");
+    }
+}
+
+#[test]
 fn what_nobody_reads_any_more_is_not_reported_as_sent_and_the_engine_is_rid_of_it() {
     for is_stopped in [false, true] {
         let mut pair = Pair::new(Config::new(Role::Server));

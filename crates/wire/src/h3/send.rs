@@ -10,6 +10,7 @@ use super::{Connection, Role, varint};
 use crate::compression::Block;
 use crate::connection::{Request, Response};
 use crate::content::{Content, Side};
+use crate::queue::Payload;
 use crate::{Error, ErrorCode, Field, Initiator, Priority, StreamId};
 use h2lab_base::units::Time;
 
@@ -185,6 +186,21 @@ impl Connection {
     /// share, each with 16 KiB of its own; windows are QUIC's. When these block more bodies than
     /// [`crate::Limits::unread_output`], a stream has 1 KiB: none waits for the others, and all together are bounded.
     pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
+        self.send_piece(stream, Payload::Copied(data), end_stream)
+    }
+
+    /// See [`super::super::Connection::send_static`].
+    pub fn send_static(
+        &mut self,
+        _now: Time,
+        stream: StreamId,
+        data: &'static [u8],
+        end_stream: bool,
+    ) -> usize {
+        self.send_piece(stream, Payload::Lent(data), end_stream)
+    }
+
+    fn send_piece(&mut self, stream: StreamId, data: Payload<'_>, end_stream: bool) -> usize {
         let Some(number) = self.sendable(stream, Side::Body) else { return 0 };
         let room = self.room(number);
         // A stream waits for half of its share.
@@ -195,9 +211,8 @@ impl Connection {
             stream.waits = !is_all;
             if accepted > 0 {
                 let before = stream.out.queue.len();
-                let tail = stream.out.queue.tail();
-                frame::put_header(kind::DATA, accepted as u64, tail);
-                tail.extend_from_slice(&data[..accepted]);
+                frame::put_header(kind::DATA, accepted as u64, stream.out.queue.tail());
+                stream.out.queue.push(data.split_at(accepted).0);
                 let queued = stream.out.queue.len() - before;
                 stream.out.body += queued;
                 self.unsent += queued;

@@ -102,12 +102,17 @@ impl Outgoing {
         }
     }
 
-    /// The transport took `n` bytes, and the end if that was all. Returns whether a new stall begins.
+    /// The transport took `n` of the bytes that it was shown, and the end if that was all. Returns whether a new stall begins.
     pub(super) fn sent(&mut self, now: Time, n: usize) -> bool {
+        let is_all = n >= self.queue.pending().len();
         self.queue.consume(n);
         self.body = self.body.min(self.queue.len());
         if self.queue.len() == 0 {
             self.fin = if self.fin == Fin::Open { Fin::Open } else { Fin::Sent };
+            (self.blocked_since, self.taken_since) = (Time::NEVER, 0);
+            return false;
+        }
+        if is_all {
             (self.blocked_since, self.taken_since) = (Time::NEVER, 0);
             return false;
         }

@@ -29,6 +29,8 @@ pub struct Transmit<'a> {
     pub stream: QuicStreamId,
     /// The bytes, which may be none.
     pub data: &'a [u8],
+    /// The same, if they never change or go away, so that the transport need not copy them.
+    pub lent: Option<&'static [u8]>,
     /// The stream ends after them.
     pub fin: bool,
 }
@@ -193,11 +195,13 @@ impl Connection {
             self.withdraw(stream);
         };
         let out = self.outgoing(stream)?;
-        Some(Transmit { stream, data: out.queue.pending(), fin: out.fin == Fin::Due })
+        let (data, lent) = (out.queue.pending(), out.queue.pending_lent());
+        let fin = out.fin == Fin::Due && data.len() == out.queue.len();
+        Some(Transmit { stream, data, lent, fin })
     }
 
     /// The transport took the first `n` bytes that [`Connection::poll_stream`] showed for `stream`, and the end if it took
-    /// all. If it did not, the stream is blocked until [`Connection::handle_stream_writable`].
+    /// all and was shown it. If it did not take all, the stream is blocked until [`Connection::handle_stream_writable`].
     pub fn handle_stream_sent(&mut self, now: Time, stream: QuicStreamId, n: usize) {
         self.deadlines.transmitted(now, n);
         self.withdraw(stream);
@@ -217,6 +221,8 @@ impl Connection {
         if let Some(request) = stream.request() {
             self.stream_drained(request);
         }
+        // What lies in another place was not shown.
+        self.offer(stream);
     }
 
     /// `stream` can be written to again.

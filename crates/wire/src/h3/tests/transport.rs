@@ -78,6 +78,30 @@ fn bodies_wait_for_room_and_go_on_when_half_of_it_is_free() {
 }
 
 #[test]
+fn a_static_body_is_lent_and_the_stream_ends_with_the_last_of_it() {
+    static BODY: [u8; 20_000] = [7; 20_000];
+    let mut client = Scripted::new(Config::new(Role::Client));
+    let (now, stream) = (client.now, client.request(&post(None)));
+    assert_eq!(client.engine.send_static(now, stream, &BODY, true), BODY.len());
+    let quic = client.quic();
+    let head = quic.poll_stream().unwrap();
+    assert_eq!((head.lent, head.fin), (None, false));
+    let length = head.data.len();
+    assert!(length < 10, "the frame's type and length");
+    quic.handle_stream_sent(now, QuicStreamId(0), length);
+    let body = quic.poll_stream().unwrap();
+    assert!(body.lent.is_some_and(|bytes| std::ptr::eq(bytes, &raw const BODY[..])) && body.fin);
+    quic.handle_stream_sent(now, QuicStreamId(0), 5);
+    assert_eq!(quic.poll_stream(), None, "the transport did not take all that it was shown");
+    quic.handle_stream_writable(QuicStreamId(0));
+    let rest = quic.poll_stream().unwrap();
+    assert!(rest.lent.is_some_and(|bytes| std::ptr::eq(bytes, &raw const BODY[5..])) && rest.fin);
+    quic.handle_stream_sent(now, QuicStreamId(0), BODY.len() - 5);
+    assert_eq!(quic.poll_stream(), None);
+    assert_eq!(client.engine.unsent(), 0);
+}
+
+#[test]
 fn what_the_role_holds_keeps_the_stream_unread() {
     let flow = FlowControl { manual_release: true, stream_window: 10, ..FlowControl::default() };
     let mut server = Scripted::new(Config { flow, ..Config::new(Role::Server) });
