@@ -1,6 +1,7 @@
 //! Files that are complete or absent, even after a kill, a full disk or a power failure during a write.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,9 +10,8 @@ use h2lab_net::ownership;
 /// The ending of a file that is being written. A reader ignores it; [`sweep`] removes what a kill left of it.
 pub const PARTIAL: &str = "partial";
 
-/// Files that are written under other names first, all of them to the disk, and are then renamed. To wait for the disk once is
-/// quicker than once for each: the first wait commits what the file system knows of the others too. They last when their folder is
-/// [`sync`]ed.
+/// Files that are written under other names first, all of them to the disk, and are then renamed. A thread for each waits for the
+/// disk, so that the file system commits all of them at once. They last when their folder is [`sync`]ed.
 #[derive(Debug, Default)]
 pub struct Batch(Vec<Written>);
 
@@ -36,11 +36,21 @@ impl Batch {
         write(file).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Puts them in place.
-    pub fn commit(mut self) -> Result<()> {
-        for Written { file, path, .. } in &self.0 {
-            file.sync_all().with_context(|| format!("cannot write {} to the disk", path.display()))?;
-        }
+    /// Puts them in place, to last.
+    pub fn commit(self) -> Result<()> {
+        std::thread::scope(|scope| {
+            let waits: Vec<_> =
+                self.0.iter().map(|written| scope.spawn(|| written.file.sync_all())).collect();
+            self.0.iter().zip(waits).try_for_each(|(Written { path, .. }, wait)| {
+                let synced = wait.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+                synced.with_context(|| format!("cannot write {} to the disk", path.display()))
+            })
+        })?;
+        self.place()
+    }
+
+    /// Puts them in place: what a kill finds complete or absent, a power failure may find empty.
+    pub fn place(mut self) -> Result<()> {
         for Written { partial, path, .. } in &self.0 {
             fs::rename(partial, path).with_context(|| format!("cannot put {} in place", path.display()))?;
         }

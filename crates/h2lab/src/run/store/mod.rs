@@ -155,7 +155,8 @@ impl RunFolder {
             repetitions: Vec::new(),
         };
         let folder = Self { path: path.to_owned(), head, _lock: lock, borrowed };
-        folder.write_head()?;
+        // Nothing was measured yet that would have to last.
+        folder.put_head()?.place()?;
         Ok(folder)
     }
 
@@ -284,9 +285,16 @@ impl RunFolder {
 
     /// Replaces `run.json` as a whole, so that a reader never sees half of it.
     fn write_head(&self) -> Result<()> {
-        let text = serde_json::to_string_pretty(&self.head).context("cannot serialise run.json")?;
-        durable::put(&self.path.join("run.json"), |mut file| Ok(file.write_all(text.as_bytes())?))?;
+        self.put_head()?.commit()?;
         durable::sync(&self.path)
+    }
+
+    /// The new `run.json`, not yet in place.
+    fn put_head(&self) -> Result<Batch> {
+        let text = serde_json::to_string_pretty(&self.head).context("cannot serialise run.json")?;
+        let mut batch = Batch::default();
+        batch.write(&self.path.join("run.json"), |mut file| Ok(file.write_all(text.as_bytes())?))?;
+        Ok(batch)
     }
 }
 
