@@ -2,16 +2,21 @@
 //!
 //! `cargo xtask bench load --only pacing` measures with it how punctual load generators are. It answers everything that it
 //! finds in one read with one write and parses nothing that it need not (HPACK not at all), so that it is never what is
-//! waited for: every request of a read has the time at which the kernel got its last byte (`SO_TIMESTAMPNS`). When the server
-//! woke for it is another matter: on a virtual machine that is 10 to 60 µs later, never the same, and no client's doing.
-//! Requests have no bodies.
+//! waited for. Requests have no bodies.
+//!
+//! A request arrives when the kernel gets the packet with its last byte: a second thread sees each packet of the loopback device
+//! with its time. When the server woke for it is another matter: on a virtual machine that is 10 to 60 µs later, never the same,
+//! and no client's doing. Without the right to see packets the times are those of the reads (`SO_TIMESTAMPNS`), and requests that
+//! have waited in the socket together have the time of the last of them.
 //!
 //! It prints `listening URL`, serves until its standard input ends, and then prints the arrivals, a line of nanoseconds
 //! of real time for each.
 
+use std::collections::HashMap;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,12 +25,20 @@ use h2lab_lab::topology::sched;
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::tcp::{Listener, Read, Stream, Written};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// How often the end of standard input is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of a read.
 const READ: usize = 256 * 1024;
+/// Bytes of packets that wait to be looked at, which must all be seen.
+const RECEIVE_BUFFER: usize = 256 << 20;
 const LISTENER: Token = Token(0);
+
+/// IPv4 among Ethernet's protocols, TCP among IP's.
+const ETH_P_IP: u16 = 0x800;
+const TCP: u8 = 6;
 
 /// The client's first bytes on HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -48,17 +61,20 @@ enum Speaks {
     Http2,
 }
 
-/// One connection.
-struct Connection {
-    stream: Stream,
+/// What a client sends on a connection.
+struct Requests {
     speaks: Speaks,
     /// Bytes that are no whole request or frame yet.
     unread: Vec<u8>,
-    /// Answers that the socket has not taken yet.
-    unsent: Vec<u8>,
+    /// Answers to what is whole.
+    answers: Vec<u8>,
 }
 
-impl Connection {
+impl Requests {
+    const fn new() -> Self {
+        Self { speaks: Speaks::Unknown, unread: Vec::new(), answers: Vec::new() }
+    }
+
     /// Takes what has come; how many requests that were.
     fn take(&mut self, bytes: &[u8]) -> usize {
         self.unread.extend_from_slice(bytes);
@@ -68,7 +84,7 @@ impl Connection {
                 Some(b'P') if self.unread.len() < PREFACE.len() => return 0,
                 Some(b'P') if self.unread.starts_with(PREFACE) => {
                     self.unread.drain(..PREFACE.len());
-                    frame(&mut self.unsent, SETTINGS, 0, 0, &[]);
+                    frame(&mut self.answers, SETTINGS, 0, 0, &[]);
                     Speaks::Http2
                 }
                 Some(_) => Speaks::Http1,
@@ -84,7 +100,7 @@ impl Connection {
         while let Some(at) = end(&self.unread[from..]) {
             from += at + HEAD_END.len();
             requests += 1;
-            self.unsent.extend_from_slice(ANSWER_H1);
+            self.answers.extend_from_slice(ANSWER_H1);
         }
         self.unread.drain(..from);
         requests
@@ -101,10 +117,10 @@ impl Connection {
             match kind {
                 HEADERS => {
                     requests += 1;
-                    frame(&mut self.unsent, HEADERS, END_STREAM_AND_HEADERS, stream, &[STATUS_200]);
+                    frame(&mut self.answers, HEADERS, END_STREAM_AND_HEADERS, stream, &[STATUS_200]);
                 }
-                SETTINGS if flags & ACK == 0 => frame(&mut self.unsent, SETTINGS, ACK, 0, &[]),
-                PING if flags & ACK == 0 => frame(&mut self.unsent, PING, ACK, 0, payload),
+                SETTINGS if flags & ACK == 0 => frame(&mut self.answers, SETTINGS, ACK, 0, &[]),
+                PING if flags & ACK == 0 => frame(&mut self.answers, PING, ACK, 0, payload),
                 _ => {}
             }
             from = body.end;
@@ -112,12 +128,21 @@ impl Connection {
         self.unread.drain(..from);
         requests
     }
+}
 
+/// One connection of the server.
+struct Connection {
+    stream: Stream,
+    requests: Requests,
+}
+
+impl Connection {
     /// Sends what is pending; whether the connection is still open.
     fn flush(&mut self) -> bool {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(Written::Bytes(n)) => drop(self.unsent.drain(..n)),
+        let unsent = &mut self.requests.answers;
+        while !unsent.is_empty() {
+            match self.stream.write(unsent) {
+                Ok(Written::Bytes(n)) => drop(unsent.drain(..n)),
                 Ok(Written::WouldBlock) => return true,
                 Err(_) => return false,
             }
@@ -151,7 +176,7 @@ fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Reads what is there, and when its last byte came, in nanoseconds of real time.
-fn read_stamped(stream: &Stream, space: &mut [u8]) -> io::Result<(Read, u64)> {
+fn read_stamped(socket: &impl AsFd, space: &mut [u8]) -> io::Result<(Read, u64)> {
     // Room for the one control message that was asked for, aligned as its header needs it.
     let mut control = [0_u64; 8];
     let mut part = libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() };
@@ -160,7 +185,7 @@ fn read_stamped(stream: &Stream, space: &mut [u8]) -> io::Result<(Read, u64)> {
     (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
     (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
     // SAFETY: the buffers that the message names are ours, as long as it says, and outlive the call.
-    let n = unsafe { libc::recvmsg(stream.as_fd().as_raw_fd(), &raw mut message, 0) };
+    let n = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, 0) };
     match n {
         0 => return Ok((Read::Eof, 0)),
         1.. => {}
@@ -180,6 +205,68 @@ fn read_stamped(stream: &Stream, space: &mut [u8]) -> io::Result<(Read, u64)> {
     let at: libc::timespec = unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() };
     let nanos = at.tv_sec.cast_unsigned() * 1_000_000_000 + at.tv_nsec.cast_unsigned();
     Ok((Read::Bytes(n.cast_unsigned()), nanos))
+}
+
+/// The packets of the loopback device to one port.
+struct Packets {
+    socket: OwnedFd,
+    port: u16,
+    /// By the client's port: its requests, and the sequence number that follows.
+    flows: HashMap<u16, (Requests, u32)>,
+    space: Vec<u8>,
+}
+
+impl Packets {
+    /// Opens a packet socket, for which a privilege is needed.
+    fn to(port: u16) -> io::Result<Self> {
+        // Of what is received only, or each packet would come twice: when it was sent, and when it arrived.
+        let protocol =
+            rustix::net::Protocol::from_raw(NonZeroU32::new(u32::from(ETH_P_IP.to_be())).expect("not 0"));
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, Some(protocol))?;
+        ask_for_stamps(&socket)?;
+        set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
+        Ok(Self { socket, port, flows: HashMap::new(), space: vec![0; READ] })
+    }
+
+    /// When each request arrived, until it `is_over`.
+    fn arrivals(mut self, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
+        let mut arrivals = Vec::new();
+        loop {
+            let over = is_over.load(Ordering::Acquire);
+            while let (Read::Bytes(n), came) = read_stamped(&self.socket, &mut self.space)? {
+                let requests = self.take(n).unwrap_or_default();
+                arrivals.extend(std::iter::repeat_n(came, requests));
+            }
+            if over {
+                return Ok(arrivals);
+            }
+            // The socket keeps them: to wake for each would take the time of what is measured.
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// How many requests end with the packet of `n` bytes in the space; `None` if it is of no interest.
+    fn take(&mut self, n: usize) -> Option<usize> {
+        let ip = &self.space[..n];
+        let header = usize::from(ip.first()? & 0xf) * 4;
+        let tcp = ip.get(header..usize::from(u16::from_be_bytes([ip[2], *ip.get(3)?])).max(header))?;
+        if ip.get(9) != Some(&TCP) || tcp.get(2..4)? != self.port.to_be_bytes() {
+            return None;
+        }
+        let sequence = u32::from_be_bytes(tcp.get(4..8)?.try_into().ok()?);
+        let payload = tcp.get(usize::from(tcp.get(12)? >> 4) * 4..).filter(|payload| !payload.is_empty())?;
+        let client = u16::from_be_bytes([tcp[0], tcp[1]]);
+        let (requests, next) = self.flows.entry(client).or_insert((Requests::new(), sequence));
+        // What was sent again has arrived before.
+        if sequence != *next {
+            return None;
+        }
+        *next = sequence.wrapping_add(payload.len() as u32);
+        let count = requests.take(payload);
+        requests.answers.clear();
+        Some(count)
+    }
 }
 
 /// The server.
@@ -202,12 +289,7 @@ impl Server {
                     self.connections.push(None);
                     let token = Token(self.connections.len() as u32);
                     self.reactor.submit_stream(token, &stream)?;
-                    let connection = Connection {
-                        stream,
-                        speaks: Speaks::Unknown,
-                        unread: Vec::new(),
-                        unsent: Vec::new(),
-                    };
+                    let connection = Connection { stream, requests: Requests::new() };
                     self.connections[token.0 as usize - 1] = Some(connection);
                 }
                 Completion::Ready { token, .. } => self.ready(token),
@@ -225,7 +307,7 @@ impl Server {
         while stands {
             match read_stamped(&connection.stream, &mut self.space) {
                 Ok((Read::Bytes(n), came)) => {
-                    let requests = connection.take(&self.space[..n]);
+                    let requests = connection.requests.take(&self.space[..n]);
                     self.arrivals.extend(std::iter::repeat_n(came, requests));
                     stands = connection.flush();
                 }
@@ -243,7 +325,9 @@ fn main() -> anyhow::Result<()> {
     let mut reactor = Reactor::new(clock)?;
     let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     ask_for_stamps(&listener)?;
-    println!("listening http://{}", listener.local_address()?);
+    let address = listener.local_address()?;
+    let packets = Packets::to(address.port());
+    println!("listening http://{address}");
     reactor.submit_accept(LISTENER, listener)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
@@ -252,6 +336,8 @@ fn main() -> anyhow::Result<()> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         over.store(true, Ordering::Release);
     });
+    let over = Arc::clone(&is_over);
+    let packets = packets.ok().map(|packets| std::thread::spawn(move || packets.arrivals(&over)));
     // The measure must not be late itself; where that is not allowed, its own delay counts against all clients alike.
     sched::prefer();
     let mut server =
@@ -259,8 +345,9 @@ fn main() -> anyhow::Result<()> {
     while !is_over.load(Ordering::Acquire) {
         server.turn()?;
     }
+    let seen = packets.map(|packets| packets.join().expect("it does not panic")).transpose()?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    for arrival in server.arrivals {
+    for arrival in seen.unwrap_or(server.arrivals) {
         writeln!(out, "{arrival}")?;
     }
     Ok(out.flush()?)
