@@ -9,6 +9,15 @@ use super::rcvlowat::RcvLowat;
 use super::tcp::{Read, Stream, Written};
 use super::tls::{TlsFacts, TlsSession};
 
+/// Plaintext of a TLS record, in bytes, at most (RFC 8446 §5.1).
+const LONGEST_RECORD: u64 = 16 * 1024;
+
+/// How many bytes are sure to come on the socket where `expected` bytes of a body are still to be read. TLS may already have the
+/// beginning of a record; what comes is longer than what it encrypts.
+const fn to_come(expected: u64, is_tls: bool) -> u64 {
+    if is_tls { expected.saturating_sub(LONGEST_RECORD) } else { expected }
+}
+
 /// A connected stream, in clear or with TLS.
 #[derive(Debug)]
 pub struct ByteStream {
@@ -108,6 +117,9 @@ impl ByteStream {
         match tls.read(&self.stream, space) {
             Ok(read) => {
                 self.drained = read == Read::WouldBlock;
+                if let Read::Bytes(n) = read {
+                    self.rcvlowat.received(n);
+                }
                 Ok(read)
             }
             Err(error) => {
@@ -125,12 +137,10 @@ impl ByteStream {
     }
 
     /// The socket is drained at `now`, and `expected` bytes of a body come next on it: if these come fast, a completion is
-    /// reported for many at a time. With TLS each read is a record or two, whatever has come.
+    /// reported for many at a time.
     #[inline]
     pub fn rest(&mut self, expected: u64, now: Time) {
-        if self.tls.is_none()
-            && let Some(bytes) = self.rcvlowat.next(expected, now)
-        {
+        if let Some(bytes) = self.rcvlowat.next(to_come(expected, self.is_tls()), now) {
             self.stream.set_rcvlowat(bytes);
         }
     }
@@ -240,5 +250,19 @@ impl Encrypted {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn under_tls_nothing_is_waited_for_that_may_have_come_with_a_record_that_is_not_whole() {
+        // A body of 100,000 bytes of which a whole record less one byte has come, and cannot be read yet.
+        let (body, unread) = (100_000, LONGEST_RECORD - 1);
+        assert!(to_come(body, true) <= body - unread);
+        assert_eq!(to_come(unread, true), 0);
+        assert_eq!(to_come(body, false), body);
     }
 }
