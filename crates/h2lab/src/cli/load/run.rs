@@ -127,7 +127,7 @@ fn check_congestion(args: &LoadArgs, plans: &[LoadPlan], endpoints: &[Endpoint])
 /// Stores the run. If that fails nothing is left of it: a load is one repetition.
 fn keep(path: &std::path::Path, run: &RunRecord) -> Result<()> {
     let kept = RunFolder::create(path, run).and_then(|mut folder| {
-        run.repetitions.iter().try_for_each(|repetition| folder.add(repetition))?;
+        run.repetitions.iter().try_for_each(|repetition| folder.stage(repetition))?;
         folder.finish(run.interrupted)
     });
     if kept.is_err() {

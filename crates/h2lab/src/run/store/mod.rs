@@ -183,6 +183,19 @@ impl RunFolder {
 
     /// The same with what its slow requests waited for.
     pub fn add_explained(&mut self, record: &CellRecord, waits: Option<&Waits>) -> Result<()> {
+        self.put(record, waits)?;
+        durable::sync(&self.path.join("visits"))?;
+        self.write_head()
+    }
+
+    /// Stores one repetition that does not last before [`RunFolder::finish`], which follows at once: the disk is waited for half as
+    /// often.
+    pub fn stage(&mut self, record: &CellRecord) -> Result<()> {
+        self.put(record, None)
+    }
+
+    /// Puts the tables of a repetition in place, and it into the list.
+    fn put(&mut self, record: &CellRecord, waits: Option<&Waits>) -> Result<()> {
         let measured = self.free_number();
         let mut batch = Batch::default();
         table::write(&mut batch, &self.part::<Sample>(measured), measured, &record.samples)?;
@@ -195,7 +208,6 @@ impl RunFolder {
             table::write(&mut batch, &self.part::<LatencyBreakdown>(measured), measured, &waits.breakdowns)?;
         }
         batch.commit()?;
-        durable::sync(&self.path.join("visits"))?;
         self.head.repetitions.push(StoredRepetition {
             number: Some(measured),
             cell: record.cell.without_secrets(),
@@ -214,7 +226,7 @@ impl RunFolder {
                 doubts: waits.doubts.clone(),
             }),
         });
-        self.write_head()
+        Ok(())
     }
 
     /// The smallest number that no repetition has.

@@ -189,6 +189,17 @@ fn a_finished_folder_gives_back_every_field() {
 }
 
 #[test]
+fn what_was_staged_is_in_the_finished_folder_as_what_was_added() {
+    let [added, staged] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (folder, run) = filled(added.path());
+    folder.finish(false).unwrap();
+    let mut folder = RunFolder::create(staged.path(), &run).unwrap();
+    run.repetitions.iter().for_each(|repetition| folder.stage(repetition).unwrap());
+    folder.finish(false).unwrap();
+    assert_eq!(read(staged.path()).unwrap(), read(added.path()).unwrap());
+}
+
+#[test]
 fn what_a_request_carries_is_not_in_run_json() {
     const SECRET: &str = "hunter2";
     let shape = || (vec![("authorization".to_owned(), SECRET.to_owned())], Some(SECRET.to_owned()));
