@@ -356,17 +356,15 @@ impl RawH2Client {
         prober: &mut Prober,
         is_met: impl Fn(&Self) -> bool,
     ) -> Result<bool> {
-        let end = prober.soon();
-        let mut quiet_since = prober.now();
+        let mut settling = Settling { silence, quiet_since: prober.now(), end: prober.soon() };
         loop {
-            let until = end.min(quiet_since + silence);
-            if self.until(until, prober, &is_met)? {
+            if self.until(settling.until(), prober, &is_met)? {
                 return Ok(true);
             }
-            if self.line.over.is_some() || self.line.received_at <= quiet_since || prober.is_over(end) {
+            let goes_on = settling.goes_on(self.line.received_at) && !prober.is_over(settling.end);
+            if self.line.over.is_some() || !goes_on {
                 return Ok(false);
             }
-            quiet_since = self.line.received_at;
         }
     }
 
@@ -557,6 +555,31 @@ impl RawH2Client {
     }
 }
 
+/// A wait that each sign of life prolongs.
+#[derive(Debug)]
+struct Settling {
+    /// What is silence.
+    silence: Duration,
+    /// When something last came, or it began.
+    quiet_since: Time,
+    /// Nothing prolongs it beyond this.
+    end: Time,
+}
+
+impl Settling {
+    /// How long to listen, if nothing comes.
+    fn until(&self) -> Time {
+        self.end.min(self.quiet_since + self.silence)
+    }
+
+    /// Whether it is prolonged when that time is over, and something last came at `received_at`.
+    fn goes_on(&mut self, received_at: Time) -> bool {
+        let was_silent = received_at <= self.quiet_since;
+        self.quiet_since = received_at;
+        !was_silent
+    }
+}
+
 /// The first four octets as a number; 0 if there are fewer.
 fn number(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |four| u32::from_be_bytes(*four))
@@ -564,44 +587,57 @@ fn number(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-    use std::time::Instant;
-
     use super::*;
-    use crate::probe::testing::{Server, h2, prober};
-
-    /// Answers a request by acknowledgements of PING, one each 20 ms for longer than [`SILENCE`], and a GOAWAY behind them.
-    fn slow(longest_gap: &Arc<Mutex<Duration>>) -> Server {
-        let longest_gap = Arc::clone(longest_gap);
-        h2(move |peer, _| {
-            for _ in 0..40 {
-                let began = Instant::now();
-                peer.send(&frame(kind::PING, flag::ACK, 0, &[7; 8]));
-                std::thread::sleep(Duration::from_millis(20));
-                let mut longest = longest_gap.lock().unwrap();
-                *longest = began.elapsed().max(*longest);
-            }
-            peer.goaway(0, ErrorCode::ENHANCE_YOUR_CALM.0);
-        })
-        .endless()
-    }
+    use crate::probe::testing::{h2, prober};
 
     const SILENCE: Duration = Duration::from_millis(500);
 
+    /// When a host is given up that sends something at each of these times, in milliseconds, and has 3 s for a response.
+    fn given_up_at(times: impl IntoIterator<Item = u64> + Clone) -> Time {
+        let mut settling =
+            Settling { silence: SILENCE, quiet_since: Time::ZERO, end: Time::from_millis(3_000) };
+        loop {
+            let until = settling.until();
+            let came = times.clone().into_iter().map(Time::from_millis).filter(|at| *at <= until).max();
+            if !settling.goes_on(came.unwrap_or_default()) || until >= settling.end {
+                return until;
+            }
+        }
+    }
+
     #[test]
-    fn a_host_that_has_much_to_send_first_is_not_given_up() {
-        // A gap in what the server itself sends says nothing of the client: then it is tried again.
-        for _ in 0..100 {
-            let longest_gap = Arc::new(Mutex::new(Duration::ZERO));
-            let mut prober = prober(slow(&longest_gap));
+    fn a_host_is_given_up_when_it_was_silent_for_long_enough_and_not_before() {
+        assert_eq!(given_up_at([]), Time::from_millis(500));
+        assert_eq!(given_up_at([1, 499]), Time::from_millis(999));
+        assert_eq!(given_up_at([500, 1_000]), Time::from_millis(1_500));
+        assert_eq!(given_up_at([501]), Time::from_millis(500), "too late");
+        assert_eq!(given_up_at((0..60).map(|n| 20 * n)), Time::from_millis(1_680));
+    }
+
+    #[test]
+    fn a_host_that_never_stops_is_given_up_after_the_time_for_one_response() {
+        assert_eq!(given_up_at((0..1_000).map(|n| 20 * n)), Time::from_millis(3_000));
+    }
+
+    #[test]
+    fn what_comes_behind_much_else_is_waited_for_and_nothing_else_is() {
+        // Forty acknowledgements of PING, each behind what the client has read, then a GOAWAY or nothing.
+        for has_goaway in [true, false] {
+            let server = h2(move |peer, _| {
+                for _ in 0..40 {
+                    peer.send(&frame(kind::PING, flag::ACK, 0, &[7; 8]));
+                    peer.until_read();
+                }
+                if has_goaway {
+                    peer.goaway(0, ErrorCode::ENHANCE_YOUR_CALM.0);
+                }
+            });
+            let mut prober = prober(server);
             let mut client = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default()).unwrap();
             client.request(&mut prober, "GET", &[], true).unwrap();
             let is_met = client.settle(SILENCE, &mut prober, |client| !client.goaways.is_empty()).unwrap();
-            if is_met || *longest_gap.lock().unwrap() < SILENCE {
-                return assert!(is_met);
-            }
+            assert_eq!((is_met, client.pongs), (has_goaway, 40));
         }
-        panic!("the server was never undisturbed");
     }
 
     #[test]
