@@ -22,7 +22,7 @@ use crate::heartbeat::Heartbeat;
 use h2lab_net::clock::{Clock, RunnableTime, thread_cpu_ns};
 use h2lab_net::cpu_budget::{CpuBudget, CpuShares};
 use h2lab_net::precise_wakeup::PreciseWakeup;
-use h2lab_net::resources::{Memory, stolen_ns};
+use h2lab_net::resources::{Memory, online_cpus, stolen_ns};
 
 /// The period of reading `TCP_INFO`, of checking the stop flag and, every tenth time, of progress.
 const TICK: Duration = Duration::from_millis(10);
@@ -208,9 +208,8 @@ impl<'a> Driver<'a> {
         let mut owed = if let Arrival::Closed { concurrency } = work.arrival { concurrency } else { 0 };
         let is_closed = matches!(work.arrival, Arrival::Closed { .. });
         let (cpu_before, stolen_before) = (thread_cpu_ns(), stolen_ns());
-        let mut precise_wakeup = (self.spec.sharp && !is_closed).then(|| {
-            let spin = if self.part.leaves_a_cpu() { LONGEST_SPIN } else { Duration::ZERO };
-            PreciseWakeup::new(ONE_LATE_IN, spin, CpuBudget::new(SHARES, self.clock.now(), cpu_before))
+        let mut precise_wakeup = longest_spin(self.spec, self.part, online_cpus()).map(|longest| {
+            PreciseWakeup::new(ONE_LATE_IN, longest, CpuBudget::new(SHARES, self.clock.now(), cpu_before))
         });
         let runnable = RunnableTime::of_this_thread();
         let mut heartbeat = Heartbeat::new(SHORTEST_PAUSE, runnable.ns());
@@ -390,6 +389,14 @@ impl<'a> Driver<'a> {
             clock: self.clock,
         }
     }
+}
+
+/// The longest time for which a thread with this part of a load on a machine of so many CPUs may spin before a request is due;
+/// `None` where it only sleeps, as the kernel has it.
+pub(super) fn longest_spin(spec: &LoadSpec<'_>, part: Part<'_>, cpus: usize) -> Option<Duration> {
+    let is_closed = matches!(spec.cell.work.arrival, Arrival::Closed { .. });
+    let longest = if part.leaves_one_of(cpus) { LONGEST_SPIN } else { Duration::ZERO };
+    (spec.sharp && !is_closed).then_some(longest)
 }
 
 /// How many requests to make room for; a closed loop's number is unknown, and the table grows if necessary.

@@ -8,7 +8,6 @@ use h2lab_base::units::Time;
 
 use h2lab_net::clock::Clock;
 use h2lab_net::lock::lock;
-use h2lab_net::resources::online_cpus;
 
 /// From the end of dialling to the first request, so that the first one is not late.
 pub(super) const LEAD: Duration = Duration::from_millis(1);
@@ -28,10 +27,10 @@ impl Part<'_> {
     /// The only one.
     pub const WHOLE: Self = Self { number: 0, of: 1, team: None };
 
-    /// Whether there is a CPU on which no thread of this load runs. Only then may ours stay awake while nothing is due: a
-    /// real-time thread that does not sleep leaves nothing to others on its CPU, such as a server on the same machine.
-    pub fn leaves_a_cpu(&self) -> bool {
-        (self.of as usize) < online_cpus()
+    /// Whether there is one of so many CPUs on which no thread of this load runs. Only then may ours stay awake while nothing is
+    /// due: a real-time thread that does not sleep leaves nothing to others on its CPU, such as a server on the same machine.
+    pub const fn leaves_one_of(&self, cpus: usize) -> bool {
+        (self.of as usize) < cpus
     }
 }
 

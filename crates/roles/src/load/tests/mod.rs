@@ -6,13 +6,15 @@ mod server;
 mod threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use h2lab_base::units::Time;
 use h2lab_model::record::{CloseReason, Outcome, Sample};
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
 
+use super::driver::longest_spin;
+use super::team::Part;
 use super::{LoadError, LoadResult, LoadSpec, Progress, preflight, run};
 use crate::client::ConnectError;
 use h2lab_net::clock::Clock;
@@ -193,14 +195,39 @@ fn only_an_open_loop_with_a_cpu_to_spare_stays_awake_and_reports_for_how_long() 
         Duration::from_nanos(result(&spec).generator.awake_ns)
     };
     // 500 in all, from some dozens of which the generator learns how long waking takes.
-    let rate = Arrival::Constant { rate: 2_000.0 };
-    assert_eq!(awake(false, rate), Duration::ZERO);
+    let rate = |rate| Arrival::Constant { rate };
+    assert_eq!(awake(false, rate(2_000.0)), Duration::ZERO);
     assert_eq!(awake(true, Arrival::Closed { concurrency: 4 }), Duration::ZERO);
     if h2lab_net::resources::online_cpus() == 1 {
-        assert_eq!(awake(true, rate), Duration::ZERO, "its CPU is the server's too");
+        assert_eq!(awake(true, rate(2_000.0)), Duration::ZERO, "its CPU is the server's too");
     } else {
-        // Whoever is held up for as long as a load takes finds every request overdue, and has nothing to stay awake for.
-        assert!((0..100).any(|_| awake(true, rate) > Duration::ZERO));
+        // Whoever finds every request overdue has nothing to stay awake for: a slow machine needs fewer, and more time.
+        let until = Instant::now() + DEADLINE;
+        for requests in [2_000.0, 200.0].into_iter().cycle() {
+            if awake(true, rate(requests)) > Duration::ZERO {
+                break;
+            }
+            assert!(Instant::now() < until, "it never stays awake");
+        }
+    }
+}
+
+#[test]
+fn a_thread_may_spin_for_an_open_loop_and_beside_a_free_cpu() {
+    let server = Server::start(Protocol::H2c, Habit::Serves);
+    let (open, closed) = (Arrival::Constant { rate: 2_000.0 }, Arrival::Closed { concurrency: 4 });
+    for (sharp, arrival, of, cpus, expected) in [
+        (false, open, 1, 8, None),
+        (true, closed, 1, 8, None),
+        (true, open, 1, 1, Some(false)),
+        (true, open, 8, 8, Some(false)),
+        (true, open, 7, 8, Some(true)),
+        (true, open, 1, 2, Some(true)),
+    ] {
+        let mut spec = LoadSpec { sharp, ..spec(Protocol::H2c, &server) };
+        spec.cell.work.arrival = arrival;
+        let longest = longest_spin(&spec, Part { of, ..Part::WHOLE }, cpus);
+        assert_eq!(longest.map(|longest| longest > Duration::ZERO), expected, "{of} threads, {cpus} CPUs");
     }
 }
 
