@@ -185,7 +185,7 @@ mod tests {
         let mut said = Vec::new();
         // Its input stays open, as that of a child of an sshd that has not noticed.
         let never = |_: &h2lab_model::bulk::BulkRecord| unreachable!("it fetches nothing");
-        work(&events, own, Duration::from_millis(300), never, &mut |message| {
+        work(&events, own, Duration::from_secs(3), never, &mut |message| {
             said.push(message);
             true
         });
