@@ -256,15 +256,21 @@ fn a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller() {
     let address = listener.local_addr().unwrap();
     let client = namespaces.within(Side::Client, || TcpStream::connect(address).unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
-    // A round trip of data, so that both ends have measured one.
-    for (mut from, mut to) in [(&client, &server), (&server, &client)] {
-        from.write_all(b"x").unwrap();
-        to.read_exact(&mut [0]).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        // A round trip of data, so that both ends have measured one.
+        for (mut from, mut to) in [(&client, &server), (&server, &client)] {
+            from.write_all(b"x").unwrap();
+            to.read_exact(&mut [0]).unwrap();
+        }
+        let (ours, theirs) = (retransmission_timeout(&client), retransmission_timeout(&server));
+        assert!(theirs >= 200_000, "the other side has the kernel's own minimum: {theirs} µs");
+        // RTT 4 ms + 20 ms, rounded up by the kernel's clock. A round trip that a busy machine made long counts less and less.
+        if ours < 100_000 {
+            return check(&pump.stop().unwrap());
+        }
+        assert!(Instant::now() < until, "{ours} µs");
     }
-    let (ours, theirs) = (retransmission_timeout(&client), retransmission_timeout(&server));
-    assert!(ours < 100_000, "RTT 4 ms + 20 ms, rounded up by the kernel's clock: {ours} µs");
-    assert!(theirs >= 200_000, "the other side has the kernel's own minimum: {theirs} µs");
-    check(&pump.stop().unwrap());
 }
 
 fn sysctls_are_set_and_read_back() {
