@@ -16,10 +16,11 @@ fn run(folder: &Path, code: i32, arguments: &[&str]) -> Finished {
     finished
 }
 
-/// A closed loop whose run folder is `out`; its document.
+/// A closed loop of `n` requests whose run folder is `out`; its document.
 #[track_caller]
-fn load(folder: &Path, out: &str, url: &str) -> Value {
-    let arguments = ["load", "--json", "--quiet", "-n=300", "-c=30", "--proto=h1", "--out", out, url];
+fn load(folder: &Path, out: &str, n: u32, url: &str) -> Value {
+    let n = format!("-n={n}");
+    let arguments = ["load", "--json", "--quiet", &n, "-c=30", "--proto=h1", "--out", out, url];
     run(folder, 0, &arguments).json()
 }
 
@@ -94,13 +95,15 @@ fn a_damaged_or_empty_folder_is_named_and_hides_no_other() {
     assert!(cut.stderr.contains("all/cut/run.json is damaged"), "{}", cut.transcript());
 }
 
-/// A server's second against its 10 ms is far above what any machine adds to most requests. What is the same is a copy of the run, not a second
-/// one: a busy machine makes a real difference between two loads, which is rightly reported.
+/// A server's second against its 10 ms is far above what any machine adds to most requests. What is the same is a copy of the run, not
+/// a second one: a busy machine makes a real difference between two loads, which is rightly reported. Both last for 3 s at least,
+/// a dozen blocks of the bootstrap: of two, one with a stall in it makes the interval as wide as the difference.
 #[test]
 fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
     let (origin, folder) = (Origin::start(&[]), folder());
     let url = |ms: u32| format!("http://{}/delay/{ms}", origin.clear);
-    let measured = [("a", 10), ("slow", 1_000)].map(|(out, ms)| load(folder.path(), out, &url(ms)));
+    let measured =
+        [("a", 9_000, 10), ("slow", 300, 1_000)].map(|(out, n, ms)| load(folder.path(), out, n, &url(ms)));
     copy(&folder.path().join("a"), &folder.path().join("again"));
     let compared = |first: &str, second: &str| {
         let document = run(folder.path(), 0, &["report", "--json", first, second]).json();
@@ -125,15 +128,18 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
         bound(&same, "low") <= bound(&same, "ratio") && bound(&same, "ratio") <= bound(&same, "high"),
         "{same:#}"
     );
-    assert_eq!(slower["real"], true, "{slower:#}");
-    // One stall makes few blocks of a run of a quarter of a second, and then its median is not known.
-    let is_one_piece = slower["median"]["blocks"].as_u64().is_some_and(|blocks| blocks < 4);
-    if !is_one_piece {
-        assert_eq!(slower["median_verdict"], "slower", "{slower:#}");
+    if slower["median"]["blocks"].as_u64() < Some(6) {
+        // Blocks are twice as long as the longest stall, and so few mean one of a good part of a second.
+        assert!(
+            ["slower", "no-difference"].contains(&slower["median_verdict"].as_str().unwrap()),
+            "{slower:#}"
+        );
+        return;
     }
+    assert_eq!((&slower["real"], &slower["median_verdict"]), (&true.into(), &"slower".into()), "{slower:#}");
     let medians = measured.each_ref().map(|document| document["latency_us"]["response"]["p50"].as_f64());
     let ratio = medians[1].expect("a number") / medians[0].expect("a number");
     assert!((bound(&slower, "ratio") / ratio - 1.0).abs() < 0.01, "{ratio} is true: {slower:#}");
-    assert!(is_one_piece || bound(&slower, "low") > 1.5, "{slower:#}");
+    assert!(bound(&slower, "low") > 1.5, "{slower:#}");
     assert!(text.contains("slow against a: the difference is real"), "{text}");
 }
