@@ -41,13 +41,14 @@ impl Run {
         Self { child, folder }
     }
 
-    /// A comparison behind a link without loss, one repetition of each cell.
+    /// A comparison behind a link without loss, one repetition of each cell. A repetition lasts for much longer than it takes to
+    /// find its processes, however late this test runs.
     fn comparison() -> Self {
         Self::begin(&[
             "compare",
             "--json",
             "-q50",
-            "-z2s",
+            "-z6s",
             "-c1",
             "--proto=h1,h2c",
             "--loss=0%",
@@ -183,7 +184,7 @@ fn a_server_that_crashes_is_the_result_and_no_verdict_on_speed() {
 fn a_closed_loop_knows_that_it_was_stopped() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/delay/5", origin.clear);
-    let run = Run::begin(&["load", "-c1", "-z4s", "--http1.1", "--json", &url]);
+    let run = Run::begin(&["load", "-c1", "-z10s", "--http1.1", "--json", &url]);
     let until = Instant::now() + DEADLINE;
     while !run.said("stderr").contains(" answered") {
         assert!(Instant::now() < until, "it reports no progress");

@@ -70,7 +70,7 @@ fn header_fields_go_with_the_requests_of_every_command() {
     let (tell, heads) = channel();
     std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| answer(stream, &tell)));
     let servers = format!("--servers=http://{address}/x");
-    let drive = ["bulk", "drive", "--clients=local", &servers, "--concurrency=1", "-z200ms", "--json"];
+    let drive = ["bulk", "drive", "--clients=local", &servers, "--concurrency=1", "-z3s", "--json"];
     let url = format!("http://{address}/x");
     let one: Vec<Vec<&str>> = COMMANDS.iter().map(|command| [*command, &[url.as_str()]].concat()).collect();
     for command in one.into_iter().chain([drive.to_vec()]) {

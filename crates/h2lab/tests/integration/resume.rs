@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::leftovers::Watched;
 use crate::support::{DEADLINE, Finished, folder, h2lab};
 
-/// A run of four repetitions, in the order h1 h2c h2c h1, each of more than two seconds.
+/// A run of four repetitions, in the order h1 h2c h2c h1, each of more than four seconds.
 const FOUR_REPETITIONS: [&str; 7] =
-    ["compare", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--repetitions=2"];
+    ["compare", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=4s", "--repetitions=2"];
 
 /// How far into a repetition it is killed: within its warm-up or its measured time.
 const INTO: Duration = Duration::from_millis(700);
@@ -86,7 +86,7 @@ fn a_killed_run_is_resumed_and_has_every_repetition_once() {
     let other = resume(&out, &["compare", "--loss=5%", "-z=2s"]);
     assert_refused(
         &other,
-        "this is not the run that was begun: link.loss was 0%, is 5%; work.measure was 1s, is 2s",
+        "this is not the run that was begun: link.loss was 0%, is 5%; work.measure was 4s, is 2s",
     );
     assert_eq!(stored(&out), [(0, 0)], "a refusal changes nothing");
 

@@ -235,7 +235,7 @@ fn several_files_are_fetched_at_a_time_and_each_is_counted() {
 fn a_run_of_a_given_time_is_cut_and_counts_what_came() {
     let server = Server::start(Path::new("--memory"));
     let url = server.url(Protocol::H2c, "/bytes/1000G");
-    let report = document(&get(folder().path(), Protocol::H2c, &["--discard", "-z1s", "-m2", &url]), 0);
+    let report = document(&get(folder().path(), Protocol::H2c, &["--discard", "-z5s", "-m2", &url]), 0);
     assert_eq!(report["files"]["partial"], 2, "{report:#}");
     let arrived: u64 =
         report["transfers"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();

@@ -99,7 +99,7 @@ fn memory_goes_to_memory_over_every_protocol_and_is_counted() {
 fn a_run_of_a_given_time_sends_over_and_over() {
     let server = Server::start(Path::new("--memory"));
     let url = server.url(Protocol::H2c, "/x");
-    let report = document(&put(folder().path(), Protocol::H2c, &["--memory=100k", "-z1s", "-m2", &url]), 0);
+    let report = document(&put(folder().path(), Protocol::H2c, &["--memory=100k", "-z5s", "-m2", &url]), 0);
     assert!(report["files"]["complete"].as_u64().unwrap() > 2, "{report:#}");
     assert_eq!(report["files"]["failed"], 0, "{report:#}");
 }

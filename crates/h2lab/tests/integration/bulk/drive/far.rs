@@ -126,7 +126,7 @@ fn agents_run_in_namespaces_that_have_names() {
          ip -n a link add eth0 type veth peer name eth0 netns b\n\
          ip -n a addr add 10.8.0.1/24 dev eth0; ip -n b addr add 10.8.0.2/24 dev eth0\n\
          ip -n a link set eth0 up; ip -n b link set eth0 up\n\
-         exec \"$1\" bulk drive --json --clients netns:a --servers netns:b=10.8.0.2 --plain-http -z1s --size=1M",
+         exec \"$1\" bulk drive --json --clients netns:a --servers netns:b=10.8.0.2 --plain-http -z3s --size=1M",
     );
     let report = document(&finished, 0);
     assert_eq!(states(&report), ["complete"], "{report:#}");

@@ -309,17 +309,21 @@ fn an_agent_that_was_stopped_for_a_while_is_invalid() {
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
-    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z4s", "--grace=60s"]);
+    // More than a tenth of the time, which remains that however late this test or the work begins.
+    let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z12s", "--grace=60s"]);
     wait_for_requests(&server, 8);
     let stopped = pid(&ssh.file("two.pid"));
     kill_process(stopped, Signal::STOP).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(3)); // what is measured
     kill_process(stopped, Signal::CONT).unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
     assert_eq!(ended.status.code(), Some(5), "{}", child.log());
     let report = report(&child);
-    assert_eq!(states(&report), ["complete", "invalid"], "{report:#}");
-    assert!(report["warnings"].to_string().contains("two did not run for"), "{report:#}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("two did not run for"), "{report:#}");
+    // The other one ran, unless the whole machine was stopped.
+    let other = if warnings.contains("one did not run for") { states(&report)[0] } else { "complete" };
+    assert_eq!(states(&report), [other, "invalid"], "{report:#}");
 }
 
 #[test]
