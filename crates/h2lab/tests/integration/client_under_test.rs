@@ -14,7 +14,7 @@ impl Graded {
     /// Runs all test cases with `command`.
     #[track_caller]
     fn new(command: &str, more: &[&str]) -> Self {
-        let arguments = ["probe", "client", "--json", "--idle-timeout", "1500ms", "--run", command];
+        let arguments = ["probe", "client", "--json", "--run", command];
         let finished = h2lab(&[&arguments, more].concat());
         assert_eq!(finished.code, Some(0), "{}", finished.transcript());
         Self(finished.json())

@@ -173,7 +173,7 @@ fn a_timeout_ends_requests_to_a_silent_server_and_the_run_with_them() {
             std::thread::spawn(move || while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {});
         }
     });
-    let finished = h2lab(&["load", "--json", "--quiet", "--no-store", "-n6", "-c2", "--timeout=500ms", &url]);
+    let finished = h2lab(&["load", "--json", "--quiet", "--no-store", "-n6", "-c2", "--timeout=3s", &url]);
     let document = finished.json();
     assert_eq!(document["requests"]["failed"], 6, "{}", finished.transcript());
     let errors = document["errors"].as_array().expect("a list");

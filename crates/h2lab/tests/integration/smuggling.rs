@@ -10,10 +10,13 @@ use serde_json::Value;
 
 use crate::support::{DEADLINE, Finished, folder, h2lab, need, run_program};
 
+/// None of these proxies is silent: only a busy machine keeps one from answering, and then it is waited for.
+const PATIENT: [&str; 2] = ["--timeout", "60s"];
+
 /// Runs the probe on a fixture.
 #[track_caller]
 fn probe(fixture: &str, more: &[&str]) -> Value {
-    let arguments = ["probe", "smuggling", "--json", "--fixture", fixture];
+    let arguments = [&["probe", "smuggling", "--json", "--fixture", fixture][..], &PATIENT].concat();
     let finished = h2lab(&[&arguments, more].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     finished.json()
@@ -157,7 +160,7 @@ fn a_fixture_that_fails_makes_the_exit_code_1_and_is_reported_with_its_fix() {
     let Some(_) = need("haproxy") else { return };
     let arguments =
         ["probe", "smuggling", "--fixture", "haproxy-default", "--upgrade-only", "--fail-on", "high"];
-    let finished = h2lab(&arguments);
+    let finished = h2lab(&[&arguments[..], &PATIENT].concat());
     assert_eq!(finished.code, Some(1), "{}", finished.transcript());
     assert!(
         finished.stdout.contains("fix, haproxy: http-request del-header upgrade"),
@@ -288,7 +291,7 @@ fn a_proxy_that_takes_the_backend_for_dead_is_waited_for() {
         assert!(Instant::now() < deadline, "it never takes its backend for dead");
         std::thread::sleep(Duration::from_millis(50)); // its health checks, that nobody else can see
     }
-    let finished = proxy.probe(&["--upgrade-only", "--json"]);
+    let finished = proxy.probe(&[&["--upgrade-only", "--json"][..], &PATIENT].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     assert!(
         finished.stderr.contains(&format!("listening on {}", proxy.backend)),
@@ -311,7 +314,7 @@ fn is_unavailable(proxy: SocketAddr) -> bool {
 fn a_proxy_that_speaks_http_2_to_the_backend_learns_of_it() {
     const UNREACHABLE: i32 = 3;
     let Some(haproxy) = need("haproxy") else { return };
-    let finished = Proxy::start(&haproxy, "proto h2").probe(&["--timeout", "5s"]);
+    let finished = Proxy::start(&haproxy, "proto h2").probe(&["--timeout", "10s"]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     assert!(finished.stderr.contains("what it sends to the backend is HTTP/2"), "{}", finished.transcript());
 }
