@@ -9,7 +9,7 @@ use h2lab::run::store;
 use h2lab_model::record::{CellRecord, PacketFate};
 use h2lab_wire::trace::Direction;
 
-use crate::support::{Finished, binary, folder, h2lab, need, run_program};
+use crate::support::{DRAIN, Finished, binary, folder, h2lab, need, run_program};
 
 /// The rows that tshark prints of these fields for the frames that pass `filter`.
 #[track_caller]
@@ -97,7 +97,8 @@ fn what_curl_and_a_server_said_is_read_and_a_dropped_packet_is_only_where_it_ent
             .len()
     };
     assert_eq!(out("ip.id", &dropped[0][3]), 0, "it did not come");
-    assert_eq!(out("tcp.seq_raw", &dropped[0][2]), 1, "its retransmission did");
+    // A busy machine may delay its acknowledgement for so long that it is sent once more.
+    assert!(out("tcp.seq_raw", &dropped[0][2]) >= 1, "its retransmission did");
     // Checksums are those that a receiver would have checked, whether computed or offloaded.
     let wrong =
         table(&tshark, &file, "tcp.checksum.status == 0 || ip.checksum.status == 0", &["frame.number"]);
@@ -120,6 +121,7 @@ fn captured(folder: &Path, more: &[&str]) -> (Vec<PathBuf>, Vec<CellRecord>) {
         "-q=100",
         "-z=500ms",
         "--repetitions=1",
+        DRAIN,
     ];
     let done = run_program(&binary(), folder, &[&arguments[..], more].concat());
     done.assert_measured();

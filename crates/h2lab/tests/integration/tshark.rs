@@ -20,7 +20,7 @@ use h2lab_wire::trace::{Direction, FrameKind};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{DEADLINE, Finished, binary, folder, need};
+use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, need};
 
 /// A frame as both have it: type, flags, stream, length.
 type SeenFrame = (u8, u8, u32, u32);
@@ -186,7 +186,7 @@ fn compare(
     let scheme = if protocol.is_tls() { "https" } else { "http" };
     let mut command = capture.inside(&binary());
     command
-        .args(["compare", "-k", "--repetitions=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500"])
+        .args(["compare", "-k", "--repetitions=1", "--warmup=0s", "-z=200ms", "-c=2", "-q=500", DRAIN])
         .args(more);
     command.arg(format!("--proto={protocol}")).arg("--out").arg(out);
     command.arg(format!("{scheme}://{server}{path}")).env("SSLKEYLOGFILE", keys);

@@ -200,6 +200,7 @@ fn our_client_behind_the_emulated_link_upgrades_too() {
         "-q=200",
         "-z=1s",
         "--repetitions=1",
+        DRAIN,
     ]);
     finished.assert_measured();
     let cell = &finished.json()["cells"][0];
