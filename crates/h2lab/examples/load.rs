@@ -132,7 +132,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         link: None,
         congestion: None,
         sysctls: h2lab_model::scenario::Sysctls::default(),
-        capture: h2lab_model::scenario::Capture::default(),
+        capture: h2lab_model::scenario::CaptureOptions::default(),
         client: EngineSettings::default(),
         server: h2lab_model::workload::EngineSettings::default(),
         max_requests_per_connection: None,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{BoundConnection, Summary, TransferStalls};
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
-use h2lab_model::bulk::{Asked, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferTally};
+use h2lab_model::bulk::{
+    BulkParameters, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferTally,
+};
 use h2lab_model::record::CellRecord;
 
 /// The figures of all repetitions of a cell. Rates are in bits per second.
@@ -19,7 +21,7 @@ pub struct Pooled {
     /// From the first request to the last byte.
     pub elapsed: Duration,
     /// What was requested, and the limits that our end announced.
-    pub asked: Asked,
+    pub asked: BulkParameters,
     /// How the responses ended.
     pub tally: TransferTally,
     /// The rate of each stream over its own time; of the median repetition, as are the next two.

@@ -7,7 +7,7 @@ use super::summary::{CellState, CellSummary, Instability};
 use super::tallied::{response_time, window};
 use super::{tallied, transport};
 use h2lab_base::units::format_duration;
-use h2lab_model::record::tally::Part;
+use h2lab_model::record::tally::TallyPhase;
 use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, ServerSummary};
 use h2lab_model::workload::Arrival;
 
@@ -115,13 +115,13 @@ fn lead(summary: &CellSummary) -> Duration {
 
 /// Mean response times of the requests due in the first and in the second half of the measured time.
 fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
-    let half = |part: Part| {
+    let half = |part: TallyPhase| {
         let (mut sum_ns, mut n) = (0_u128, 0_u64);
         for repetition in repetitions {
             if repetition.tallies.is_empty() {
                 let middle = window(repetition).0 + repetition.cell.work.phases.measure / 2;
                 for sample in repetition.samples.iter().filter(|s| s.measured) {
-                    if (sample.scheduled_at >= middle) == (part == Part::Second)
+                    if (sample.scheduled_at >= middle) == (part == TallyPhase::Second)
                         && let Some(time) = response_time(sample)
                     {
                         sum_ns += time.as_nanos();
@@ -138,7 +138,7 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
         let mean = sum_ns.checked_div(u128::from(n)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     };
-    (half(Part::First), half(Part::Second))
+    (half(TallyPhase::First), half(TallyPhase::Second))
 }
 
 /// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.

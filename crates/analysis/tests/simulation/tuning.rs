@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use h2lab_base::units::{Bandwidth, Time};
-use h2lab_model::scenario::{Axis, Capacity, Cell, Queue};
+use h2lab_model::scenario::{Axis, Capacity, Cell, QueueSize};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameKind};
@@ -49,7 +49,7 @@ impl Path {
         let mut scenario = trial::one(Protocol::H2c, 1, self.loss);
         scenario.link.delay = Axis::one(self.rtt / 2);
         scenario.link.bandwidth = Axis::one(Capacity(Some(self.bandwidth)));
-        scenario.link.queue = Axis::one(Queue(Some(self.product())));
+        scenario.link.queue = Axis::one(QueueSize(Some(self.product())));
         "GET".clone_into(&mut scenario.work.method);
         scenario.work.body_bytes = 0;
         scenario.work.concurrency = Some(1);

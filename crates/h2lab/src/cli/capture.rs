@@ -1,7 +1,7 @@
 //! The flags of what is made of the link's packets.
 
 use clap::Args;
-use h2lab_model::scenario::Capture;
+use h2lab_model::scenario::CaptureOptions;
 
 /// What is kept of packets, and what is made of them.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,7 +35,7 @@ pub struct SnaplenArgs {
 
 impl CaptureArgs {
     /// Puts the flags in place of what the scenario says.
-    pub fn apply(&self, capture: &mut Capture) {
+    pub fn apply(&self, capture: &mut CaptureOptions) {
         capture.pcap |= self.pcap;
         capture.causes |= self.causes;
         if self.snaplen.snaplen.is_some() {

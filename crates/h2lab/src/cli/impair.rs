@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use h2lab_base::units::Ratio;
 use h2lab_link::{BlackOut, JitterOrder, LossPer, LossShape, QueueDiscipline, Reorder};
-use h2lab_model::scenario::{Axis, AxisValue, Capacity, LinkOverride, LinkStep, Queue, Scenario};
+use h2lab_model::scenario::{Axis, AxisValue, Capacity, LinkOverride, LinkStep, QueueSize, Scenario};
 
 use super::values::{axis, replace, value};
 
@@ -31,8 +31,8 @@ pub struct LinkArgs {
     #[arg(long, value_name = "LIST", value_parser = axis::<Capacity>)]
     pub bandwidth: Option<Axis<Capacity>>,
     /// Bytes that may wait for the bandwidth before the tail is dropped
-    #[arg(long, value_name = "LIST", value_parser = axis::<Queue>)]
-    pub queue: Option<Axis<Queue>>,
+    #[arg(long, value_name = "LIST", value_parser = axis::<QueueSize>)]
+    pub queue: Option<Axis<QueueSize>>,
     /// Congestion control of both ends: cubic, bbr, reno … (h3: those three)
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub congestion: Option<Axis<String>>,

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 use rustix::thread::CapabilitySet;
@@ -77,7 +77,7 @@ impl Sut for Apache {
 
     /// `mod_cgi` instead of `mod_cgid`, whose daemon would outlive us.
     fn pages(&self) -> Vec<Page> {
-        let sources = [Source::File, Source::Proxy, Source::SlowProxy, Source::Cgi];
+        let sources = [PageSource::File, PageSource::Proxy, PageSource::SlowProxy, PageSource::Cgi];
         Page::both(&sources, "Header add Link", "H2PushResource")
     }
 }
@@ -108,7 +108,7 @@ impl Apache {
                 );
             }
             let _ = writeln!(text, "<Location {}>", page.path);
-            if page.source == Source::Cgi {
+            if page.source == PageSource::Cgi {
                 text.push_str("    SetHandler cgi-script\n");
             }
             for resource in early::RESOURCES {

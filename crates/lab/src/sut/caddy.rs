@@ -2,7 +2,7 @@
 //!
 //! Its configuration is JSON, because the Caddyfile of 2.6 cannot turn off storage in the user's folders.
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Sut for Caddy {
 
     /// Its `push` without resources pushes what Link fields name.
     fn pages(&self) -> Vec<Page> {
-        Page::both(&[Source::File, Source::SlowProxy], "header Link, push", "push RESOURCE")
+        Page::both(&[PageSource::File, PageSource::SlowProxy], "header Link, push", "push RESOURCE")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 
 /// What a server does about early hints and early push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,7 +33,7 @@ pub const FOLDER: &str = "pages";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Where it comes from.
-    pub source: Source,
+    pub source: PageSource,
     /// How what it needs is announced.
     pub announcement: Announcement,
     /// The setting that does that, in the server's syntax.
@@ -44,21 +44,21 @@ pub struct Page {
 
 impl Page {
     /// At the path made of its name: `/pages/slow-proxy-early`.
-    pub fn new(source: Source, announcement: Announcement, setting: &'static str) -> Self {
+    pub fn new(source: PageSource, announcement: Announcement, setting: &'static str) -> Self {
         let from = match source {
-            Source::File => "file",
-            Source::Proxy => "proxy",
-            Source::SlowProxy => "slow-proxy",
-            Source::Cgi => "cgi",
-            Source::Handler => "handler",
+            PageSource::File => "file",
+            PageSource::Proxy => "proxy",
+            PageSource::SlowProxy => "slow-proxy",
+            PageSource::Cgi => "cgi",
+            PageSource::Handler => "handler",
         };
         let by = if announcement == Announcement::Early { "early" } else { "link" };
         Self { source, announcement, setting, path: format!("/{FOLDER}/{from}-{by}") }
     }
 
     /// Pages from each of these sources: one with Link fields that `link` adds, one announced early by `early`.
-    pub fn both(sources: &[Source], link: &'static str, early: &'static str) -> Vec<Self> {
-        let of = |source: &Source| {
+    pub fn both(sources: &[PageSource], link: &'static str, early: &'static str) -> Vec<Self> {
+        let of = |source: &PageSource| {
             [Self::new(*source, Announcement::Link, link), Self::new(*source, Announcement::Early, early)]
         };
         sources.iter().flat_map(of).collect()
@@ -67,9 +67,9 @@ impl Page {
     /// The upstream's path, if the page comes from there.
     pub fn behind(&self, pages: Pages) -> Option<String> {
         match self.source {
-            Source::Proxy => Some("/bytes/4k".to_owned()),
-            Source::SlowProxy => Some(format!("/delay/{}", pages.slow.as_millis())),
-            Source::File | Source::Cgi | Source::Handler => None,
+            PageSource::Proxy => Some("/bytes/4k".to_owned()),
+            PageSource::SlowProxy => Some(format!("/delay/{}", pages.slow.as_millis())),
+            PageSource::File | PageSource::Cgi | PageSource::Handler => None,
         }
     }
 }
@@ -88,9 +88,9 @@ pub fn files(pages: &[Page], options: Pages) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = RESOURCES.iter().map(sheet).collect();
     for page in pages {
         let text = match page.source {
-            Source::File => "<!doctype html><title>a page</title>\n".to_owned(),
-            Source::Cgi => program(options.cgi),
-            Source::Proxy | Source::SlowProxy | Source::Handler => continue,
+            PageSource::File => "<!doctype html><title>a page</title>\n".to_owned(),
+            PageSource::Cgi => program(options.cgi),
+            PageSource::Proxy | PageSource::SlowProxy | PageSource::Handler => continue,
         };
         files.push((page.path.trim_start_matches('/').to_owned(), text));
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn pages_have_paths_of_their_own_and_files_where_they_are_files() {
-        let pages = Page::both(&[Source::File, Source::SlowProxy, Source::Cgi], "Header", "Push");
+        let pages = Page::both(&[PageSource::File, PageSource::SlowProxy, PageSource::Cgi], "Header", "Push");
         let paths: std::collections::BTreeSet<&str> = pages.iter().map(|page| page.path.as_str()).collect();
         assert_eq!(paths.len(), 6);
         let options = Pages { slow: Duration::from_millis(80), cgi: Duration::from_millis(60) };

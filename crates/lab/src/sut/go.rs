@@ -2,7 +2,7 @@
 //!
 //! The program serves both versions of HTTP on a port in clear and on one over TLS.
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
@@ -54,7 +54,7 @@ impl Sut for Go {
             (Announcement::Early, "WriteHeader(103)", "/early?by=103"),
         ]
         .map(|(announcement, setting, path)| Page {
-            source: Source::Handler,
+            source: PageSource::Handler,
             announcement,
             setting,
             path: path.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::Protocol;
 use rustix::process::{Signal, geteuid};
 use rustix::thread::CapabilitySet;
@@ -63,7 +63,7 @@ impl Sut for H2o {
     /// It has no setting for early push: it pushes what Link fields name, of responses and of 103 from behind.
     fn pages(&self) -> Vec<Page> {
         let page = |source| Page::new(source, Announcement::Link, "header.add: link");
-        [Source::File, Source::SlowProxy].map(page).into()
+        [PageSource::File, PageSource::SlowProxy].map(page).into()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
@@ -70,7 +70,7 @@ impl Sut for Haproxy {
     }
 
     fn pages(&self) -> Vec<Page> {
-        Page::both(&[Source::SlowProxy], "http-response add-header Link", "http-request early-hint Link")
+        Page::both(&[PageSource::SlowProxy], "http-response add-header Link", "http-request early-hint Link")
     }
 }
 

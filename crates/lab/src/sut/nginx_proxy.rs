@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
 
@@ -61,7 +61,11 @@ impl Sut for NginxProxy {
     }
 
     fn pages(&self) -> Vec<Page> {
-        Page::both(&[Source::File, Source::SlowProxy], "add_header Link, http2_push_preload", "http2_push")
+        Page::both(
+            &[PageSource::File, PageSource::SlowProxy],
+            "add_header Link, http2_push_preload",
+            "http2_push",
+        )
     }
 }
 

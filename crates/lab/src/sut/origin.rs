@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use h2lab_base::units::format_exact;
-use h2lab_model::timeline::study::{Announcement, Source};
+use h2lab_model::timeline::study::{Announcement, PageSource};
 use h2lab_model::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 
@@ -35,7 +35,7 @@ impl Sut for Origin {
     /// Its handlers decide what they announce, and when.
     fn pages(&self) -> Vec<Page> {
         let page = |announcement, setting, path: &str| Page {
-            source: Source::Handler,
+            source: PageSource::Handler,
             announcement,
             setting,
             path: path.to_owned(),

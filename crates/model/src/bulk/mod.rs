@@ -15,7 +15,7 @@ pub mod transfer;
 pub use binding::{Binding, BindingKind, Certainty};
 pub use figures::{ConnectionFigures, ReceiverFigures, SenderFigures};
 pub use overflow::{Overflow, Share};
-pub use record::{Asked, BulkRecord};
+pub use record::{BulkParameters, BulkRecord};
 pub use repetition::duration;
 pub use tally::TransferTally;
 pub use transfer::{

@@ -20,7 +20,7 @@ pub const SILENCE: Duration = Duration::from_secs(3);
 /// What was requested, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Asked {
+pub struct BulkParameters {
     /// Connections (`-c`).
     pub connections: u32,
     /// Concurrent requests on each (`-m`).
@@ -63,7 +63,7 @@ pub struct BulkRecord {
     /// Which way the data went.
     pub direction: TransferDirection,
     /// What was asked for.
-    pub asked: Asked,
+    pub asked: BulkParameters,
     /// Each file, in the order given; of repeated ones the first, and all that are incomplete.
     pub transfers: Vec<TransferRecord>,
     /// The sum of those that are not listed.
@@ -138,7 +138,7 @@ impl BulkRecord {
             protocol,
             h2c_mode: H2cMode::default(),
             direction,
-            asked: Asked::default(),
+            asked: BulkParameters::default(),
             transfers: Vec::new(),
             overflow: Overflow::default(),
             connections: Vec::new(),

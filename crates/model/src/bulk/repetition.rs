@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Asked, BulkRecord, ConnectionFigures, DigestRecord, PartRecord, ReceiverFigures, SenderFigures,
+    BulkParameters, BulkRecord, ConnectionFigures, DigestRecord, PartRecord, ReceiverFigures, SenderFigures,
     TransferDirection, TransferOutcome, TransferRecord,
 };
 use crate::record::{BulkRepetition, CellRecord, ConnectionRecord, Fault, Outcome, Sample};
@@ -19,7 +19,7 @@ impl BulkRecord {
         let offered = bulk.offered;
         Some(Self {
             h2c_mode: cell.h2c_mode,
-            asked: Asked {
+            asked: BulkParameters {
                 connections: cell.connections,
                 streams: cell.streams,
                 duration: Some(duration(&cell.work)),
@@ -27,7 +27,7 @@ impl BulkRecord {
                 max_frame_size: offered.map(|offered| offered.max_frame_size),
                 update_bytes: offered.map(|offered| offered.update_bytes),
                 congestion: cell.congestion.clone(),
-                ..Asked::default()
+                ..BulkParameters::default()
             },
             transfers: repetition.samples.iter().map(|sample| transfer(&cell.work, sample)).collect(),
             figures: repetition

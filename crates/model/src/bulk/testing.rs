@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Asked, BulkRecord, ByteMeter, ConnectionFigures, DigestRecord, FrameFigures, IoFigures, PartRecord,
-    ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
+    BulkParameters, BulkRecord, ByteMeter, ConnectionFigures, DigestRecord, FrameFigures, IoFigures,
+    PartRecord, ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
 };
 use crate::record::testing::{Model, cell, one_repetition};
 use crate::record::{BulkRepetition, CellRecord, Fault, Offered, Sample};
@@ -198,14 +198,14 @@ pub fn record() -> BulkRecord {
         figures.sender.retransmits = Some(7);
     }
     record.connections = one_repetition(&cell(0, 0, Protocol::H2c, 2, 0.0), 0, &Model::CLEAN).connections;
-    record.asked = Asked {
+    record.asked = BulkParameters {
         connections: 2,
         streams: 2,
         part_bytes: Some(PART),
         engine: EngineSettings { max_frame_size: Some(1 << 20), ..EngineSettings::default() },
         max_frame_size: Some(1 << 20),
         update_bytes: Some(1 << 20),
-        ..Asked::default()
+        ..BulkParameters::default()
     };
     record.frames = FrameFigures {
         data: 1920,

@@ -15,7 +15,7 @@ pub use mutate::Mutator;
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name: of its function, of its test, and of its file in `fuzz/fuzz_targets/`.
     pub name: &'static str,
     /// Panics if something is wrong. For any bytes it ends soon and uses little memory.
@@ -25,24 +25,24 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 10] = [
-    Target { name: "frames", run: h2::fuzz::frames, seeds: h2_conversations },
-    Target { name: "hpack", run: h2::fuzz::hpack, seeds: hpack_seeds },
-    Target { name: "h1_head", run: h1::fuzz::head, seeds: head_seeds },
-    Target { name: "h1_body", run: h1::fuzz::body, seeds: body_seeds },
-    Target { name: "server", run: connections::server, seeds: server_seeds },
-    Target { name: "client", run: connections::client, seeds: client_seeds },
-    Target { name: "pair", run: connections::pair, seeds: pair_seeds },
-    Target { name: "qpack", run: h3::fuzz::sections, seeds: qpack_seeds },
-    Target { name: "h3", run: h3::fuzz::streams, seeds: h3::fuzz::scripts },
-    Target { name: "scenario", run: scenario, seeds: scenario_seeds },
+pub const TARGETS: [FuzzTarget; 10] = [
+    FuzzTarget { name: "frames", run: h2::fuzz::frames, seeds: h2_conversations },
+    FuzzTarget { name: "hpack", run: h2::fuzz::hpack, seeds: hpack_seeds },
+    FuzzTarget { name: "h1_head", run: h1::fuzz::head, seeds: head_seeds },
+    FuzzTarget { name: "h1_body", run: h1::fuzz::body, seeds: body_seeds },
+    FuzzTarget { name: "server", run: connections::server, seeds: server_seeds },
+    FuzzTarget { name: "client", run: connections::client, seeds: client_seeds },
+    FuzzTarget { name: "pair", run: connections::pair, seeds: pair_seeds },
+    FuzzTarget { name: "qpack", run: h3::fuzz::sections, seeds: qpack_seeds },
+    FuzzTarget { name: "h3", run: h3::fuzz::streams, seeds: h3::fuzz::scripts },
+    FuzzTarget { name: "scenario", run: scenario, seeds: scenario_seeds },
 ];
 
 /// The target called `name`.
 ///
 /// # Panics
 /// If there is none.
-pub fn target(name: &str) -> Target {
+pub fn target(name: &str) -> FuzzTarget {
     *TARGETS.iter().find(|target| target.name == name).expect("a target of that name")
 }
 

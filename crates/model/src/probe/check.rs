@@ -44,7 +44,7 @@ pub struct EvidenceItem {
 
 /// What a verdict rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Evidence {
+pub struct CheckEvidence {
     /// What was done or seen, in a sentence.
     pub what: String,
     /// The frames or bytes that show it, in their order; the middle of a long exchange is left out.
@@ -69,7 +69,7 @@ pub struct Check {
     /// The answer, in a sentence with numbers.
     pub summary: String,
     /// What it rests on.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<CheckEvidence>,
     /// What to change, for each product: those of the product that was seen come first. Empty unless it failed.
     pub fix: Vec<Fix>,
 }
@@ -110,7 +110,8 @@ impl Check {
     #[must_use]
     pub fn with(mut self, what: impl Into<String>, items: Vec<EvidenceItem>) -> Self {
         let item = |item: EvidenceItem| EvidenceItem { seen: printable(item.seen), ..item };
-        self.evidence.push(Evidence { what: printable(what), items: items.into_iter().map(item).collect() });
+        self.evidence
+            .push(CheckEvidence { what: printable(what), items: items.into_iter().map(item).collect() });
         self
     }
 

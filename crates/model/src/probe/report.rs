@@ -48,7 +48,7 @@ impl Bound {
 
 /// What a server takes at most. What was not looked for, or does not apply, is null.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Requests on one connection of HTTP/2 before it ends.
     pub requests_per_connection: Option<Bound>,
     /// Requests on one connection of HTTP/1.1 before it ends.
@@ -121,7 +121,7 @@ pub struct ProbeReport {
     /// All checks, in the order of their groups.
     pub checks: Vec<Check>,
     /// What it takes at most.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// What is left to do before a migration to h2c; empty if that was not looked at.
     pub checklist: Vec<ChecklistItem>,
     /// Each offer of h2c that a proxy was made, with what both sides saw of it; empty if there were none.

@@ -17,7 +17,7 @@ use h2lab_base::units::{Time, nanos};
 /// The part of a cell in which a request was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum TallyPhase {
     /// Warm-up, not measured.
     Warmup,
     /// The first half of the measured time.
@@ -26,7 +26,7 @@ pub enum Part {
     Second,
 }
 
-impl Part {
+impl TallyPhase {
     /// All parts, in order.
     pub const ALL: [Self; 3] = [Self::Warmup, Self::First, Self::Second];
 
@@ -49,7 +49,7 @@ impl Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Class {
     /// When they were due.
-    pub part: Part,
+    pub part: TallyPhase,
     /// Which entry of the work's mix they are; 0 without a mix.
     pub kind: u16,
     /// How they ended.
@@ -258,9 +258,9 @@ impl Tallier {
 
     fn class(&self, sample: &Sample) -> Class {
         let part = match sample.measured {
-            false => Part::Warmup,
-            true if sample.scheduled_at < self.middle => Part::First,
-            true => Part::Second,
+            false => TallyPhase::Warmup,
+            true if sample.scheduled_at < self.middle => TallyPhase::First,
+            true => TallyPhase::Second,
         };
         Class {
             part,
@@ -406,7 +406,7 @@ mod tests {
             let parts = tallies.iter().filter(move |tally| tally.class.part == part);
             parts.map(|tally| tally.counts.requests).sum::<u64>()
         };
-        assert_eq!(Part::ALL.map(of), [500, 1_000, 1_000]);
+        assert_eq!(TallyPhase::ALL.map(of), [500, 1_000, 1_000]);
         let failed = tallies.iter().filter(|tally| tally.class.status == 503);
         assert_eq!(failed.map(|tally| tally.counts.requests).sum::<u64>(), 250);
         // Succeeded between 500 ms and 2,500 ms: due from 497 ms to 2,496 ms, nine of ten.

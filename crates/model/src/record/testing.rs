@@ -96,7 +96,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         link: Some(LinkSpec::symmetric(impairment)),
         congestion: Some("cubic".to_owned()),
         sysctls: crate::scenario::Sysctls::default(),
-        capture: crate::scenario::Capture::default(),
+        capture: crate::scenario::CaptureOptions::default(),
         work: Work {
             method: "POST".to_owned(),
             path: "/".to_owned(),

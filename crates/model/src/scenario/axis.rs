@@ -213,14 +213,14 @@ axis_value!(
 
 /// A queue in bytes, or `default` (netem's 1000 packets).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Queue(pub Option<u64>);
+pub struct QueueSize(pub Option<u64>);
 
 axis_value!(
-    Queue,
+    QueueSize,
     |text| if text == "default" {
-        Ok(Queue(None))
+        Ok(QueueSize(None))
     } else {
-        parse_bytes(text).map(|bytes| Queue(Some(bytes)))
+        parse_bytes(text).map(|bytes| QueueSize(Some(bytes)))
     },
     |queue| queue.0.map_or_else(|| "default".to_owned(), |bytes| bytes.to_string())
 );
@@ -283,7 +283,7 @@ mod tests {
         let axis: Axis<Capacity> = "unlimited,100mbit".parse().unwrap();
         assert_eq!(axis.values()[0], Capacity(None));
         assert_eq!(axis.to_string(), "unlimited,100mbit");
-        assert_eq!("default,64k".parse::<Axis<Queue>>().unwrap().to_string(), "default,65536");
+        assert_eq!("default,64k".parse::<Axis<QueueSize>>().unwrap().to_string(), "default,65536");
         let limits: Axis<RequestLimit> = "unlimited,1,4294967295".parse().unwrap();
         assert_eq!(limits.values()[0], RequestLimit(None));
         assert_eq!(limits.to_string(), "unlimited,1,4294967295");

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The uses of the packets' bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Capture {
+pub struct CaptureOptions {
     /// A file for Wireshark of each repetition: every packet at both ends of the link, with the secrets of TLS (`--pcap`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pcap: bool,
@@ -19,7 +19,7 @@ pub struct Capture {
     pub causes: bool,
 }
 
-impl Capture {
+impl CaptureOptions {
     /// Whether they have no use.
     pub fn is_default(&self) -> bool {
         *self == Self::default()

@@ -3,7 +3,7 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::capture::Capture;
+use super::capture::CaptureOptions;
 use super::need::Need;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
@@ -97,8 +97,8 @@ pub struct Cell {
     #[serde(default, skip_serializing_if = "ClientPolicy::is_default")]
     pub policy: ClientPolicy,
     /// The uses of the packets' bytes.
-    #[serde(default, skip_serializing_if = "Capture::is_default")]
-    pub capture: Capture,
+    #[serde(default, skip_serializing_if = "CaptureOptions::is_default")]
+    pub capture: CaptureOptions,
     /// What is sent, and when.
     pub work: Work,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, ConnectionCount, RequestLimit};
-use super::capture::Capture;
+use super::capture::CaptureOptions;
 use super::client::ClientAxes;
 use super::link::LinkAxes;
 use super::ramp::Ramp;
@@ -45,8 +45,8 @@ pub struct Scenario {
     #[serde(skip_serializing_if = "EngineSettings::is_default")]
     pub server: EngineSettings,
     /// Which packets are captured, and in what form.
-    #[serde(skip_serializing_if = "Capture::is_default")]
-    pub capture: Capture,
+    #[serde(skip_serializing_if = "CaptureOptions::is_default")]
+    pub capture: CaptureOptions,
     /// What else is measured besides the cells of this scenario: each has keys in place of the file's, and its cells follow.
     /// See [`Scenario::variations`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -213,7 +213,7 @@ impl Default for Scenario {
             matrix: MatrixAxes::default(),
             client: ClientAxes::default(),
             server: EngineSettings::default(),
-            capture: Capture::default(),
+            capture: CaptureOptions::default(),
             vary: Vec::new(),
             study: false,
             quick: None,

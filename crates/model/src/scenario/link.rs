@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Axis, AxisValue, Capacity, Queue};
+use super::axis::{Axis, AxisValue, Capacity, QueueSize};
 use super::error::ScenarioError;
 use h2lab_base::units::{Bandwidth, ParseQuantityError, Ratio, duration_text, format_exact};
 use h2lab_link::{
@@ -39,7 +39,7 @@ pub struct LinkAxes {
     /// Capacity.
     pub bandwidth: Axis<Capacity>,
     /// Bytes that may wait for the capacity.
-    pub queue: Axis<Queue>,
+    pub queue: Axis<QueueSize>,
     /// What keeps the queue short.
     #[serde(skip_serializing_if = "is_default")]
     pub queue_discipline: Axis<QueueDiscipline>,
@@ -89,7 +89,7 @@ pub struct LinkOverride {
     pub bandwidth: Option<Capacity>,
     /// Queue.
     #[serde(with = "optional_text")]
-    pub queue: Option<Queue>,
+    pub queue: Option<QueueSize>,
     /// What keeps the queue short.
     pub queue_discipline: Option<QueueDiscipline>,
     /// Packets that leave their place in the order.
@@ -260,7 +260,7 @@ impl Default for LinkAxes {
             loss_model: Axis::one(LossShape::Bernoulli),
             loss_per: Axis::one(LossPer::default()),
             bandwidth: Axis::one(Capacity(None)),
-            queue: Axis::one(Queue(None)),
+            queue: Axis::one(QueueSize(None)),
             queue_discipline: Axis::one(QueueDiscipline::default()),
             reorder: Axis::one(Reorder::default()),
             duplicate: Axis::one(Ratio::ZERO),

@@ -23,8 +23,8 @@ pub mod topology;
 mod validate;
 mod vary;
 
-pub use axis::{Axis, AxisValue, Capacity, ConnectionCount, Queue, RequestLimit};
-pub use capture::Capture;
+pub use axis::{Axis, AxisValue, Capacity, ConnectionCount, QueueSize, RequestLimit};
+pub use capture::CaptureOptions;
 pub use cell::{Cell, Target};
 pub use client::ClientAxes;
 pub use error::ScenarioError;

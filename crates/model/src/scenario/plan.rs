@@ -8,7 +8,7 @@ mod tests;
 use std::fmt::Write;
 
 use super::axis::{Axis, ConnectionCount};
-use super::capture::Capture;
+use super::capture::CaptureOptions;
 use super::cell::{Cell, Target};
 use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
@@ -47,7 +47,7 @@ struct Condition {
     congestion: Option<String>,
     sysctls: Sysctls,
     client: ClientAxes,
-    capture: Capture,
+    capture: CaptureOptions,
     work: Work,
 }
 

@@ -1,6 +1,6 @@
 //! Builds a waterfall from frames.
 
-use super::waterfall::{Connecting, Initiator, Interim, Reset, Stream, Waterfall};
+use super::waterfall::{Connecting, InterimResponse, Reset, ResetSender, Waterfall, WaterfallStream};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_wire::StreamId;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head};
@@ -25,7 +25,7 @@ struct Open {
     connection: u32,
     /// HTTP/1.1: its response goes on until the connection ends (RFC 9112 §6.3).
     is_until_close: bool,
-    stream: Stream,
+    stream: WaterfallStream,
 }
 
 impl Open {
@@ -110,7 +110,8 @@ impl Recorder {
             (FrameKind::DATA, Direction::Down) => self.data(detailed, ms),
             (FrameKind::RST_STREAM | FrameKind::RESET_STREAM, direction) => {
                 if let (Some(stream), Detail::Reset { error_code }) = (self.stream(event), detail) {
-                    let by = if direction == Direction::Up { Initiator::Client } else { Initiator::Server };
+                    let by =
+                        if direction == Direction::Up { ResetSender::Client } else { ResetSender::Server };
                     // The first one counts; the second is the other side's response to it.
                     stream.reset.get_or_insert(Reset { by, error_code: error_code.clone(), ms });
                 }
@@ -186,12 +187,12 @@ impl Recorder {
         }
         match (event.direction, block.promised) {
             (_, Some(promised)) => {
-                let promise = Stream {
+                let promise = WaterfallStream {
                     id: promised,
                     path: path_of(head),
                     pushed: true,
                     promise_ms: Some(ms),
-                    ..Stream::default()
+                    ..WaterfallStream::default()
                 };
                 self.begin(event.connection, promise);
             }
@@ -203,8 +204,12 @@ impl Recorder {
     fn asked(&mut self, connection: u32, block: Begun, head: &Head, ms: f64) {
         // Trailers of a request begin no stream.
         if self.find(connection, block.stream).is_none() {
-            let asked =
-                Stream { id: block.stream, path: path_of(head), request_ms: Some(ms), ..Stream::default() };
+            let asked = WaterfallStream {
+                id: block.stream,
+                path: path_of(head),
+                request_ms: Some(ms),
+                ..WaterfallStream::default()
+            };
             self.begin(connection, asked);
         }
     }
@@ -214,7 +219,7 @@ impl Recorder {
         let links = links_of(head);
         match status_of(head) {
             Some(status @ 100..=199) => {
-                stream.interim.push(Interim { status, ms, links });
+                stream.interim.push(InterimResponse { status, ms, links });
                 stream.ended_by_interim |= block.ends_stream;
             }
             Some(status) => {
@@ -231,7 +236,7 @@ impl Recorder {
         }
     }
 
-    fn begin(&mut self, connection: u32, stream: Stream) {
+    fn begin(&mut self, connection: u32, stream: WaterfallStream) {
         if self.streams.len() < KEPT {
             self.streams.push(Open { connection, is_until_close: false, stream });
         } else {
@@ -249,7 +254,7 @@ impl Recorder {
         }
     }
 
-    fn stream(&mut self, event: &FrameEvent) -> Option<&mut Stream> {
+    fn stream(&mut self, event: &FrameEvent) -> Option<&mut WaterfallStream> {
         let number = self.number(event.stream);
         self.find(event.connection, number).map(|open| &mut open.stream)
     }
@@ -455,7 +460,7 @@ mod tests {
     fn streams_beyond_what_is_kept_are_counted() {
         let mut recorder = Recorder::default();
         for _ in 0..KEPT + 7 {
-            recorder.begin(0, Stream::default());
+            recorder.begin(0, WaterfallStream::default());
         }
         let seen = recorder.waterfall();
         assert_eq!((seen.streams.len(), seen.left_off), (KEPT, 7));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::summary::{Summary, TimeSpread, spread_of};
+use super::summary::{TimeSpread, TimelineSummary, spread_of};
 use super::waterfall::Waterfall;
 use crate::workload::Protocol;
 use h2lab_base::units::{duration_text, format_exact};
@@ -14,7 +14,7 @@ use h2lab_base::units::{duration_text, format_exact};
 /// Where a page comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum PageSource {
     /// A file of the server's own.
     File,
     /// A server behind it that answers at once.
@@ -41,7 +41,7 @@ pub enum Announcement {
     BackendHints,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for PageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::File => "file",
@@ -60,13 +60,13 @@ pub struct TimelineStudy {
     /// The claim that it tests, in a sentence.
     pub claim: String,
     /// The exchanges to make.
-    pub timeline: Asked,
+    pub timeline: TimelineMatrix,
 }
 
 /// The exchanges to make.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Asked {
+pub struct TimelineMatrix {
     /// How often each exchange is made; its figures are medians.
     #[serde(default = "default_runs")]
     pub runs: u32,
@@ -110,7 +110,7 @@ pub struct Original {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OriginalRow {
     /// Where the page came from.
-    pub source: Source,
+    pub source: PageSource,
     /// How it was announced.
     pub announcement: Announcement,
     /// When the promises came.
@@ -211,7 +211,7 @@ impl TimelineStudy {
 
 /// What one exchange is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Case {
+pub struct TimelineCase {
     /// The server.
     pub server: String,
     /// What it asks the server behind it in; `null` if it asks nobody for this page.
@@ -219,7 +219,7 @@ pub struct Case {
     /// Whether it was configured to send or forward 103; `null` where it has no such switch.
     pub early_hints: Option<bool>,
     /// Where the page comes from.
-    pub source: Source,
+    pub source: PageSource,
     /// How it is announced.
     pub announcement: Announcement,
     /// The setting of the server that announces it; what the server behind sends, if it is that.
@@ -230,10 +230,10 @@ pub struct Case {
 
 /// An exchange, and what was seen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Row {
+pub struct TimelineRow {
     /// What it is about.
     #[serde(flatten)]
-    pub case: Case,
+    pub case: TimelineCase,
     /// The server's version.
     pub version: String,
     /// When the first promise came: median, in milliseconds since the client began to connect, as all of these.
@@ -259,12 +259,12 @@ pub struct Row {
     /// What went wrong in one where it did not.
     pub failed: Option<String>,
     /// The waterfall in medians.
-    pub waterfall: Summary,
+    pub waterfall: TimelineSummary,
 }
 
-impl Row {
+impl TimelineRow {
     /// The row of these runs.
-    pub fn of(case: Case, version: &str, runs: &[Waterfall]) -> Self {
+    pub fn of(case: TimelineCase, version: &str, runs: &[Waterfall]) -> Self {
         let median = |time: fn(&Waterfall) -> Option<f64>| {
             let values: Vec<f64> = runs.iter().filter_map(time).collect();
             spread_of(&values)
@@ -285,7 +285,7 @@ impl Row {
             answered: runs.iter().filter(|run| run.failed.is_none()).count() as u32,
             unfinished: runs.iter().filter(|run| run.unfinished_pushes() > 0).count() as u32,
             failed: runs.iter().find_map(|run| run.failed.clone()),
-            waterfall: Summary::of(runs),
+            waterfall: TimelineSummary::of(runs),
         }
     }
 }
@@ -305,7 +305,7 @@ fn pushed_ms(run: &Waterfall) -> Option<f64> {
 
 /// A server that has no rows, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Missing {
+pub struct MissingServer {
     /// The server.
     pub server: String,
     /// What it was to ask the server behind it in.
@@ -332,9 +332,9 @@ pub struct StudyTable {
     /// Whether a signal ended it.
     pub interrupted: bool,
     /// Every exchange.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TimelineRow>,
     /// What could not be asked.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingServer>,
     /// What another study found.
     pub original: Option<Original>,
 }
@@ -397,18 +397,18 @@ mod tests {
             run
         };
         let runs = [run(1.0, 11.0), run(2.0, 72.0), run(3.0, 63.0)];
-        let row = Row::of(case(), "2.4", &runs);
+        let row = TimelineRow::of(case(), "2.4", &runs);
         assert_eq!((row.promise_ms, row.main_ms, row.promise_lead_ms), (Some(2.0), Some(63.0), Some(60.0)));
         assert_eq!((row.early_hints_lead_ms, row.pushed_ms), (Some(61.0), Some(11.0)));
         assert_eq!((row.runs, row.answered), (3, 3));
     }
 
-    fn case() -> Case {
-        Case {
+    fn case() -> TimelineCase {
+        TimelineCase {
             server: "apache".to_owned(),
             backend: None,
             early_hints: None,
-            source: Source::Proxy,
+            source: PageSource::Proxy,
             announcement: Announcement::Early,
             setting: "H2PushResource".to_owned(),
             path: "/".to_owned(),
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn a_response_that_was_cut_is_no_answer() {
         let cut = Waterfall { failed: Some("reset".to_owned()), ..exchange("/", &[], 9.0) };
-        let row = Row::of(case(), "2.4", &[exchange("/", &[], 7.0), cut]);
+        let row = TimelineRow::of(case(), "2.4", &[exchange("/", &[], 7.0), cut]);
         assert_eq!((row.runs, row.answered, row.failed.as_deref()), (2, 1, Some("reset")));
     }
 
@@ -427,11 +427,11 @@ mod tests {
         let run = |end: Option<f64>| {
             let mut run = exchange("/", &[], 9.0);
             run.streams.push(pushed("/1.css", 1.0, 3.0));
-            run.streams.push(super::super::Stream { end_ms: end, ..pushed("/2.css", 1.0, 4.0) });
+            run.streams.push(super::super::WaterfallStream { end_ms: end, ..pushed("/2.css", 1.0, 4.0) });
             run
         };
-        let row = Row::of(case(), "2.4", &[run(Some(4.0)), run(None)]);
+        let row = TimelineRow::of(case(), "2.4", &[run(Some(4.0)), run(None)]);
         assert_eq!((row.pushed_ms, row.unfinished), (Some(4.0), 1));
-        assert_eq!(Row::of(case(), "2.4", &[run(None)]).pushed_ms, None);
+        assert_eq!(TimelineRow::of(case(), "2.4", &[run(None)]).pushed_ms, None);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::waterfall::{Connecting, Interim, Stream, Waterfall};
+use super::waterfall::{Connecting, InterimResponse, Waterfall, WaterfallStream};
 
 /// How far a time lies apart in the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct TimelineStream {
     /// The medians. Interim responses are those of all runs; what is no time is that of the first of the fullest runs with
     /// the most frequent status.
     #[serde(flatten)]
-    pub stream: Stream,
+    pub stream: WaterfallStream,
     /// In how many runs it had which status, in the order of statuses.
     #[serde(default)]
     pub statuses: Vec<StatusRuns>,
@@ -53,7 +53,7 @@ impl TimelineStream {
 
 /// What is to be known of several runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Summary {
+pub struct TimelineSummary {
     /// How the connections came to be: medians.
     pub connect: Connecting,
     /// How far those times lie apart; empty with one run.
@@ -95,7 +95,7 @@ fn sum_up(
 }
 
 /// Times of a stream by their names.
-type Times = [(&'static str, fn(&mut Stream) -> &mut Option<f64>); 7];
+type Times = [(&'static str, fn(&mut WaterfallStream) -> &mut Option<f64>); 7];
 
 const TIMES: Times = [
     ("promise_ms", |one| &mut one.promise_ms),
@@ -107,7 +107,7 @@ const TIMES: Times = [
     ("end_ms", |one| &mut one.end_ms),
 ];
 
-impl Summary {
+impl TimelineSummary {
     /// The summary of these runs.
     pub fn of(runs: &[Waterfall]) -> Self {
         let is_alone = runs.len() < 2;
@@ -120,7 +120,7 @@ impl Summary {
             tls_ms: connecting("tls_ms", |one| one.tls_ms),
             settings_ms: connecting("settings_ms", |one| one.settings_ms),
         };
-        let mut groups: Vec<(Key, Vec<Stream>)> = Vec::new();
+        let mut groups: Vec<(Key, Vec<WaterfallStream>)> = Vec::new();
         for run in runs {
             let mut seen: BTreeMap<(bool, String), u32> = BTreeMap::new();
             for stream in &run.streams {
@@ -157,7 +157,7 @@ struct Key {
     repeated: u32,
 }
 
-fn summed(mut group: Vec<Stream>, is_alone: bool) -> TimelineStream {
+fn summed(mut group: Vec<WaterfallStream>, is_alone: bool) -> TimelineStream {
     let mut spread = BTreeMap::new();
     let statuses = statuses(&group);
     let mut stream = typical(&group, &statuses).cloned().unwrap_or_default();
@@ -169,13 +169,13 @@ fn summed(mut group: Vec<Stream>, is_alone: bool) -> TimelineStream {
     for (place, (interim, times)) in interims(&group).into_iter().enumerate() {
         let name = format!("interim[{place}]");
         let ms = sum_up(&name, times.into_iter().map(Some), is_alone, &mut spread).unwrap_or(interim.ms);
-        stream.interim.push(Interim { ms, ..interim });
+        stream.interim.push(InterimResponse { ms, ..interim });
     }
     let unfinished = group.iter().filter(|one| one.pushed && !one.is_over()).count() as u32;
     TimelineStream { stream, statuses, unfinished, spread }
 }
 
-fn statuses(group: &[Stream]) -> Vec<StatusRuns> {
+fn statuses(group: &[WaterfallStream]) -> Vec<StatusRuns> {
     let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
     for status in group.iter().filter_map(|one| one.status) {
         *counts.entry(status).or_default() += 1;
@@ -184,8 +184,8 @@ fn statuses(group: &[Stream]) -> Vec<StatusRuns> {
 }
 
 /// The typical run: of those with the most frequent status the first of the most complete.
-fn typical<'a>(group: &'a [Stream], statuses: &[StatusRuns]) -> Option<&'a Stream> {
-    let frequency = |one: &Stream| {
+fn typical<'a>(group: &'a [WaterfallStream], statuses: &[StatusRuns]) -> Option<&'a WaterfallStream> {
+    let frequency = |one: &WaterfallStream| {
         statuses.iter().find(|other| Some(other.status) == one.status).map_or(0, |other| other.runs)
     };
     // `max_by_key` takes the last of equals, so of the reversed ones the first.
@@ -194,8 +194,8 @@ fn typical<'a>(group: &'a [Stream], statuses: &[StatusRuns]) -> Option<&'a Strea
 
 /// The interim responses of all runs, each with its times: two are the same if they have the same status and are as many of
 /// it from the first. In the order of their medians.
-fn interims(group: &[Stream]) -> Vec<(Interim, Vec<f64>)> {
-    let mut known: Vec<(usize, Interim, Vec<f64>)> = Vec::new();
+fn interims(group: &[WaterfallStream]) -> Vec<(InterimResponse, Vec<f64>)> {
+    let mut known: Vec<(usize, InterimResponse, Vec<f64>)> = Vec::new();
     for run in group {
         let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
         for interim in &run.interim {
@@ -232,7 +232,7 @@ mod tests {
             run.streams.push(pushed("/style.css", 2.0 + offset, 4.0));
             run
         };
-        let summary = Summary::of(&[run(0.0), run(3.0), run(1.0)]);
+        let summary = TimelineSummary::of(&[run(0.0), run(3.0), run(1.0)]);
         let [main, style] = &summary.streams[..] else { panic!("{summary:?}") };
         assert_eq!((main.stream.interim[0].ms, main.stream.headers_ms), (2.0, Some(81.0)));
         assert_eq!((style.stream.promise_ms, style.stream.pushed), (Some(3.0), true));
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn one_run_is_its_own_median_without_spread() {
-        let summary = Summary::of(&[exchange("/", &[], 5.0)]);
+        let summary = TimelineSummary::of(&[exchange("/", &[], 5.0)]);
         assert!(summary.streams[0].spread.is_empty() && summary.connect_spread.is_empty());
         assert_eq!(summary.streams[0].stream.headers_ms, Some(5.0));
     }
@@ -255,7 +255,7 @@ mod tests {
             (run.streams[0].status, run.streams[0].bytes) = (Some(status), bytes);
             run
         };
-        let summary = Summary::of(&[run(502, 7), run(200, 1), run(200, 2), run(503, 9)]);
+        let summary = TimelineSummary::of(&[run(502, 7), run(200, 1), run(200, 2), run(503, 9)]);
         let main = &summary.streams[0];
         assert_eq!((main.stream.status, main.stream.bytes), (Some(200), 1), "the first of them");
         let rendered: Vec<_> = main.statuses.iter().map(|one| (one.status, one.runs)).collect();
@@ -270,7 +270,7 @@ mod tests {
             exchange("/", &[(102, 1.0), (103, 4.0), (103, 44.0)], 80.0),
             exchange("/", &[(103, 6.0), (103, 48.0)], 80.0),
         ];
-        let main = Summary::of(&runs).streams.remove(0);
+        let main = TimelineSummary::of(&runs).streams.remove(0);
         let rendered: Vec<_> = main.stream.interim.iter().map(|one| (one.status, one.ms)).collect();
         assert_eq!(rendered, [(102, 1.0), (103, 4.0), (103, 44.0)]);
         assert_eq!(main.spread["interim[0]"].runs, 1);
@@ -281,10 +281,10 @@ mod tests {
     fn pushes_that_were_not_finished_are_counted() {
         let run = |end: Option<f64>| {
             let mut run = exchange("/", &[], 5.0);
-            run.streams.push(Stream { end_ms: end, ..pushed("/style.css", 1.0, 4.0) });
+            run.streams.push(WaterfallStream { end_ms: end, ..pushed("/style.css", 1.0, 4.0) });
             run
         };
-        let style = Summary::of(&[run(Some(4.0)), run(None), run(None)]).streams.remove(1);
+        let style = TimelineSummary::of(&[run(Some(4.0)), run(None), run(None)]).streams.remove(1);
         assert_eq!((style.unfinished, style.stream.end_ms), (2, Some(4.0)));
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Who did it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Initiator {
+pub enum ResetSender {
     /// The client of this connection.
     Client,
     /// The server.
@@ -15,7 +15,7 @@ pub enum Initiator {
 
 /// An interim response (RFC 9110 §15.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Interim {
+pub struct InterimResponse {
     /// 100 to 199.
     pub status: u16,
     /// When all of its head was there.
@@ -28,7 +28,7 @@ pub struct Interim {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reset {
     /// Who gave it up.
-    pub by: Initiator,
+    pub by: ResetSender,
     /// The code's name in RFC 9113 §7 or RFC 9114 §8.1, or its number.
     pub error_code: String,
     /// When.
@@ -38,7 +38,7 @@ pub struct Reset {
 /// A request and its answer, asked for or pushed. Times are in milliseconds since the client began to connect; `None` is what
 /// never happened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Stream {
+pub struct WaterfallStream {
     /// The stream as it is numbered on the wire; in HTTP/1.1 the first request's is 1, the next one's 3.
     pub id: u32,
     /// The path that was asked for, or promised.
@@ -50,7 +50,7 @@ pub struct Stream {
     /// When it was asked for.
     pub request_ms: Option<f64>,
     /// Interim responses, in their order.
-    pub interim: Vec<Interim>,
+    pub interim: Vec<InterimResponse>,
     /// The status of the response.
     pub status: Option<u16>,
     /// How many resources the Link fields of the response name.
@@ -73,14 +73,14 @@ pub struct Stream {
     pub reset: Option<Reset>,
 }
 
-impl Stream {
+impl WaterfallStream {
     /// Whether no more frames are expected on it.
     pub const fn is_over(&self) -> bool {
         self.end_ms.is_some() || self.reset.is_some()
     }
 
     /// The first interim response with this status.
-    pub fn first_interim(&self, status: u16) -> Option<&Interim> {
+    pub fn first_interim(&self, status: u16) -> Option<&InterimResponse> {
         self.interim.iter().find(|interim| interim.status == status)
     }
 }
@@ -102,7 +102,7 @@ pub struct Waterfall {
     /// How its connection came to be.
     pub connect: Connecting,
     /// Its streams, in the order in which they began.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<WaterfallStream>,
     /// Streams that are not among them: the first 1,000 are kept.
     #[serde(default)]
     pub left_off: u32,
@@ -120,7 +120,7 @@ pub struct Waterfall {
 
 impl Waterfall {
     /// The stream of the request for `path`; without one, of the first request.
-    pub fn asked(&self, path: Option<&str>) -> Option<&Stream> {
+    pub fn asked(&self, path: Option<&str>) -> Option<&WaterfallStream> {
         let mut asked = self.streams.iter().filter(|stream| !stream.pushed);
         match path {
             Some(path) => asked.find(|stream| stream.path == path),
@@ -129,7 +129,7 @@ impl Waterfall {
     }
 
     /// The streams that were pushed.
-    pub fn pushed(&self) -> impl Iterator<Item = &Stream> {
+    pub fn pushed(&self) -> impl Iterator<Item = &WaterfallStream> {
         self.streams.iter().filter(|stream| stream.pushed)
     }
 

@@ -10,7 +10,7 @@ use crate::bulk_cells::BulkCell;
 use h2lab_analysis::bulk::{BoundConnection, Summary, TransferStalls};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::bulk::{
-    Asked, Binding, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferDirection,
+    Binding, BulkParameters, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferDirection,
     TransferOutcome, TransferRecord, TransferTally,
 };
 use h2lab_model::workload::Protocol;
@@ -321,7 +321,7 @@ pub(super) fn to_micros(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-fn asked(asked: &Asked) -> AskedDocument {
+fn asked(asked: &BulkParameters) -> AskedDocument {
     AskedDocument {
         connections: asked.connections,
         streams: asked.streams,

@@ -4,7 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_model::timeline::hops::{Hop, Leg};
-use h2lab_model::timeline::{Summary, Waterfall};
+use h2lab_model::timeline::{TimelineSummary, Waterfall};
 use h2lab_model::workload::Protocol;
 
 /// The document of a timeline. Times are in milliseconds since the client began to connect; medians where there are several
@@ -23,7 +23,7 @@ pub struct TimelineDocument {
     pub answered: u32,
     /// The events of the connection and of the streams.
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: TimelineSummary,
     /// With `--hops`: the exchange in front of each server, from the client to the origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legs: Vec<Leg>,
@@ -60,7 +60,7 @@ pub fn timeline_document(
         asked,
         runs: each.len() as u32,
         answered: each.iter().filter(|run| run.failed.is_none()).count() as u32,
-        summary: Summary::of(&each),
+        summary: TimelineSummary::of(&each),
         legs,
         hops,
         each,

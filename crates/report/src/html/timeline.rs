@@ -11,7 +11,7 @@ use super::template::render;
 use crate::document::TimelineDocument;
 use crate::timeline::{Event, EventKind, connect_events, heading, left_off, stream_events, stream_title};
 use h2lab_model::timeline::hops::HopVerdict;
-use h2lab_model::timeline::{Summary, TimelineStream};
+use h2lab_model::timeline::{TimelineStream, TimelineSummary};
 
 const WIDTH: f64 = 960.0;
 const RIGHT: f64 = 120.0;
@@ -158,7 +158,7 @@ fn hops(document: &TimelineDocument) -> Vec<HopRow> {
 }
 
 /// A line for each time, with its spread.
-fn facts(summary: &Summary) -> Vec<Vec<String>> {
+fn facts(summary: &TimelineSummary) -> Vec<Vec<String>> {
     let line = |of: &str, event: Event| {
         let spread = event.spread;
         let ms = |ms: Option<f64>| ms.map_or_else(String::new, |ms| format!("{ms:.2}"));
@@ -183,7 +183,7 @@ fn facts(summary: &Summary) -> Vec<Vec<String>> {
 /// A waterfall of the picture.
 pub(super) struct Section<'a> {
     pub title: Option<String>,
-    pub summary: &'a Summary,
+    pub summary: &'a TimelineSummary,
 }
 
 fn sections(document: &TimelineDocument) -> Vec<Section<'_>> {
@@ -201,7 +201,7 @@ fn most(document: &TimelineDocument) -> f64 {
 }
 
 /// The time of the last event.
-pub(super) fn latest(summary: &Summary) -> f64 {
+pub(super) fn latest(summary: &TimelineSummary) -> f64 {
     let streams = summary.streams.iter().flat_map(stream_events);
     connect_events(summary).into_iter().chain(streams).fold(0.0, |most, event| most.max(event.ms))
 }

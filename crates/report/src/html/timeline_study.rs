@@ -4,7 +4,7 @@ use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg};
 use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
 use crate::timeline::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
-use h2lab_model::timeline::study::{Original, OriginalRow, Row, StudyTable};
+use h2lab_model::timeline::study::{Original, OriginalRow, StudyTable, TimelineRow};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 330.0;
@@ -45,8 +45,9 @@ pub fn study_page(document: &StudyTable) -> String {
 fn original(document: &StudyTable, original: &Original) -> Part {
     // With the labels of the same server's rows.
     let words = |row: &OriginalRow| {
-        let same =
-            |ours: &&Row| ours.case.server == original.server && ours.case.announcement == row.announcement;
+        let same = |ours: &&TimelineRow| {
+            ours.case.server == original.server && ours.case.announcement == row.announcement
+        };
         document.rows.iter().find(same).map(announcement).unwrap_or_default()
     };
     let lane = |row: &OriginalRow| format!("{}, {}", row.source, words(row));
@@ -70,7 +71,7 @@ fn original(document: &StudyTable, original: &Original) -> Part {
 }
 
 /// The rows of one server.
-fn part(document: &StudyTable, rows: &[Row]) -> Part {
+fn part(document: &StudyTable, rows: &[TimelineRow]) -> Part {
     let has_original = document.original.as_ref().is_some_and(|one| one.server == rows[0].case.server);
     let columns = if has_original { STUDY_COLUMNS.len() } else { STUDY_COLUMNS.len() - 1 };
     let lanes: Vec<Lane> = rows
@@ -96,7 +97,7 @@ fn part(document: &StudyTable, rows: &[Row]) -> Part {
     }
 }
 
-fn waterfall(row: &Row) -> String {
+fn waterfall(row: &TimelineRow) -> String {
     picture(&[Section { title: None, summary: &row.waterfall }], latest(&row.waterfall))
 }
 
@@ -155,7 +156,7 @@ fn lanes_picture(lanes: &[Lane]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::timeline::study::{Announcement, Case, Source};
+    use h2lab_model::timeline::study::{Announcement, PageSource, TimelineCase};
     use h2lab_model::timeline::testing::{exchange, pushed};
     use h2lab_model::workload::Protocol;
 
@@ -164,19 +165,19 @@ mod tests {
         let row = |server: &str, main: f64| {
             let mut run = exchange("/", &[(103, 2.0)], main);
             run.streams.push(pushed("/style.css", 2.0, 3.0));
-            let case = Case {
+            let case = TimelineCase {
                 server: server.to_owned(),
                 backend: Some(Protocol::H1),
                 early_hints: Some(true),
-                source: Source::SlowProxy,
+                source: PageSource::SlowProxy,
                 announcement: Announcement::Early,
                 setting: "H2PushResource".to_owned(),
                 path: "/".to_owned(),
             };
-            Row::of(case, "2.4", &[run])
+            TimelineRow::of(case, "2.4", &[run])
         };
         let other = OriginalRow {
-            source: Source::SlowProxy,
+            source: PageSource::SlowProxy,
             announcement: Announcement::Early,
             promise_ms: 13.0,
             early_hints_ms: Some(13.0),

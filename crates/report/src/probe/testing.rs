@@ -1,8 +1,8 @@
 //! A report with a check of every verdict.
 
 use h2lab_model::probe::{
-    Bound, Check, ChecklistItem, EvidenceItem, Limits, Mark, ProbeReport, Severity, Spent, Subject, Verdict,
-    id,
+    Bound, Check, ChecklistItem, EvidenceItem, Mark, ProbeReport, ServerLimits, Severity, Spent, Subject,
+    Verdict, id,
 };
 use h2lab_wire::trace::Direction;
 
@@ -27,9 +27,9 @@ pub fn report() -> ProbeReport {
         subject: Subject::Server,
         software: Some("nginx/1.22.1".to_owned()),
         checks: std::iter::once(failed).chain(others).collect(),
-        limits: Limits {
+        limits: ServerLimits {
             requests_per_connection: Some(Bound::exact(1_000, "requests", "GOAWAY last_stream_id 1999")),
-            ..Limits::default()
+            ..ServerLimits::default()
         },
         checklist: vec![ChecklistItem {
             item: "limit bodies".to_owned(),

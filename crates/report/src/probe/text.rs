@@ -8,8 +8,8 @@ use crate::table::wrap;
 use h2lab_base::units::format_bytes;
 use h2lab_model::Fix;
 use h2lab_model::probe::{
-    Bound, Check, Evidence, EvidenceItem, Group, Limits, Mark, ProbeReport, Severity, Subject, Verdict,
-    is_product,
+    Bound, Check, CheckEvidence, EvidenceItem, Group, Mark, ProbeReport, ServerLimits, Severity, Subject,
+    Verdict, is_product,
 };
 use h2lab_wire::trace::Direction;
 
@@ -117,7 +117,7 @@ fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a
     (own, others.into_iter().map(|fix| fix.product.as_str()).collect())
 }
 
-fn show(out: &mut String, evidence: &Evidence, style: TextStyle, gap: &str) {
+fn show(out: &mut String, evidence: &CheckEvidence, style: TextStyle, gap: &str) {
     for line in paragraph(&evidence.what, style.width - INDENT, 2) {
         let _ = writeln!(out, "{gap}{line}");
     }
@@ -143,7 +143,7 @@ fn one(evidence_item: &EvidenceItem) -> String {
     format!("{:>10.3}  {arrow} {seen}", evidence_item.at_ms)
 }
 
-fn limits(out: &mut String, limits: &Limits) {
+fn limits(out: &mut String, limits: &ServerLimits) {
     let rows = [
         ("requests on a connection (HTTP/2)", &limits.requests_per_connection),
         ("requests on a connection (HTTP/1.1)", &limits.h1_requests_per_connection),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::timeline::{Initiator, StatusRuns, Summary, TimeSpread, TimelineStream};
+use h2lab_model::timeline::{ResetSender, StatusRuns, TimeSpread, TimelineStream, TimelineSummary};
 
 /// An event, for a line of text or a mark of a picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ pub enum EventKind {
 }
 
 /// The events of connecting.
-pub fn connect_events(summary: &Summary) -> Vec<Event> {
+pub fn connect_events(summary: &TimelineSummary) -> Vec<Event> {
     let connect = &summary.connect;
     let steps = [
         ("connected_ms", "connected", connect.connected_ms),
@@ -81,7 +81,7 @@ pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> 
     add("trailers_ms", "trailers".to_owned(), stream.trailers_ms, EventKind::Data);
     add("end_ms", "end".to_owned(), stream.end_ms, EventKind::End);
     if let Some(reset) = &stream.reset {
-        let by = if reset.by == Initiator::Client { "client" } else { "server" };
+        let by = if reset.by == ResetSender::Client { "client" } else { "server" };
         let name = format!("reset by {by} {}", reset.error_code);
         add("", name, Some(reset.ms), EventKind::Reset);
     }
@@ -113,7 +113,7 @@ pub fn stream_title(one: &TimelineStream) -> String {
 }
 
 /// The note on streams that are not shown.
-pub fn left_off(summary: &Summary) -> Option<String> {
+pub fn left_off(summary: &TimelineSummary) -> Option<String> {
     (summary.left_off > 0).then(|| {
         format!("{} more streams are not shown: only the first 1,000 of a run are kept", summary.left_off)
     })

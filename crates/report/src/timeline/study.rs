@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::style::{Paint, TextStyle, paragraph};
 use crate::table::{Column, lay_out, name, number};
-use h2lab_model::timeline::study::{Announcement, Row, StudyTable};
+use h2lab_model::timeline::study::{Announcement, StudyTable, TimelineRow};
 
 /// The columns of the table.
 pub(crate) const STUDY_COLUMNS: [Column; 10] = [
@@ -21,7 +21,7 @@ pub(crate) const STUDY_COLUMNS: [Column; 10] = [
 ];
 
 /// How a page was announced, as the server's setting.
-pub(crate) fn announcement(row: &Row) -> String {
+pub(crate) fn announcement(row: &TimelineRow) -> String {
     match row.case.announcement {
         Announcement::BackendLink => "Link from behind".to_owned(),
         Announcement::BackendHints => "103 from behind".to_owned(),
@@ -30,7 +30,7 @@ pub(crate) fn announcement(row: &Row) -> String {
 }
 
 /// The cells of a row.
-pub(crate) fn study_cells(document: &StudyTable, row: &Row) -> Vec<String> {
+pub(crate) fn study_cells(document: &StudyTable, row: &TimelineRow) -> Vec<String> {
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
     let main = match (row.answered, row.main_ms) {
         (_, None) => "never".to_owned(),
@@ -53,7 +53,7 @@ pub(crate) fn study_cells(document: &StudyTable, row: &Row) -> Vec<String> {
 }
 
 /// `slow proxy, H2PushResource, behind h2c, 103 on`.
-pub(crate) fn label(row: &Row) -> String {
+pub(crate) fn label(row: &TimelineRow) -> String {
     let behind = row.case.backend.map_or_else(String::new, |backend| format!(", {backend} behind"));
     let hints = match row.case.early_hints {
         Some(true) => ", 103 on",
@@ -64,7 +64,7 @@ pub(crate) fn label(row: &Row) -> String {
 }
 
 /// The errors of a row, a sentence each.
-pub(crate) fn flaws(document: &StudyTable, row: &Row) -> Vec<String> {
+pub(crate) fn flaws(document: &StudyTable, row: &TimelineRow) -> Vec<String> {
     let mut flaws = Vec::new();
     if row.answered < row.runs {
         let why = row.failed.as_deref().unwrap_or("no response came");
@@ -83,7 +83,7 @@ pub(crate) fn flaws(document: &StudyTable, row: &Row) -> Vec<String> {
 }
 
 /// The other study's result for the same row.
-fn original(document: &StudyTable, row: &Row) -> String {
+fn original(document: &StudyTable, row: &TimelineRow) -> String {
     let Some(original) = document.original.as_ref().filter(|one| one.server == row.case.server) else {
         return String::new();
     };

@@ -61,7 +61,7 @@ mod tests {
     use crate::document::{TimelineAsked, timeline_document};
     use crate::timeline::event::{EventKind, stream_events};
     use h2lab_model::timeline::testing::{exchange, pushed};
-    use h2lab_model::timeline::{Stream, TimeSpread, TimelineStream};
+    use h2lab_model::timeline::{TimeSpread, TimelineStream, WaterfallStream};
     use h2lab_model::workload::Protocol;
 
     fn document(runs: Vec<h2lab_model::timeline::Waterfall>) -> TimelineDocument {
@@ -141,7 +141,7 @@ mod tests {
         let run = |status: u16, end: Option<f64>| {
             let mut run = exchange("/early", &[], 80.0);
             run.streams[0].status = Some(status);
-            run.streams.push(Stream { end_ms: end, ..pushed("/style.css", 1.0, 4.0) });
+            run.streams.push(WaterfallStream { end_ms: end, ..pushed("/style.css", 1.0, 4.0) });
             run
         };
         let mut last = run(200, None);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::event::{Event, EventKind, connect_events, left_off, stream_events, stream_title};
 use crate::style::{Paint, TextStyle};
-use h2lab_model::timeline::Summary;
+use h2lab_model::timeline::TimelineSummary;
 
 /// Columns of the names, and of the times after them.
 const NAME: usize = 20;
@@ -12,7 +12,7 @@ const TIME: usize = 10;
 const SPREAD: usize = 16;
 
 /// The lines of one waterfall.
-pub(super) fn waterfall(out: &mut String, summary: &Summary, track: &Track) {
+pub(super) fn waterfall(out: &mut String, summary: &TimelineSummary, track: &Track) {
     let connect = connect_events(summary);
     if !connect.is_empty() {
         track.lines(out, "connect", &connect, 0.0);
@@ -38,7 +38,11 @@ pub(super) struct Track {
 
 impl Track {
     /// One that fits all of these.
-    pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>, style: TextStyle, unicode: bool) -> Self {
+    pub fn of<'a>(
+        summaries: impl IntoIterator<Item = &'a TimelineSummary>,
+        style: TextStyle,
+        unicode: bool,
+    ) -> Self {
         let (mut most, mut has_spread) = (0.0_f64, false);
         for summary in summaries {
             let streams = summary.streams.iter().flat_map(stream_events);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::bulk::{
-    Asked, BulkRecord, ConnectionFigures, IoFigures, Overflow, PartRecord, ReceiverFigures, SenderFigures,
-    TransferDirection, TransferRecord,
+    BulkParameters, BulkRecord, ConnectionFigures, IoFigures, Overflow, PartRecord, ReceiverFigures,
+    SenderFigures, TransferDirection, TransferRecord,
 };
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::H2cMode;
@@ -31,7 +31,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
     let mean_data = done.work.frames().mean_data().map(|mean| mean.round() as u64);
     BulkRecord {
         h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
-        asked: Asked {
+        asked: BulkParameters {
             connections: job.connections,
             streams: job.streams,
             part_bytes: open.clone().filter_map(|fetch| fetch.part_bytes).max(),
@@ -41,7 +41,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             // When a server returns credit is unknown to us.
             update_bytes: (is_h2 && is_get).then_some(credit_after(config)),
             congestion: job.congestion.clone(),
-            ..Asked::default()
+            ..BulkParameters::default()
         },
         figures: done
             .records

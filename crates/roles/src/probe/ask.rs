@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use h2lab_base::text::{made_printable, printable};
 use h2lab_base::units::Time;
-use h2lab_model::probe::server::{Answer, Ended, Lines};
+use h2lab_model::probe::server::{Answer, AnswerEnd, FieldLines};
 use h2lab_model::record::Outcome;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::Request;
@@ -35,7 +35,7 @@ pub struct Question {
     /// Another authority than the host's.
     pub authority: Option<String>,
     /// Field lines, lower-case names.
-    pub fields: Lines,
+    pub fields: FieldLines,
     /// The body; none if empty.
     pub body: Vec<u8>,
     /// Whether the server may push.
@@ -112,7 +112,7 @@ impl Watch for Mutex<Transcript> {
 struct Asked<'a> {
     question: &'a Question,
     /// The host's further fields, then those of the question.
-    fields: Lines,
+    fields: FieldLines,
     authority: String,
     path: String,
     /// Its body has to wait.
@@ -163,11 +163,11 @@ impl ReadOutcome {
 
     /// How the exchange ended, or whether it has not. `refusal` stands for a request that was not processed, `goaway` is the code
     /// of the last GOAWAY.
-    fn how_it_ended(&self, end: Option<End>, refusal: ErrorCode, goaway: Option<ErrorCode>) -> Ended {
+    fn how_it_ended(&self, end: Option<End>, refusal: ErrorCode, goaway: Option<ErrorCode>) -> AnswerEnd {
         match (self.fate, end) {
-            (Some(Fate::Complete), _) => Ended::Complete,
-            (Some(Fate::Failed { outcome: Outcome::Reset, code }), _) => Ended::Reset(ErrorCode(code)),
-            (Some(Fate::Unprocessed), _) if self.is_sent => Ended::Reset(refusal),
+            (Some(Fate::Complete), _) => AnswerEnd::Complete,
+            (Some(Fate::Failed { outcome: Outcome::Reset, code }), _) => AnswerEnd::Reset(ErrorCode(code)),
+            (Some(Fate::Unprocessed), _) if self.is_sent => AnswerEnd::Reset(refusal),
             (
                 _,
                 Some(End::Engine(
@@ -176,17 +176,17 @@ impl ReadOutcome {
                     | Error::WrongProtocol { .. }
                     | Error::Exceeded(_)),
                 )),
-            ) => Ended::Refused(error.to_string()),
-            (_, Some(End::Engine(error))) => Ended::Closed(error.to_string()),
-            (_, Some(End::Transport(error))) => Ended::Closed(ConnectError::from(error).to_string()),
-            (_, Some(End::Orderly | End::Local(_))) => Ended::Closed(match goaway {
+            ) => AnswerEnd::Refused(error.to_string()),
+            (_, Some(End::Engine(error))) => AnswerEnd::Closed(error.to_string()),
+            (_, Some(End::Transport(error))) => AnswerEnd::Closed(ConnectError::from(error).to_string()),
+            (_, Some(End::Orderly | End::Local(_))) => AnswerEnd::Closed(match goaway {
                 Some(code) if code != ErrorCode::NO_ERROR => Error::GoAway(code).to_string(),
                 _ => "in order, without an answer".to_owned(),
             }),
             (Some(Fate::Failed { code, .. }), None) => {
-                Ended::Refused(format!("our engine resets it with {}", ErrorCode(code)))
+                AnswerEnd::Refused(format!("our engine resets it with {}", ErrorCode(code)))
             }
-            (_, None) => Ended::Silence,
+            (_, None) => AnswerEnd::Silence,
         }
     }
 }
@@ -271,14 +271,14 @@ impl Asking<'_> {
             }
             let (now, answer) = (self.prober.now(), &self.read.answer);
             if answer.body_bytes >= self.prober.most_read || (is_over && now >= hard && answer.status > 0) {
-                break Some(Ended::Cut);
+                break Some(AnswerEnd::Cut);
             }
             if is_over {
-                break Some(Ended::Silence);
+                break Some(AnswerEnd::Silence);
             }
             match self.prober.may_receive(1) {
                 Err(error) if answer.status == 0 => return Err(error),
-                Err(_) => break Some(Ended::Cut),
+                Err(_) => break Some(AnswerEnd::Cut),
                 Ok(_) => {}
             }
             let received = self.counted.0;
@@ -356,7 +356,7 @@ impl Asking<'_> {
     }
 
     /// Says goodbye. The answer ended as it was `given_up`, or by itself.
-    fn leave(mut self, given_up: Option<Ended>) -> Answer {
+    fn leave(mut self, given_up: Option<AnswerEnd>) -> Answer {
         let now = self.prober.now();
         let refusal = ErrorCode::REFUSED_STREAM;
         let refusal = if self.slots.target.protocol.is_quic() { refusal.in_http3() } else { refusal };
@@ -373,7 +373,7 @@ impl Asking<'_> {
     }
 }
 
-fn lines(fields: Fields<'_>) -> Lines {
+fn lines(fields: Fields<'_>) -> FieldLines {
     // Backslashes stay as they are: values are compared.
     let text = |bytes: &[u8]| made_printable(&String::from_utf8_lossy(bytes)).into_owned();
     fields.iter().map(|field| (text(field.name), text(field.value))).collect()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::probe::server::Lines;
+use h2lab_model::probe::server::FieldLines;
 use h2lab_model::probe::{Budget, Exhausted};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::detail::Secrets;
@@ -31,7 +31,7 @@ pub struct Host {
     /// What to trust in TLS.
     pub tls: TlsOptions,
     /// Further fields of every well-formed request, lower-case names; a check's own field of the same name replaces one.
-    pub fields: Lines,
+    pub fields: FieldLines,
     /// The protocols to ask for; empty for all.
     pub protocols: Vec<Protocol>,
     /// What evidence does not show: credentials, queries, and the values of the further fields.

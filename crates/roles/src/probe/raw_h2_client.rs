@@ -7,7 +7,7 @@ use std::time::Duration;
 use h2lab_base::text::{made_printable, printable};
 use h2lab_base::units::Time;
 use h2lab_model::probe::EvidenceItem;
-use h2lab_model::probe::server::{Lines, Reaction};
+use h2lab_model::probe::server::{FieldLines, Reaction};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
@@ -72,7 +72,7 @@ pub struct Stream {
     /// The final status, if it came.
     pub status: Option<u16>,
     /// Fields of the final response.
-    pub fields: Lines,
+    pub fields: FieldLines,
     /// The beginning of the body.
     pub body: Vec<u8>,
     /// Bytes of DATA frames.
@@ -508,7 +508,7 @@ impl RawH2Client {
     fn take_block(&mut self, id: u32, flags: u8, promises: bool, block: &[u8]) {
         let text = |bytes: &[u8]| made_printable(&String::from_utf8_lossy(bytes)).into_owned();
         // What is promised is decoded for the sake of the table only.
-        let fields: Lines = match self.decoder.decode(block) {
+        let fields: FieldLines = match self.decoder.decode(block) {
             Ok((fields, _)) => fields.iter().map(|field| (text(field.name), text(field.value))).collect(),
             Err(_) => Vec::new(),
         };

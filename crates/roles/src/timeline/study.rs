@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use h2lab_base::units::millis_f64;
 use h2lab_model::timeline::Waterfall;
 use h2lab_model::timeline::study::{
-    Announcement, Asked, Case, Missing, Row, Source, StudyTable, TimelineStudy,
+    Announcement, MissingServer, PageSource, StudyTable, TimelineCase, TimelineMatrix, TimelineRow,
+    TimelineStudy,
 };
 use h2lab_model::workload::Protocol;
 
@@ -32,7 +33,7 @@ pub struct Runner<'a> {
     /// Set to end early.
     pub stop: &'a AtomicBool,
     /// Called before each row with the row and the number of rows so far.
-    pub progress: &'a mut dyn FnMut(&Case, usize),
+    pub progress: &'a mut dyn FnMut(&TimelineCase, usize),
 }
 
 /// What came of a study.
@@ -92,8 +93,8 @@ impl Runner<'_> {
         sut: &dyn Sut,
         server: &Link,
         setting: Setting,
-        made: &mut Vec<Case>,
-        rows: &mut Vec<Row>,
+        made: &mut Vec<TimelineCase>,
+        rows: &mut Vec<TimelineRow>,
     ) -> anyhow::Result<()> {
         let asked = &self.study.timeline;
         let pages = Pages { slow: asked.backend_delay, cgi: asked.cgi_delay };
@@ -122,7 +123,7 @@ impl Runner<'_> {
                 || or_failed(exchange(&LoadSpec { stop: Some(self.stop), ..spec.clone() }, asking, |_| ()));
             let runs = series(asked.runs, || self.stop.load(Ordering::Relaxed), once)?;
             if !runs.is_empty() {
-                rows.push(Row::of(case.clone(), chain.version(), &runs));
+                rows.push(TimelineRow::of(case.clone(), chain.version(), &runs));
             }
             made.push(case);
         }
@@ -162,7 +163,7 @@ struct Setting {
     early_hints: Option<bool>,
 }
 
-fn settings(sut: &dyn Sut, asked: &Asked) -> Vec<Setting> {
+fn settings(sut: &dyn Sut, asked: &TimelineMatrix) -> Vec<Setting> {
     let hints: Vec<Option<bool>> = if sut.about().has_hints_switch {
         asked.early_hints.iter().copied().map(Some).collect()
     } else {
@@ -178,15 +179,15 @@ fn settings(sut: &dyn Sut, asked: &Asked) -> Vec<Setting> {
 }
 
 /// The requests to a server in a setting.
-fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
+fn cases(sut: &dyn Sut, asked: &TimelineMatrix, setting: Setting) -> Vec<TimelineCase> {
     let ms = asked.backend_delay.as_millis();
     let own = sut.pages().into_iter().map(|page| {
         let Page { source, announcement, setting: words, path } = page;
         // A handler of the server itself takes as long as a server behind one.
-        let path = if source == Source::Handler { format!("{path}&ms={ms}") } else { path };
-        let backend = matches!(source, Source::Proxy | Source::SlowProxy).then_some(setting.backend);
+        let path = if source == PageSource::Handler { format!("{path}&ms={ms}") } else { path };
+        let backend = matches!(source, PageSource::Proxy | PageSource::SlowProxy).then_some(setting.backend);
         let (server, early_hints) = (sut.name().to_owned(), setting.early_hints);
-        Case { server, backend, early_hints, source, announcement, setting: words.to_owned(), path }
+        TimelineCase { server, backend, early_hints, source, announcement, setting: words.to_owned(), path }
     });
     let behind = [
         (
@@ -196,11 +197,11 @@ fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
         ),
         (Announcement::BackendHints, "103 with Link", format!("/early?links=2&ms={ms}")),
     ]
-    .map(|(announcement, words, path)| Case {
+    .map(|(announcement, words, path)| TimelineCase {
         server: sut.name().to_owned(),
         backend: Some(setting.backend),
         early_hints: setting.early_hints,
-        source: Source::SlowProxy,
+        source: PageSource::SlowProxy,
         announcement,
         setting: words.to_owned(),
         path,
@@ -210,10 +211,10 @@ fn cases(sut: &dyn Sut, asked: &Asked, setting: Setting) -> Vec<Case> {
 }
 
 /// The row of a server that could not be asked; another error ends the study.
-fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Result<Missing> {
+fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Result<MissingServer> {
     match error.downcast_ref::<ChainError>() {
         Some(ChainError::Sut(_) | ChainError::Order(_)) => {
-            Ok(Missing { server: server.to_owned(), backend, why: error.to_string() })
+            Ok(MissingServer { server: server.to_owned(), backend, why: error.to_string() })
         }
         _ => Err(error),
     }

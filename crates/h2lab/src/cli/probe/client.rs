@@ -7,7 +7,7 @@ use clap::Args;
 use h2lab_model::probe::client::grade;
 use h2lab_model::probe::client::grade::CaseRuns;
 use h2lab_model::probe::client::{CaseRun, TestCase, score_card};
-use h2lab_model::probe::{Limits, ProbeReport, Spent, Subject};
+use h2lab_model::probe::{ProbeReport, ServerLimits, Spent, Subject};
 
 use super::output::ProbeReportArgs;
 use crate::cli::exit::Usage;
@@ -141,7 +141,7 @@ fn report(args: &ProbeClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
         software,
         checklist: score_card(&checks),
         checks,
-        limits: Limits::default(),
+        limits: ServerLimits::default(),
         attempts: Vec::new(),
         spent: Spent {
             requests: case_runs

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use h2lab_base::secrets::without_url_secrets;
-use h2lab_model::probe::{Budget, Limits, ProbeReport, Subject};
+use h2lab_model::probe::{Budget, ProbeReport, ServerLimits, Subject};
 use h2lab_model::workload::Protocol;
 
 use super::host::{HostArgs, kind_of};
@@ -275,7 +275,7 @@ impl Run<'_> {
                     subject: Subject::Proxy,
                     software,
                     checks,
-                    limits: Limits::default(),
+                    limits: ServerLimits::default(),
                     checklist: Vec::new(),
                     attempts: found.attempts,
                     spent: prober.budget.spent(prober.now()),

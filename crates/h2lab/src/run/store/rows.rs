@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use h2lab_analysis::diagnose::waits::LatencyBreakdown;
 use h2lab_base::counters::TcpTick;
 use h2lab_model::foreign;
-use h2lab_model::record::tally::{Class, Counts, Part};
+use h2lab_model::record::tally::{Class, Counts, TallyPhase};
 use h2lab_model::record::{
     ConnectionRecord, Histogram, Marks, Outcome, PacketFate, PacketRecord, Sample, Tally,
 };
@@ -129,7 +129,7 @@ impl Row for Tally {
         Ok(Self {
             at: row.time()?,
             class: Class {
-                part: by_name(row.text()?, &Part::ALL, Part::name)?,
+                part: by_name(row.text()?, &TallyPhase::ALL, TallyPhase::name)?,
                 kind: row.int()?,
                 outcome: by_name(row.text()?, Outcome::ALL, Outcome::name)?,
                 status: row.int()?,

@@ -11,4 +11,4 @@ pub mod test_case;
 
 pub use score_card::score_card;
 pub use seen::{CaseRun, ConnectionSeen, FrameNote, RequestSeen};
-pub use test_case::{Fate, Place, Stage, TestCase};
+pub use test_case::{AnswerState, RequestHandling, RequestPosition, TestCase};

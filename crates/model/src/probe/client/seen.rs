@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Fate, TestCase};
+use super::{AnswerState, TestCase};
 use crate::probe::EvidenceItem;
 use h2lab_base::units::Time;
 use h2lab_wire::h2::frame::flag;
@@ -82,7 +82,7 @@ pub struct RequestSeen {
     /// Method and path.
     pub line: String,
     /// Its fate, as far as the server knows: the client may still have discarded what was sent.
-    pub fate: Fate,
+    pub fate: AnswerState,
 }
 
 /// One connection of the client.
@@ -144,7 +144,7 @@ impl ConnectionSeen {
     /// an error, unless it had sent a graceful GOAWAY before that, and after the answer.
     fn is_taken(&self, request: &RequestSeen) -> bool {
         let reset = self.sent(FrameKind::RST_STREAM).any(|frame| frame.stream == request.stream);
-        request.fate == Fate::Answered && !reset && !self.gave_up_before(request.stream)
+        request.fate == AnswerState::Answered && !reset && !self.gave_up_before(request.stream)
     }
 
     /// Whether the client ended the connection by an error before it had the whole answer on `stream`, as far as is known.
@@ -231,7 +231,7 @@ pub struct CaseRun {
 
 impl CaseRun {
     /// Requests with this fate.
-    pub fn count(&self, fate: Fate) -> usize {
+    pub fn count(&self, fate: AnswerState) -> usize {
         let requests = self.connections.iter().flat_map(|connection| &connection.requests);
         requests.filter(|request| request.fate == fate).count()
     }

@@ -101,7 +101,7 @@ pub fn quota(requests: usize) -> u32 {
 
 /// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fate {
+pub enum AnswerState {
     /// Answered to its end.
     Answered,
     /// Refused with `REFUSED_STREAM`: it was not processed and may be sent again.
@@ -113,7 +113,7 @@ pub enum Fate {
 
 /// The position of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct RequestPosition {
     /// Among all of the test case, from 0.
     pub of_all: usize,
     /// Among those of its connection, from 0.
@@ -125,7 +125,7 @@ pub struct Place {
 /// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a deviation of its own from an ordinary answer")]
-pub struct Stage {
+pub struct RequestHandling {
     /// Nothing is sent for it, nor for anything else on this connection.
     pub goes_dark: bool,
     /// `REFUSED_STREAM`.
@@ -149,7 +149,7 @@ pub struct Stage {
     pub delay: Duration,
     /// Bytes of the body.
     pub length: u64,
-    /// Pieces of the body, and how far apart; the last one never comes if [`Stage::stalls`].
+    /// Pieces of the body, and how far apart; the last one never comes if [`RequestHandling::stalls`].
     pub pieces: (u64, Duration),
     /// The last piece never comes.
     pub stalls: bool,
@@ -157,9 +157,9 @@ pub struct Stage {
 
 impl TestCase {
     /// What this test case does with a request, of `expected` in all.
-    pub fn stage(self, place: Place, expected: usize) -> Stage {
+    pub fn handling(self, place: RequestPosition, expected: usize) -> RequestHandling {
         let is_first = place.of_all == 0;
-        let plain = Stage {
+        let plain = RequestHandling {
             goes_dark: false,
             refuses: false,
             ends_below: false,
@@ -175,28 +175,34 @@ impl TestCase {
             stalls: false,
         };
         match self {
-            Self::LargeBody if is_first => Stage { length: LARGE, ..plain },
-            Self::Quota => {
-                Stage { delay: BUSY, ends_below: place.on_connection >= quota(expected) as usize, ..plain }
-            }
-            Self::OneStream => Stage { delay: BUSY, ..plain },
+            Self::LargeBody if is_first => RequestHandling { length: LARGE, ..plain },
+            Self::Quota => RequestHandling {
+                delay: BUSY,
+                ends_below: place.on_connection >= quota(expected) as usize,
+                ..plain
+            },
+            Self::OneStream => RequestHandling { delay: BUSY, ..plain },
             Self::Graceful => {
                 let last = place.on_connection + 1 == quota(expected) as usize;
-                Stage { delay: BUSY, says_goaway: last, ..plain }
+                RequestHandling { delay: BUSY, says_goaway: last, ..plain }
             }
             Self::Abrupt => {
                 let cuts = place.on_first && place.on_connection == quota(expected) as usize;
-                Stage { delay: BUSY, cuts, ..plain }
+                RequestHandling { delay: BUSY, cuts, ..plain }
             }
-            Self::SmallWindows => Stage { lowers_windows: is_first, ..plain },
-            Self::Refuse => Stage { refuses: is_first, ..plain },
+            Self::SmallWindows => RequestHandling { lowers_windows: is_first, ..plain },
+            Self::Refuse => RequestHandling { refuses: is_first, ..plain },
             // The second half comes later, so that the client is still there to acknowledge them.
-            Self::Change if is_first => Stage { pieces: (2, BUSY), changes_settings: true, ..plain },
-            Self::Interim => Stage { interim: true, ..plain },
-            Self::Push => Stage { pushes: is_first, ..plain },
-            Self::SlowBody if is_first => Stage { pieces: DROPS, ..plain },
-            Self::StalledBody if is_first => Stage { pieces: (2, Duration::ZERO), stalls: true, ..plain },
-            Self::BlackOut => Stage { goes_dark: place.on_first, ..plain },
+            Self::Change if is_first => {
+                RequestHandling { pieces: (2, BUSY), changes_settings: true, ..plain }
+            }
+            Self::Interim => RequestHandling { interim: true, ..plain },
+            Self::Push => RequestHandling { pushes: is_first, ..plain },
+            Self::SlowBody if is_first => RequestHandling { pieces: DROPS, ..plain },
+            Self::StalledBody if is_first => {
+                RequestHandling { pieces: (2, Duration::ZERO), stalls: true, ..plain }
+            }
+            Self::BlackOut => RequestHandling { goes_dark: place.on_first, ..plain },
             Self::Plain | Self::LargeBody | Self::Change | Self::SlowBody | Self::StalledBody => plain,
         }
     }
@@ -217,12 +223,14 @@ mod tests {
     #[test]
     fn a_quota_leaves_requests_behind_it_and_is_never_zero() {
         assert_eq!((quota(0), quota(1), quota(20)), (1, 1, 6));
-        let at = |on_connection| Place { of_all: on_connection, on_connection, on_first: true };
+        let at = |on_connection| RequestPosition { of_all: on_connection, on_connection, on_first: true };
         assert!(
-            TestCase::Graceful.stage(at(5), 20).says_goaway
-                && !TestCase::Graceful.stage(at(4), 20).says_goaway
+            TestCase::Graceful.handling(at(5), 20).says_goaway
+                && !TestCase::Graceful.handling(at(4), 20).says_goaway
         );
-        assert!(TestCase::Quota.stage(at(6), 20).ends_below && !TestCase::Quota.stage(at(5), 20).ends_below);
+        assert!(
+            TestCase::Quota.handling(at(6), 20).ends_below && !TestCase::Quota.handling(at(5), 20).ends_below
+        );
     }
 
     #[test]
@@ -233,9 +241,9 @@ mod tests {
 
     #[test]
     fn what_is_done_once_is_done_to_the_first_request_alone() {
-        let place = |of_all, on_connection, on_first| Place { of_all, on_connection, on_first };
+        let place = |of_all, on_connection, on_first| RequestPosition { of_all, on_connection, on_first };
         let places = [place(0, 0, true), place(1, 1, true), place(2, 0, false)];
-        let first = |test_case: TestCase| places.map(|place| test_case.stage(place, 9)).into();
+        let first = |test_case: TestCase| places.map(|place| test_case.handling(place, 9)).into();
         for test_case in [
             TestCase::Refuse,
             TestCase::Push,
@@ -244,11 +252,13 @@ mod tests {
             TestCase::SlowBody,
             TestCase::LargeBody,
         ] {
-            let (first, second, other): (Stage, Stage, Stage) = first(test_case);
+            let (first, second, other): (RequestHandling, RequestHandling, RequestHandling) =
+                first(test_case);
             assert_ne!(first, second, "{}", test_case.name());
             assert_eq!(second, other, "{}", test_case.name());
         }
-        let (first, second, other): (Stage, Stage, Stage) = first(TestCase::BlackOut);
+        let (first, second, other): (RequestHandling, RequestHandling, RequestHandling) =
+            first(TestCase::BlackOut);
         assert!(first.goes_dark && second.goes_dark && !other.goes_dark);
     }
 }

@@ -28,7 +28,7 @@ pub enum Topic {
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Aim<'a> {
+pub struct DowngradeTarget<'a> {
     /// `:scheme`.
     pub scheme: &'a str,
     /// `:authority`, unless a case has its own.
@@ -65,7 +65,7 @@ pub enum Sign {
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct DowngradeCase {
     /// Its name in reports.
     pub id: &'static str,
     /// What it is about.
@@ -90,7 +90,7 @@ pub struct Case {
     pub is_mild: bool,
 }
 
-impl Case {
+impl DowngradeCase {
     /// A well-formed request, the base of all cases.
     pub(super) const PLAIN: Self = Self {
         id: "",
@@ -113,7 +113,7 @@ impl Case {
     }
 
     /// All bytes of a connection that sends this case: preface, SETTINGS, and the request on stream 1.
-    pub fn bytes(&self, aim: &Aim<'_>, attempt: &str) -> Vec<u8> {
+    pub fn bytes(&self, aim: &DowngradeTarget<'_>, attempt: &str) -> Vec<u8> {
         let authority = self.authority.unwrap_or(aim.authority.as_bytes());
         let path = self.path_below(aim.path);
         let head: [(&[u8], &[u8]); 5] = [
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_path_lies_where_the_proxy_forwards() {
-        let of = |path| Case { path, ..Case::PLAIN };
+        let of = |path| DowngradeCase { path, ..DowngradeCase::PLAIN };
         for (path, below_root, below) in [
             ("{}", "/", "/app?x=1"),
             ("{/}x smuggled", "/x smuggled", "/app/x smuggled"),

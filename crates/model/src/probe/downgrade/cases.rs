@@ -1,6 +1,6 @@
 //! The cases. The injected line or request has the same name in all of them: `x-smuggled`.
 
-use super::case::{Case, Sign, Topic};
+use super::case::{DowngradeCase, Sign, Topic};
 
 /// A line of its own at the backend.
 const INJECTED: Sign = Sign::Bytes(b"\nx-smuggled:");
@@ -9,13 +9,14 @@ const INJECTED: Sign = Sign::Bytes(b"\nx-smuggled:");
 const CHUNKED_PREFIX: &[u8] = b"0\r\n\r\nGET /x-smuggled HTTP/1.1\r\nHost: x-smuggled\r\n\r\n";
 
 /// A well-formed request: unless it arrives, no case can be judged.
-pub const CONTROL: Case = Case { id: "control", about: "a proper request", ..Case::PLAIN };
+pub const CONTROL: DowngradeCase =
+    DowngradeCase { id: "control", about: "a proper request", ..DowngradeCase::PLAIN };
 
 macro_rules! cases {
     ($($topic:ident, $id:literal, $about:literal, $sign:expr $(, $key:ident: $value:expr)*;)*) => {
         /// Every case, in the order of their topics.
-        pub const CASES: &[Case] = &[$(
-            Case { topic: Topic::$topic, id: $id, about: $about, sign: $sign, $($key: $value,)* ..Case::PLAIN },
+        pub const CASES: &[DowngradeCase] = &[$(
+            DowngradeCase { topic: Topic::$topic, id: $id, about: $about, sign: $sign, $($key: $value,)* ..DowngradeCase::PLAIN },
         )*];
     };
 }

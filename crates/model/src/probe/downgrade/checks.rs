@@ -1,7 +1,7 @@
 //! The checks that follow from the cases.
 
 use super::super::smuggling::checks::items_of;
-use super::case::{Case, Topic};
+use super::case::{DowngradeCase, Topic};
 use super::judge::{Handling, Judged};
 use crate::probe::{Check, CheckMeta, EvidenceItem, Severity, Verdict, id};
 
@@ -20,7 +20,7 @@ pub const fn meta(topic: Topic) -> &'static CheckMeta {
 }
 
 /// The check of one case. `answer` describes the proxy's answer, `items` is the client's connection.
-pub fn check(case: &Case, judged: &Judged, answer: &str, items: Vec<EvidenceItem>) -> Check {
+pub fn check(case: &DowngradeCase, judged: &Judged, answer: &str, items: Vec<EvidenceItem>) -> Check {
     let verdict = match judged.handling {
         Handling::Rejected | Handling::Normalised => Verdict::Pass,
         Handling::Raw => Verdict::Fail,

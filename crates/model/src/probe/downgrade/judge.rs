@@ -2,8 +2,8 @@
 
 use super::super::smuggling::backend::attempt;
 use super::super::smuggling::backend_request::{self, BackendBytes};
-use super::ask::Answer;
-use super::case::{Case, Sign, Topic};
+use super::case::{DowngradeCase, Sign, Topic};
+use super::exchange::ProxyAnswer;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ pub struct Judged {
 }
 
 /// Judges a `case` by the proxy's `answer` and the connection at the backend that its attempt came over, if any.
-pub fn judge(case: &Case, answer: &Answer, arrived: Option<&BackendBytes>) -> Judged {
+pub fn judge(case: &DowngradeCase, answer: &ProxyAnswer, arrived: Option<&BackendBytes>) -> Judged {
     let Some(backend_request) = arrived else {
         let handling = if answer.is_refusal() { Handling::Rejected } else { Handling::Unknown };
         return Judged { handling, backend_saw: Vec::new() };
@@ -64,7 +64,7 @@ pub fn judge(case: &Case, answer: &Answer, arrived: Option<&BackendBytes>) -> Ju
 
 /// Whether the message at the backend can be read in two ways, or contradicts its length: `content-length` beside
 /// `transfer-encoding` (RFC 9112 §6.3), several lengths, or another length than that of the body.
-fn is_contradictory(backend_request: &BackendBytes, answer: &Answer) -> bool {
+fn is_contradictory(backend_request: &BackendBytes, answer: &ProxyAnswer) -> bool {
     let bytes = backend_request.bytes();
     let Some(length) = backend_request::head_length(bytes) else { return false };
     let lengths = backend_request::values(&bytes[..length], "content-length");
@@ -77,7 +77,7 @@ fn is_contradictory(backend_request: &BackendBytes, answer: &Answer) -> bool {
 }
 
 /// Whether the bytes at the backend have the sign of a case that was forwarded unchanged.
-fn shows(sign: Sign, backend_request: &BackendBytes, answer: &Answer) -> bool {
+fn shows(sign: Sign, backend_request: &BackendBytes, answer: &ProxyAnswer) -> bool {
     let bytes = backend_request.bytes();
     let head = backend_request::head_length(bytes).map_or(bytes, |length| &bytes[..length]);
     match sign {
@@ -111,7 +111,7 @@ mod tests {
     use super::super::{CASES, CONTROL};
     use super::*;
 
-    fn judged(id: &str, answer: &Answer, bytes: &[u8]) -> Handling {
+    fn judged(id: &str, answer: &ProxyAnswer, bytes: &[u8]) -> Handling {
         let case = CASES.iter().chain([&CONTROL]).find(|case| case.id == id).expect("a case");
         let mut backend_request = BackendBytes::default();
         backend_request.receive(bytes);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_case_is_classified_as_raw_or_normalised() {
-        let ok = Answer { status: Some(200), ..Answer::default() };
+        let ok = ProxyAnswer { status: Some(200), ..ProxyAnswer::default() };
         let samples = samples();
         for (id, raw, normalised) in &samples {
             for (bytes, handling) in [(raw, Handling::Raw), (normalised, Handling::Normalised)] {
@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn without_the_bytes_the_answer_decides() {
-        let ok = Answer { status: Some(200), ..Answer::default() };
-        let refused = Answer { status: Some(400), ..Answer::default() };
-        let unavailable = Answer { status: Some(503), ..Answer::default() };
-        let silent = Answer::default();
+        let ok = ProxyAnswer { status: Some(200), ..ProxyAnswer::default() };
+        let refused = ProxyAnswer { status: Some(400), ..ProxyAnswer::default() };
+        let unavailable = ProxyAnswer { status: Some(503), ..ProxyAnswer::default() };
+        let silent = ProxyAnswer::default();
         for (id, answer, bytes, handling) in [
             ("control", &ok, get(""), Handling::Normalised),
             ("value-crlf", &refused, vec![], Handling::Rejected),
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_request_of_somebody_else_on_the_same_connection_is_no_second_one() {
-        let ok = Answer { status: Some(200), ..Answer::default() };
+        let ok = ProxyAnswer { status: Some(200), ..ProxyAnswer::default() };
         let mut bytes = b"POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\n12345".to_vec();
         bytes.extend_from_slice(b"GET / HTTP/1.1\r\nx-h2lab-attempt: down-2\r\n\r\n");
         assert_eq!(judged("length-too-small", &ok, &bytes), Handling::Normalised);

@@ -1,6 +1,6 @@
 //! Whether the cases can be judged at all: a proxy that blocks the client refuses everything.
 
-use super::case::Case;
+use super::case::DowngradeCase;
 use super::checks;
 use super::judge::Handling;
 use crate::probe::{Check, Verdict};
@@ -38,7 +38,7 @@ impl Series {
 
     /// The control no longer came through, or nothing more could be sent, for the reason `why`: refusals since the last success
     /// are undecided, and so is the `rest`.
-    pub fn give_up(&mut self, why: &str, rest: &[Case]) {
+    pub fn give_up(&mut self, why: &str, rest: &[DowngradeCase]) {
         for (check, handling) in &mut self.found[self.proved..] {
             if *handling == Handling::Rejected {
                 check.verdict = Verdict::Undecided;

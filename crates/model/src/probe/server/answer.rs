@@ -6,11 +6,11 @@ use crate::probe::EvidenceItem;
 use h2lab_wire::ErrorCode;
 
 /// Field lines, as text.
-pub type Lines = Vec<(String, String)>;
+pub type FieldLines = Vec<(String, String)>;
 
 /// How an answer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum AnswerEnd {
     /// It is complete.
     Complete,
     /// The stream was reset by the server.
@@ -29,11 +29,11 @@ pub enum Ended {
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// 1xx responses, with their times.
-    pub interim: Vec<(u16, Lines, Duration)>,
+    pub interim: Vec<(u16, FieldLines, Duration)>,
     /// The final status; 0 if none arrived.
     pub status: u16,
     /// Its fields.
-    pub fields: Lines,
+    pub fields: FieldLines,
     /// The body up to the limit that is kept.
     pub body: Vec<u8>,
     /// Bytes of the body received.
@@ -41,9 +41,9 @@ pub struct Answer {
     /// When its first piece arrived, and its last.
     pub pieces: Option<(Duration, Duration)>,
     /// Trailers.
-    pub trailers: Lines,
+    pub trailers: FieldLines,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: AnswerEnd,
     /// When its head arrived.
     pub head_at: Option<Duration>,
     /// When the first byte of the request's body was sent.
@@ -67,7 +67,7 @@ impl Answer {
             body_bytes: 0,
             pieces: None,
             trailers: Vec::new(),
-            ended: Ended::Silence,
+            ended: AnswerEnd::Silence,
             head_at: None,
             body_sent_at: None,
             settings: Vec::new(),
@@ -83,7 +83,7 @@ impl Answer {
 
     /// Whether a final response came, whole or cut by the probe.
     pub fn is_answered(&self) -> bool {
-        self.status > 0 && matches!(self.ended, Ended::Complete | Ended::Cut)
+        self.status > 0 && matches!(self.ended, AnswerEnd::Complete | AnswerEnd::Cut)
     }
 
     /// The value of a setting.
@@ -99,12 +99,12 @@ impl Answer {
     /// How it ended, or with which status.
     pub fn outcome(&self) -> String {
         match &self.ended {
-            Ended::Complete | Ended::Cut => self.status.to_string(),
-            Ended::Reset(code) => format!("the stream was reset ({code})"),
-            Ended::Refused(why) => format!("the answer breaks the protocol: {why}"),
-            Ended::Closed(why) => format!("the connection ended: {why}"),
-            Ended::Silence if self.status > 0 => format!("{} and then silence", self.status),
-            Ended::Silence => "silence".to_owned(),
+            AnswerEnd::Complete | AnswerEnd::Cut => self.status.to_string(),
+            AnswerEnd::Reset(code) => format!("the stream was reset ({code})"),
+            AnswerEnd::Refused(why) => format!("the answer breaks the protocol: {why}"),
+            AnswerEnd::Closed(why) => format!("the connection ended: {why}"),
+            AnswerEnd::Silence if self.status > 0 => format!("{} and then silence", self.status),
+            AnswerEnd::Silence => "silence".to_owned(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Answer, Ended};
+use super::{Answer, AnswerEnd};
 
 /// Fields that depend on the connection, the time or the program that writes them, and may differ.
 const PASSING: [&str; 13] = [
@@ -23,7 +23,7 @@ const PASSING: [&str; 13] = [
 
 /// The answers to one request over both versions, and over the first once more.
 #[derive(Debug)]
-pub struct Pair {
+pub struct ComparedAnswers {
     /// Over HTTP/1.1.
     pub h1: Answer,
     /// Over HTTP/1.1 once more: differences from this vary from call to call.
@@ -43,7 +43,7 @@ pub enum Comparison {
     Undecided(String),
 }
 
-impl Pair {
+impl ComparedAnswers {
     /// Differences between the versions, without those within the first.
     pub fn compare(&self) -> Comparison {
         let Self { h1, again, h2 } = self;
@@ -59,7 +59,7 @@ impl Pair {
             let (one, other) = (h1.status, again.status);
             return Comparison::Undecided(format!("HTTP/1.1 itself answers {one} and then {other}"));
         }
-        if h2.ended == Ended::Silence {
+        if h2.ended == AnswerEnd::Silence {
             return Comparison::Undecided(format!("no whole answer over HTTP/2 in time: {}", h2.outcome()));
         }
         if h1.outcome() != h2.outcome() {
@@ -98,7 +98,7 @@ impl Pair {
         let differ = || Some(format!("the bodies differ: {} and {} bytes", h1.body_bytes, h2.body_bytes));
         let is_empty = |answer: &Answer| answer.body_bytes == 0;
         let all = [h1, again, h2];
-        if all.iter().all(|answer| answer.ended == Ended::Complete) {
+        if all.iter().all(|answer| answer.ended == AnswerEnd::Complete) {
             if h1.body == again.body && h1.body_bytes == again.body_bytes {
                 let is_same = h1.body == h2.body && h1.body_bytes == h2.body_bytes;
                 return if is_same { None } else { differ() };
@@ -165,7 +165,7 @@ mod tests {
             fields,
             body: body.into(),
             body_bytes: body.len() as u64,
-            ended: Ended::Complete,
+            ended: AnswerEnd::Complete,
             ..Answer::none()
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn compare(h1: &Answer, again: &Answer, h2: &Answer) -> Comparison {
-        Pair { h1: h1.clone(), again: again.clone(), h2: h2.clone() }.compare()
+        ComparedAnswers { h1: h1.clone(), again: again.clone(), h2: h2.clone() }.compare()
     }
 
     #[test]
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn without_final_answers_that_agree_over_the_first_version_nothing_is_compared() {
         let (fine, gone) = (plain("b"), answer(503, &[], ""));
-        let none = Answer { ended: Ended::Closed("in order".to_owned()), ..Answer::none() };
-        let silent = Answer { ended: Ended::Silence, ..plain("") };
-        let reset = Answer { ended: Ended::Reset(ErrorCode::INTERNAL_ERROR), ..Answer::none() };
+        let none = Answer { ended: AnswerEnd::Closed("in order".to_owned()), ..Answer::none() };
+        let silent = Answer { ended: AnswerEnd::Silence, ..plain("") };
+        let reset = Answer { ended: AnswerEnd::Reset(ErrorCode::INTERNAL_ERROR), ..Answer::none() };
         for (h1, again, h2) in [
             (&none, &none, &none),
             (&none, &fine, &fine),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn lengths_of_bodies_that_we_cut_off_are_no_difference() {
-        let cut = |body: &str, body_bytes| Answer { ended: Ended::Cut, body_bytes, ..plain(body) };
+        let cut = |body: &str, body_bytes| Answer { ended: AnswerEnd::Cut, body_bytes, ..plain(body) };
         let same = compare(&cut("abc", 70_000), &cut("abc", 66_000), &cut("ab", 65_000));
         assert!(matches!(&same, Comparison::Same(notes) if notes[0].contains("first 2 bytes")), "{same:?}");
         let other = compare(&cut("abc", 70_000), &cut("abc", 66_000), &cut("ax", 65_000));
@@ -250,11 +250,11 @@ mod tests {
     #[test]
     fn trailers_are_compared_by_value_unless_they_change() {
         let with = |value: &str| Answer { trailers: vec![("x-sum".into(), value.into())], ..plain("b") };
-        let pair = |h1, again, h2| Pair { h1: with(h1), again: with(again), h2: with(h2) };
+        let pair = |h1, again, h2| ComparedAnswers { h1: with(h1), again: with(again), h2: with(h2) };
         assert_eq!(pair("1", "1", "1").trailers_differ(), None);
         assert_eq!(pair("1", "1", "2").trailers_differ(), Some(("x-sum: 1".into(), "x-sum: 2".into())));
         assert_eq!(pair("1", "2", "3").trailers_differ(), None);
-        let none = Pair { h2: plain("b"), ..pair("1", "2", "3") };
+        let none = ComparedAnswers { h2: plain("b"), ..pair("1", "2", "3") };
         assert_eq!(none.trailers_differ(), Some(("x-sum".into(), String::new())));
     }
 }

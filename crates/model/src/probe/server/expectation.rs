@@ -1,6 +1,6 @@
 //! The result of a POST that expects 100-continue.
 
-use super::{Answer, Ended};
+use super::{Answer, AnswerEnd};
 use crate::probe::Verdict;
 
 /// The verdict on such a POST, whose body was held back, and why (RFC 9110 §10.1.1).
@@ -23,7 +23,7 @@ pub fn expectation(answer: &Answer) -> (Verdict, String) {
     }
     let early = answer.head_at.is_some_and(first);
     match (answer.status, &answer.ended) {
-        (0, Ended::Silence) => {
+        (0, AnswerEnd::Silence) => {
             (Verdict::Undecided, format!("{declared}no final response came in time to a POST with Expect"))
         }
         (0, _) => {
@@ -54,7 +54,7 @@ mod tests {
                 status,
                 head_at: (status > 0).then(|| ms(head)),
                 body_sent_at: body.map(ms),
-                ended: if status > 0 { Ended::Complete } else { Ended::Closed("so".to_owned()) },
+                ended: if status > 0 { AnswerEnd::Complete } else { AnswerEnd::Closed("so".to_owned()) },
                 ..Answer::none()
             };
             expectation(&answer).0

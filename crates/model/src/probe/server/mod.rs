@@ -8,10 +8,10 @@ mod search;
 mod sign;
 mod streams;
 
-pub use answer::{Answer, Ended, Lines};
-pub use compare::{Comparison, Pair};
+pub use answer::{Answer, AnswerEnd, FieldLines};
+pub use compare::{ComparedAnswers, Comparison};
 pub use expectation::expectation;
-pub use quota::{Row, Stop, quota};
+pub use quota::{SequentialRequests, Stop, quota};
 pub use search::{Search, Taken};
 pub use sign::{Reaction, sign};
 pub use streams::{Held, concurrency};

@@ -25,14 +25,14 @@ pub enum Stop {
 
 /// Sequential requests on one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct SequentialRequests {
     /// How many were answered.
     pub answered: u64,
     /// Why there were no more.
     pub stop: Stop,
 }
 
-impl Row {
+impl SequentialRequests {
     /// The number after which the connection ended: between these two. `None` if it did not end gracefully.
     pub fn end(&self) -> Option<(u64, u64)> {
         let Stop::Ended { declared, .. } = self.stop else { return None };
@@ -43,7 +43,11 @@ impl Row {
 
 /// The quota by two connections, the verdict, its severity, and a sentence. Over HTTP/1.1 (`is_shared` false) a
 /// quota costs one connection of many and is no defect.
-pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verdict, Severity, String) {
+pub fn quota(
+    first: &SequentialRequests,
+    second: Option<&SequentialRequests>,
+    is_shared: bool,
+) -> (Bound, Verdict, Severity, String) {
     let at_least = |why: &str| Bound::between(Some(first.answered), None, "requests", why);
     let undecided = |bound, summary: String| (bound, Verdict::Undecided, Severity::Info, summary);
     let answered = first.answered;
@@ -61,7 +65,7 @@ pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verd
             return (bound, Verdict::Pass, Severity::Info, format!("no end within {answered} requests"));
         }
     };
-    let Some((second_low, second_high)) = second.and_then(Row::end) else {
+    let Some((second_low, second_high)) = second.and_then(SequentialRequests::end) else {
         let other = second.map_or_else(
             || "it was seen on one connection only".to_owned(),
             |row| match &row.stop {
@@ -94,16 +98,19 @@ pub fn quota(first: &Row, second: Option<&Row>, is_shared: bool) -> (Bound, Verd
 mod tests {
     use super::*;
 
-    fn ended(answered: u64, declared: Option<u64>) -> Row {
-        Row { answered, stop: Stop::Ended { how: "GOAWAY".to_owned(), declared } }
+    fn ended(answered: u64, declared: Option<u64>) -> SequentialRequests {
+        SequentialRequests { answered, stop: Stop::Ended { how: "GOAWAY".to_owned(), declared } }
     }
 
-    fn stopped(stop: Stop) -> Row {
-        Row { answered: 30, stop }
+    fn stopped(stop: Stop) -> SequentialRequests {
+        SequentialRequests { answered: 30, stop }
     }
 
     /// Value, least, most and verdict.
-    fn is(first: &Row, second: Option<&Row>) -> (Option<u64>, Option<u64>, Option<u64>, Verdict) {
+    fn is(
+        first: &SequentialRequests,
+        second: Option<&SequentialRequests>,
+    ) -> (Option<u64>, Option<u64>, Option<u64>, Verdict) {
         let (bound, verdict, ..) = quota(first, second, true);
         (bound.value, bound.at_least, bound.at_most, verdict)
     }

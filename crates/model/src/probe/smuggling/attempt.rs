@@ -5,7 +5,7 @@
 //! allowed path be completed over the tunnel, before the forbidden path is requested in it.
 
 use super::backend_request;
-use super::offer::{ATTEMPT, Offer, request};
+use super::offer::{ATTEMPT, OfferVariant, request};
 use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_wire::connection::Request;
@@ -13,7 +13,7 @@ use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
 
 /// The target of the requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Aim<'a> {
+pub struct SmugglingTarget<'a> {
     /// Host and port, as in the URL.
     pub authority: &'a str,
     /// A path that the proxy allows.
@@ -24,7 +24,7 @@ pub struct Aim<'a> {
 
 /// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
+pub enum AttemptProgress {
     /// No answer, nor any other event.
     Nothing,
     /// The other end closed without an answer.
@@ -76,7 +76,7 @@ pub struct Attempt {
     forbidden: String,
     state: State,
     output: Vec<u8>,
-    progress: Progress,
+    progress: AttemptProgress,
     server: Option<String>,
 }
 
@@ -97,7 +97,7 @@ const LONGEST_HEAD: usize = 64 * 1024;
 
 impl Attempt {
     /// An attempt with this name and `offer`; without one it is an ordinary request for the allowed path.
-    pub fn new(name: &str, offer: Option<&Offer>, aim: &Aim<'_>) -> Self {
+    pub fn new(name: &str, offer: Option<&OfferVariant>, aim: &SmugglingTarget<'_>) -> Self {
         Self {
             name: name.to_owned(),
             authority: aim.authority.to_owned(),
@@ -105,7 +105,7 @@ impl Attempt {
             forbidden: aim.forbidden.to_owned(),
             state: State::Asked(Vec::new()),
             output: request(offer, aim.authority, aim.allowed, name),
-            progress: Progress::Nothing,
+            progress: AttemptProgress::Nothing,
             server: None,
         }
     }
@@ -116,7 +116,7 @@ impl Attempt {
     }
 
     /// The progress so far.
-    pub const fn progress(&self) -> &Progress {
+    pub const fn progress(&self) -> &AttemptProgress {
         &self.progress
     }
 
@@ -146,8 +146,8 @@ impl Attempt {
             engine.handle_eof(now);
             self.go_on(now);
         }
-        if self.progress == Progress::Nothing {
-            self.progress = Progress::Closed;
+        if self.progress == AttemptProgress::Nothing {
+            self.progress = AttemptProgress::Closed;
         }
         self.state = State::Over;
     }
@@ -182,7 +182,7 @@ impl Attempt {
                 Some(status) => {
                     let from_backend =
                         backend_request::values(&head, ATTEMPT).contains(&self.name.as_bytes());
-                    self.progress = Progress::Answered { status, from_backend };
+                    self.progress = AttemptProgress::Answered { status, from_backend };
                     self.state = State::Over;
                 }
                 None => self.state = State::Over,
@@ -191,7 +191,7 @@ impl Attempt {
     }
 
     fn enter(&mut self, now: Time, unread: &[u8]) {
-        self.progress = Progress::Switched(Tunnel::default());
+        self.progress = AttemptProgress::Switched(Tunnel::default());
         let config = Config::new(Role::Client);
         let Some(engine) = Connection::h2c_switched(config, b"", unread, now) else {
             self.state = State::Over;
@@ -203,7 +203,7 @@ impl Attempt {
 
     /// Handles the engine's events, and requests the next path.
     fn go_on(&mut self, now: Time) {
-        let (State::Tunnel { engine, streams }, Progress::Switched(tunnel)) =
+        let (State::Tunnel { engine, streams }, AttemptProgress::Switched(tunnel)) =
             (&mut self.state, &mut self.progress)
         else {
             return;
@@ -268,7 +268,8 @@ mod tests {
     use crate::probe::smuggling::backend::Backend;
     use crate::probe::smuggling::offer::OFFERS;
 
-    const AIM: Aim<'_> = Aim { authority: "a.test", allowed: "/", forbidden: "/flag" };
+    const AIM: SmugglingTarget<'_> =
+        SmugglingTarget { authority: "a.test", allowed: "/", forbidden: "/flag" };
 
     /// Runs `attempt` against `backend`; a function per direction may change the bytes.
     fn converse(
@@ -294,7 +295,7 @@ mod tests {
                 let mut attempt = Attempt::new(&format!("1-{strictness}"), Some(offer), &AIM);
                 let mut backend = Backend::default();
                 converse(&mut attempt, &mut backend, |bytes| bytes, |bytes| bytes);
-                let Progress::Switched(tunnel) = attempt.progress() else { panic!("{}", offer.id) };
+                let AttemptProgress::Switched(tunnel) = attempt.progress() else { panic!("{}", offer.id) };
                 assert!(tunnel.is_proved() && tunnel.error.is_none(), "{}: {tunnel:?}", offer.id);
                 assert_eq!((tunnel.allowed, tunnel.forbidden), (Some((200, true)), Some((200, true))));
                 let switched = backend.switched().unwrap();
@@ -315,12 +316,12 @@ mod tests {
             bytes[..length].to_vec()
         };
         converse(&mut attempt, &mut backend, only_heads, cut);
-        let Progress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };
+        let AttemptProgress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };
         assert!(!tunnel.is_proved() && !backend.switched().unwrap().established);
         // Nor is a continuation in HTTP/1.1 one.
         let mut attempt = Attempt::new("1-lax", Some(&OFFERS[0]), &AIM);
         attempt.receive(Time::ZERO, b"HTTP/1.1 101 Switching\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n");
-        let Progress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };
+        let AttemptProgress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };
         assert!(!tunnel.is_proved() && tunnel.error.is_some() && attempt.is_over(), "{tunnel:?}");
     }
 
@@ -337,9 +338,9 @@ mod tests {
     #[test]
     fn a_close_without_an_answer_is_distinguished_from_silence() {
         let mut attempt = Attempt::new("1-lax", None, &AIM);
-        assert_eq!(*attempt.progress(), Progress::Nothing);
+        assert_eq!(*attempt.progress(), AttemptProgress::Nothing);
         attempt.end(Time::ZERO);
-        assert_eq!(*attempt.progress(), Progress::Closed);
+        assert_eq!(*attempt.progress(), AttemptProgress::Closed);
     }
 
     #[test]
@@ -351,7 +352,7 @@ mod tests {
             let mut attempt = Attempt::new("1-lax", Some(&OFFERS[0]), &AIM);
             attempt.receive(Time::ZERO, answer);
             assert_eq!(attempt.server(), Some("nginx/1.22").filter(|_| !from_backend));
-            assert_eq!(*attempt.progress(), Progress::Answered { status: 200, from_backend });
+            assert_eq!(*attempt.progress(), AttemptProgress::Answered { status: 200, from_backend });
         }
     }
 

@@ -1,6 +1,6 @@
 //! The checks that follow from all attempts.
 
-use super::attempt::Progress;
+use super::attempt::AttemptProgress;
 use super::backend_request;
 use super::judge::{AttemptOutcome, Observation};
 use super::offer::Strictness;
@@ -31,16 +31,16 @@ pub enum Baseline {
 
 impl Baseline {
     /// The baseline by a request that did not reach the backend.
-    pub const fn of(progress: &Progress) -> Self {
+    pub const fn of(progress: &AttemptProgress) -> Self {
         match progress {
-            Progress::Answered { status, .. }
+            AttemptProgress::Answered { status, .. }
                 if *status < 300 || backend_request::is_gateway_trouble(*status) =>
             {
                 Self::Unclear(Some(*status))
             }
-            Progress::Answered { status, .. } => Self::Refused(Some(*status)),
-            Progress::Closed => Self::Refused(None),
-            Progress::Nothing | Progress::Switched(_) => Self::Unclear(None),
+            AttemptProgress::Answered { status, .. } => Self::Refused(Some(*status)),
+            AttemptProgress::Closed => Self::Refused(None),
+            AttemptProgress::Nothing | AttemptProgress::Switched(_) => Self::Unclear(None),
         }
     }
 
@@ -375,14 +375,14 @@ mod tests {
 
     #[test]
     fn only_a_refusal_makes_a_path_a_forbidden_one() {
-        let answered = |status| Progress::Answered { status, from_backend: false };
+        let answered = |status| AttemptProgress::Answered { status, from_backend: false };
         for (progress, baseline) in [
             (answered(403), Baseline::Refused(Some(403))),
             (answered(302), Baseline::Refused(Some(302))),
             (answered(200), Baseline::Unclear(Some(200))),
             (answered(503), Baseline::Unclear(Some(503))),
-            (Progress::Closed, Baseline::Refused(None)),
-            (Progress::Nothing, Baseline::Unclear(None)),
+            (AttemptProgress::Closed, Baseline::Refused(None)),
+            (AttemptProgress::Nothing, Baseline::Unclear(None)),
         ] {
             assert_eq!(Baseline::of(&progress), baseline);
         }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attempt::{Progress, Tunnel};
+use super::attempt::{AttemptProgress, Tunnel};
 use super::backend::Switched;
 use super::backend_request;
-use super::offer::{Offer, Strictness};
+use super::offer::{OfferVariant, Strictness};
 
 /// How an attempt ended, from harmless to harmful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -72,17 +72,17 @@ pub struct Arrived<'a> {
 
 /// Concludes from both sides.
 pub fn observe(
-    offer: &Offer,
+    offer: &OfferVariant,
     backend: Strictness,
-    progress: &Progress,
+    progress: &AttemptProgress,
     arrived: &Arrived<'_>,
 ) -> Observation {
     let head = arrived.head.unwrap_or_default();
     let forwards_upgrade = backend_request::has_token(head, "upgrade", "h2c");
     let forwards_settings = !backend_request::values(head, "http2-settings").is_empty();
     let tunnel = match progress {
-        Progress::Switched(tunnel) => Some(tunnel),
-        Progress::Nothing | Progress::Closed | Progress::Answered { .. } => None,
+        AttemptProgress::Switched(tunnel) => Some(tunnel),
+        AttemptProgress::Nothing | AttemptProgress::Closed | AttemptProgress::Answered { .. } => None,
     };
     // A proxy may forward the offer, drop the backend's 101, and switch by itself.
     let tunnels_101 = tunnel.is_some() && arrived.switched.is_some_and(|switched| switched.established);
@@ -92,7 +92,7 @@ pub fn observe(
         Some(tunnel) if tunnels_101 => in_tunnel(tunnel),
         Some(tunnel) if tunnel.is_proved() => AttemptOutcome::EdgeUpgrade,
         Some(_) => AttemptOutcome::EmptySwitch,
-        None if *progress == Progress::Nothing => AttemptOutcome::Unknown,
+        None if *progress == AttemptProgress::Nothing => AttemptOutcome::Unknown,
         None if forwards_upgrade => AttemptOutcome::Forwarded,
         None if arrived.head.is_some() => AttemptOutcome::Ignored,
         None if is_rejection(progress) => AttemptOutcome::Rejected,
@@ -115,11 +115,13 @@ pub fn observe(
 
 /// Whether the proxy refused the request, which did not reach the backend. A cache's answer is no refusal, and neither is one
 /// that says that there is no backend, or no room.
-const fn is_rejection(progress: &Progress) -> bool {
+const fn is_rejection(progress: &AttemptProgress) -> bool {
     match progress {
-        Progress::Closed => true,
-        Progress::Answered { status, .. } => *status >= 400 && !backend_request::is_gateway_trouble(*status),
-        Progress::Nothing | Progress::Switched(_) => false,
+        AttemptProgress::Closed => true,
+        AttemptProgress::Answered { status, .. } => {
+            *status >= 400 && !backend_request::is_gateway_trouble(*status)
+        }
+        AttemptProgress::Nothing | AttemptProgress::Switched(_) => false,
     }
 }
 
@@ -127,15 +129,15 @@ const fn in_tunnel(tunnel: &Tunnel) -> AttemptOutcome {
     if tunnel.is_proved() { AttemptOutcome::Tunnelled } else { AttemptOutcome::EmptySwitch }
 }
 
-fn client_saw(progress: &Progress) -> String {
+fn client_saw(progress: &AttemptProgress) -> String {
     let who = |from_backend| if from_backend { "from the backend" } else { "from the proxy" };
     match progress {
-        Progress::Nothing => "no answer".to_owned(),
-        Progress::Closed => "no answer, and the connection was closed".to_owned(),
-        Progress::Answered { status, from_backend } => {
+        AttemptProgress::Nothing => "no answer".to_owned(),
+        AttemptProgress::Closed => "no answer, and the connection was closed".to_owned(),
+        AttemptProgress::Answered { status, from_backend } => {
             format!("{status} in HTTP/1.1 {}", who(*from_backend))
         }
-        Progress::Switched(tunnel) => {
+        AttemptProgress::Switched(tunnel) => {
             let mut words = "101".to_owned();
             if tunnel.settings {
                 words += ", SETTINGS";
@@ -161,12 +163,12 @@ mod tests {
     const OFFERED: &[u8] = b"GET / HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n\r\n";
     const PLAIN: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
-    fn outcome(progress: &Progress, head: Option<&[u8]>, switched: bool) -> AttemptOutcome {
+    fn outcome(progress: &AttemptProgress, head: Option<&[u8]>, switched: bool) -> AttemptOutcome {
         outcome_where(progress, head, switched, true)
     }
 
     fn outcome_where(
-        progress: &Progress,
+        progress: &AttemptProgress,
         head: Option<&[u8]>,
         switched: bool,
         established: bool,
@@ -182,18 +184,18 @@ mod tests {
 
     #[test]
     fn each_outcome_follows_from_what_both_sides_saw() {
-        let answered = |status, from_backend| Progress::Answered { status, from_backend };
+        let answered = |status, from_backend| AttemptProgress::Answered { status, from_backend };
         let tunnel = |settings, allowed, forbidden| {
-            Progress::Switched(Tunnel { settings, allowed, forbidden, ..Tunnel::default() })
+            AttemptProgress::Switched(Tunnel { settings, allowed, forbidden, ..Tunnel::default() })
         };
         let (ours, theirs) = (Some((200, true)), Some((403, false)));
         assert_eq!(outcome(&answered(200, true), Some(PLAIN), false), AttemptOutcome::Ignored);
         assert_eq!(outcome(&answered(403, false), None, false), AttemptOutcome::Rejected);
-        assert_eq!(outcome(&Progress::Closed, None, false), AttemptOutcome::Rejected);
+        assert_eq!(outcome(&AttemptProgress::Closed, None, false), AttemptOutcome::Rejected);
         assert_eq!(outcome(&answered(200, true), Some(OFFERED), false), AttemptOutcome::Forwarded);
         // Silence, an answer from a cache, and a backend that the proxy considers down decide nothing.
-        assert_eq!(outcome(&Progress::Nothing, None, false), AttemptOutcome::Unknown);
-        assert_eq!(outcome(&Progress::Nothing, Some(OFFERED), true), AttemptOutcome::Unknown);
+        assert_eq!(outcome(&AttemptProgress::Nothing, None, false), AttemptOutcome::Unknown);
+        assert_eq!(outcome(&AttemptProgress::Nothing, Some(OFFERED), true), AttemptOutcome::Unknown);
         assert_eq!(outcome(&answered(200, true), None, false), AttemptOutcome::Unknown);
         assert_eq!(outcome(&answered(503, false), None, false), AttemptOutcome::Unknown);
         assert_eq!(outcome(&answered(502, false), Some(OFFERED), true), AttemptOutcome::Forwarded);

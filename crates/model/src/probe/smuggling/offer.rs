@@ -35,7 +35,7 @@ impl Strictness {
 
 /// A variant of the offer to switch to HTTP/2 on a request of HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
+pub struct OfferVariant {
     /// Its name in reports.
     pub id: &'static str,
     /// What is special about it.
@@ -45,50 +45,50 @@ pub struct Offer {
 }
 
 /// Every variant, the most ordinary one first.
-pub const OFFERS: [Offer; 8] = [
-    Offer {
+pub const OFFERS: [OfferVariant; 8] = [
+    OfferVariant {
         id: "both-tokens",
         about: "as RFC 7540 has it: Connection names Upgrade and HTTP2-Settings",
         lines: &["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
     },
-    Offer {
+    OfferVariant {
         id: "upgrade-only",
         about: "Connection names Upgrade alone, so that a proxy passes HTTP2-Settings on as any field",
         lines: &["Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: {}"],
     },
-    Offer {
+    OfferVariant {
         id: "settings-only",
         about: "Connection names HTTP2-Settings alone, so that a proxy passes Upgrade on as any field",
         lines: &["Connection: HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
     },
-    Offer {
+    OfferVariant {
         id: "no-settings",
         about: "without HTTP2-Settings",
         lines: &["Connection: Upgrade", "Upgrade: h2c"],
     },
-    Offer {
+    OfferVariant {
         id: "split",
         about: "two Connection fields, one token in each",
         lines: &["Connection: Upgrade", "Connection: HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
     },
-    Offer {
+    OfferVariant {
         id: "lower-case",
         about: "all names and tokens in lower case",
         lines: &["connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: {}"],
     },
-    Offer {
+    OfferVariant {
         id: "upper-case",
         about: "all names and tokens in upper case, which rules that compare text may miss",
         lines: &["CONNECTION: UPGRADE, HTTP2-SETTINGS", "UPGRADE: H2C", "HTTP2-SETTINGS: {}"],
     },
-    Offer {
+    OfferVariant {
         id: "listed",
         about: "h2c behind another protocol in Upgrade, which rules for `Upgrade: h2c` may miss",
         lines: &["Connection: Upgrade, HTTP2-Settings", "Upgrade: websocket, h2c", "HTTP2-Settings: {}"],
     },
 ];
 
-impl Offer {
+impl OfferVariant {
     /// The field lines, with their line ends.
     fn fields(&self, settings: &str) -> String {
         self.lines.iter().map(|line| line.replace("{}", settings) + "\r\n").collect()
@@ -96,7 +96,7 @@ impl Offer {
 }
 
 /// A plain request, or one with an `offer`: GET of `path` at `authority`, marked with `attempt`.
-pub fn request(offer: Option<&Offer>, authority: &str, path: &str, attempt: &str) -> Vec<u8> {
+pub fn request(offer: Option<&OfferVariant>, authority: &str, path: &str, attempt: &str) -> Vec<u8> {
     let settings = Connection::h2c_offer(&Config::new(Role::Client));
     let offered = offer.map_or_else(String::new, |offer| offer.fields(&settings));
     let product = concat!("h2lab/", env!("CARGO_PKG_VERSION"));

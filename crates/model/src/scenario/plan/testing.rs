@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::scenario::{
-    Axis, AxisValue, Capacity, ConnectionCount, LinkAxes, LiveTarget, Queue, RequestLimit, Scenario, Topology,
+    Axis, AxisValue, Capacity, ConnectionCount, LinkAxes, LiveTarget, QueueSize, RequestLimit, Scenario,
+    Topology,
 };
 use crate::workload::{DialPolicy, Protocol, RequestShape};
 use h2lab_base::units::Ratio;
@@ -26,7 +27,7 @@ pub fn scenarios() -> impl Strategy<Value = Scenario> {
     let link = (
         (some(&millis(&[0, 5, 12])), some(&millis(&[0, 2])), some(&shares)),
         some(&parsed(&["bernoulli", "gilbert-elliott", "gilbert-elliott:5", "burst:20ms"])),
-        (some(&capacities), some(&[Queue(None), Queue(Some(1_500_000)), Queue(Some(65_536))])),
+        (some(&capacities), some(&[QueueSize(None), QueueSize(Some(1_500_000)), QueueSize(Some(65_536))])),
         (some(&owned(&["cubic", "bbr"])), proptest::option::of(some(&owned(&["20000", "200000"])))),
         (proptest::option::of(proptest::sample::select(shares.clone())), any::<bool>()),
         // Only one of these varies: more groups would take a test too long.

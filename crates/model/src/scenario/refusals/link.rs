@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::axis::{Axis, AxisValue, Capacity, Queue};
+use super::super::axis::{Axis, AxisValue, Capacity, QueueSize};
 use super::super::error::ScenarioError;
 use super::super::file::Scenario;
 use super::super::link::{LinkAxes, LinkOverride};
@@ -96,13 +96,13 @@ impl<'a> Direction<'a> {
 /// Refuses a queue without a bandwidth: packets queue only for that.
 fn queue(link: &LinkAxes) -> Result<(), ScenarioError> {
     let [up, down] = Direction::both(link).map(|direction| direction.is_limited());
-    let of_both = link.queue.values().iter().copied().find(|Queue(bytes)| bytes.is_some());
+    let of_both = link.queue.values().iter().copied().find(|QueueSize(bytes)| bytes.is_some());
     for (field, queue, with, is_limited) in [
         ("queue", of_both, "bandwidth", up || down),
         ("uplink.queue", link.uplink.queue, "uplink.bandwidth", up),
         ("downlink.queue", link.downlink.queue, "downlink.bandwidth", down),
     ] {
-        if let Some(queue @ Queue(Some(_))) = queue
+        if let Some(queue @ QueueSize(Some(_))) = queue
             && !is_limited
         {
             return Err(ScenarioError::Conflict {

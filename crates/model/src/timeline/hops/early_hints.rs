@@ -1,7 +1,7 @@
 //! What a server did with interim responses, and with the response after them.
 
 use super::super::summary::{StatusRuns, TimelineStream};
-use super::super::waterfall::{Initiator, Stream};
+use super::super::waterfall::{ResetSender, WaterfallStream};
 use super::leg::Leg;
 use super::passage::{Passage, interims, passages, timing};
 use super::verdict::{HopVerdict, Ruling, resources};
@@ -117,7 +117,7 @@ fn instead(front: &Leg, response_ms: Option<f64>) -> String {
 }
 
 /// How a response from behind was lost.
-fn breakage(front: &Leg, before: &Stream, behind: &Stream) -> String {
+fn breakage(front: &Leg, before: &WaterfallStream, behind: &WaterfallStream) -> String {
     let times = in_runs(front, front.asked - front.headed);
     let response = format!("the response from behind ({})", behind.status.unwrap_or_default());
     let interim = before.interim.first().or(behind.interim.first());
@@ -128,13 +128,13 @@ fn breakage(front: &Leg, before: &Stream, behind: &Stream) -> String {
         );
     }
     match (&before.reset, before.interim.is_empty(), behind.interim.is_empty()) {
-        (Some(reset), false, _) if reset.by == Initiator::Server => {
+        (Some(reset), false, _) if reset.by == ResetSender::Server => {
             format!(
                 "it forwarded {status}, and then reset the stream ({}); {response} never came{times}",
                 reset.error_code
             )
         }
-        (Some(reset), _, _) if reset.by == Initiator::Server => {
+        (Some(reset), _, _) if reset.by == ResetSender::Server => {
             format!("it reset the stream ({}); {response} never came{times}", reset.error_code)
         }
         (_, false, _) => format!(

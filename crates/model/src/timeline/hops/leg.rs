@@ -3,8 +3,8 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::summary::{Summary, TimelineStream};
-use super::super::waterfall::{Connecting, Stream, Waterfall};
+use super::super::summary::{TimelineStream, TimelineSummary};
+use super::super::waterfall::{Connecting, Waterfall, WaterfallStream};
 use super::passage::{Seen, runs_with};
 use crate::workload::Protocol;
 
@@ -27,18 +27,18 @@ pub struct Leg {
     pub asked: u32,
     /// The first of the exchanges in which not even that came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<Stream>,
+    pub lost: Option<WaterfallStream>,
     /// Medians of what was seen.
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: TimelineSummary,
 }
 
 impl Leg {
     /// Of these runs, in which `path` was asked for.
     pub fn of(server: &str, version: &str, protocol: Protocol, path: &str, runs: &[Waterfall]) -> Self {
-        let asked: Vec<&Stream> = runs.iter().filter_map(|run| main_of(run, path)).collect();
-        let is_answered = |one: &&&Stream| one.status.is_some() && one.end_ms.is_some();
-        let mut summary = Summary::of(runs);
+        let asked: Vec<&WaterfallStream> = runs.iter().filter_map(|run| main_of(run, path)).collect();
+        let is_answered = |one: &&&WaterfallStream| one.status.is_some() && one.end_ms.is_some();
+        let mut summary = TimelineSummary::of(runs);
         keep_common(&mut summary, runs);
         Self {
             server: server.to_owned(),
@@ -77,7 +77,7 @@ impl Leg {
 
 /// Keeps the facts of connections that all runs with a request saw: servers reuse connections, and what
 /// happened on one before a run is not part of that run.
-fn keep_common(summary: &mut Summary, runs: &[Waterfall]) {
+fn keep_common(summary: &mut TimelineSummary, runs: &[Waterfall]) {
     let is_common = |time: fn(&Connecting) -> Option<f64>| {
         runs.iter().filter(|run| !run.streams.is_empty()).all(|run| time(&run.connect).is_some())
     };
@@ -95,6 +95,6 @@ fn keep_common(summary: &mut Summary, runs: &[Waterfall]) {
 }
 
 /// The requested exchange, also if a server rewrote its path.
-fn main_of<'a>(run: &'a Waterfall, path: &str) -> Option<&'a Stream> {
+fn main_of<'a>(run: &'a Waterfall, path: &str) -> Option<&'a WaterfallStream> {
     run.asked(Some(path)).or_else(|| run.asked(None))
 }

@@ -9,7 +9,7 @@ mod verdict;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::waterfall::Stream;
+use super::waterfall::WaterfallStream;
 use early_hints::early_hints;
 pub use leg::Leg;
 use push::push;
@@ -42,7 +42,7 @@ pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
     )
 }
 
-fn trailers(before: &Stream, behind: &Stream) -> Ruling {
+fn trailers(before: &WaterfallStream, behind: &WaterfallStream) -> Ruling {
     match (before.trailers_ms, behind.trailers_ms) {
         (Some(_), Some(_)) => Ruling::new(HopVerdict::Forwarded, "they came through"),
         // The response that they precede did not come through.

@@ -1,7 +1,7 @@
 //! What a server forwarded from behind, and whether in time.
 
 use super::super::summary::TimelineStream;
-use super::super::waterfall::Interim;
+use super::super::waterfall::InterimResponse;
 use super::verdict::HopVerdict;
 
 /// An interim response or a promise that is delayed by this much, or by half the time that it was ahead of the
@@ -66,7 +66,7 @@ pub(super) fn runs_with(one: &TimelineStream, name: &str) -> u32 {
 }
 
 pub(super) fn interims(one: &TimelineStream) -> Vec<Seen> {
-    let seen = |(place, interim): (usize, &Interim)| Seen {
+    let seen = |(place, interim): (usize, &InterimResponse)| Seen {
         what: interim.status.to_string(),
         ms: interim.ms,
         runs: runs_with(one, &format!("interim[{place}]")),

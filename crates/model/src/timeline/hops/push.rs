@@ -1,11 +1,11 @@
 //! What a server did with promises.
 
-use super::super::waterfall::Stream;
+use super::super::waterfall::WaterfallStream;
 use super::leg::Leg;
 use super::passage::{Seen, passages, timing};
 use super::verdict::{HopVerdict, Ruling, resources};
 
-pub(super) fn push(front: &Leg, before: &Stream, back: &Leg, behind: &Stream) -> Ruling {
+pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &WaterfallStream) -> Ruling {
     let (went, came) = (front.promises(), back.promises());
     let rendered = |first: &Seen| {
         let lead = before.headers_ms.map_or_else(String::new, |response| {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::timeline::testing::{exchange, pushed};
-use crate::timeline::{Initiator, Reset, Waterfall};
+use crate::timeline::{Reset, ResetSender, Waterfall};
 use crate::workload::Protocol;
 
 fn leg(name: &str, run: Waterfall) -> Leg {
@@ -242,7 +242,8 @@ fn a_promise_that_is_forwarded_and_never_kept_is_broken() {
         HopVerdict::Forwarded,
         "it cannot send what it has not"
     );
-    before.streams[1].reset = Some(Reset { by: Initiator::Client, error_code: "CANCEL".to_owned(), ms: 3.0 });
+    before.streams[1].reset =
+        Some(Reset { by: ResetSender::Client, error_code: "CANCEL".to_owned(), ms: 3.0 });
     let given_up = ruling(before, promising(&[("/a", 2.0)])).push;
     assert_eq!(given_up.verdict, HopVerdict::Forwarded, "who asked gave it up");
 }
@@ -268,7 +269,7 @@ fn how_a_response_was_lost_is_reported_of_a_run_that_lost_it() {
     let mut lost = exchange("/", &[], 80.0);
     let main = &mut lost.streams[0];
     (main.status, main.headers_ms, main.end_ms) = (None, None, None);
-    main.reset = Some(Reset { by: Initiator::Server, error_code: "INTERNAL_ERROR".to_owned(), ms: 3.0 });
+    main.reset = Some(Reset { by: ResetSender::Server, error_code: "INTERNAL_ERROR".to_owned(), ms: 3.0 });
     let behind = || exchange("/", &[(103, 2.0)], 80.0);
     let hop = over(vec![(exchange("/", &[(103, 2.1)], 80.0), behind()), (lost, behind())]);
     assert_eq!(hop.early_hints.verdict, HopVerdict::Broken);

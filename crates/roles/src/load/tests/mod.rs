@@ -71,7 +71,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         link: None,
         congestion: None,
         sysctls: h2lab_model::scenario::Sysctls::default(),
-        capture: h2lab_model::scenario::Capture::default(),
+        capture: h2lab_model::scenario::CaptureOptions::default(),
         work,
     };
     LoadSpec {

@@ -7,7 +7,9 @@ use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_model::probe::client::seen::KEPT;
 use h2lab_model::probe::client::test_case::{CHANGED, INTERIM, WINDOWS};
-use h2lab_model::probe::client::{ConnectionSeen, Fate, FrameNote, Place, RequestSeen, Stage, TestCase};
+use h2lab_model::probe::client::{
+    AnswerState, ConnectionSeen, FrameNote, RequestHandling, RequestPosition, RequestSeen, TestCase,
+};
 use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
@@ -44,7 +46,7 @@ struct Reply {
     stream: StreamId,
     /// Among the requests seen; `None` for what was promised.
     request: Option<usize>,
-    stage: Stage,
+    handling: RequestHandling,
     /// When it begins: not before the request has ended.
     due: Time,
     /// The head has gone.
@@ -262,7 +264,7 @@ impl Session {
         }
         // Answered before its end, an upload would show how the client takes that, and not what the test case is about.
         for reply in self.replies.iter_mut().filter(|reply| whole.contains(&reply.stream)) {
-            reply.due = reply.due.min(now + reply.stage.delay);
+            reply.due = reply.due.min(now + reply.handling.delay);
         }
     }
 
@@ -271,38 +273,39 @@ impl Session {
         let n = self.seen.requests.len();
         let mut step = self.step.get();
         let first = *step.first.get_or_insert(self.index);
-        let place = Place { of_all: step.requests, on_connection: n, on_first: first == self.index };
+        let place =
+            RequestPosition { of_all: step.requests, on_connection: n, on_first: first == self.index };
         step.requests += 1;
         self.step.set(step);
-        let stage = self.test_case.stage(place, self.expected);
-        let mut request = RequestSeen { at: now, stream: stream.0, line, fate: Fate::Open };
+        let handling = self.test_case.handling(place, self.expected);
+        let mut request = RequestSeen { at: now, stream: stream.0, line, fate: AnswerState::Open };
         let Some(engine) = &mut self.engine else { return };
         let is_h2 = matches!(engine, Connection::H2(_));
-        if stage.goes_dark {
+        if handling.goes_dark {
             // SETTINGS go, so that nothing but the answer is missing.
             self.transmit(now);
             self.seen.dark_since.get_or_insert(now);
             (self.is_dark, self.blocked) = (true, false);
-        } else if stage.refuses && is_h2 {
+        } else if handling.refuses && is_h2 {
             engine.reset(now, stream, ErrorCode::REFUSED_STREAM);
-            request.fate = Fate::Refused;
-        } else if is_h2 && (stage.ends_below || self.is_ending) {
+            request.fate = AnswerState::Refused;
+        } else if is_h2 && (handling.ends_below || self.is_ending) {
             if !std::mem::replace(&mut self.is_ending, true) {
                 self.say_goaway(ErrorCode::NO_ERROR);
             }
-        } else if is_h2 && (stage.cuts || self.is_over) {
+        } else if is_h2 && (handling.cuts || self.is_over) {
             if !std::mem::replace(&mut self.is_over, true) {
                 self.say_goaway(ErrorCode::INTERNAL_ERROR);
                 self.replies.clear();
                 self.transmit(now);
             }
         } else {
-            if stage.lowers_windows && is_h2 {
+            if handling.lowers_windows && is_h2 {
                 self.raw.extend(frame(kind::SETTINGS, 0, 0, &settings(&[(4, WINDOWS[1])])));
             }
             let (request, due) = ((n < KEPT).then_some(n), Time::NEVER);
             self.accepted = self.accepted.max(stream.0);
-            self.replies.push(Reply { stream, request, stage, due, begun: None, sent: 0 });
+            self.replies.push(Reply { stream, request, handling, due, begun: None, sent: 0 });
         }
         if n < KEPT {
             self.seen.requests.push(request);
@@ -350,7 +353,7 @@ impl Session {
             let done = reply.proceed(now, engine, raw, &mut promised);
             moved |= before != (reply.begun, reply.sent);
             if let Some(request) = reply.request.filter(|_| done) {
-                requests[request].fate = Fate::Answered;
+                requests[request].fate = AnswerState::Answered;
             }
             if reply.has_stalled() {
                 stalled.get_or_insert(now);
@@ -414,8 +417,8 @@ impl Reply {
     /// When something is due; now, as far as only windows are in the way.
     fn next(&self) -> Time {
         let Some(begun) = self.begun else { return self.due };
-        let (pieces, gap) = self.stage.pieces;
-        let piece = self.sent * pieces / self.stage.length.max(1);
+        let (pieces, gap) = self.handling.pieces;
+        let piece = self.sent * pieces / self.handling.length.max(1);
         if gap.is_zero() || piece == 0 {
             // Data that waits for the windows continues with the next frame that arrives.
             return Time::NEVER;
@@ -425,21 +428,21 @@ impl Reply {
 
     /// Whether all has gone of a body that stops in its middle.
     const fn has_stalled(&self) -> bool {
-        let (pieces, _) = self.stage.pieces;
-        self.stage.stalls && self.sent == self.stage.length * (pieces - 1) / pieces
+        let (pieces, _) = self.handling.pieces;
+        self.handling.stalls && self.sent == self.handling.length * (pieces - 1) / pieces
     }
 
     /// How much of the body may have gone by `now`.
     fn allowed(&self, now: Time) -> u64 {
-        let (pieces, gap) = self.stage.pieces;
+        let (pieces, gap) = self.handling.pieces;
         let begun = self.begun.unwrap_or(now);
         let due = if gap.is_zero() {
             pieces
         } else {
             1 + u64::try_from(now.since(begun).as_nanos() / gap.as_nanos()).unwrap_or(u64::MAX)
         };
-        let last = if self.stage.stalls { pieces - 1 } else { pieces };
-        self.stage.length * due.min(last) / pieces
+        let last = if self.handling.stalls { pieces - 1 } else { pieces };
+        self.handling.length * due.min(last) / pieces
     }
 
     /// Sends what is due; whether the response is complete. `raw` takes frames for behind it.
@@ -454,7 +457,7 @@ impl Reply {
             if now < self.due {
                 return false;
             }
-            if std::mem::take(&mut self.stage.changes_settings) && matches!(engine, Connection::H2(_)) {
+            if std::mem::take(&mut self.handling.changes_settings) && matches!(engine, Connection::H2(_)) {
                 // They go out before the response: a client that has all its responses may read nothing more.
                 raw.extend(frame(kind::SETTINGS, 0, 0, &settings(&CHANGED)));
                 return false;
@@ -464,27 +467,27 @@ impl Reply {
         let allowed = self.allowed(now);
         while self.sent < allowed {
             let n = (allowed - self.sent).min(FILLER.len() as u64);
-            let ends = self.sent + n == self.stage.length;
+            let ends = self.sent + n == self.handling.length;
             let taken = engine.send_data(now, self.stream, &FILLER[..n as usize], ends);
             self.sent += taken as u64;
             if (taken as u64) < n {
                 return false; // a window is full, or the buffer
             }
         }
-        self.sent == self.stage.length
+        self.sent == self.handling.length
     }
 
     /// All that comes before the body.
     fn open(&mut self, now: Time, engine: &mut Connection, promised: &mut Vec<Self>) {
         self.begun = Some(now);
-        if self.stage.interim {
+        if self.handling.interim {
             let link = [Field::new("link", "</style.css>; rel=preload")];
             for status in INTERIM {
                 let fields: &[Field<'_>] = if status == 103 { &link } else { &[] };
                 engine.send_interim(now, self.stream, status, fields);
             }
         }
-        if self.stage.pushes {
+        if self.handling.pushes {
             let request = Request {
                 method: "GET",
                 authority: "localhost",
@@ -494,19 +497,19 @@ impl Reply {
                 end_stream: true,
             };
             if let Some(stream) = engine.send_push(now, self.stream, &request) {
-                let stage = Stage { pushes: false, ..self.stage };
-                promised.push(Self { stream, request: None, stage, due: now, begun: None, sent: 0 });
+                let handling = RequestHandling { pushes: false, ..self.handling };
+                promised.push(Self { stream, request: None, handling, due: now, begun: None, sent: 0 });
             }
         }
         let fields = [Field::new("content-type", "text/plain"), Field::new("server", "h2lab")];
         let response = Response {
             status: 200,
             fields: &fields,
-            body_length: Some(self.stage.length),
+            body_length: Some(self.handling.length),
             end_stream: false,
         };
         engine.send_response(now, self.stream, &response);
-        if self.stage.says_goaway {
+        if self.handling.says_goaway {
             engine.goaway(now, ErrorCode::NO_ERROR, b"");
         }
     }

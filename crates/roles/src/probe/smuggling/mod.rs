@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use h2lab_base::units::millis_f64;
 use h2lab_model::probe::downgrade;
-use h2lab_model::probe::downgrade::ask::Ask;
 use h2lab_model::probe::downgrade::case;
-use h2lab_model::probe::downgrade::case::Case;
+use h2lab_model::probe::downgrade::case::DowngradeCase;
+use h2lab_model::probe::downgrade::exchange::DowngradeExchange;
 use h2lab_model::probe::downgrade::{CASES, CONTROL, Judged, Series};
-use h2lab_model::probe::smuggling::attempt::{Aim, Attempt, Progress};
+use h2lab_model::probe::smuggling::attempt::{Attempt, AttemptProgress, SmugglingTarget};
 use h2lab_model::probe::smuggling::backend::{Backend, attempt};
 use h2lab_model::probe::smuggling::backend_request;
 use h2lab_model::probe::smuggling::backend_request::BackendBytes;
@@ -23,7 +23,7 @@ use h2lab_model::probe::smuggling::checks;
 use h2lab_model::probe::smuggling::checks::{Baseline, Missed, Tried};
 use h2lab_model::probe::smuggling::judge;
 use h2lab_model::probe::smuggling::judge::{Arrived, Observation};
-use h2lab_model::probe::smuggling::offer::{OFFERS, Offer, Strictness};
+use h2lab_model::probe::smuggling::offer::{OFFERS, OfferVariant, Strictness};
 use h2lab_model::probe::{Check, EvidenceItem, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -160,7 +160,7 @@ fn converse(
         }
     }
     let mut transcript = Transcript::new(began, prober.host.hidden.clone());
-    if matches!(attempt.progress(), Progress::Switched(_)) {
+    if matches!(attempt.progress(), AttemptProgress::Switched(_)) {
         transcript.reads_frames();
     }
     for (at, direction, bytes) in crossed {
@@ -234,14 +234,14 @@ impl Proxy<'_> {
                 return Ok(asked.server().map(str::to_owned));
             }
             let progress = asked.progress().clone();
-            let is_trouble = matches!(progress, Progress::Answered { status, .. } if backend_request::is_gateway_trouble(status));
+            let is_trouble = matches!(progress, AttemptProgress::Answered { status, .. } if backend_request::is_gateway_trouble(status));
             if !is_trouble || Instant::now() >= deadline {
                 break progress;
             }
             self.pause()?;
         };
         let answer = match progress {
-            Progress::Answered { status, .. } => format!("the proxy answered {status}"),
+            AttemptProgress::Answered { status, .. } => format!("the proxy answered {status}"),
             _ => "the proxy gave no answer".to_owned(),
         };
         let (backend, hint) = (self.listener.address(), self.came_instead().unwrap_or_default().to_owned());
@@ -262,7 +262,7 @@ impl Proxy<'_> {
         self.prober.take_request()?;
         let mut line = RawConnection::dial(self.prober, self.protocol)?;
         let authority = self.prober.host.authority.clone();
-        let aim = Aim { authority: &authority, allowed: path, forbidden: path };
+        let aim = SmugglingTarget { authority: &authority, allowed: path, forbidden: path };
         let mut attempt = Attempt::new(name, None, &aim);
         converse(self.prober, &mut line, &mut attempt)?;
         Ok(attempt)
@@ -272,13 +272,14 @@ impl Proxy<'_> {
     fn try_offer(
         &mut self,
         paths: &Paths,
-        (name, strictness, offer): (&str, Strictness, &Offer),
+        (name, strictness, offer): (&str, Strictness, &OfferVariant),
     ) -> Result<Tried> {
         self.prober.take_request()?;
         let began = self.prober.now();
         let mut line = RawConnection::dial(self.prober, self.protocol)?;
         let authority = self.prober.host.authority.clone();
-        let aim = Aim { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
+        let aim =
+            SmugglingTarget { authority: &authority, allowed: &paths.allowed, forbidden: &paths.forbidden };
         let mut attempt = Attempt::new(name, Some(offer), &aim);
         let items = converse(self.prober, &mut line, &mut attempt)?;
         let progress = attempt.progress();
@@ -376,35 +377,39 @@ impl Proxy<'_> {
         }
     }
 
-    fn send_case(&mut self, case: &Case, path: &str, name: &str) -> Result<Sent> {
+    fn send_case(&mut self, case: &DowngradeCase, path: &str, name: &str) -> Result<Sent> {
         self.prober.take_request()?;
         let scheme = if self.protocol.is_tls() { "https" } else { "http" };
         let mut line = RawConnection::dial(self.prober, self.protocol)?;
         line.transcript.reads_frames();
         let authority = self.prober.host.authority.clone();
-        let mut ask = Ask::new(case, &case::Aim { scheme, authority: &authority, path }, name);
+        let mut exchange = DowngradeExchange::new(
+            case,
+            &case::DowngradeTarget { scheme, authority: &authority, path },
+            name,
+        );
         let until = self.prober.soon();
-        while !ask.is_over() && self.prober.now() < until {
+        while !exchange.is_over() && self.prober.now() < until {
             self.prober.check_stop()?;
-            let bytes = ask.transmit();
+            let bytes = exchange.transmit();
             if !bytes.is_empty() {
                 line.send(&bytes, until, self.prober)?;
             }
             match line.listen(until, self.prober)? {
                 ReadOutcome::Bytes => {
                     let bytes = std::mem::take(&mut line.incoming);
-                    ask.receive(self.prober.now(), &bytes);
+                    exchange.receive(self.prober.now(), &bytes);
                 }
-                ReadOutcome::Eof | ReadOutcome::Broken => ask.end(),
+                ReadOutcome::Eof | ReadOutcome::Broken => exchange.end(),
                 ReadOutcome::Silence => break,
             }
         }
         let judged = self
-            .arrived(name, |backend| downgrade::judge(case, ask.answer(), Some(backend.backend_request())))
-            .unwrap_or_else(|| downgrade::judge(case, ask.answer(), None));
-        let (answer, speaks) = (ask.answer().words(), ask.answer().speaks);
-        let is_trouble = ask.answer().status.is_some_and(backend_request::is_gateway_trouble);
-        let server = ask.answer().server.clone();
+            .arrived(name, |backend| downgrade::judge(case, exchange.answer(), Some(backend.backend_request())))
+            .unwrap_or_else(|| downgrade::judge(case, exchange.answer(), None));
+        let (answer, speaks) = (exchange.answer().words(), exchange.answer().speaks);
+        let is_trouble = exchange.answer().status.is_some_and(backend_request::is_gateway_trouble);
+        let server = exchange.answer().server.clone();
         Ok(Sent { judged, answer, items: line.transcript.items(), speaks, is_trouble, server })
     }
 

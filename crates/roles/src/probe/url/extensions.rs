@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use h2lab_model::probe::server::{Answer, Ended, expectation};
+use h2lab_model::probe::server::{Answer, AnswerEnd, expectation};
 use h2lab_model::probe::{Bound, Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::setting_name;
@@ -126,7 +126,7 @@ fn stranger(answer: &Answer, ordinary: u16) -> (Verdict, String) {
     let outcome = answer.outcome();
     match (answer.status, &answer.ended) {
         (421, _) => (Verdict::Pass, "421 for a name that it does not serve".to_owned()),
-        (0, Ended::Silence) => {
+        (0, AnswerEnd::Silence) => {
             (Verdict::Undecided, "no answer in time for a name that it does not serve".to_owned())
         }
         (0, _) => (Verdict::Pass, format!("it does not serve a name that is not its own: {outcome}")),
@@ -156,12 +156,12 @@ mod tests {
     fn a_name_that_nobody_has_is_compared_with_the_hosts_own() {
         let answer = |status, ended| Answer { status, ended, ..Answer::none() };
         let is = |status, ended, ordinary| stranger(&answer(status, ended), ordinary).0;
-        assert_eq!(is(421, Ended::Complete, 421), Verdict::Pass);
-        assert_eq!(is(404, Ended::Complete, 200), Verdict::Pass);
-        assert_eq!(is(404, Ended::Complete, 404), Verdict::Ignored);
-        assert_eq!(is(200, Ended::Complete, 200), Verdict::Ignored);
-        assert_eq!(is(0, Ended::Reset(ErrorCode::REFUSED_STREAM), 200), Verdict::Pass);
-        assert_eq!(is(0, Ended::Silence, 200), Verdict::Undecided);
+        assert_eq!(is(421, AnswerEnd::Complete, 421), Verdict::Pass);
+        assert_eq!(is(404, AnswerEnd::Complete, 200), Verdict::Pass);
+        assert_eq!(is(404, AnswerEnd::Complete, 404), Verdict::Ignored);
+        assert_eq!(is(200, AnswerEnd::Complete, 200), Verdict::Ignored);
+        assert_eq!(is(0, AnswerEnd::Reset(ErrorCode::REFUSED_STREAM), 200), Verdict::Pass);
+        assert_eq!(is(0, AnswerEnd::Silence, 200), Verdict::Undecided);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_model::probe::server::Answer;
-use h2lab_model::probe::{Check, CheckMeta, Limits, Verdict};
+use h2lab_model::probe::{Check, CheckMeta, ServerLimits, Verdict};
 use h2lab_model::workload::Protocol;
 
 use crate::probe::{Prober, Result};
@@ -12,7 +12,7 @@ use crate::probe::{Prober, Result};
 #[derive(Debug, Default)]
 pub struct Found {
     pub checks: Vec<Check>,
-    pub limits: Limits,
+    pub limits: ServerLimits,
     pub warnings: Vec<String>,
     /// Its `server` field.
     pub software: Option<String>,

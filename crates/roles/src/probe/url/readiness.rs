@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::units::format_bytes;
-use h2lab_model::probe::server::{Answer, Comparison, Ended, Pair};
+use h2lab_model::probe::server::{Answer, AnswerEnd, ComparedAnswers, Comparison};
 use h2lab_model::probe::{Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::raw::field_block;
@@ -64,7 +64,7 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
 }
 
 /// Compares the versions with GET, HEAD and POST; the answers to GET.
-fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> Result<Pair> {
+fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> Result<ComparedAnswers> {
     let question = |method: &str, body: &[u8]| {
         let question = Question { method: method.to_owned(), body: body.to_vec(), ..Question::get() };
         question.with("te", "trailers").with("accept", "*/*").with("user-agent", "h2lab")
@@ -72,7 +72,7 @@ fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> R
     let mut gets = None;
     for (method, body) in [("GET", &b""[..]), ("HEAD", b""), ("POST", b"h2lab")] {
         let question = question(method, body);
-        let pair = Pair {
+        let pair = ComparedAnswers {
             h1: ask(prober, h1, &question)?,
             again: ask(prober, h1, &question)?,
             h2: ask(prober, h2, &question)?,
@@ -83,7 +83,7 @@ fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> R
     gets.ok_or(ProbeError::Interrupted) // there is always one
 }
 
-fn same(method: &str, pair: &Pair) -> Check {
+fn same(method: &str, pair: &ComparedAnswers) -> Check {
     let check = match pair.compare() {
         Comparison::Same(notes) => {
             let all = format!("the same over both: {}, {} bytes", pair.h1.outcome(), pair.h1.body_bytes);
@@ -96,7 +96,7 @@ fn same(method: &str, pair: &Pair) -> Check {
     check.of(method).with("over HTTP/1.1", pair.h1.items.clone()).with("over HTTP/2", pair.h2.items.clone())
 }
 
-fn streaming(pair: &Pair) -> Check {
+fn streaming(pair: &ComparedAnswers) -> Check {
     let h1 = pair.h1.spread().min(pair.again.spread());
     let h2 = pair.h2.spread();
     let all = [&pair.h1, &pair.again, &pair.h2];
@@ -117,9 +117,9 @@ fn streaming(pair: &Pair) -> Check {
     Check::new(id::MIGR103, verdict, summary).with("over HTTP/2", pair.h2.items.clone())
 }
 
-fn trailers(pair: &Pair) -> Check {
+fn trailers(pair: &ComparedAnswers) -> Check {
     let all = [&pair.h1, &pair.again, &pair.h2];
-    let has_all = all.iter().all(|answer| answer.ended == Ended::Complete);
+    let has_all = all.iter().all(|answer| answer.ended == AnswerEnd::Complete);
     let (verdict, summary) = match pair.trailers_differ() {
         _ if !has_all => (Verdict::Undecided, "no answers to compare that were read to their end".to_owned()),
         Some((h1, h2)) => (Verdict::Fail, format!("over HTTP/1.1: {h1:?}; over HTTP/2: {h2:?}")),
@@ -247,8 +247,8 @@ fn expect(found: &Found) -> Check {
     let same = h1.status == h2.status && continues(h1) == continues(h2);
     let verdict = match (h1.status, h2.status) {
         (0, 0) => Verdict::Undecided,
-        (0, _) if h1.ended == Ended::Silence => Verdict::Undecided,
-        (_, 0) if h2.ended == Ended::Silence => Verdict::Undecided,
+        (0, _) if h1.ended == AnswerEnd::Silence => Verdict::Undecided,
+        (_, 0) if h2.ended == AnswerEnd::Silence => Verdict::Undecided,
         _ if same => Verdict::Pass,
         _ => Verdict::Fail,
     };
@@ -321,7 +321,7 @@ fn upgraded_body(status: Option<u16>, sent: u64, is_over: bool) -> (Verdict, Str
 fn large(answer: &Answer) -> Check {
     let length = answer.field("content-length").and_then(|length| length.parse::<u64>().ok());
     let bytes = length.unwrap_or(answer.body_bytes).max(answer.body_bytes);
-    let is_known = length.is_some() || answer.ended == Ended::Complete;
+    let is_known = length.is_some() || answer.ended == AnswerEnd::Complete;
     let (verdict, summary) = if bytes >= LARGE {
         let more = if is_known { "" } else { " or more" };
         (Verdict::Fail, format!("the response has {}{more}: HTTP/1.1 carries it faster", format_bytes(bytes)))

@@ -2,7 +2,7 @@
 
 use h2lab_base::text::printable;
 use h2lab_base::units::{Time, format_bytes, millis_f64};
-use h2lab_model::probe::server::{Answer, Ended};
+use h2lab_model::probe::server::{Answer, AnswerEnd};
 use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -92,7 +92,7 @@ pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) 
     };
     let verdict = match (answer.status, &answer.ended) {
         (1.., _) => Verdict::Pass,
-        (0, Ended::Silence) => Verdict::Undecided,
+        (0, AnswerEnd::Silence) => Verdict::Undecided,
         (0, _) => Verdict::Fail,
     };
     let check = Check::new(id::PROT101, verdict, format!("{protocol}: {}", answer.outcome()))
@@ -193,8 +193,8 @@ pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) 
     };
     let speaks = answer.status > 0 || !answer.settings.is_empty();
     let verdict = match (&answer.ended, speaks) {
-        (Ended::Complete | Ended::Cut, true) => Verdict::Pass,
-        (Ended::Silence, _) => Verdict::Undecided,
+        (AnswerEnd::Complete | AnswerEnd::Cut, true) => Verdict::Pass,
+        (AnswerEnd::Silence, _) => Verdict::Undecided,
         (_, false) => Verdict::Unsupported,
         _ => Verdict::Fail,
     };
@@ -355,7 +355,7 @@ pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check> {
                 format!("QUIC on the UDP port of the same number: {}; {rendered}", answer.outcome()),
             )
         }
-        Ok(answer) if answer.ended == Ended::Silence => {
+        Ok(answer) if answer.ended == AnswerEnd::Silence => {
             (Verdict::Undecided, format!("QUIC is there, and no answer in time; {rendered}"))
         }
         Ok(answer) => (Verdict::Fail, format!("QUIC is there, but {}; {rendered}", answer.outcome())),
@@ -395,7 +395,7 @@ fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check> {
     };
     let both = found.h1.is_some() && (found.h2.is_some() || found.upgrades);
     let (verdict, summary) = match &other {
-        Some(answer) if answer.status == 0 && answer.ended == Ended::Silence => {
+        Some(answer) if answer.status == 0 && answer.ended == AnswerEnd::Silence => {
             (Verdict::Undecided, format!("{rendered}; {what} no answer came in time"))
         }
         Some(answer) if answer.status > 0 => {

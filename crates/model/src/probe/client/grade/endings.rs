@@ -2,7 +2,7 @@
 
 use super::evidence::{CaseRuns, broken, frames, many};
 use crate::probe::client::seen::{CaseRun, ConnectionSeen, FrameNote, RequestSeen};
-use crate::probe::client::{Fate, TestCase};
+use crate::probe::client::{AnswerState, TestCase};
 use crate::probe::{Check, CheckMeta, Verdict, id};
 use h2lab_wire::trace::FrameKind;
 
@@ -104,8 +104,9 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
     let (answered, replayable) = (case_run.answered(), cut.beyond_goaway());
     // Begun at or below the last stream, and not answered: they may have been processed, and only the application knows whether a
     // retry is safe.
-    let is_cut_off =
-        |request: &&RequestSeen| request.fate == Fate::Open && Some(request.stream) <= cut.last_stream();
+    let is_cut_off = |request: &&RequestSeen| {
+        request.fate == AnswerState::Open && Some(request.stream) <= cut.last_stream()
+    };
     let cut_off = cut.requests.iter().filter(is_cut_off).count();
     let lost = expected.saturating_sub(answered);
     let rendered = format!(
@@ -126,7 +127,7 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
 
 /// Whether it retries what was refused.
 fn refused(case_run: &CaseRun, expected: usize) -> Check {
-    let (answered, refused) = (case_run.answered(), case_run.count(Fate::Refused));
+    let (answered, refused) = (case_run.answered(), case_run.count(AnswerState::Refused));
     let check = if refused == 0 {
         Check::new(id::CLNT108, Verdict::Undecided, "no request came that could be refused")
     } else if answered >= expected.max(1) && case_run.is_content() {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::test_case::{LARGE, WINDOWS};
-use super::super::{CaseRun, ConnectionSeen, Fate, FrameNote, RequestSeen};
+use super::super::{AnswerState, CaseRun, ConnectionSeen, FrameNote, RequestSeen};
 use super::*;
 use crate::probe::Verdict;
 use h2lab_base::units::Time;
@@ -42,13 +42,13 @@ fn end(ms: u64, stream: u32) -> FrameNote {
     FrameNote { flags: flag::END_STREAM, ..note(ms, Direction::Down, FrameKind::DATA, stream) }
 }
 
-fn request(stream: u32, fate: Fate) -> RequestSeen {
+fn request(stream: u32, fate: AnswerState) -> RequestSeen {
     RequestSeen { at: Time::ZERO, stream, line: "GET /".to_owned(), fate }
 }
 
 /// A connection of HTTP/2 with these frames and so many answered requests.
 fn connection(frames: Vec<FrameNote>, answered: u32) -> ConnectionSeen {
-    let requests = (0..answered).map(|n| request(2 * n + 1, Fate::Answered)).collect();
+    let requests = (0..answered).map(|n| request(2 * n + 1, AnswerState::Answered)).collect();
     ConnectionSeen { protocol: Some("h2"), frames, requests, ..ConnectionSeen::default() }
 }
 
@@ -182,8 +182,8 @@ fn an_abrupt_end_may_take_what_was_under_way_and_nothing_else() {
         let goaway = FrameNote { value: 2, ..goaway(5, 7) };
         // Frames after the end are seen without their requests.
         let mut first = connection(vec![head(1, 7), goaway, head(5, 9), head(6, 11)], 4 - cut_off);
-        first.requests.extend((0..cut_off).map(|n| request(7 - 2 * n, Fate::Open)));
-        first.requests.push(request(9, Fate::Open));
+        first.requests.extend((0..cut_off).map(|n| request(7 - 2 * n, AnswerState::Open)));
+        first.requests.push(request(9, AnswerState::Open));
         let test_cases =
             vec![case_run(TestCase::Abrupt, exit, vec![first, connection(Vec::new(), answered_later)])];
         verdict("CLNT118", test_cases)
@@ -246,7 +246,7 @@ fn what_the_client_threw_away_is_not_answered_and_what_came_twice_is_once() {
 fn a_refused_request_is_sent_again_or_given_up() {
     let with = |answered, exit| {
         let mut seen = connection(Vec::new(), answered);
-        seen.requests.push(request(1, Fate::Refused));
+        seen.requests.push(request(1, AnswerState::Refused));
         verdict("CLNT108", vec![case_run(TestCase::Refuse, exit, vec![seen])])
     };
     assert_eq!(with(12, Some(0)), Verdict::Pass);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use h2lab_model::probe::server::{Row, Stop, quota};
+use h2lab_model::probe::server::{SequentialRequests, Stop, quota};
 use h2lab_model::probe::{Check, EvidenceItem, Severity, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
@@ -39,7 +39,7 @@ fn row(
     protocol: Protocol,
     method: &str,
     (most, then): (u64, Stop),
-) -> Result<(RawH2Client, Row)> {
+) -> Result<(RawH2Client, SequentialRequests)> {
     let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let mut answered = 0;
     let stop = loop {
@@ -67,7 +67,7 @@ fn row(
             break Stop::Failed(format!("request {} {how}", answered + 1));
         }
     };
-    Ok((client, Row { answered, stop }))
+    Ok((client, SequentialRequests { answered, stop }))
 }
 
 /// Why the connection has ended, if it has. An error is no quota.
@@ -110,7 +110,7 @@ pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
     Ok(())
 }
 
-fn goaway(client: &RawH2Client, row: &Row) -> Check {
+fn goaway(client: &RawH2Client, row: &SequentialRequests) -> Check {
     if row.end().is_none() {
         let summary =
             "the server did not end the connection in order, so that nothing is known of how it would";
@@ -137,7 +137,7 @@ fn unprocessed(
     protocol: Protocol,
     method: &str,
     quota: u64,
-) -> Result<(Check, Option<Row>)> {
+) -> Result<(Check, Option<SequentialRequests>)> {
     let undecided = |summary: String| Check::new(id::LIMT103, Verdict::Undecided, summary);
     if prober.budget.requests_left() < quota + ABOVE {
         let more = prober.budget.remedy();
@@ -234,7 +234,7 @@ fn row_of_h1(
     protocol: Protocol,
     method: &str,
     (most, then): (u64, Stop),
-) -> Result<(Row, Vec<EvidenceItem>)> {
+) -> Result<(SequentialRequests, Vec<EvidenceItem>)> {
     let mut sequence = Sequence::open(prober, protocol)?;
     let mut answered = 0;
     let ended = |how: &str| Stop::Ended { how: how.to_owned(), declared: None };
@@ -254,5 +254,5 @@ fn row_of_h1(
             Err(error) => return Err(error),
         }
     };
-    Ok((Row { answered, stop }, sequence.line.transcript.last(6, |_| true)))
+    Ok((SequentialRequests { answered, stop }, sequence.line.transcript.last(6, |_| true)))
 }

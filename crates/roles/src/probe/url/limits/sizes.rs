@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_bytes};
-use h2lab_model::probe::server::{Lines, Search, Taken};
+use h2lab_model::probe::server::{FieldLines, Search, Taken};
 use h2lab_model::probe::{Bound, Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::ErrorCode;
@@ -85,7 +85,7 @@ fn heads(
     prober: &mut Prober,
     protocol: Protocol,
     found: &Found,
-    (fields, evidence): (fn(u64) -> Lines, &str),
+    (fields, evidence): (fn(u64) -> FieldLines, &str),
 ) -> Result<(Bound, Check)> {
     let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
     let share = Share::of(prober);

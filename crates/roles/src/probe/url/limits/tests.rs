@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use h2lab_model::probe::{Allowance, Budget, Check, Limits, Verdict};
+use h2lab_model::probe::{Allowance, Budget, Check, ServerLimits, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::frame;
@@ -23,7 +23,7 @@ fn find(
     server: Server,
     allowance: Allowance,
     look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>,
-) -> (BTreeMap<String, Check>, Limits) {
+) -> (BTreeMap<String, Check>, ServerLimits) {
     let mut found = Found::default();
     look(&mut prober_within(server, allowance), &mut found).unwrap();
     (found.checks.into_iter().map(|check| (check.id.clone(), check)).collect(), found.limits)
@@ -56,7 +56,7 @@ fn five(peer: &mut Peer, request: &Request) {
     }
 }
 
-fn quota_of(server: Server, requests: u64) -> (BTreeMap<String, Check>, Limits) {
+fn quota_of(server: Server, requests: u64) -> (BTreeMap<String, Check>, ServerLimits) {
     find(server, fast(requests), |prober, found| quota::http2(prober, Protocol::H2c, found))
 }
 

@@ -58,10 +58,10 @@ fn a_body_that_is_held_back_to_its_end_does_not_stream() {
     let answer = |spread: Duration| Answer {
         status: 200,
         pieces: Some((Duration::ZERO, spread)),
-        ended: Ended::Complete,
+        ended: AnswerEnd::Complete,
         ..Answer::none()
     };
-    let pair = |h1, again, h2| Pair { h1: answer(h1), again: answer(again), h2: answer(h2) };
+    let pair = |h1, again, h2| ComparedAnswers { h1: answer(h1), again: answer(again), h2: answer(h2) };
     let (ns, slow) = (Duration::from_nanos(1), 3 * STREAMS);
     for (h1, again, h2, verdict) in [
         (slow, slow, Duration::ZERO, Verdict::Fail),
@@ -72,7 +72,7 @@ fn a_body_that_is_held_back_to_its_end_does_not_stream() {
     ] {
         assert_eq!(streaming(&pair(h1, again, h2)).verdict, verdict, "{h1:?} {again:?} {h2:?}");
     }
-    let silent = Pair { h2: Answer::none(), ..pair(slow, slow, slow) };
+    let silent = ComparedAnswers { h2: Answer::none(), ..pair(slow, slow, slow) };
     assert_eq!(streaming(&silent).verdict, Verdict::Undecided);
 }
 
@@ -98,7 +98,7 @@ fn the_time_between_pieces_of_a_body_is_seen_over_both() {
     let mut prober = prober(server);
     for protocol in [Protocol::H1, Protocol::H2c] {
         let answer = ask(&mut prober, protocol, &Question::get()).unwrap();
-        assert_eq!(answer.ended, Ended::Complete, "{protocol}");
+        assert_eq!(answer.ended, AnswerEnd::Complete, "{protocol}");
         assert!(answer.spread() >= PAUSE, "{protocol}: {:?}", answer.spread());
     }
 }
@@ -139,7 +139,7 @@ fn a_websocket_needs_rfc_8441_over_http2() {
 
 #[test]
 fn expectations_are_compared_only_where_they_were_answered() {
-    let answer = |status, interim: &[u16], ended: Ended| Answer {
+    let answer = |status, interim: &[u16], ended: AnswerEnd| Answer {
         status,
         interim: interim.iter().map(|one| (*one, Vec::new(), Duration::ZERO)).collect(),
         ended,
@@ -149,13 +149,13 @@ fn expectations_are_compared_only_where_they_were_answered() {
         let expected = vec![(Protocol::H1, h1), (Protocol::H2c, h2)];
         expect(&Found { expected, ..Found::default() }).verdict
     };
-    let fine = || answer(200, &[100], Ended::Complete);
+    let fine = || answer(200, &[100], AnswerEnd::Complete);
     assert_eq!(is(fine(), fine()), Verdict::Pass);
-    assert_eq!(is(fine(), answer(200, &[], Ended::Complete)), Verdict::Fail);
-    assert_eq!(is(fine(), answer(0, &[], Ended::Closed("so".to_owned()))), Verdict::Fail);
-    assert_eq!(is(fine(), answer(0, &[], Ended::Silence)), Verdict::Undecided);
+    assert_eq!(is(fine(), answer(200, &[], AnswerEnd::Complete)), Verdict::Fail);
+    assert_eq!(is(fine(), answer(0, &[], AnswerEnd::Closed("so".to_owned()))), Verdict::Fail);
+    assert_eq!(is(fine(), answer(0, &[], AnswerEnd::Silence)), Verdict::Undecided);
     assert_eq!(
-        is(answer(0, &[], Ended::Closed("so".to_owned())), answer(0, &[], Ended::Silence)),
+        is(answer(0, &[], AnswerEnd::Closed("so".to_owned())), answer(0, &[], AnswerEnd::Silence)),
         Verdict::Undecided
     );
 }
@@ -180,12 +180,12 @@ fn a_gibibyte_on_an_upgrade_is_refused_or_taken() {
 
 #[test]
 fn a_large_response_is_reported_and_one_without_a_known_length_is_not_judged() {
-    let answer = |body_bytes, length: Option<&str>, ended: Ended| {
+    let answer = |body_bytes, length: Option<&str>, ended: AnswerEnd| {
         let fields = length.map(|length| ("content-length".to_owned(), length.to_owned()));
         large(&Answer { body_bytes, fields: fields.into_iter().collect(), ended, ..Answer::none() }).verdict
     };
-    assert_eq!(answer(10, None, Ended::Complete), Verdict::Pass);
-    assert_eq!(answer(LARGE, None, Ended::Cut), Verdict::Fail);
-    assert_eq!(answer(1 << 20, Some("99999999"), Ended::Cut), Verdict::Fail);
-    assert_eq!(answer(1 << 20, None, Ended::Cut), Verdict::Undecided);
+    assert_eq!(answer(10, None, AnswerEnd::Complete), Verdict::Pass);
+    assert_eq!(answer(LARGE, None, AnswerEnd::Cut), Verdict::Fail);
+    assert_eq!(answer(1 << 20, Some("99999999"), AnswerEnd::Cut), Verdict::Fail);
+    assert_eq!(answer(1 << 20, None, AnswerEnd::Cut), Verdict::Undecided);
 }

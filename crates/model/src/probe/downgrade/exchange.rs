@@ -1,7 +1,7 @@
 //! The client's side of one case, without I/O: it sends the frames and reads how the proxy answers.
 
 use super::super::smuggling::backend_request::is_gateway_trouble;
-use super::case::{Aim, Case};
+use super::case::{DowngradeCase, DowngradeTarget};
 use h2lab_base::units::Time;
 use h2lab_wire::StreamId;
 use h2lab_wire::h2::frame::{flag, kind};
@@ -11,7 +11,7 @@ use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
 /// How the proxy answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
+pub struct ProxyAnswer {
     /// The status of the final response.
     pub status: Option<u16>,
     /// The code of RST_STREAM on the request's stream.
@@ -26,7 +26,7 @@ pub struct Answer {
     pub server: Option<String>,
 }
 
-impl Answer {
+impl ProxyAnswer {
     /// Whether the request was refused, in whatever way. An answer about the connection to the backend, or about a limit, may
     /// have nothing to do with the request.
     pub fn is_refusal(&self) -> bool {
@@ -49,29 +49,29 @@ impl Answer {
 
 /// One case in progress.
 #[derive(Debug)]
-pub struct Ask {
+pub struct DowngradeExchange {
     output: Vec<u8>,
     reader: Reader,
-    answer: Answer,
+    answer: ProxyAnswer,
     is_over: bool,
 }
 
 /// The request's stream.
 const STREAM: StreamId = StreamId(1);
 
-impl Ask {
+impl DowngradeExchange {
     /// Sends `case` in a connection of its own.
-    pub fn new(case: &Case, aim: &Aim<'_>, attempt: &str) -> Self {
+    pub fn new(case: &DowngradeCase, aim: &DowngradeTarget<'_>, attempt: &str) -> Self {
         Self {
             output: case.bytes(aim, attempt),
             reader: Reader::new(Dialect::Http2, 0),
-            answer: Answer::default(),
+            answer: ProxyAnswer::default(),
             is_over: false,
         }
     }
 
     /// How the proxy has answered so far.
-    pub const fn answer(&self) -> &Answer {
+    pub const fn answer(&self) -> &ProxyAnswer {
         &self.answer
     }
 
@@ -144,16 +144,16 @@ mod tests {
     use super::*;
     use h2lab_wire::h2::raw::field_block;
 
-    fn answered(frames: &[Vec<u8>]) -> (Answer, bool) {
-        let aim = Aim { scheme: "http", authority: "a", path: "/" };
-        let mut ask = Ask::new(&CONTROL, &aim, "1");
-        ask.transmit();
-        ask.receive(Time::ZERO, &frame(kind::SETTINGS, 0, 0, &[]));
-        assert!(!ask.transmit().is_empty(), "SETTINGS are acknowledged");
+    fn answered(frames: &[Vec<u8>]) -> (ProxyAnswer, bool) {
+        let aim = DowngradeTarget { scheme: "http", authority: "a", path: "/" };
+        let mut exchange = DowngradeExchange::new(&CONTROL, &aim, "1");
+        exchange.transmit();
+        exchange.receive(Time::ZERO, &frame(kind::SETTINGS, 0, 0, &[]));
+        assert!(!exchange.transmit().is_empty(), "SETTINGS are acknowledged");
         for bytes in frames {
-            ask.receive(Time::ZERO, bytes);
+            exchange.receive(Time::ZERO, bytes);
         }
-        (ask.answer().clone(), ask.is_over())
+        (exchange.answer().clone(), exchange.is_over())
     }
 
     #[test]
