@@ -24,7 +24,7 @@ use std::time::Duration;
 use h2lab_lab::topology::sched;
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::{Completion, Reactor, Token};
-use h2lab_net::tcp::{Listener, Read, Stream, Written};
+use h2lab_net::tcp::{Listener, Read, StreamSocket, Written};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -132,7 +132,7 @@ impl Requests {
 
 /// One connection of the server.
 struct Connection {
-    stream: Stream,
+    stream: StreamSocket,
     requests: Requests,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::codel::{Codel, Head};
+use super::codel::{Codel, HeadPacket};
 use h2lab_base::units::{Bandwidth, ParseQuantityError, Time, format_exact, parse_duration};
 
 /// Bit-nanoseconds per byte and bit/s: transmitting one byte takes this, in units of 1/bandwidth nanoseconds.
@@ -154,7 +154,7 @@ impl<T> Bottleneck<T> {
         let mut pop = || {
             let Waiting { entered, bytes, item } = queue.pop_front()?;
             *backlog -= u64::from(bytes);
-            Some(Head { entered, backlog: *backlog, item: (bytes, item) })
+            Some(HeadPacket { entered, backlog: *backlog, item: (bytes, item) })
         };
         let next = match codel {
             None => pop().map(|head| head.item),

@@ -9,7 +9,7 @@ const LARGEST_PACKET: u64 = 1500;
 
 /// A packet taken from the head of the queue.
 #[derive(Debug)]
-pub struct Head<T> {
+pub struct HeadPacket<T> {
     /// When it entered the queue.
     pub entered: Time,
     /// Bytes that stay in the queue behind it.
@@ -50,7 +50,7 @@ impl Codel {
     pub fn dequeue<T>(
         &mut self,
         now: Time,
-        mut pop: impl FnMut() -> Option<Head<T>>,
+        mut pop: impl FnMut() -> Option<HeadPacket<T>>,
         mut drop: impl FnMut(T),
     ) -> Option<T> {
         let mut head = pop();
@@ -88,7 +88,7 @@ impl Codel {
     }
 
     /// Whether packets have stood in the queue above the target for an interval (RFC 8289 §5.5, `dodequeue`).
-    fn may_drop<T>(&mut self, now: Time, head: Option<&Head<T>>) -> bool {
+    fn may_drop<T>(&mut self, now: Time, head: Option<&HeadPacket<T>>) -> bool {
         let stands =
             head.is_some_and(|head| now.since(head.entered) >= self.target && head.backlog > LARGEST_PACKET);
         match self.first_above_time {
@@ -155,7 +155,7 @@ mod tests {
             let Self { codel, queue, now, drops, sojourns, .. } = self;
             let pop = || {
                 let (entered, item) = queue.pop_front()?;
-                Some(Head { entered, backlog: queue.len() as u64 * 1500, item: (entered, item) })
+                Some(HeadPacket { entered, backlog: queue.len() as u64 * 1500, item: (entered, item) })
             };
             if let Some((entered, _)) = codel.dequeue(*now, pop, |_| drops.push(*now)) {
                 sojourns.push(now.since(entered));
@@ -244,7 +244,11 @@ mod tests {
             for k in 0..1000 {
                 let now = Time::from_millis(100 + k);
                 let entered = now - TARGET + Duration::from_nanos(below);
-                codel.dequeue(now, || Some(Head { entered, backlog: 15_000, item: () }), |()| dropped += 1);
+                codel.dequeue(
+                    now,
+                    || Some(HeadPacket { entered, backlog: 15_000, item: () }),
+                    |()| dropped += 1,
+                );
             }
             assert_eq!(dropped > 0, drops, "{below} ns below the target");
         }
@@ -259,7 +263,7 @@ mod tests {
                 let now = Time::from_millis(100 + k);
                 codel.dequeue(
                     now,
-                    || Some(Head { entered: now - 2 * TARGET, backlog, item: () }),
+                    || Some(HeadPacket { entered: now - 2 * TARGET, backlog, item: () }),
                     |()| dropped += 1,
                 );
             }

@@ -7,7 +7,7 @@
 
 use super::checksum::{fold, sum_of};
 use super::segment::{Segment, write_header};
-use super::{Checksum, Offload};
+use super::{ChecksumState, Offload};
 
 /// Writes one packet of the wire with bit `bit` of its payload flipped: headers and checksum to `header`, payload to
 /// `payload`, ready to send.
@@ -24,13 +24,13 @@ pub fn write_corrupted(
     let offload = write_header(segment, segment, header);
     payload.clear();
     payload.extend_from_slice(segment.payload());
-    if let Checksum::Partial { start: from, offset } = offload.checksum {
+    if let ChecksumState::Partial { start: from, offset } = offload.checksum {
         complete(&mut header[start..], payload, usize::from(from), usize::from(offset));
     }
     if let Some(byte) = payload.get_mut(bit as usize / 8) {
         *byte ^= 0x80 >> (bit % 8);
     }
-    Offload { segment: None, checksum: Checksum::Complete }
+    Offload { segment: None, checksum: ChecksumState::Complete }
 }
 
 /// Writes one packet of the wire to `out` as a capture sees it: whole, its checksum complete, and with this bit of its payload
@@ -39,7 +39,7 @@ pub fn write_packet(segment: Segment<'_>, corrupt: Option<u32>, out: &mut Vec<u8
     let start = out.len();
     let Some(bit) = corrupt else {
         let offload = write_header(segment, segment, out);
-        if let Checksum::Partial { start: from, offset } = offload.checksum {
+        if let ChecksumState::Partial { start: from, offset } = offload.checksum {
             complete(&mut out[start..], segment.payload(), usize::from(from), usize::from(offset));
         }
         out.extend_from_slice(segment.payload());
@@ -90,7 +90,7 @@ mod tests {
         packet.extend_from_slice(&[0, 53, 0, 80, 0, 12]);
         packet.extend_from_slice(&sum(&pseudo).to_be_bytes());
         packet.extend_from_slice(&[1, 2, 3, 4]);
-        let checksum = Checksum::Partial { start: 40, offset: 6 };
+        let checksum = ChecksumState::Partial { start: 40, offset: 6 };
         let frame = IpPacket::read(packet, Offload { segment: None, checksum }).unwrap();
         let (mut header, mut payload) = (Vec::new(), Vec::new());
         write_corrupted(frame.segment(0), 15, &mut header, &mut payload);

@@ -66,7 +66,7 @@ impl Flows {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{back, tcp_packet};
-    use super::super::{Endpoint, Impairment};
+    use super::super::{FlowEndpoint, Impairment};
     use super::*;
 
     fn needed() -> Flows {
@@ -76,7 +76,7 @@ mod tests {
 
     fn syn(port: u16, seq: u32) -> Packet {
         let packet = tcp_packet(flag::SYN, seq, 0);
-        Packet { source: Endpoint { port, ..packet.source }, ..packet }
+        Packet { source: FlowEndpoint { port, ..packet.source }, ..packet }
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub use flow::Flows;
 pub use impairment::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, Step};
 pub use loss::{Extent, LossModel, LossPer, LossShape};
 pub use merge::may_follow;
-pub use packet::{Checksum, Endpoint, Flow, FlowNumber, Offload, Packet};
+pub use packet::{ChecksumState, Flow, FlowEndpoint, FlowNumber, Offload, Packet};
 pub use pipe::{Admission, DirectionTotals, DropCause, Marks, Passage, Pipe};
 pub use reorder::{Displacement, Reorder};
 pub use script::{Among, PacketKind, ScriptLine};

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 /// One end of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Endpoint {
+pub struct FlowEndpoint {
     /// Address at the network layer.
     pub address: IpAddr,
     /// TCP or UDP port; 0 for other protocols and for fragments after the first.
@@ -17,9 +17,9 @@ pub struct Endpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     /// The smaller endpoint.
-    pub low: Endpoint,
+    pub low: FlowEndpoint,
     /// The larger endpoint.
-    pub high: Endpoint,
+    pub high: FlowEndpoint,
     /// IP protocol number: 6 is TCP, 17 is UDP.
     pub protocol: u8,
 }
@@ -56,7 +56,7 @@ impl fmt::Display for FlowNumber {
 
 /// The state of the transport checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM` and `_DATA_VALID`; virtio 1.2 §5.1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Checksum {
+pub enum ChecksumState {
     /// In the packet, to be checked by the receiver.
     #[default]
     Complete,
@@ -77,16 +77,16 @@ pub struct Offload {
     /// Payload bytes of each segment into which the packet must be segmented; `None`: it is one packet.
     pub segment: Option<NonZeroU16>,
     /// The transport checksum.
-    pub checksum: Checksum,
+    pub checksum: ChecksumState,
 }
 
 /// A packet's metadata. Its bytes travel beside it, opaque to the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     /// Sender.
-    pub source: Endpoint,
+    pub source: FlowEndpoint,
     /// Receiver.
-    pub destination: Endpoint,
+    pub destination: FlowEndpoint,
     /// IP protocol number.
     pub protocol: u8,
     /// Bytes at the network layer: IP header and all after it. This is what bandwidth and queue count.
@@ -131,8 +131,8 @@ impl Packet {
         let body = bytes.get(network.header..network.end)?;
         let transport = Transport::parse(&network, body)?;
         Some(Self {
-            source: Endpoint { address: network.source, port: transport.source_port },
-            destination: Endpoint { address: network.destination, port: transport.destination_port },
+            source: FlowEndpoint { address: network.source, port: transport.source_port },
+            destination: FlowEndpoint { address: network.destination, port: transport.destination_port },
             protocol: network.protocol,
             bytes: u32::try_from(network.end).ok()?,
             payload: u32::try_from(body.len() - transport.header).ok()?,
@@ -310,7 +310,7 @@ mod tests {
         let there = Packet::parse(&v4(TCP, 0, &tcp(40_000, 80, 7, 0)), Offload::default()).unwrap();
         let back = Packet { source: there.destination, destination: there.source, ..there };
         assert_eq!(there.flow(), back.flow());
-        let other = Packet { source: Endpoint { port: 40_001, ..there.source }, ..there };
+        let other = Packet { source: FlowEndpoint { port: 40_001, ..there.source }, ..there };
         assert_ne!(there.flow(), other.flow());
     }
 
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_super_packet_counts_as_its_segments() {
-        let offload = Offload { segment: NonZeroU16::new(1448), checksum: Checksum::Verified };
+        let offload = Offload { segment: NonZeroU16::new(1448), checksum: ChecksumState::Verified };
         let segments =
             |payload| Packet::parse(&v4(TCP, 0, &tcp(1, 2, 3, payload)), offload).unwrap().segments();
         assert_eq!((segments(0), segments(1448), segments(1449), segments(14_480)), (1, 1, 2, 10));

@@ -27,7 +27,7 @@ mod block {
 
 /// A packet as seen at one interface.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct EnhancedPacket<'a> {
     /// The interface, as numbered by [`begin`].
     pub interface: u32,
     /// When, in nanoseconds since 1970.
@@ -69,7 +69,7 @@ pub fn secrets(out: &mut Vec<u8>, key_log: &[u8]) {
 }
 
 /// Adds a packet.
-pub fn packet(out: &mut Vec<u8>, seen: &Seen<'_>) {
+pub fn packet(out: &mut Vec<u8>, seen: &EnhancedPacket<'_>) {
     write_block(out, block::PACKET, |out| {
         for word in [
             seen.interface,
@@ -145,7 +145,7 @@ mod tests {
             let mut file = Vec::new();
             begin(&mut file, &[("uplink", "x"), (&text, &text)]);
             secrets(&mut file, text.as_bytes());
-            let seen = Seen {
+            let seen = EnhancedPacket {
                 interface: 1,
                 at_nanos: 0x0123_4567_89ab_cdef,
                 bytes: &data,
@@ -153,7 +153,7 @@ mod tests {
                 comment: Some(&text),
             };
             packet(&mut file, &seen);
-            packet(&mut file, &Seen { comment: None, ..seen });
+            packet(&mut file, &EnhancedPacket { comment: None, ..seen });
             let blocks = blocks(&file);
             let kinds: Vec<u32> = blocks.iter().map(|(kind, _)| *kind).collect();
             assert_eq!(kinds, [0x0a0d_0d0a, 1, 1, 10, 6, 6]);

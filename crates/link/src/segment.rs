@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 use super::checksum::{fold, sum_of};
 use super::network::Network;
 use super::packet::{TCP, UDP, flag};
-use super::{Checksum, Offload, Packet};
+use super::{ChecksumState, Offload, Packet};
 
 /// Bytes of the largest packet at the network layer (RFC 791 §3.1).
 const LARGEST: usize = 65_535;
@@ -59,8 +59,8 @@ impl IpPacket {
             return Err(IpPacketError::NotCuttable);
         }
         let is_placed = match self.packet.offload.checksum {
-            Checksum::Complete | Checksum::Verified => true,
-            Checksum::Partial { start, offset } => {
+            ChecksumState::Complete | ChecksumState::Verified => true,
+            ChecksumState::Partial { start, offset } => {
                 (usize::from(start), usize::from(offset)) == (network.length, self.checksum_offset())
             }
         };
@@ -102,7 +102,7 @@ impl IpPacket {
 
     /// Whether its segments are TCP that a device segments and checksums: only those can be merged.
     pub(super) const fn is_mergeable(&self) -> bool {
-        let is_left_to_device = matches!(self.packet.offload.checksum, Checksum::Partial { .. });
+        let is_left_to_device = matches!(self.packet.offload.checksum, ChecksumState::Partial { .. });
         self.network.is_some() && self.is_tcp() && self.packet.payload > 0 && is_left_to_device
     }
 
@@ -151,9 +151,9 @@ impl<'a> Segment<'a> {
     }
 
     /// The state of its checksum: what was left to the device stays so, anything else is computed.
-    pub(super) const fn checksum(self) -> Checksum {
+    pub(super) const fn checksum(self) -> ChecksumState {
         match self.frame.packet.offload.checksum {
-            Checksum::Verified if self.is_cut() => Checksum::Complete,
+            ChecksumState::Verified if self.is_cut() => ChecksumState::Complete,
             other => other,
         }
     }
@@ -214,10 +214,10 @@ pub fn write_header(first: Segment<'_>, last: Segment<'_>, out: &mut Vec<u8>) ->
 fn write_checksum(first: Segment<'_>, pseudo_header: u64, transport: &mut [u8]) {
     let at = first.frame.checksum_offset();
     let sum = match first.checksum() {
-        Checksum::Partial { .. } => fold(pseudo_header),
+        ChecksumState::Partial { .. } => fold(pseudo_header),
         // UDP without a checksum (RFC 768).
         _ if !first.frame.is_tcp() && transport[at..at + 2] == [0, 0] => 0,
-        Checksum::Complete | Checksum::Verified => {
+        ChecksumState::Complete | ChecksumState::Verified => {
             transport[at..at + 2].fill(0);
             match !fold(pseudo_header + sum_of(transport) + sum_of(first.payload())) {
                 // 0 means that there is none; both are the same number in ones' complement.
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_checksum_that_somebody_has_verified_is_computed_anew_when_cut() {
         let sample = Sample { is_partial: false, ..Sample::default() };
-        let verified = Offload { checksum: Checksum::Verified, ..sample.offload() };
+        let verified = Offload { checksum: ChecksumState::Verified, ..sample.offload() };
         let (verified, complete) = (IpPacket::read(sample.bytes(), verified).unwrap(), sample.frame());
         assert_eq!(all(&verified), all(&complete));
     }
@@ -326,7 +326,7 @@ mod tests {
             Err(IpPacketError::Inconsistent),
             "a byte is missing"
         );
-        let checksum = Checksum::Partial { start: 24, offset: 16 };
+        let checksum = ChecksumState::Partial { start: 24, offset: 16 };
         let misplaced = Offload { checksum, ..sample.offload() };
         assert_eq!(IpPacket::read(sample.bytes(), misplaced).map(drop), Err(IpPacketError::Inconsistent));
         // The same packets cross if none needs segmentation.
@@ -393,17 +393,17 @@ mod tests {
                 prop_assert!(sample.is_v6 || sum(&bytes[..network]) == 0xffff);
                 let pseudo = sample.pseudo_sum(&bytes, bytes.len() - network);
                 match offload.checksum {
-                    Checksum::Partial { start, offset } => {
+                    ChecksumState::Partial { start, offset } => {
                         let at = usize::from(start + offset);
                         prop_assert!(sample.is_partial);
                         prop_assert_eq!(&bytes[at..at + 2], &pseudo.to_be_bytes());
                     }
-                    Checksum::Complete => {
+                    ChecksumState::Complete => {
                         let mut all = pseudo.to_be_bytes().to_vec();
                         all.extend_from_slice(&bytes[network..]);
                         prop_assert_eq!(sum(&all), 0xffff);
                     }
-                    Checksum::Verified => prop_assert!(false, "nobody has verified it"),
+                    ChecksumState::Verified => prop_assert!(false, "nobody has verified it"),
                 }
             }
         }
@@ -424,8 +424,8 @@ mod tests {
                 bytes[4..6].copy_from_slice(&length.to_be_bytes());
                 bytes[6] = if is_tcp { 6 } else { 60 };
             }
-            let partial = |start, offset| Checksum::Partial { start, offset };
-            for checksum in [Checksum::Complete, partial(start, offset), partial(20, 16), partial(40, 16), partial(48, 16)] {
+            let partial = |start, offset| ChecksumState::Partial { start, offset };
+            for checksum in [ChecksumState::Complete, partial(start, offset), partial(20, 16), partial(40, 16), partial(48, 16)] {
                 let offload = Offload { segment: NonZeroU16::new(segment), checksum };
                 if let Ok(frame) = IpPacket::read(bytes.clone(), offload) {
                     prop_assert_eq!(all(&frame).len(), frame.segments() as usize);

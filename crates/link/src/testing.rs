@@ -5,11 +5,11 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 
 use super::packet::TCP;
-use super::{Checksum, Endpoint, IpPacket, Offload, Packet};
+use super::{ChecksumState, FlowEndpoint, IpPacket, Offload, Packet};
 
 /// A TCP packet from 10.9.0.1:40000 to 10.9.0.2:80 as the link sees it.
 pub fn tcp_packet(flags: u8, seq: u32, payload: u32) -> Packet {
-    let end = |host, port| Endpoint { address: [10, 9, 0, host].into(), port };
+    let end = |host, port| FlowEndpoint { address: [10, 9, 0, host].into(), port };
     Packet {
         source: end(1, 40_000),
         destination: end(2, 80),
@@ -145,7 +145,8 @@ impl Sample {
     /// The work left to the device.
     pub fn offload(&self) -> Offload {
         let (start, offset) = (self.network() as u16, if self.is_tcp { 16 } else { 6 });
-        let checksum = if self.is_partial { Checksum::Partial { start, offset } } else { Checksum::Complete };
+        let checksum =
+            if self.is_partial { ChecksumState::Partial { start, offset } } else { ChecksumState::Complete };
         Offload { segment: self.segment.and_then(NonZeroU16::new), checksum }
     }
 

@@ -6,7 +6,7 @@ use h2lab_base::units::Time;
 
 use super::crossing::TransportError;
 use super::rcvlowat::RcvLowat;
-use super::tcp::{Read, Stream, Written};
+use super::tcp::{Read, StreamSocket, Written};
 use super::tls::{TlsFacts, TlsSession};
 
 /// Plaintext of a TLS record, in bytes, at most (RFC 8446 §5.1).
@@ -21,7 +21,7 @@ const fn to_come(expected: u64, is_tls: bool) -> u64 {
 /// A connected stream, in clear or with TLS.
 #[derive(Debug)]
 pub struct ByteStream {
-    stream: Stream,
+    stream: StreamSocket,
     tls: Option<Box<Encrypted>>,
     /// The last read left nothing in the socket.
     drained: bool,
@@ -47,12 +47,12 @@ impl Encrypted {
 
 impl ByteStream {
     /// `stream` in clear.
-    pub const fn clear(stream: Stream) -> Self {
+    pub const fn clear(stream: StreamSocket) -> Self {
         Self { stream, tls: None, drained: false, rcvlowat: RcvLowat::new() }
     }
 
     /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
-    pub fn tls(stream: Stream, session: TlsSession) -> Self {
+    pub fn tls(stream: StreamSocket, session: TlsSession) -> Self {
         let incoming = vec![0; Encrypted::FIRST_INCOMING];
         let tls = Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 }));
         Self { tls, ..Self::clear(stream) }
@@ -60,7 +60,7 @@ impl ByteStream {
 
     /// The socket below, for its addresses and `TCP_INFO`.
     #[inline]
-    pub const fn stream(&self) -> &Stream {
+    pub const fn stream(&self) -> &StreamSocket {
         &self.stream
     }
 
@@ -197,7 +197,7 @@ impl ByteStream {
 
 impl Encrypted {
     /// Reads plaintext, with as much ciphertext as that takes.
-    fn read(&mut self, stream: &Stream, space: &mut [u8]) -> Result<Read, TransportError> {
+    fn read(&mut self, stream: &StreamSocket, space: &mut [u8]) -> Result<Read, TransportError> {
         loop {
             match self.session.read(space)? {
                 Read::WouldBlock => {}
@@ -210,7 +210,7 @@ impl Encrypted {
     }
 
     /// Feeds the session until its handshake is over or the socket is empty.
-    fn handshake(&mut self, stream: &Stream) -> Result<bool, TransportError> {
+    fn handshake(&mut self, stream: &StreamSocket) -> Result<bool, TransportError> {
         while self.session.is_handshaking() {
             if !self.feed(stream)? {
                 return Ok(false);
@@ -220,7 +220,7 @@ impl Encrypted {
     }
 
     /// Gives the session ciphertext, from the socket if none is left over; `false` if there is none now.
-    fn feed(&mut self, stream: &Stream) -> Result<bool, TransportError> {
+    fn feed(&mut self, stream: &StreamSocket) -> Result<bool, TransportError> {
         if self.from == self.to {
             match stream.read(&mut self.incoming)? {
                 Read::Bytes(n) => {
@@ -241,7 +241,7 @@ impl Encrypted {
     }
 
     /// Sends ciphertext; `false` if some is left.
-    fn flush(&mut self, mut stream: &Stream) -> Result<bool, TransportError> {
+    fn flush(&mut self, mut stream: &StreamSocket) -> Result<bool, TransportError> {
         while self.session.wants_send() {
             match self.session.send(&mut stream) {
                 Ok(_) => {}

@@ -28,7 +28,7 @@ use rustix::process::{
 
 /// How a child has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct ChildExit {
     /// Its exit code or the signal that ended it.
     pub status: ExitStatus,
     /// CPU time, user and system, of the child and of those of its own children that it had waited for.
@@ -61,7 +61,7 @@ pub struct Child {
     /// Reports the end without reaping, so that the process group's number stays ours until we have killed it.
     pidfd: OwnedFd,
     log: Arc<Log>,
-    ended: Option<Ended>,
+    ended: Option<ChildExit>,
 }
 
 impl Child {
@@ -111,7 +111,7 @@ impl Child {
     }
 
     /// Waits for its end; `None` when it still runs after `timeout`. The rest of its process group is killed.
-    pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<ChildExit>> {
         if self.ended.is_none() && wait_readable(&self.pidfd, Instant::now() + timeout)? {
             self.ended = Some(self.reap()?);
         }
@@ -119,7 +119,7 @@ impl Child {
     }
 
     /// Asks it to end by `signal`; kills it if it has not ended after `timeout`.
-    pub fn stop(&mut self, signal: Signal, timeout: Duration) -> io::Result<Ended> {
+    pub fn stop(&mut self, signal: Signal, timeout: Duration) -> io::Result<ChildExit> {
         if self.ended.is_none() {
             match kill_process(self.pid, signal) {
                 Ok(()) | Err(Errno::SRCH) => {}
@@ -133,7 +133,7 @@ impl Child {
     }
 
     /// Kills its process group and waits for its end.
-    pub fn kill(&mut self) -> io::Result<Ended> {
+    pub fn kill(&mut self) -> io::Result<ChildExit> {
         match self.ended {
             Some(ended) => Ok(ended),
             None => Ok(*self.ended.insert(self.reap()?)),
@@ -146,7 +146,7 @@ impl Child {
     }
 
     /// CPU time, user and system, that it has used so far with all of its threads. Its own children count only in
-    /// [`Ended::cpu`], after its end.
+    /// [`ChildExit::cpu`], after its end.
     pub fn cpu(&self) -> Duration {
         // The clock of a process is there until it is reaped, and then `ended` is set.
         self.ended.map_or_else(|| cpu_clock(self.pid).unwrap_or_default(), |ended| ended.cpu)
@@ -176,7 +176,7 @@ impl Child {
     }
 
     /// Kills the group while its number is certainly ours, then takes the child's status.
-    fn reap(&self) -> io::Result<Ended> {
+    fn reap(&self) -> io::Result<ChildExit> {
         match kill_process_group(self.pid, Signal::KILL) {
             // PERM: some of the group have changed their user; the rest has been killed.
             Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
@@ -299,7 +299,7 @@ fn wait_readable(fd: &OwnedFd, deadline: Instant) -> io::Result<bool> {
 }
 
 /// Reaps `pid` with its resource usage, which `std` does not give.
-fn wait4(pid: Pid) -> io::Result<Ended> {
+fn wait4(pid: Pid) -> io::Result<ChildExit> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -314,7 +314,7 @@ fn wait4(pid: Pid) -> io::Result<Ended> {
             return Err(error);
         }
         let cpu = of_timeval(usage.ru_utime) + of_timeval(usage.ru_stime);
-        return Ok(Ended { status: ExitStatus::from_raw(status), cpu });
+        return Ok(ChildExit { status: ExitStatus::from_raw(status), cpu });
     }
 }
 

@@ -15,7 +15,7 @@ use threads::Threads;
 
 /// What became of a process and its children since the first look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct ProcessObservation {
     /// For how long one of them was stopped by a signal or a debugger, and when that was first seen.
     pub stopped: Option<(Time, Duration)>,
     /// When one of the children that there were at the first look was found to have ended.
@@ -34,7 +34,7 @@ pub struct ProcessWatch {
     family: Vec<Member>,
     threads: Threads,
     looked_at: Time,
-    seen: Seen,
+    seen: ProcessObservation,
 }
 
 /// A process by its number and its time of start, since numbers are used again.
@@ -52,12 +52,12 @@ impl ProcessWatch {
             family: Vec::new(),
             threads: Threads::default(),
             looked_at: Time::ZERO,
-            seen: Seen::default(),
+            seen: ProcessObservation::default(),
         }
     }
 
     /// What has become of them until `now`. Times between two looks are known as precisely as the looks are frequent.
-    pub fn look(&mut self, now: Time) -> Seen {
+    pub fn look(&mut self, now: Time) -> ProcessObservation {
         if self.family.is_empty() && self.seen.ended.is_none() {
             // Its number in the PID namespace of `/proc`, which in a lab may be another one than ours (pidfd_open(2)).
             self.family = number(&self.pidfd).map(family).unwrap_or_default();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     /// Looks, at times that are made up, until `find` finds it.
-    fn look_until(watch: &mut ProcessWatch, find: impl Fn(Seen) -> bool) -> Seen {
+    fn look_until(watch: &mut ProcessWatch, find: impl Fn(ProcessObservation) -> bool) -> ProcessObservation {
         let (deadline, mut now) = (Instant::now() + Duration::from_secs(60), Time::ZERO);
         loop {
             let seen = watch.look(now);
@@ -178,7 +178,10 @@ mod tests {
         let mut watch = child.watch().unwrap();
         for ms in [0, 20, 40] {
             // It may still be on its way to its sleep.
-            assert_eq!(Seen { cpu: CpuUse::default(), ..watch.look(Time::from_millis(ms)) }, Seen::default());
+            assert_eq!(
+                ProcessObservation { cpu: CpuUse::default(), ..watch.look(Time::from_millis(ms)) },
+                ProcessObservation::default()
+            );
         }
     }
 
@@ -213,7 +216,7 @@ mod tests {
     fn a_stopped_process_is_seen_for_as_long_as_it_is_stopped() {
         let child = shell("echo up; exec sleep 1000");
         let mut watch = child.watch().unwrap();
-        assert_eq!(watch.look(Time::ZERO), Seen::default());
+        assert_eq!(watch.look(Time::ZERO), ProcessObservation::default());
         kill_process(child.pid(), Signal::STOP).unwrap();
         let seen = look_until(&mut watch, |seen| seen.stopped.is_some_and(|(_, time)| time >= MOMENT * 3));
         kill_process(child.pid(), Signal::CONT).unwrap();
@@ -224,7 +227,7 @@ mod tests {
     fn the_end_of_a_process_is_seen_before_it_is_waited_for() {
         let mut child = shell("echo up; exec sleep 1000");
         let mut watch = child.watch().unwrap();
-        assert_eq!(watch.look(Time::ZERO), Seen::default());
+        assert_eq!(watch.look(Time::ZERO), ProcessObservation::default());
         kill_process(child.pid(), Signal::KILL).unwrap();
         assert!(look_until(&mut watch, |seen| seen.ended.is_some()).child_ended.is_none());
         assert!(child.wait(Duration::from_secs(60)).unwrap().is_some());
@@ -237,7 +240,7 @@ mod tests {
         let child = shell("sleep 1000 & echo $!; echo up; wait; exec sleep 1000");
         let worker = child.log().lines().next().unwrap().parse().unwrap();
         let mut watch = child.watch().unwrap();
-        assert_eq!(watch.look(Time::ZERO), Seen::default());
+        assert_eq!(watch.look(Time::ZERO), ProcessObservation::default());
         kill_process(Pid::from_raw(worker).unwrap(), Signal::STOP).unwrap();
         assert_eq!(look_until(&mut watch, |seen| seen.stopped.is_some()).child_ended, None);
         kill_process(Pid::from_raw(worker).unwrap(), Signal::KILL).unwrap();

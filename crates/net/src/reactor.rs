@@ -41,7 +41,7 @@ use rustix::time::Timespec;
 use super::clock::{Clock, thread_cpu_ns};
 use super::cpu_budget::REST;
 use super::precise_wakeup::PreciseWakeup;
-use super::tcp::{Listener, Stream};
+use super::tcp::{Listener, StreamSocket};
 use super::wake_timer::WakeTimer;
 
 /// A role's name for one of its sources. Tokens index a table in the reactor, so they must be small and dense: the index in the
@@ -58,14 +58,14 @@ pub enum Completion {
         /// As submitted.
         token: Token,
         /// The stream, or why there is none.
-        result: io::Result<Stream>,
+        result: io::Result<StreamSocket>,
     },
     /// A connection was accepted; the role gives it a token of its own with [`Reactor::submit_stream`].
     Accepted {
         /// The listener's token.
         token: Token,
         /// The connection, or why the kernel gave none (too many open files …): the others still wait.
-        result: io::Result<Stream>,
+        result: io::Result<StreamSocket>,
     },
     /// The state of a stream has changed. Edge-triggered: read until [`super::tcp::Read::WouldBlock`] (or, without
     /// `hangup`, until a read gives less than its space), else the rest is not reported again.
@@ -93,7 +93,7 @@ enum Source {
     #[default]
     None,
     /// A stream whose connect has not ended.
-    Connecting(Stream),
+    Connecting(StreamSocket),
     /// Accepts connections.
     Listening(Listener),
     /// A stream that the role owns.
@@ -158,8 +158,8 @@ impl Reactor {
         self.clock
     }
 
-    /// Waits for a connect that [`Stream::connect`] began.
-    pub fn submit_connect(&mut self, token: Token, stream: Stream) -> io::Result<()> {
+    /// Waits for a connect that [`StreamSocket::connect`] began.
+    pub fn submit_connect(&mut self, token: Token, stream: StreamSocket) -> io::Result<()> {
         self.register(token, &stream, STREAM_EVENTS)?;
         self.slot(token).source = Source::Connecting(stream);
         Ok(())
@@ -176,7 +176,7 @@ impl Reactor {
 
     /// Reports the traffic of an accepted stream, which the role keeps, until [`Reactor::forget`]. What is already there
     /// is reported at once.
-    pub fn submit_stream(&mut self, token: Token, stream: &Stream) -> io::Result<()> {
+    pub fn submit_stream(&mut self, token: Token, stream: &StreamSocket) -> io::Result<()> {
         self.register(token, stream, STREAM_EVENTS)?;
         self.slot(token).source = Source::Stream;
         Ok(())

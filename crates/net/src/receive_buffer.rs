@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::tcp::Stream;
+use super::tcp::StreamSocket;
 use super::tcp_info::TcpInfo;
 
 /// A server is near if it answered the SYN within this: it is on this machine, perhaps in another namespace, or next to it.
@@ -21,7 +21,7 @@ const NEAR: Duration = Duration::from_micros(50);
 const BOUND: u32 = 1 << 20;
 
 /// Bounds the buffer of a new connection, if its server is near and the kernel allows so much.
-pub fn bound(stream: &Stream) {
+pub fn bound(stream: &StreamSocket) {
     let min_rtt = TcpInfo::of(stream).map_or(0, |info| info.min_rtt_us);
     if min_rtt > 0 && Duration::from_micros(min_rtt.into()) <= NEAR {
         stream.bound_receive_buffer(BOUND);

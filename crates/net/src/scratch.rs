@@ -83,9 +83,9 @@ pub fn secret(path: &Path) -> io::Result<File> {
 /// A folder that is removed, with its contents, when this is dropped. It is readable by all: programs that become another user
 /// must find their files.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct ScratchFolder(PathBuf);
 
-impl Folder {
+impl ScratchFolder {
     /// Makes one among the system's temporary files.
     pub fn create(name: &str) -> io::Result<Self> {
         let path = unique(&std::env::temp_dir(), name)?;
@@ -99,7 +99,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // Fails only if it has been removed meanwhile, which is as well.
         let _ = fs::remove_dir_all(&self.0);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_folder_goes_with_its_value() {
-        let folder = Folder::create("h2lab-test").unwrap();
+        let folder = ScratchFolder::create("h2lab-test").unwrap();
         let path = folder.path().to_owned();
         fs::write(path.join("file"), "x").unwrap();
         drop(folder);

@@ -81,23 +81,23 @@ pub enum Written {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConnectOptions<'a> {
     /// Congestion control to ask for, such as `bbr`; `None` leaves the namespace's default. What the kernel really
-    /// uses is read back with [`Stream::congestion`].
+    /// uses is read back with [`StreamSocket::congestion`].
     pub congestion: Option<&'a str>,
 }
 
 /// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is always set on TCP: the engines write whole
 /// batches, and Nagle's algorithm would delay the last segment of each by a round trip.
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamSocket {
     fd: OwnedFd,
-    /// Calls of [`Stream::read`] and [`Stream::write`].
+    /// Calls of [`StreamSocket::read`] and [`StreamSocket::write`].
     calls: Cell<(u64, u64)>,
 }
 
-impl Stream {
-    /// Buffers that [`Stream::write_scattered`] takes: everything that an engine has to send (256 KiB) in frames of 16 KiB, each
-    /// with its header apart from its payload. With 16 of them only half of that went by one system call, which cost a sixth of
-    /// the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
+impl StreamSocket {
+    /// Buffers that [`StreamSocket::write_scattered`] takes: everything that an engine has to send (256 KiB) in frames of
+    /// 16 KiB, each with its header apart from its payload. With 16 of them only half of that went by one system call,
+    /// which cost a sixth of the rate on loopback (`results/2026-11-22-2-cpus/bulk.md`).
     pub const PLACES: usize = 64;
 
     /// Begins to connect to `endpoint`. Give the result to [`super::reactor::Reactor::submit_connect`], which reports the result;
@@ -197,7 +197,7 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::write`], for several buffers, of which the first [`Stream::PLACES`] are taken.
+    /// As [`StreamSocket::write`], for several buffers, of which the first [`StreamSocket::PLACES`] are taken.
     pub fn write_scattered(&self, places: &[&[u8]]) -> io::Result<Written> {
         let mut buffers = [IoSlice::new(&[]); Self::PLACES];
         let count = places.len().min(buffers.len());
@@ -258,8 +258,8 @@ impl Stream {
     }
 }
 
-/// As [`Stream::write`], with several buffers at once; a full socket is [`io::ErrorKind::WouldBlock`].
-impl io::Write for &Stream {
+/// As [`StreamSocket::write`], with several buffers at once; a full socket is [`io::ErrorKind::WouldBlock`].
+impl io::Write for &StreamSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -279,7 +279,7 @@ impl io::Write for &Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for StreamSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -304,7 +304,7 @@ fn knock_with(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
         Ok(()) | Err(Errno::ISCONN) => {}
         Err(error) => return Err(error.into()),
     }
-    // See `Stream::meets_itself`: it is rare, but waiting for a server to listen takes a hundred attempts.
+    // See `StreamSocket::meets_itself`: it is rare, but waiting for a server to listen takes a hundred attempts.
     let ours = SocketAddr::try_from(getsockname(socket)?)?;
     if ours == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
 }
@@ -375,11 +375,11 @@ impl Listener {
     }
 
     /// Takes the next connection; `None` when none waits.
-    pub fn accept(&self) -> io::Result<Option<Stream>> {
+    pub fn accept(&self) -> io::Result<Option<StreamSocket>> {
         loop {
             return match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 // What cannot be set up was reset meanwhile, and says nothing of the others.
-                Ok(fd) => match Stream::from_fd(fd) {
+                Ok(fd) => match StreamSocket::from_fd(fd) {
                     Ok(stream) => Ok(Some(stream)),
                     Err(_) => continue,
                 },
@@ -431,10 +431,10 @@ mod tests {
         socket.bind(&any.into()).unwrap();
         let own = socket.local_addr().unwrap();
         socket.connect(&own).unwrap();
-        assert!(Stream::from_fd(socket.into()).unwrap().meets_itself());
+        assert!(StreamSocket::from_fd(socket.into()).unwrap().meets_itself());
         let listener = std::net::TcpListener::bind(any).unwrap();
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(!Stream::from_fd(other.into()).unwrap().meets_itself());
+        assert!(!StreamSocket::from_fd(other.into()).unwrap().meets_itself());
         assert!(knock(listener.local_addr().unwrap()).is_ok());
     }
 
@@ -445,7 +445,7 @@ mod tests {
         let largest: u32 = largest.trim().parse().unwrap();
         for (bytes, is_bound) in [(largest / 2, true), (largest, true), (largest + 4096, false)] {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let stream = Stream::from_fd(client.into()).unwrap();
+            let stream = StreamSocket::from_fd(client.into()).unwrap();
             stream.bound_receive_buffer(bytes);
             let size = sockopt::socket_recv_buffer_size(&stream.fd).unwrap();
             assert_eq!(size == 2 * bytes as usize, is_bound, "{bytes}: {size}");

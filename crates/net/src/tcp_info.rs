@@ -8,7 +8,7 @@ use std::time::Duration;
 use h2lab_base::counters::{TcpLimits, TcpSummary, TcpTick};
 use h2lab_base::units::Time;
 
-use super::tcp::Stream;
+use super::tcp::StreamSocket;
 
 /// The head of the kernel's `struct tcp_info`. It has only ever grown at its end, so a longer one is cut and a shorter one leaves
 /// zeros. `libc::tcp_info` stops before `tcpi_min_rtt`, hence our own.
@@ -92,7 +92,7 @@ pub struct TcpInfo {
 
 impl TcpInfo {
     /// Asks the kernel. Costs about a microsecond: do not call it per request.
-    pub fn of(stream: &Stream) -> io::Result<Self> {
+    pub fn of(stream: &StreamSocket) -> io::Result<Self> {
         let mut info = MaybeUninit::<KernelTcpInfo>::zeroed();
         let mut length = size_of::<KernelTcpInfo>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes, and `info` has that many.
@@ -205,7 +205,8 @@ mod tests {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_address().unwrap();
         // On loopback the three-way handshake is over when connect returns.
-        let client = Stream::connect(&address.into(), &ConnectOptions { congestion: Some("cubic") }).unwrap();
+        let client =
+            StreamSocket::connect(&address.into(), &ConnectOptions { congestion: Some("cubic") }).unwrap();
         client.take_error().unwrap();
         client.write(b"one segment").unwrap();
         let info = TcpInfo::of(&client).unwrap();

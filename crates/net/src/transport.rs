@@ -10,7 +10,7 @@ use h2lab_wire::{Config, Connection, ErrorCode};
 use super::byte_stream::ByteStream;
 pub use super::crossing::{Received, Sent, TransportError};
 use super::quic::QuicSession;
-use super::tcp::{Read, Stream, Written};
+use super::tcp::{Read, StreamSocket, Written};
 use super::tls::TlsFacts;
 
 /// A connection that carries an engine's bytes.
@@ -25,7 +25,7 @@ pub enum Transport {
 impl Transport {
     /// The TCP or Unix socket below, for its addresses and `TCP_INFO`; `None` below QUIC.
     #[inline]
-    pub const fn tcp(&self) -> Option<&Stream> {
+    pub const fn tcp(&self) -> Option<&StreamSocket> {
         match self {
             Self::Stream(stream) => Some(stream.stream()),
             Self::Quic(_) => None,
@@ -249,7 +249,7 @@ fn send_scattered(
     now: Time,
     see: &mut impl FnMut(Crossing<'_>),
 ) -> Result<Sent, TransportError> {
-    let mut places = [&[][..]; Stream::PLACES];
+    let mut places = [&[][..]; StreamSocket::PLACES];
     let count = engine.poll_transmit_slices(now, &mut places);
     let Written::Bytes(n) = stream.write_scattered(&places[..count])? else { return Ok(Sent::WouldBlock) };
     let mut left = n;
@@ -310,7 +310,7 @@ mod tests {
         }
         assert!(frames >= 16, "{frames} of 16 KiB");
         let unsent = server.unsent();
-        let mut places = [&[][..]; Stream::PLACES];
+        let mut places = [&[][..]; StreamSocket::PLACES];
         let count = server.poll_transmit_slices(NOW, &mut places);
         assert_eq!(places[..count].iter().map(|place| place.len()).sum::<usize>(), unsent);
     }

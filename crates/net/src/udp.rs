@@ -45,7 +45,7 @@ pub struct Datagram<'a> {
 
 /// What became of a datagram that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum DatagramSent {
     /// The kernel took it, or lost it as a network may.
     Gone,
     /// The socket's buffer is full; a completion says when there is room.
@@ -115,17 +115,17 @@ impl Socket {
 
     /// Sends a datagram, or a batch of them. Loss in the network is no error: only that nobody listens is reported, and what
     /// keeps every datagram from leaving.
-    pub fn send(&self, transmit: &Transmit<'_>) -> io::Result<Sent> {
+    pub fn send(&self, transmit: &Transmit<'_>) -> io::Result<DatagramSent> {
         match self.state.try_send((&self.socket).into(), transmit) {
-            Ok(()) => Ok(Sent::Gone),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::WouldBlock),
+            Ok(()) => Ok(DatagramSent::Gone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(DatagramSent::WouldBlock),
             // A path MTU probe that the device does not take; an offload that it does not have, which `quinn-udp` does without
             // from now on; a queue of the device that is full.
             Err(error)
                 if [libc::EMSGSIZE, libc::EIO, libc::EINVAL, libc::ENOBUFS]
                     .contains(&error.raw_os_error().unwrap_or(0)) =>
             {
-                Ok(Sent::Gone)
+                Ok(DatagramSent::Gone)
             }
             Err(error) => Err(error),
         }
@@ -187,7 +187,7 @@ mod tests {
         let (client, server, address) = pair();
         let contents: Vec<u8> = (0..=250).collect();
         let size = if client.longest_batch() > 2 { 100 } else { contents.len() };
-        assert_eq!(client.send(&to(address, &contents, Some(size))).unwrap(), Sent::Gone);
+        assert_eq!(client.send(&to(address, &contents, Some(size))).unwrap(), DatagramSent::Gone);
         let mut seen = Vec::new();
         while seen.len() < contents.len().div_ceil(size) {
             server

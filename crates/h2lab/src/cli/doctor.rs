@@ -11,7 +11,7 @@ use super::{Exit, help};
 use h2lab_lab::sut;
 use h2lab_lab::sut::Availability;
 use h2lab_lab::topology::doctor;
-use h2lab_lab::topology::doctor::{DoctorCheck, Examination, Status};
+use h2lab_lab::topology::doctor::{DoctorCheck, Examination, StepStatus};
 
 /// Try each step that a run needs, and report what is missing and how to fix it
 ///
@@ -106,10 +106,14 @@ fn write_checks(out: &mut impl Write, title: &str, checks: &[DoctorCheck]) -> Re
     writeln!(out, "{title}")?;
     for check in checks {
         match &check.status {
-            Status::Ok => writeln!(out, "  ok       {:18} {}", check.id, check.what)?,
-            Status::NotNeeded { reason } => writeln!(out, "  -        {:18} not needed: {reason}", check.id)?,
-            Status::Blocked { by } => writeln!(out, "  blocked  {:18} not tried: it needs {by}", check.id)?,
-            Status::Failed { reason } => {
+            StepStatus::Ok => writeln!(out, "  ok       {:18} {}", check.id, check.what)?,
+            StepStatus::NotNeeded { reason } => {
+                writeln!(out, "  -        {:18} not needed: {reason}", check.id)?;
+            }
+            StepStatus::Blocked { by } => {
+                writeln!(out, "  blocked  {:18} not tried: it needs {by}", check.id)?;
+            }
+            StepStatus::Failed { reason } => {
                 writeln!(out, "  MISSING  {:18} {}: {reason}", check.id, check.what)?;
                 writeln!(out, "           {:18} without it: {}", "", check.consequence)?;
                 writeln!(out, "           {:18} still works: {}", "", check.still_works)?;

@@ -19,7 +19,7 @@ use super::{Exit, help, rights, signals};
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::quic::Congestion;
 use h2lab_net::resources;
-use h2lab_net::tcp::Stream;
+use h2lab_net::tcp::StreamSocket;
 use h2lab_roles::origin;
 use h2lab_roles::origin::{GoAway, OriginConfig, OriginError};
 
@@ -137,7 +137,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
 
 /// Serves as `config` says until a signal ends it: says where it listens, and at the end what it has served.
 pub fn serve(config: &OriginConfig) -> Result<Exit> {
-    let sockets = config.congestion.as_deref().map_or(privileges::NONE, Stream::rights_for_congestion);
+    let sockets = config.congestion.as_deref().map_or(privileges::NONE, StreamSocket::rights_for_congestion);
     rights::reduce(CapabilitySet::NET_BIND_SERVICE | sockets)?;
     resources::raise_open_files();
     let stop = signals::stop_flag()?;

@@ -10,7 +10,7 @@ use super::exit::Missing;
 use super::values::{axis, duration, replace};
 use h2lab_lab::topology::available_congestion;
 use h2lab_net::privileges::{self, CapabilitySet};
-use h2lab_net::tcp::Stream;
+use h2lab_net::tcp::StreamSocket;
 
 /// How our client treats connections.
 #[derive(Debug, Clone, Default, Args)]
@@ -73,13 +73,13 @@ pub struct CongestionArgs {
 impl CongestionArgs {
     /// What our sockets need root's rights for.
     pub fn rights(&self) -> CapabilitySet {
-        self.congestion.as_deref().map_or(privileges::NONE, Stream::rights_for_congestion)
+        self.congestion.as_deref().map_or(privileges::NONE, StreamSocket::rights_for_congestion)
     }
 }
 
 /// Refuses congestion control that no TCP socket of this process could have.
 pub fn check_congestion(name: &str) -> Result<(), Missing> {
-    Stream::may_have_congestion(name).map_err(|error| {
+    StreamSocket::may_have_congestion(name).map_err(|error| {
         let available = available_congestion().join(", ");
         Missing(format!(
             "--congestion {name}: the kernel refuses it to this process ({error}); it has {available}, and more after \

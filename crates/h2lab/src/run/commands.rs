@@ -19,8 +19,8 @@ use super::messages::{Failure, FailureKind};
 use super::placement::Placement;
 use h2lab_lab::topology;
 use h2lab_lab::topology::{
-    Addressing, Congestion, Entered, IsolationLevel, LinkResult, Namespaces, Pump, PumpOptions, Side,
-    TopologySpec, keep_network_rights, name_ends, present_sysctls,
+    Addressing, CongestionReadBack, EnteredNamespaces, IsolationLevel, LinkResult, Namespaces, Pump,
+    PumpOptions, Side, TopologySpec, keep_network_rights, name_ends, present_sysctls,
 };
 use h2lab_net::clock::Clock;
 
@@ -81,7 +81,7 @@ pub struct Done {
     /// The packets, if they were to be kept.
     pub captured: Option<Captured>,
     /// The congestion control of both ends, as read back.
-    pub congestion: Congestion,
+    pub congestion: CongestionReadBack,
     /// Every sysctl that was set, asked for or not, as read back: `client net.ipv4.tcp_rmem` and the value.
     pub sysctls: Vec<(String, String)>,
     /// Why `server` and `client` do not resolve, if they do not.
@@ -188,7 +188,7 @@ fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>
 }
 
 /// Lets the ends' names resolve; why they do not, if so.
-fn nameless(entered: &Entered, addressing: Addressing) -> Option<String> {
+fn nameless(entered: &EnteredNamespaces, addressing: Addressing) -> Option<String> {
     if entered.isolation_level == IsolationLevel::Reflector {
         return Some("without a mount namespace there is no hosts file of their own".to_owned());
     }

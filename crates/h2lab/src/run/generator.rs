@@ -11,9 +11,9 @@ use super::keys;
 use super::messages::{Failure, Progress, RepetitionMessage, Writer};
 use super::spec::{GeneratorSpec, read_task};
 use h2lab_lab::topology::sched;
-use h2lab_lab::topology::sched::Priority;
+use h2lab_lab::topology::sched::SchedulingPolicy;
 use h2lab_net::privileges;
-use h2lab_net::tcp::Stream;
+use h2lab_net::tcp::StreamSocket;
 use h2lab_roles::load;
 use h2lab_roles::load::{Finished, LoadError};
 
@@ -43,16 +43,16 @@ pub fn main() -> Result<()> {
 /// Gives up all rights, now that the scheduling class is set, but what the file of TLS secrets and congestion control of our own
 /// sockets need, if there are such.
 fn renounce(spec: &GeneratorSpec) -> Result<()> {
-    let sockets = bulk::congestion(spec).map_or(privileges::NONE, Stream::rights_for_congestion);
+    let sockets = bulk::congestion(spec).map_or(privileges::NONE, StreamSocket::rights_for_congestion);
     privileges::keep(keys::rights() | sockets)
         .context("the generator cannot give up its rights; allow it capset(2) and prctl(2)")
 }
 
 /// Lets an open loop run as promptly as this user may ask for: it sleeps between requests, and another program's slice
 /// must not make it late. A closed loop never sleeps while the server is fast, and would starve it.
-fn prioritise(arrival: &Arrival) -> Priority {
+fn prioritise(arrival: &Arrival) -> SchedulingPolicy {
     match arrival {
-        Arrival::Closed { .. } => Priority::Ordinary,
+        Arrival::Closed { .. } => SchedulingPolicy::Ordinary,
         Arrival::Constant { .. } | Arrival::Poisson { .. } | Arrival::Ramp { .. } => sched::prefer(),
     }
 }
@@ -60,7 +60,7 @@ fn prioritise(arrival: &Arrival) -> Priority {
 /// Makes the load and sends its record. Bulk work leaves no connection open.
 fn run<W: Write>(
     spec: &GeneratorSpec,
-    priority: Priority,
+    priority: SchedulingPolicy,
     writer: &mut Writer<W>,
 ) -> Result<Option<Finished>> {
     if spec.cell.work.bulk {

@@ -27,12 +27,12 @@ use super::placement::Placement;
 use super::server_watch::{ServerEnds, ServerWatch};
 use super::spec::{GeneratorSpec, LabSpec, read_task};
 use h2lab_lab::sut;
-use h2lab_lab::sut::{Place, StartedSut, Upstream};
+use h2lab_lab::sut::{ServerNamespace, StartedSut, Upstream};
 use h2lab_lab::topology;
-use h2lab_lab::topology::{Entered, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
+use h2lab_lab::topology::{EnteredNamespaces, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologySpec};
 use h2lab_net::clock::{Clock, process_cpu};
 use h2lab_net::privileges::{self, CapabilitySet};
-use h2lab_net::process::Ended as ProcessEnded;
+use h2lab_net::process::ChildExit;
 use h2lab_net::tcp;
 use h2lab_net::tcp::largest_buffers;
 
@@ -63,7 +63,7 @@ const CLIENT: &str = "client";
 #[derive(Debug)]
 struct Repetition {
     spec: LabSpec,
-    entered: Entered,
+    entered: EnteredNamespaces,
 }
 
 impl Repetition {
@@ -308,7 +308,7 @@ struct LabSide<'a> {
     keys: Option<&'a KeyLog>,
 }
 
-impl Place for LabSide<'_> {
+impl ServerNamespace for LabSide<'_> {
     fn command(&self, program: &Path) -> Command {
         let mut command = self.namespaces.command(self.side, program);
         if let Some(keys) = self.keys {
@@ -377,7 +377,7 @@ fn disturbance(
     let ended = server.ended().context("cannot see whether the server runs")?;
     let found =
         |process: String, at: Time, kind| Disturbance { process, after_ns: at.nanos_since(first), kind };
-    if let Some((name, ProcessEnded { status, .. })) = ended {
+    if let Some((name, ChildExit { status, .. })) = ended {
         let seen = ends.processes.iter().find(|(process, _)| *process == name);
         let at = seen.and_then(|(_, seen)| seen.ended).unwrap_or(first);
         return Ok(Some(found(name, at, DisturbanceKind::ended(status.code(), status.signal()))));

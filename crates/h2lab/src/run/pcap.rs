@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use h2lab_link::pcapng;
-use h2lab_link::pcapng::Seen;
+use h2lab_link::pcapng::EnhancedPacket;
 use h2lab_link::{IpPacket, write_packet};
 use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
@@ -77,7 +77,7 @@ pub(super) fn write(mut out: impl Write, all: &Snapshot<'_>) -> Result<()> {
         let comment = comment(record, event.is_entry());
         let length = bytes.len() as u32;
         bytes.truncate(all.snaplen.unwrap_or(length) as usize);
-        let seen = Seen {
+        let seen = EnhancedPacket {
             interface: event.interface,
             at_nanos: all.epoch_ns + event.at_ns,
             bytes: &bytes,

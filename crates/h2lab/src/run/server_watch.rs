@@ -17,7 +17,7 @@ use h2lab_lab::topology::{Namespaces, Side, sched};
 use h2lab_model::record::RunDelay;
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges;
-use h2lab_net::process_watch::{ProcessWatch, Seen};
+use h2lab_net::process_watch::{ProcessObservation, ProcessWatch};
 use h2lab_net::resources;
 use h2lab_net::sock_diag::SockDiag;
 
@@ -40,7 +40,7 @@ pub struct ServerEnds {
     /// Steps of the retransmission counter: a tick only where it grew, since nothing else of the server's is plotted.
     steps: Vec<(u16, TcpTick)>,
     /// What became of each process, by name.
-    pub processes: Vec<(String, Seen)>,
+    pub processes: Vec<(String, ProcessObservation)>,
     /// CPU time that all programs of this machine used meanwhile on the CPUs that we may use, in nanoseconds.
     used_ns: u64,
 }
@@ -80,7 +80,7 @@ impl ServerWatch {
                 let now = clock.now();
                 ends.read(&mut diag, now)?;
                 let looked = processes.iter_mut().map(|(_, watch)| watch.look(now));
-                let seen: Vec<Seen> = looked.collect();
+                let seen: Vec<ProcessObservation> = looked.collect();
                 if is_last {
                     ends.processes = processes.into_iter().map(|(name, _)| name).zip(seen).collect();
                     ends.used_ns = resources::used_ns(&cpus).saturating_sub(used_before);

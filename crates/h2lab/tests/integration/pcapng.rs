@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use h2lab_link::pcapng;
-use h2lab_link::pcapng::Seen;
+use h2lab_link::pcapng::EnhancedPacket;
 
 use crate::support::{folder, need};
 
@@ -24,7 +24,7 @@ fn tshark_reads_packets_interfaces_comments_and_secrets() {
     pcapng::begin(&mut bytes, &[("uplink in", "before"), ("uplink out", "behind")]);
     let secret = "ab".repeat(32);
     pcapng::secrets(&mut bytes, format!("CLIENT_RANDOM {secret} {}\n", "cd".repeat(48)).as_bytes());
-    let lost = Seen {
+    let lost = EnhancedPacket {
         interface: 0,
         at_nanos: 1_000_000_000_000_000_001,
         bytes: &PACKET,
@@ -32,7 +32,13 @@ fn tshark_reads_packets_interfaces_comments_and_secrets() {
         comment: Some("dropped: lost"),
     };
     pcapng::packet(&mut bytes, &lost);
-    let cut = Seen { interface: 1, at_nanos: lost.at_nanos + 1, bytes: &PACKET[..40], comment: None, ..lost };
+    let cut = EnhancedPacket {
+        interface: 1,
+        at_nanos: lost.at_nanos + 1,
+        bytes: &PACKET[..40],
+        comment: None,
+        ..lost
+    };
     pcapng::packet(&mut bytes, &cut);
     fs::write(&file, bytes).unwrap();
     let fields = [

@@ -10,14 +10,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use h2lab_base::units::{Ratio, Time};
-use h2lab_lab::topology::doctor::{Status, examine};
+use h2lab_lab::topology::doctor::{StepStatus, examine};
 use h2lab_lab::topology::sched::allowed_cpus;
 use h2lab_lab::topology::{
     LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
     available_congestion, enter, present_sysctls, try_sysctls,
 };
 use h2lab_link::{
-    Admission, Endpoint, FlowNumber, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe, QueueDiscipline,
+    Admission, FlowEndpoint, FlowNumber, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe,
+    QueueDiscipline,
 };
 use h2lab_model::record::{PacketFate, PacketRecord};
 use h2lab_model::scenario::Sysctls;
@@ -318,7 +319,7 @@ fn a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen()
 
 /// Indexes of the packets of `n` that the uplink of `link` lets pass, as `h2lab_link` alone has it.
 fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
-    let end = |side: Side| Endpoint { address: side.address().into(), port: 9 };
+    let end = |side: Side| FlowEndpoint { address: side.address().into(), port: 9 };
     let (source, destination) = (end(Side::Client), end(Side::Server));
     let offload = Offload::default();
     let packet =
@@ -753,7 +754,7 @@ fn the_doctor_finds_that_a_run_is_possible_here() {
         assert_eq!(check.is_fine(), available.iter().any(|a| a == name), "{check:?}");
     }
     assert_eq!(
-        root.first().is_some_and(|check| matches!(check.status, Status::NotNeeded { .. })),
+        root.first().is_some_and(|check| matches!(check.status, StepStatus::NotNeeded { .. })),
         !root.is_empty()
     );
     assert!(fs::read_dir("/sys/class/net").unwrap().flatten().all(|device| device.file_name() != "client"));
@@ -767,7 +768,7 @@ fn the_doctor_finds_that_tun_devices_are_enough() {
     give_up(CapabilitySet::NET_RAW);
     let checks = examine().unwrap().root.unwrap();
     let find = |id: &str| checks.iter().find(|check| check.id == id).unwrap();
-    assert!(matches!(find("packet-ring").status, Status::Failed { .. }), "{checks:?}");
+    assert!(matches!(find("packet-ring").status, StepStatus::Failed { .. }), "{checks:?}");
     assert!(find("packet-ring").remedy.is_some());
     assert!(find("tun").is_fine() && find("connection").is_fine(), "{checks:?}");
     assert!(checks.iter().all(|check| check.is_fine() || !check.is_required()), "{checks:?}");
@@ -784,10 +785,10 @@ fn a_machine_without_namespaces_learns_what_to_change() {
         let examination = examine().unwrap();
         let checks = examination.root.or(examination.user).unwrap();
         let find = |id: &str| checks.iter().find(|check| check.id == id).unwrap();
-        assert!(matches!(find("user-namespace").status, Status::Failed { .. }));
+        assert!(matches!(find("user-namespace").status, StepStatus::Failed { .. }));
         assert!(find("user-namespace").remedy.is_some());
         for id in ["network-namespace", "veth", "packet-ring", "connection"] {
-            assert_eq!(find(id).status, Status::Blocked { by: "user-namespace".to_owned() });
+            assert_eq!(find(id).status, StepStatus::Blocked { by: "user-namespace".to_owned() });
         }
         assert!(find("death-signal").is_fine());
         return;

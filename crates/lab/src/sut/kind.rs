@@ -114,7 +114,8 @@ pub struct StartOptions {
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
     /// The file, which exists, for the secrets of its TLS connections, if its configuration can ask for them; those that it
-    /// writes into its log are added to it. A program that knows `SSLKEYLOGFILE` gets it from the [`Place`] that it runs at.
+    /// writes into its log are added to it. A program that knows `SSLKEYLOGFILE` gets it from the
+    /// [`ServerNamespace`](super::ServerNamespace) that it runs in.
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no HTTP/3 and no Alt-Svc.
     pub h3: Option<H3>,

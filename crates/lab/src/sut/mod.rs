@@ -28,7 +28,7 @@ pub mod nginx;
 pub mod nginx_proxy;
 pub mod origin;
 mod package;
-mod place;
+mod server_namespace;
 mod start;
 #[cfg(test)]
 mod testing;
@@ -42,6 +42,6 @@ pub use kind::{
     Sut, VersionQuery,
 };
 pub use package::Package;
-pub use place::Place;
+pub use server_namespace::ServerNamespace;
 pub use start::{StartedSut, start, start_in_front, start_proxy, start_sidecar};
 pub use upstream::Upstream;

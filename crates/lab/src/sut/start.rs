@@ -17,13 +17,13 @@ use super::kind::{
     About, BUILD_TIMEOUT, Endpoints, Ports, SCRATCH, START_TIMEOUT, Site, StartOptions, Sut, version,
 };
 use super::log::ServerLog;
-use super::place::{self, Place};
+use super::server_namespace::{ServerNamespace, wait_until_ready};
 use super::upstream::Upstream;
 use super::{early, origin};
 use h2lab_net::privileges::{self, CapabilitySet};
-use h2lab_net::process::{self, Child, Ended};
+use h2lab_net::process::{self, Child, ChildExit};
 use h2lab_net::process_watch::ProcessWatch;
-use h2lab_net::tcp::{ReservedPort, Stream};
+use h2lab_net::tcp::{ReservedPort, StreamSocket};
 
 /// A server that runs. Dropping it kills it and removes its scratch folder.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl StartedSut {
     }
 
     /// How it, or the origin behind it, has ended: the name of the one that has; `None` while both run.
-    pub fn ended(&mut self) -> io::Result<Option<(String, Ended)>> {
+    pub fn ended(&mut self) -> io::Result<Option<(String, ChildExit)>> {
         if let Some(behind) = &mut self.behind
             && let Some(ended) = behind.ended()?
         {
@@ -86,7 +86,7 @@ impl StartedSut {
     }
 
     /// Signals it to finish and end; kills it after `timeout`.
-    pub fn drain(mut self, timeout: Duration) -> io::Result<Ended> {
+    pub fn drain(mut self, timeout: Duration) -> io::Result<ChildExit> {
         self.child.stop(self.drain_signal, timeout)
     }
 }
@@ -94,7 +94,11 @@ impl StartedSut {
 /// Starts the server called `name` and returns when it accepts connections; a proxy in front of an origin of its own.
 ///
 /// `place` is where the server runs, such as the server's namespace. The server dies with the calling thread.
-pub fn start(name: &str, options: &StartOptions, place: &dyn Place) -> Result<StartedSut, SutError> {
+pub fn start(
+    name: &str,
+    options: &StartOptions,
+    place: &dyn ServerNamespace,
+) -> Result<StartedSut, SutError> {
     start_in_front(name, options, Protocol::H1, place)
 }
 
@@ -103,7 +107,7 @@ pub fn start_in_front(
     name: &str,
     options: &StartOptions,
     protocol: Protocol,
-    place: &dyn Place,
+    place: &dyn ServerNamespace,
 ) -> Result<StartedSut, SutError> {
     start_at(find(name)?, options, None, &Behind::Origin(protocol), place)
 }
@@ -113,7 +117,7 @@ pub fn start_sidecar(
     name: &str,
     options: &StartOptions,
     upstream: Upstream,
-    place: &dyn Place,
+    place: &dyn ServerNamespace,
 ) -> Result<StartedSut, SutError> {
     let sut = find(name)?;
     if !sut.is_proxy() {
@@ -128,7 +132,7 @@ pub fn start_proxy(
     proxy: &dyn Sut,
     options: &StartOptions,
     upstream: Upstream,
-    place: &dyn Place,
+    place: &dyn ServerNamespace,
 ) -> Result<StartedSut, SutError> {
     start_at(proxy, options, None, &Behind::Given(upstream), place)
 }
@@ -148,7 +152,7 @@ fn start_at(
     options: &StartOptions,
     ports: Option<Ports>,
     behind: &Behind,
-    place: &dyn Place,
+    place: &dyn ServerNamespace,
 ) -> Result<StartedSut, SutError> {
     let about = sut.about();
     let program = about.program.find()?;
@@ -198,7 +202,7 @@ fn start_at(
     privileges::keep_in(&mut command, kept(sut, options, &folder));
     let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
     let mut endpoints = launch.endpoints;
-    place::wait_until_ready(sut, &child, &mut endpoints, place)?;
+    wait_until_ready(sut, &child, &mut endpoints, place)?;
     let About { name, drain_signal, .. } = about;
     Ok(StartedSut {
         name: name.to_owned(),
@@ -216,13 +220,13 @@ fn start_at(
 fn kept(sut: &dyn Sut, options: &StartOptions, folder: &Path) -> CapabilitySet {
     let files = options.key_log.iter().map(PathBuf::as_path).chain([folder]).map(privileges::to_write);
     let congestion = options.bulk.as_ref().and_then(|bulk| bulk.congestion.as_deref());
-    let sockets = congestion.map_or(privileges::NONE, Stream::rights_for_congestion);
+    let sockets = congestion.map_or(privileges::NONE, StreamSocket::rights_for_congestion);
     files.fold(sut.capabilities() | sockets, CapabilitySet::union)
 }
 
 /// The ports for a server at `ip` of `place`: reserved ones where other programs may listen, too. Keep the reservations until
 /// it listens.
-fn choose_ports(ip: IpAddr, place: &dyn Place) -> io::Result<(Ports, Vec<ReservedPort>)> {
+fn choose_ports(ip: IpAddr, place: &dyn ServerNamespace) -> io::Result<(Ports, Vec<ReservedPort>)> {
     if !place.is_shared() {
         return Ok((Ports::LAB, Vec::new()));
     }
@@ -280,7 +284,7 @@ mod tests {
         is_shared: bool,
     }
 
-    impl Place for Nowhere {
+    impl ServerNamespace for Nowhere {
         fn command(&self, program: &Path) -> Command {
             Command::new(program)
         }

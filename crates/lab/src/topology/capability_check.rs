@@ -7,7 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 
 use super::error::{During, Result, TopologyError};
-use super::step::Step;
+use super::setup_step::SetupStep;
 use super::sys::{Forked, exit_now, fork, wait_for};
 
 /// Why a capability check failed, as its process reports it.
@@ -30,13 +30,13 @@ impl Refusal {
                 (*step, source.to_string())
             }
             TopologyError::Refused { step, source, detail } => (*step, format!("{source} ({detail})")),
-            TopologyError::UnknownCongestion { .. } => (Step::Route, error.to_string()),
+            TopologyError::UnknownCongestion { .. } => (SetupStep::Route, error.to_string()),
             TopologyError::SysctlAbsent { .. }
             | TopologyError::SysctlOfMachine { .. }
             | TopologyError::SysctlValue { .. }
-            | TopologyError::SysctlNotApplied { .. } => (Step::Sysctl, error.to_string()),
+            | TopologyError::SysctlNotApplied { .. } => (SetupStep::Sysctl, error.to_string()),
             TopologyError::CongestionNotApplied { .. } | TopologyError::ThreadsRunning { .. } => {
-                (Step::Connection, error.to_string())
+                (SetupStep::Connection, error.to_string())
             }
         };
         Self { step: step.id().to_owned(), reason, remedy: error.remedy(), text: error.to_string() }
@@ -45,8 +45,8 @@ impl Refusal {
 
 /// Runs a capability check in a child; returns why it failed. The calling process must have only one thread.
 pub(super) fn in_child(run: &dyn Fn() -> Result<()>) -> Result<Option<Refusal>> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
-    match fork().during(Step::PidNamespace)? {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::PidNamespace)?;
+    match fork().during(SetupStep::PidNamespace)? {
         Forked::Child => {
             drop(reader);
             let refusal = run().err().map(|error| Refusal::of(&error));
@@ -58,7 +58,7 @@ pub(super) fn in_child(run: &dyn Fn() -> Result<()>) -> Result<Option<Refusal>> 
             let mut text = Vec::new();
             let read = File::from(reader).read_to_end(&mut text);
             wait_for(child);
-            read.during(Step::PidNamespace)?;
+            read.during(SetupStep::PidNamespace)?;
             // A killed child has sent nothing.
             let silent = || {
                 let reason = "the capability check's process died".to_owned();

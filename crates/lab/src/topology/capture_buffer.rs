@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use h2lab_base::units::{Time, format_bytes};
-use h2lab_link::{Checksum, IpPacket, Offload};
+use h2lab_link::{ChecksumState, IpPacket, Offload};
 use h2lab_wire::trace::Direction;
 use rustix::fs::fstatvfs;
 
@@ -174,7 +174,7 @@ impl Intake {
     }
 
     /// Keeps a frame that entered at `at`: `segments` packets of the wire, the first of which has `index`.
-    pub(super) fn keep(&mut self, entered: Entered, bytes: &[u8]) {
+    pub(super) fn keep(&mut self, entered: FrameMetadata, bytes: &[u8]) {
         let packets = u64::from(entered.segments);
         if self.room < packets {
             self.unkept.stop(|| format!("{MOST} packets are as many as it can have"));
@@ -228,7 +228,7 @@ impl Drop for Intake {
 
 /// What is known of a frame besides its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entered {
+pub struct FrameMetadata {
     /// When it entered the link.
     pub at: Time,
     /// Which way it went.
@@ -241,12 +241,12 @@ pub struct Entered {
     pub offload: Offload,
 }
 
-impl Entered {
+impl FrameMetadata {
     fn write(&self, length: u32, out: &mut Vec<u8>) {
         let (kind, start, offset) = match self.offload.checksum {
-            Checksum::Complete => (0_u8, 0, 0),
-            Checksum::Partial { start, offset } => (1, start, offset),
-            Checksum::Verified => (2, 0, 0),
+            ChecksumState::Complete => (0_u8, 0, 0),
+            ChecksumState::Partial { start, offset } => (1, start, offset),
+            ChecksumState::Verified => (2, 0, 0),
         };
         let direction = u8::from(self.direction == Direction::Down);
         let segment = self.offload.segment.map_or(0, NonZeroU16::get);
@@ -260,15 +260,15 @@ impl Entered {
         out.extend_from_slice(&[kind, direction]);
     }
 
-    /// Reads what [`Entered::write`] wrote, and the length of the bytes behind it.
+    /// Reads what [`FrameMetadata::write`] wrote, and the length of the bytes behind it.
     fn read(head: &[u8; HEAD]) -> (Self, u32) {
         let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let checksum = match head[30] {
-            0 => Checksum::Complete,
-            1 => Checksum::Partial { start: u16_at(26), offset: u16_at(28) },
-            _ => Checksum::Verified,
+            0 => ChecksumState::Complete,
+            1 => ChecksumState::Partial { start: u16_at(26), offset: u16_at(28) },
+            _ => ChecksumState::Verified,
         };
         let entered = Self {
             at: Time::from_nanos(u64_at(0)),
@@ -296,7 +296,7 @@ pub struct CapturedPackets {
 #[derive(Debug, Clone, Copy)]
 pub struct Kept {
     /// What is known of it.
-    pub entered: Entered,
+    pub entered: FrameMetadata,
     place: u64,
     length: u32,
 }
@@ -310,7 +310,7 @@ impl CapturedPackets {
         while place < size {
             let mut head = [0; HEAD];
             input.read_exact(&mut head)?;
-            let (entered, length) = Entered::read(&head);
+            let (entered, length) = FrameMetadata::read(&head);
             frames.push(Kept { entered, place: place + HEAD as u64, length });
             input.seek_relative(length.into())?;
             place += HEAD as u64 + u64::from(length);
@@ -337,10 +337,10 @@ impl CapturedPackets {
 mod tests {
     use super::*;
 
-    fn entered(index: u64, segments: u32) -> Entered {
-        let checksum = Checksum::Partial { start: 20, offset: 16 };
+    fn entered(index: u64, segments: u32) -> FrameMetadata {
+        let checksum = ChecksumState::Partial { start: 20, offset: 16 };
         let segment = NonZeroU16::new(1448).filter(|_| segments > 1);
-        Entered {
+        FrameMetadata {
             at: Time::from_millis(index),
             direction: if index.is_multiple_of(2) { Direction::Up } else { Direction::Down },
             index: u64::MAX - index,
@@ -379,14 +379,16 @@ mod tests {
 
     #[test]
     fn heads_survive_with_every_kind_of_checksum() {
-        for checksum in
-            [Checksum::Complete, Checksum::Verified, Checksum::Partial { start: 513, offset: 1027 }]
-        {
+        for checksum in [
+            ChecksumState::Complete,
+            ChecksumState::Verified,
+            ChecksumState::Partial { start: 513, offset: 1027 },
+        ] {
             let head = entered(3, 77);
-            let head = Entered { offload: Offload { checksum, ..head.offload }, ..head };
+            let head = FrameMetadata { offload: Offload { checksum, ..head.offload }, ..head };
             let mut bytes = Vec::new();
             head.write(65_536, &mut bytes);
-            assert_eq!(Entered::read(bytes.as_slice().try_into().unwrap()), (head, 65_536));
+            assert_eq!(FrameMetadata::read(bytes.as_slice().try_into().unwrap()), (head, 65_536));
         }
     }
 
@@ -458,7 +460,7 @@ mod tests {
         let writer = Writer { file, written: 0, has_failed: false, unkept: Arc::clone(&unkept) };
         let (file, size) = writer.run(to_write, &written);
         let captured = CapturedPackets::read(file, size, 0, None).unwrap();
-        let kept: Vec<Entered> = captured.frames().iter().map(|kept| kept.entered).collect();
+        let kept: Vec<FrameMetadata> = captured.frames().iter().map(|kept| kept.entered).collect();
         assert_eq!(kept, [entered(0, 1), entered(1, 1)]);
         assert_eq!(unkept.packets.load(Ordering::Relaxed), 1);
     }

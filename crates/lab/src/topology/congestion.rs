@@ -1,11 +1,11 @@
 //! Congestion control: what the kernel offers, and what the ends use.
 
 use super::error::TopologyError;
-use super::step::Step;
+use super::setup_step::SetupStep;
 
 /// The congestion control of both ends.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Congestion {
+pub struct CongestionReadBack {
     /// Of the socket that connected.
     pub client: String,
     /// Of the socket that was accepted.
@@ -14,7 +14,7 @@ pub struct Congestion {
 
 /// Adds the available congestion controls to the error if the kernel refused a route because of an unknown one.
 pub(super) fn explain(error: TopologyError, asked: Option<&str>) -> TopologyError {
-    let (TopologyError::Refused { step: Step::Route, source, .. }, Some(asked)) = (&error, asked) else {
+    let (TopologyError::Refused { step: SetupStep::Route, source, .. }, Some(asked)) = (&error, asked) else {
         return error;
     };
     let available = available();

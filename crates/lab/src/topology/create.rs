@@ -7,13 +7,13 @@ use std::time::Duration;
 use h2lab_link::LinkSpec;
 use socket2::SockRef;
 
-use super::congestion::Congestion;
+use super::congestion::CongestionReadBack;
 use super::error::{During, Result, TopologyError};
 use super::namespaces::Namespaces;
 use super::pump::{Pump, PumpOptions};
+use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::TopologySpec;
-use super::step::Step;
 use super::sys::congestion_of;
 
 /// Packets that the ring of the read-back's pump holds: a handshake needs few.
@@ -37,14 +37,15 @@ impl Namespaces {
 ///
 /// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. A successful connection
 /// also proves the whole path: devices, routes, neighbours, checksums, rings.
-fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion> {
+fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<CongestionReadBack> {
     let options = PumpOptions { packets: PACKETS, ..PumpOptions::default() };
     let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;
     let sockets = connect(namespaces);
     pump.stop()?;
     let [dialled, accepted] = sockets?;
-    let read = || Ok(Congestion { client: congestion_of(&dialled)?, server: congestion_of(&accepted)? });
-    let found = read().map_err(|error: io::Error| TopologyError::refused(Step::Connection, error))?;
+    let read =
+        || Ok(CongestionReadBack { client: congestion_of(&dialled)?, server: congestion_of(&accepted)? });
+    let found = read().map_err(|error: io::Error| TopologyError::refused(SetupStep::Connection, error))?;
     for (side, found) in [(Side::Client, &found.client), (Side::Server, &found.server)] {
         if let Some(asked) = asked.filter(|asked| asked != found) {
             let (side, asked, found) = (side.name(), asked.to_owned(), found.clone());
@@ -58,14 +59,14 @@ fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<Congestion>
 fn connect(namespaces: &Namespaces) -> Result<[TcpStream; 2]> {
     let addressing = namespaces.addressing();
     let listen = || TcpListener::bind((addressing.own(Side::Server), 0));
-    let listener = namespaces.within(Side::Server, listen)?.during(Step::Connection)?;
-    let address = namespaces.dialled(listener.local_addr().during(Step::Connection)?);
+    let listener = namespaces.within(Side::Server, listen)?.during(SetupStep::Connection)?;
+    let address = namespaces.dialled(listener.local_addr().during(SetupStep::Connection)?);
     let dial = || TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
-    let dialled = namespaces.within(Side::Client, dial)?.during(Step::Connection)?;
-    let (accepted, _) = listener.accept().during(Step::Connection)?;
+    let dialled = namespaces.within(Side::Client, dial)?.during(SetupStep::Connection)?;
+    let (accepted, _) = listener.accept().during(SetupStep::Connection)?;
     for socket in [&dialled, &accepted] {
         // Closing it sends a RST: the FINs of an ordinary close would be retransmitted into the measured link.
-        SockRef::from(socket).set_linger(Some(Duration::ZERO)).during(Step::Connection)?;
+        SockRef::from(socket).set_linger(Some(Duration::ZERO)).during(SetupStep::Connection)?;
     }
     Ok([dialled, accepted])
 }

@@ -15,9 +15,9 @@ use super::error::{During, Result};
 use super::netlink::{Netlink, Route, VethEnd};
 use super::netns_handle::NetnsHandle;
 use super::port::Plug;
+use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::Mechanism;
-use super::step::Step;
 use super::sys::set_feature;
 use super::tun;
 use super::veth::{self, Pair};
@@ -51,8 +51,8 @@ pub(super) fn plug_in(side: Side, mechanism: Mechanism, link: &Netlink, netns: &
             let here = VethEnd { name: side.name(), mac: side.port_mac() };
             let there = VethEnd { name, mac: side.mac() };
             link.create_veth(&here, &there, namespace.as_fd(), MTU, DEVICE_QUEUE)?;
-            let device = netns.within(|| Netlink::open().during(Step::Veth)?.index_of(name))??;
-            let namespace = namespace.try_clone().during(Step::Veth)?;
+            let device = netns.within(|| Netlink::open().during(SetupStep::Veth)?.index_of(name))??;
+            let namespace = namespace.try_clone().during(SetupStep::Veth)?;
             Ok(Plug::Veth(Pair { port: link.index_of(side.name())?, namespace, device }))
         }
         // Packet rings need a namespace for each end: within one, a frame to one of its own addresses is never sent.
@@ -65,7 +65,7 @@ pub(super) fn plug_in(side: Side, mechanism: Mechanism, link: &Netlink, netns: &
 
 /// Opens a ring on a device that every namespace has, and closes it.
 pub(super) fn try_ring(link: &Netlink) -> Result<()> {
-    veth::open_rings(link.index_of("lo")?, 1).map(drop).during(Step::PacketRing)
+    veth::open_rings(link.index_of("lo")?, 1).map(drop).during(SetupStep::PacketRing)
 }
 
 /// The device of the calling thread's namespace, which is that of a side, while it is configured.
@@ -79,7 +79,7 @@ pub(super) struct Device {
 
 impl Device {
     pub fn open(side: Side, mechanism: Mechanism, addressing: Addressing) -> Result<Self> {
-        let netlink = Netlink::open().during(Step::NetworkNamespace)?;
+        let netlink = Netlink::open().during(SetupStep::NetworkNamespace)?;
         let index = netlink.index_of(device_name(side, mechanism))?;
         Ok(Self { side, mechanism, addressing, netlink, index })
     }
@@ -105,7 +105,7 @@ impl Device {
     pub fn limit_offload(&self) -> Result<()> {
         self.netlink.limit_offload(self.index, veth::LARGEST_FRAME)?;
         let name = device_name(self.side, self.mechanism);
-        set_feature(self.netlink.as_fd(), name, SET_GRO, false).during(Step::Offload)
+        set_feature(self.netlink.as_fd(), name, SET_GRO, false).during(SetupStep::Offload)
     }
 
     pub fn set_up(&self) -> Result<()> {

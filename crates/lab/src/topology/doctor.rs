@@ -18,15 +18,16 @@ use super::namespaces::Namespaces;
 use super::netlink::Netlink;
 use super::netns_handle::{NetnsHandle, new_namespace, within};
 use super::sched;
+use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::{Mechanism, TopologySpec};
-use super::step::Step;
 use super::supervisor::die_with_parent;
 use super::sys::{Forked, exit_now, fork, threads, unshare, wait_for};
 use super::sysctl::{self, Sysctl};
 
 /// Steps of only one of the two mechanisms to move packets: veth pairs with packet rings, or TUN devices.
-const WAYS: [Step; 5] = [Step::Veth, Step::Offload, Step::Neighbour, Step::PacketRing, Step::Tun];
+const WAYS: [SetupStep; 5] =
+    [SetupStep::Veth, SetupStep::Offload, SetupStep::Neighbour, SetupStep::PacketRing, SetupStep::Tun];
 /// The user whose rights root tries: `nobody`, who exists everywhere and has no privileges.
 const UNPRIVILEGED: u32 = 65_534;
 /// Congestion controls that comparisons are usually made with.
@@ -37,7 +38,7 @@ const TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Whether a step can be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "state")]
-pub enum Status {
+pub enum StepStatus {
     /// It was done.
     Ok,
     /// It was refused.
@@ -65,7 +66,7 @@ pub struct DoctorCheck {
     /// What was tried.
     pub what: String,
     /// What came of it.
-    pub status: Status,
+    pub status: StepStatus,
     /// What does not work without it.
     pub consequence: String,
     /// The line that enables it, as far as this machine shows the cause.
@@ -77,7 +78,7 @@ pub struct DoctorCheck {
 impl DoctorCheck {
     /// Whether nothing depends on this step, or it succeeded.
     pub const fn is_fine(&self) -> bool {
-        matches!(self.status, Status::Ok | Status::NotNeeded { .. })
+        matches!(self.status, StepStatus::Ok | StepStatus::NotNeeded { .. })
     }
 
     /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls are
@@ -85,7 +86,7 @@ impl DoctorCheck {
     /// what is left without the others, see [`isolation_level`].
     pub fn is_required(&self) -> bool {
         let is_of_one_way = WAYS.iter().any(|step| step.id() == self.id);
-        let is_extra = [Step::Realtime, Step::Reflector].iter().any(|step| step.id() == self.id);
+        let is_extra = [SetupStep::Realtime, SetupStep::Reflector].iter().any(|step| step.id() == self.id);
         !is_of_one_way && !is_extra && !self.id.starts_with("congestion-")
     }
 }
@@ -101,13 +102,15 @@ pub struct Examination {
 
 /// The isolation level of runs with these answers; `None`: there can be no emulated link.
 pub fn isolation_level(checks: &[DoctorCheck]) -> Option<IsolationLevel> {
-    let find = |step: Step| checks.iter().find(|check| check.id == step.id());
+    let find = |step: SetupStep| checks.iter().find(|check| check.id == step.id());
     if checks.iter().all(|check| check.is_fine() || !check.is_required()) {
-        let needs_none =
-            find(Step::UserNamespace).is_some_and(|check| matches!(check.status, Status::NotNeeded { .. }));
+        let needs_none = find(SetupStep::UserNamespace)
+            .is_some_and(|check| matches!(check.status, StepStatus::NotNeeded { .. }));
         return Some(if needs_none { IsolationLevel::Root } else { IsolationLevel::User });
     }
-    find(Step::Reflector).filter(|check| check.status == Status::Ok).map(|_| IsolationLevel::Reflector)
+    find(SetupStep::Reflector)
+        .filter(|check| check.status == StepStatus::Ok)
+        .map(|_| IsolationLevel::Reflector)
 }
 
 /// Performs each step in a process of its own, which ends with everything that it made. Call it before the first thread starts.
@@ -128,7 +131,7 @@ pub fn examine() -> Result<Examination> {
 struct CapabilityCheck {
     id: String,
     what: String,
-    step: Step,
+    step: SetupStep,
     consequence: String,
     still_works: &'static str,
     run: Box<dyn Fn() -> Result<()>>,
@@ -144,35 +147,35 @@ const NO_TUN: &str = "nothing is missed as long as `packet-ring` works: TUN devi
 /// All steps, in the order of a run.
 fn capability_checks() -> Vec<CapabilityCheck> {
     let needed = CapabilityCheck::needed;
-    let of_ring = |step: Step, run: fn() -> Result<()>| CapabilityCheck {
+    let of_ring = |step: SetupStep, run: fn() -> Result<()>| CapabilityCheck {
         consequence: NO_RING.to_owned(),
         still_works: "the emulated link, if `tun` works",
         ..needed(step, run)
     };
     let mut capability_checks = vec![
-        needed(Step::UserNamespace, enter_user_namespace),
-        needed(Step::NetworkNamespace, || enter_network_namespace().map(drop)),
-        needed(Step::MountNamespace, || isolated(UnshareFlags::NEWNS, Step::MountNamespace)),
-        needed(Step::PidNamespace, try_pid_namespace),
-        needed(Step::DeathSignal, try_death_signal),
-        needed(Step::Sysctl, try_sysctl),
-        of_ring(Step::Veth, || on_device(&[Mechanism::PacketRing], Device::set_up)),
-        of_ring(Step::Offload, || on_device(&[Mechanism::PacketRing], Device::limit_offload)),
-        of_ring(Step::Neighbour, || on_device(&[Mechanism::PacketRing], add_neighbour)),
-        of_ring(Step::PacketRing, try_ring),
+        needed(SetupStep::UserNamespace, enter_user_namespace),
+        needed(SetupStep::NetworkNamespace, || enter_network_namespace().map(drop)),
+        needed(SetupStep::MountNamespace, || isolated(UnshareFlags::NEWNS, SetupStep::MountNamespace)),
+        needed(SetupStep::PidNamespace, try_pid_namespace),
+        needed(SetupStep::DeathSignal, try_death_signal),
+        needed(SetupStep::Sysctl, try_sysctl),
+        of_ring(SetupStep::Veth, || on_device(&[Mechanism::PacketRing], Device::set_up)),
+        of_ring(SetupStep::Offload, || on_device(&[Mechanism::PacketRing], Device::limit_offload)),
+        of_ring(SetupStep::Neighbour, || on_device(&[Mechanism::PacketRing], add_neighbour)),
+        of_ring(SetupStep::PacketRing, try_ring),
         CapabilityCheck {
             consequence: NO_TUN.to_owned(),
             still_works: ALL,
-            ..needed(Step::Tun, || on_device(&[Mechanism::Tun], Device::set_up))
+            ..needed(SetupStep::Tun, || on_device(&[Mechanism::Tun], Device::set_up))
         },
-        needed(Step::Address, || on_device(&EITHER, Device::add_address)),
-        needed(Step::Route, || on_device(&EITHER, |device| add_route(device, None))),
-        needed(Step::Connection, try_connection),
+        needed(SetupStep::Address, || on_device(&EITHER, Device::add_address)),
+        needed(SetupStep::Route, || on_device(&EITHER, |device| add_route(device, None))),
+        needed(SetupStep::Connection, try_connection),
     ];
     capability_checks.extend(CONGESTIONS.map(|name| CapabilityCheck {
         id: format!("congestion-{name}"),
         what: format!("add a route with congestion control `{name}`"),
-        step: Step::Route,
+        step: SetupStep::Route,
         consequence: format!("nothing can be measured with `--congestion {name}`"),
         still_works: "the other congestion controls",
         run: Box::new(move || on_device(&EITHER, |device| add_route(device, Some(name)))),
@@ -182,7 +185,7 @@ fn capability_checks() -> Vec<CapabilityCheck> {
             "on a busy machine packets leave the link late; repetitions with too late ones are repeated"
                 .to_owned(),
         still_works: ALL,
-        ..needed(Step::Realtime, || sched::make_realtime().during(Step::Realtime))
+        ..needed(SetupStep::Realtime, || sched::make_realtime().during(SetupStep::Realtime))
     });
     capability_checks
 }
@@ -197,10 +200,10 @@ fn examine_as(user: Option<u32>) -> Result<Vec<DoctorCheck>> {
     }
     let reflector = examine_reflector(&checks, user)?;
     checks.push(reflector);
-    let has = |step: Step| checks.iter().any(|check| check.id == step.id() && check.is_fine());
-    if is_root && has(Step::NetworkNamespace) && !needs_user_namespace()? {
+    let has = |step: SetupStep| checks.iter().any(|check| check.id == step.id() && check.is_fine());
+    if is_root && has(SetupStep::NetworkNamespace) && !needs_user_namespace()? {
         checks[0].status =
-            Status::NotNeeded { reason: "root makes network namespaces without one".to_owned() };
+            StepStatus::NotNeeded { reason: "root makes network namespaces without one".to_owned() };
         checks[0].remedy = None;
     }
     Ok(checks)
@@ -209,10 +212,10 @@ fn examine_as(user: Option<u32>) -> Result<Vec<DoctorCheck>> {
 /// Whether both ends can be in this network namespace. Only tried where they cannot have their own: the capability check makes
 /// devices beside the machine's.
 fn examine_reflector(others: &[DoctorCheck], user: Option<u32>) -> Result<DoctorCheck> {
-    let capability_check = CapabilityCheck::needed(Step::Reflector, try_reflector);
+    let capability_check = CapabilityCheck::needed(SetupStep::Reflector, try_reflector);
     if isolation_level(others).is_some() {
         let reason = "both ends have namespaces of their own".to_owned();
-        return Ok(DoctorCheck { status: Status::NotNeeded { reason }, ..capability_check.judge(None) });
+        return Ok(DoctorCheck { status: StepStatus::NotNeeded { reason }, ..capability_check.judge(None) });
     }
     let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (capability_check.run)()))?;
     Ok(capability_check.judge(outcome))
@@ -220,13 +223,13 @@ fn examine_reflector(others: &[DoctorCheck], user: Option<u32>) -> Result<Doctor
 
 /// Whether root is refused a network namespace of its own, as in most containers.
 fn needs_user_namespace() -> Result<bool> {
-    let direct = || unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace);
+    let direct = || unshare(UnshareFlags::NEWNET).during(SetupStep::NetworkNamespace);
     Ok(in_child(&direct)?.is_some())
 }
 
 impl CapabilityCheck {
     /// One without which there is no emulated link.
-    fn needed(step: Step, run: fn() -> Result<()>) -> Self {
+    fn needed(step: SetupStep, run: fn() -> Result<()>) -> Self {
         Self {
             id: step.id().to_owned(),
             what: step.what().to_owned(),
@@ -239,11 +242,11 @@ impl CapabilityCheck {
 
     fn judge(self, refusal: Option<Refusal>) -> DoctorCheck {
         let (status, remedy) = match refusal {
-            None => (Status::Ok, None),
+            None => (StepStatus::Ok, None),
             Some(refusal) if refusal.step == self.step.id() => {
-                (Status::Failed { reason: refusal.reason }, refusal.remedy)
+                (StepStatus::Failed { reason: refusal.reason }, refusal.remedy)
             }
-            Some(refusal) => (Status::Blocked { by: refusal.step }, None),
+            Some(refusal) => (StepStatus::Blocked { by: refusal.step }, None),
         };
         let Self { id, what, consequence, still_works, .. } = self;
         DoctorCheck { id, what, status, consequence, remedy, still_works: still_works.to_owned() }
@@ -253,26 +256,26 @@ impl CapabilityCheck {
 /// Gives up root's rights for good, as a program started by that user has them.
 fn become_user(user: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
-    set_thread_groups(&[]).during(Step::UserNamespace)?;
-    set_thread_res_gid(gid, gid, gid).during(Step::UserNamespace)?;
-    set_thread_res_uid(uid, uid, uid).during(Step::UserNamespace)?;
+    set_thread_groups(&[]).during(SetupStep::UserNamespace)?;
+    set_thread_res_gid(gid, gid, gid).during(SetupStep::UserNamespace)?;
+    set_thread_res_uid(uid, uid, uid).during(SetupStep::UserNamespace)?;
     // A change of user loses access to our own /proc/self/uid_map; a program started by that user has it.
-    set_dumpable_behavior(DumpableBehavior::Dumpable).during(Step::UserNamespace)
+    set_dumpable_behavior(DumpableBehavior::Dumpable).during(SetupStep::UserNamespace)
 }
 
 /// Enters a network namespace, then another one of the kind of `flags`.
-fn isolated(flags: UnshareFlags, step: Step) -> Result<()> {
+fn isolated(flags: UnshareFlags, step: SetupStep) -> Result<()> {
     enter_network_namespace()?;
     unshare(flags).during(step)
 }
 
 fn try_pid_namespace() -> Result<()> {
-    isolated(UnshareFlags::NEWPID, Step::PidNamespace)?;
-    match fork().during(Step::PidNamespace)? {
+    isolated(UnshareFlags::NEWPID, SetupStep::PidNamespace)?;
+    match fork().during(SetupStep::PidNamespace)? {
         Forked::Child => exit_now(i32::from(!getpid().is_init())),
         Forked::Parent(child) if wait_for(child) == 0 => Ok(()),
         Forked::Parent(_) => Err(TopologyError::refused(
-            Step::PidNamespace,
+            SetupStep::PidNamespace,
             std::io::Error::other("its first process is not 1"),
         )),
     }
@@ -280,21 +283,21 @@ fn try_pid_namespace() -> Result<()> {
 
 /// Starts a process that starts another, kills the first, and checks whether the other dies with it.
 fn try_death_signal() -> Result<()> {
-    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
-    let (ready, readied) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
-    let Forked::Parent(middle) = fork().during(Step::DeathSignal)? else {
+    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::DeathSignal)?;
+    let (ready, readied) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::DeathSignal)?;
+    let Forked::Parent(middle) = fork().during(SetupStep::DeathSignal)? else {
         live_and_let_die(&readied);
     };
     drop((lifeline, readied));
     let mut fds = [PollFd::new(&ready, PollFlags::IN)];
-    poll(&mut fds, Some(&TIMEOUT)).during(Step::DeathSignal)?;
-    kill_process(middle, Signal::KILL).during(Step::DeathSignal)?;
+    poll(&mut fds, Some(&TIMEOUT)).during(SetupStep::DeathSignal)?;
+    kill_process(middle, Signal::KILL).during(SetupStep::DeathSignal)?;
     wait_for(middle);
     // Only the two children held the other end.
     let mut fds = [PollFd::new(&alive, PollFlags::IN)];
-    match poll(&mut fds, Some(&TIMEOUT)).during(Step::DeathSignal)? {
+    match poll(&mut fds, Some(&TIMEOUT)).during(SetupStep::DeathSignal)? {
         0 => Err(TopologyError::refused(
-            Step::DeathSignal,
+            SetupStep::DeathSignal,
             std::io::Error::other("the child outlived its parent"),
         )),
         _ => Ok(()),
@@ -329,7 +332,7 @@ const EITHER: [Mechanism; 2] = [Mechanism::PacketRing, Mechanism::Tun];
 fn on_device(mechanisms: &[Mechanism], work: impl FnOnce(&Device) -> Result<()> + Send) -> Result<()> {
     enter_network_namespace()?;
     let netns = NetnsHandle::new()?;
-    let link = Netlink::open().during(Step::NetworkNamespace)?;
+    let link = Netlink::open().during(SetupStep::NetworkNamespace)?;
     let plug_in = |mechanism| Ok((mechanism, device::plug_in(Side::Client, mechanism, &link, &netns)?));
     let mut plugs = mechanisms.iter().copied().map(plug_in);
     let first = plugs.next().expect("a capability check names at least one mechanism");
@@ -352,7 +355,7 @@ fn add_route(device: &Device, congestion: Option<&str>) -> Result<()> {
 
 fn try_ring() -> Result<()> {
     enter_network_namespace()?;
-    device::try_ring(&Netlink::open().during(Step::NetworkNamespace)?)
+    device::try_ring(&Netlink::open().during(SetupStep::NetworkNamespace)?)
 }
 
 /// A connection through a reflector, in the namespace that we are in.
@@ -361,7 +364,7 @@ fn try_reflector() -> Result<()> {
     // Whichever part is refused, a run cannot do this step.
     Namespaces::create(&spec).map(drop).map_err(|error| match error {
         TopologyError::Refused { step, source, detail } if detail.is_empty() => {
-            TopologyError::Refused { step: Step::Reflector, source, detail: step.to_string() }
+            TopologyError::Refused { step: SetupStep::Reflector, source, detail: step.to_string() }
         }
         other => other,
     })

@@ -11,8 +11,8 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use super::capability_check::in_child;
 use super::error::{During, Result, TopologyError};
+use super::setup_step::SetupStep;
 use super::spec::Mechanism;
-use super::step::Step;
 use super::subreaper;
 use super::supervisor::{TerminationPolicy, become_first_process};
 use super::sys::{threads, unshare};
@@ -41,7 +41,7 @@ impl IsolationLevel {
 
 /// The namespaces that this process is now in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entered {
+pub struct EnteredNamespaces {
     /// The isolation level of the run.
     pub isolation_level: IsolationLevel,
     /// Why it is not a better one; `None` unless only the reflector was left.
@@ -51,7 +51,7 @@ pub struct Entered {
     pub has_own_proc: bool,
 }
 
-impl Entered {
+impl EnteredNamespaces {
     /// Whether the run has root's rights on the machine.
     pub fn is_root(&self) -> bool {
         self.isolation_level == IsolationLevel::Root
@@ -76,20 +76,20 @@ impl Entered {
 ///
 /// Where namespaces are refused but we have `CAP_NET_ADMIN`, the process stays in its namespaces, ready for a reflector; the
 /// replacement of the PID namespace is described in `subreaper.rs`.
-pub fn enter() -> Result<Entered> {
+pub fn enter() -> Result<EnteredNamespaces> {
     enter_removing(None)
 }
 
 /// The same; the remaining process removes `file` when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it.
 /// For a file that the lab makes afterwards and that must not stay.
-pub fn enter_removing(file: Option<&Path>) -> Result<Entered> {
+pub fn enter_removing(file: Option<&Path>) -> Result<EnteredNamespaces> {
     match threads() {
         Ok(1) | Err(_) => {}
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
     }
     if let Some(refusal) = only_the_reflector()? {
         subreaper::become_subreaped_process(file)?;
-        return Ok(Entered {
+        return Ok(EnteredNamespaces {
             isolation_level: IsolationLevel::Reflector,
             refusal: Some(refusal),
             has_own_proc: false,
@@ -98,14 +98,14 @@ pub fn enter_removing(file: Option<&Path>) -> Result<Entered> {
     let isolation_level = if enter_namespaces()? { IsolationLevel::Root } else { IsolationLevel::User };
     let above = become_first_process(&TerminationPolicy::Kill, file)?;
     drop(above);
-    Ok(Entered { isolation_level, refusal: None, has_own_proc: mount_proc().is_ok() })
+    Ok(EnteredNamespaces { isolation_level, refusal: None, has_own_proc: mount_proc().is_ok() })
 }
 
 /// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.
 ///
 /// That is tried in a child, since entering a user namespace gives up the capabilities outside.
 fn only_the_reflector() -> Result<Option<String>> {
-    let sets = capabilities(None).during(Step::UserNamespace)?;
+    let sets = capabilities(None).during(SetupStep::UserNamespace)?;
     let is_full_root = geteuid().is_root() && sets.effective.contains(CapabilitySet::SYS_ADMIN);
     if is_full_root || !sets.effective.contains(CapabilitySet::NET_ADMIN) {
         return Ok(None);
@@ -116,8 +116,8 @@ fn only_the_reflector() -> Result<Option<String>> {
 /// Leaves the old namespaces; whether that was with root's own rights.
 fn enter_namespaces() -> Result<bool> {
     let is_root = enter_network_namespace()?;
-    unshare(UnshareFlags::NEWNS).during(Step::MountNamespace)?;
-    unshare(UnshareFlags::NEWPID).during(Step::PidNamespace)?;
+    unshare(UnshareFlags::NEWNS).during(SetupStep::MountNamespace)?;
+    unshare(UnshareFlags::NEWPID).during(SetupStep::PidNamespace)?;
     Ok(is_root)
 }
 
@@ -128,21 +128,21 @@ pub(super) fn enter_network_namespace() -> Result<bool> {
             Ok(()) => return Ok(true),
             // Root of a container without CAP_SYS_ADMIN is a plain user here.
             Err(Errno::PERM) => {}
-            Err(error) => return Err(TopologyError::refused(Step::NetworkNamespace, error)),
+            Err(error) => return Err(TopologyError::refused(SetupStep::NetworkNamespace, error)),
         }
     }
     enter_user_namespace()?;
-    unshare(UnshareFlags::NEWNET).during(Step::NetworkNamespace)?;
+    unshare(UnshareFlags::NEWNET).during(SetupStep::NetworkNamespace)?;
     Ok(false)
 }
 
 /// Creates a user namespace in which this user and group keep their numbers.
 pub(super) fn enter_user_namespace() -> Result<()> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    unshare(UnshareFlags::NEWUSER).during(Step::UserNamespace)?;
+    unshare(UnshareFlags::NEWUSER).during(SetupStep::UserNamespace)?;
     let write = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text).map_err(|source| TopologyError::Refused {
-            step: Step::UserNamespace,
+            step: SetupStep::UserNamespace,
             source,
             detail: format!("writing {file}"),
         })

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::remedy::remedy;
-use super::step::Step;
+use super::setup_step::SetupStep;
 
 /// What a step of making namespaces and devices comes to.
 pub(super) type Result<T, E = TopologyError> = std::result::Result<T, E>;
@@ -18,7 +18,7 @@ pub enum TopologyError {
     #[error("cannot {step}: {source}{}", in_brackets(.detail))]
     Refused {
         /// Which step.
-        step: Step,
+        step: SetupStep,
         /// The kernel's error.
         source: io::Error,
         /// The kernel's message, or the object of the step; may be empty.
@@ -92,7 +92,7 @@ fn in_brackets(detail: &str) -> String {
 
 impl TopologyError {
     /// `step` failed with `source`.
-    pub(super) fn refused(step: Step, source: impl Into<io::Error>) -> Self {
+    pub(super) fn refused(step: SetupStep, source: impl Into<io::Error>) -> Self {
         Self::Refused { step, source: source.into(), detail: String::new() }
     }
 
@@ -155,11 +155,11 @@ const WELL_KNOWN: [&str; 3] = ["cubic", "bbr", "reno"];
 /// Names the step of a failed call.
 pub(super) trait During<T> {
     /// Turns the error into a [`TopologyError`] of `step`.
-    fn during(self, step: Step) -> Result<T>;
+    fn during(self, step: SetupStep) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
-    fn during(self, step: Step) -> Result<T> {
+    fn during(self, step: SetupStep) -> Result<T> {
         self.map_err(|error| TopologyError::refused(step, error))
     }
 }

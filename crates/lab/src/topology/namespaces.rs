@@ -19,15 +19,15 @@ use std::sync::Arc;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::address::Addressing;
-use super::congestion::Congestion;
+use super::congestion::CongestionReadBack;
 use super::device::{self, Device};
 use super::error::{During, Result, TopologyError};
 use super::netlink::{Drops, Netlink};
 use super::netns_handle::NetnsHandle;
 use super::port::Plug;
+use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::{Mechanism, TopologySpec};
-use super::step::Step;
 use super::sysctl::{self, Sysctl};
 
 /// One end.
@@ -73,7 +73,7 @@ pub struct Namespaces {
     mechanism: Mechanism,
     addressing: Addressing,
     fallback_reason: Option<String>,
-    pub(super) congestion: Congestion,
+    pub(super) congestion: CongestionReadBack,
 }
 
 impl Namespaces {
@@ -99,7 +99,7 @@ impl Namespaces {
     fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self> {
         match error {
             TopologyError::Refused {
-                step: step @ (Step::Veth | Step::Offload | Step::PacketRing),
+                step: step @ (SetupStep::Veth | SetupStep::Offload | SetupStep::PacketRing),
                 source,
                 detail,
             } => {
@@ -116,7 +116,7 @@ impl Namespaces {
     /// Makes the client's and the server's namespace and connects them to the link's.
     fn connect(spec: &TopologySpec, mechanism: Mechanism) -> Result<Self> {
         let addressing = spec.addressing()?;
-        let link = Arc::new(Netlink::open().during(Step::NetworkNamespace)?);
+        let link = Arc::new(Netlink::open().during(SetupStep::NetworkNamespace)?);
         if mechanism == Mechanism::PacketRing {
             device::try_ring(&link)?;
         }
@@ -132,7 +132,7 @@ impl Namespaces {
             mechanism,
             addressing,
             fallback_reason: None,
-            congestion: Congestion::default(),
+            congestion: CongestionReadBack::default(),
         })
     }
 
@@ -164,7 +164,7 @@ impl Namespaces {
     }
 
     /// The congestion control of both ends, read back from a connection between them.
-    pub fn congestion(&self) -> &Congestion {
+    pub fn congestion(&self) -> &CongestionReadBack {
         &self.congestion
     }
 

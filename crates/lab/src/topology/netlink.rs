@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::error::{Result, TopologyError};
-use super::step::Step;
+use super::setup_step::SetupStep;
 use h2lab_net::socket_option::set_option;
 
 /// `NETLINK_CAP_ACK`: an error answer carries only the header of its request.
@@ -200,7 +200,7 @@ impl Netlink {
     }
 
     /// Sends a request that the kernel acknowledges.
-    fn run(&self, step: Step, message: Message) -> Result<()> {
+    fn run(&self, step: SetupStep, message: Message) -> Result<()> {
         let answer = self.ask(message).map_err(|error| TopologyError::refused(step, error))?;
         match answer.error() {
             None => Ok(()),
@@ -231,19 +231,22 @@ impl Netlink {
                     })
                 })
             });
-        self.run(Step::Veth, message)
+        self.run(SetupStep::Veth, message)
     }
 
     /// The index of a device of this namespace.
     pub fn index_of(&self, name: &str) -> Result<u32> {
         rustix::net::netdevice::name_to_index(&self.socket, name)
-            .map_err(|error| TopologyError::refused(Step::Veth, error))
+            .map_err(|error| TopologyError::refused(SetupStep::Veth, error))
     }
 
     /// Switches a device on.
     pub fn set_up(&self, index: u32) -> Result<()> {
         let up = libc::IFF_UP as u32;
-        self.run(Step::Veth, Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, up, up)))
+        self.run(
+            SetupStep::Veth,
+            Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, up, up)),
+        )
     }
 
     /// Sets the largest packet and the length of the queue of a device.
@@ -251,14 +254,14 @@ impl Netlink {
         let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
             .with(libc::IFLA_MTU, &mtu.to_ne_bytes())
             .with(libc::IFLA_TXQLEN, &queue.to_ne_bytes());
-        self.run(Step::Tun, message)
+        self.run(SetupStep::Tun, message)
     }
 
     /// Limits the super-packets that the kernel leaves to a device to segment, in bytes.
     pub fn limit_offload(&self, index: u32, bytes: u32) -> Result<()> {
         let message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &interface_body(index, 0, 0))
             .with(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes());
-        self.run(Step::Offload, message)
+        self.run(SetupStep::Offload, message)
     }
 
     /// Gives a device an address. No route is made.
@@ -273,7 +276,7 @@ impl Netlink {
             .with(libc::IFA_LOCAL, &octets)
             .with(libc::IFA_ADDRESS, &octets)
             .with(libc::IFA_FLAGS, &(NO_PREFIX_ROUTE | NO_DUPLICATE_DETECTION).to_ne_bytes());
-        self.run(Step::Address, message)
+        self.run(SetupStep::Address, message)
     }
 
     /// Adds a permanent neighbour.
@@ -287,7 +290,7 @@ impl Netlink {
         let message = Message::new(libc::RTM_NEWNEIGH, flags, &body)
             .with(libc::NDA_DST, &octets)
             .with(libc::NDA_LLADDR, &mac);
-        self.run(Step::Neighbour, message)
+        self.run(SetupStep::Neighbour, message)
     }
 
     /// Makes a route through a device.
@@ -314,7 +317,7 @@ impl Netlink {
                     None => metrics,
                 }
             });
-        self.run(Step::Route, message)
+        self.run(SetupStep::Route, message)
     }
 
     /// Packets that the kernel has dropped at a device.
@@ -396,7 +399,7 @@ mod tests {
     fn the_kernel_says_in_words_what_it_refuses() {
         // An interface without any type: refused for root and user alike, without side effects.
         let message = Message::new(libc::RTM_NEWROUTE, libc::NLM_F_ACK, &[0xff; 12]);
-        let error = Netlink::open().unwrap().run(Step::Route, message).unwrap_err();
+        let error = Netlink::open().unwrap().run(SetupStep::Route, message).unwrap_err();
         assert!(error.to_string().starts_with("cannot add a route: "), "{error}");
     }
 }

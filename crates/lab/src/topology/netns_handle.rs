@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use super::error::{During, Result};
-use super::step::Step;
+use super::setup_step::SetupStep;
 use super::sys::unshare;
 
 /// A network namespace, held by a descriptor: it is anonymous and ends with the last descriptor and the last process inside.
@@ -53,7 +53,7 @@ pub(super) fn new_namespace() -> Result<OwnedFd> {
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
-    .during(Step::NetworkNamespace)
+    .during(SetupStep::NetworkNamespace)
 }
 
 /// Runs `work` in a thread inside of `namespace`. A thread that ends need not move back, which a panic could prevent.
@@ -61,7 +61,7 @@ pub(super) fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Se
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                .during(Step::NetworkNamespace)?;
+                .during(SetupStep::NetworkNamespace)?;
             Ok(work())
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -125,12 +125,12 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
-    use h2lab_link::{Endpoint, Offload};
+    use h2lab_link::{FlowEndpoint, Offload};
 
     use super::*;
 
     fn packet() -> Packet {
-        let end = |octet, port| Endpoint { address: IpAddr::V4(Ipv4Addr::new(10, 9, 0, octet)), port };
+        let end = |octet, port| FlowEndpoint { address: IpAddr::V4(Ipv4Addr::new(10, 9, 0, octet)), port };
         let (source, destination) = (end(1, 40_000), end(2, 80));
         Packet {
             source,

@@ -14,17 +14,17 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt::socket_error;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::capture_buffer::{Entered, Intake};
+use super::capture_buffer::{FrameMetadata, Intake};
 use super::error::{During, Result};
 use super::namespaces::{DropCounters, Namespaces};
 use super::packet_batch::{Held, PacketBatch, PumpRecords};
 use super::packet_log::{CAPACITY, Lateness, PacketLog, record_of};
 use super::port::Port;
 use super::received::Received;
-use super::sched::{self, Priority};
+use super::sched::{self, SchedulingPolicy};
+use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::Mechanism;
-use super::step::Step;
 use super::vnet;
 use h2lab_net::cpu_budget::{CpuBudget, CpuShares, REST};
 use h2lab_net::precise_wakeup::PreciseWakeup;
@@ -73,7 +73,7 @@ pub struct LinkResult {
     /// Delivered packets that are only in the totals, because the packet log was full; drops are always logged.
     pub unrecorded: u64,
     /// The scheduling class of the pump.
-    pub priority: Priority,
+    pub priority: SchedulingPolicy,
     /// The CPU to which it was pinned; `None` if it was not, or if the kernel refused.
     pub cpu: Option<usize>,
 }
@@ -95,11 +95,12 @@ impl Pump {
     /// Call it from a thread in the link's namespace, such as the one that made `namespaces`.
     pub fn start(namespaces: &Namespaces, link: &LinkSpec, seed: u64, options: PumpOptions) -> Result<Self> {
         let counters = namespaces.drop_counters();
-        let drops_before = counters.read().during(Step::Veth)?;
+        let drops_before = counters.read().during(SetupStep::Veth)?;
         let open = |side| Port::open(namespaces.plug(side), side, options.packets);
         let clock = Clock { origin_nanos: options.origin_nanos };
         let (up, down) = link.pipes(seed, clock.now());
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).during(Step::PacketRing)?;
+        let wake =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).during(SetupStep::PacketRing)?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), wake });
         let engine = Engine {
             ports: [open(Side::Client)?, open(Side::Server)?],
@@ -122,7 +123,7 @@ impl Pump {
             stop: Arc::clone(&stop),
         };
         let builder = std::thread::Builder::new().name("link-pump".to_owned());
-        let thread = builder.spawn(move || engine.run(options.cpu)).during(Step::PacketRing)?;
+        let thread = builder.spawn(move || engine.run(options.cpu)).during(SetupStep::PacketRing)?;
         Ok(Self {
             stop,
             thread: Some(thread),
@@ -136,7 +137,7 @@ impl Pump {
     /// Ends the pump. Packets that are still inside count as in flight.
     pub fn stop(mut self) -> Result<LinkResult> {
         let result = self.join().expect("only stop and drop join, and stop consumes");
-        let drops = self.counters.read().during(Step::Veth)? - self.drops_before;
+        let drops = self.counters.read().during(SetupStep::Veth)? - self.drops_before;
         let summary = LinkSummary {
             mechanism: self.mechanism.name().to_owned(),
             fallback_reason: self.fallback_reason.take(),
@@ -233,7 +234,7 @@ impl LinkDirection {
         let (at, segments, frame) = (self.last_at, frame.segments(), Arc::new(frame));
         if let Some(intake) = &mut records.intake {
             let index = self.pipe.totals().packets_in;
-            let entered = Entered { at, direction: self.direction, index, segments, offload };
+            let entered = FrameMetadata { at, direction: self.direction, index, segments, offload };
             intake.keep(entered, received.bytes);
         }
         for index in 0..segments {
@@ -437,7 +438,7 @@ impl Engine {
         is_woken
     }
 
-    fn finish(self, started: Time, priority: Priority) -> LinkResult {
+    fn finish(self, started: Time, priority: SchedulingPolicy) -> LinkResult {
         let Self { ports, directions, records, clock, .. } = self;
         // A socket whose drops cannot be read counts as having dropped: the repetition is then invalid rather than trusted.
         let ring_drops: u64 = ports.iter().map(|port| port.take_drops().unwrap_or(1)).sum();
@@ -450,7 +451,7 @@ impl Engine {
             cpu_ns: read_clock(ClockId::ThreadCPUTime),
             wall_ns: nanos(clock.now().since(started)),
             device_drops: ring_drops + records.refused,
-            realtime: priority == Priority::Realtime,
+            realtime: priority == SchedulingPolicy::Realtime,
             ..LinkSummary::default()
         };
         let (packets, unrecorded) = records.packet_log.finish();

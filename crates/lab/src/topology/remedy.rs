@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use super::step::Step;
+use super::setup_step::SetupStep;
 
 /// The value of a sysctl that restricts namespaces, where this kernel has it.
 fn restriction(name: &str) -> Option<u64> {
@@ -11,41 +11,45 @@ fn restriction(name: &str) -> Option<u64> {
 }
 
 /// What to do so that the kernel allows `step`, which failed with `error`; `None` if nothing is known.
-pub(super) fn remedy(step: Step, error: &io::Error) -> Option<String> {
+pub(super) fn remedy(step: SetupStep, error: &io::Error) -> Option<String> {
     let line = match (step, error.raw_os_error()) {
-        (Step::UserNamespace | Step::NetworkNamespace, Some(libc::ENOSPC)) => {
-            let kind = if step == Step::UserNamespace { "user" } else { "net" };
+        (SetupStep::UserNamespace | SetupStep::NetworkNamespace, Some(libc::ENOSPC)) => {
+            let kind = if step == SetupStep::UserNamespace { "user" } else { "net" };
             format!("sudo sysctl -w user.max_{kind}_namespaces=10000   # it is {}", limit(kind))
         }
-        (Step::UserNamespace, _) => user_namespace_line(),
+        (SetupStep::UserNamespace, _) => user_namespace_line(),
         (
-            Step::NetworkNamespace | Step::MountNamespace | Step::PidNamespace,
+            SetupStep::NetworkNamespace | SetupStep::MountNamespace | SetupStep::PidNamespace,
             Some(libc::EPERM | libc::EACCES),
         ) if restriction("kernel.apparmor_restrict_unprivileged_userns") == Some(1) => {
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0".to_owned()
         }
         (
-            Step::NetworkNamespace | Step::MountNamespace | Step::PidNamespace | Step::PacketRing | Step::Tun,
+            SetupStep::NetworkNamespace
+            | SetupStep::MountNamespace
+            | SetupStep::PidNamespace
+            | SetupStep::PacketRing
+            | SetupStep::Tun,
             Some(libc::EPERM),
         ) => format!("run as root, or in a container {CONTAINER}"),
-        (Step::Veth, Some(libc::EOPNOTSUPP)) => "sudo modprobe veth".to_owned(),
-        (Step::PacketRing, Some(libc::EAFNOSUPPORT)) => "sudo modprobe af_packet".to_owned(),
-        (Step::Tun, Some(libc::ENOENT | libc::ENODEV)) => {
+        (SetupStep::Veth, Some(libc::EOPNOTSUPP)) => "sudo modprobe veth".to_owned(),
+        (SetupStep::PacketRing, Some(libc::EAFNOSUPPORT)) => "sudo modprobe af_packet".to_owned(),
+        (SetupStep::Tun, Some(libc::ENOENT | libc::ENODEV)) => {
             "sudo modprobe tun   # and `--device /dev/net/tun` for a container".to_owned()
         }
-        (Step::Tun, Some(libc::EBUSY)) => {
+        (SetupStep::Tun, Some(libc::EBUSY)) => {
             "wait for the other h2lab of this network namespace: without namespaces one runs at a time"
                 .to_owned()
         }
-        (Step::Tun, Some(libc::EACCES)) => "sudo chmod 0666 /dev/net/tun".to_owned(),
-        (Step::Route, Some(libc::EINVAL)) => {
+        (SetupStep::Tun, Some(libc::EACCES)) => "sudo chmod 0666 /dev/net/tun".to_owned(),
+        (SetupStep::Route, Some(libc::EINVAL)) => {
             "sudo modprobe -a tcp_cubic tcp_bbr   # then `sysctl net.ipv4.tcp_available_congestion_control`"
                 .to_owned()
         }
-        (Step::Sysctl, Some(libc::EROFS)) => {
+        (SetupStep::Sysctl, Some(libc::EROFS)) => {
             format!("mount /proc/sys writable, or run the container {CONTAINER}")
         }
-        (Step::Realtime, _) => "run as root, or `ulimit -r 1` (LimitRTPRIO=1 in a service)".to_owned(),
+        (SetupStep::Realtime, _) => "run as root, or `ulimit -r 1` (LimitRTPRIO=1 in a service)".to_owned(),
         _ => return None,
     };
     Some(line)

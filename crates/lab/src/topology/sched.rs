@@ -9,7 +9,7 @@ use super::sys::check;
 
 /// How the scheduler treats the calling thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priority {
+pub enum SchedulingPolicy {
     /// `SCHED_FIFO`: runs as soon as it has something to do.
     Realtime,
     /// An ordinary thread that requests short slices, and so runs sooner when it wakes.
@@ -18,7 +18,7 @@ pub enum Priority {
     Ordinary,
 }
 
-impl Priority {
+impl SchedulingPolicy {
     /// The name in records.
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,13 +36,13 @@ const SLICE_NANOS: u64 = 100_000;
 ///
 /// `SCHED_FIFO` needs `CAP_SYS_NICE` outside of any user namespace, or `RLIMIT_RTPRIO`. Its lowest priority is enough to
 /// be ahead of all ordinary threads; the kernel's own real-time threads stay ahead of it.
-pub fn prefer() -> Priority {
+pub fn prefer() -> SchedulingPolicy {
     if make_realtime().is_ok() {
-        Priority::Realtime
+        SchedulingPolicy::Realtime
     } else if shorten_slices().is_ok() {
-        Priority::ShortSlices
+        SchedulingPolicy::ShortSlices
     } else {
-        Priority::Ordinary
+        SchedulingPolicy::Ordinary
     }
 }
 

@@ -6,7 +6,7 @@ use h2lab_model::scenario::Sysctls;
 
 use super::address::Addressing;
 use super::error::{Result, TopologyError};
-use super::step::Step;
+use super::setup_step::SetupStep;
 
 /// How packets are moved between the client's and the server's namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ pub struct TopologySpec {
     pub ipv6: bool,
     /// The mechanism to move packets; `None` takes packet rings, and TUN devices where those are unavailable.
     pub mechanism: Option<Mechanism>,
-    /// Why it is `mechanism`, if a better one was refused: [`super::Entered::refusal`].
+    /// Why it is `mechanism`, if a better one was refused: [`super::EnteredNamespaces::refusal`].
     pub instead_of: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl TopologySpec {
     pub(super) fn addressing(&self) -> Result<Addressing> {
         match (self.mechanism, self.ipv6) {
             (Some(Mechanism::Reflector), true) => Err(TopologyError::refused(
-                Step::Address,
+                SetupStep::Address,
                 io::Error::other("IPv6 needs network namespaces, and here is only a reflector"),
             )),
             (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected(std::process::id() as u8)),

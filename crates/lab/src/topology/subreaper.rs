@@ -19,7 +19,7 @@ use rustix::process::{
 };
 
 use super::error::{During, Result};
-use super::step::Step;
+use super::setup_step::SetupStep;
 use super::supervisor::{TerminationPolicy, become_first_process, die_with_parent};
 use super::sys::{Forked, exit_now, fork, wait_for};
 use h2lab_net::process::children;
@@ -29,9 +29,9 @@ use h2lab_net::process::children;
 pub(super) fn become_subreaped_process(file: Option<&Path>) -> Result<()> {
     // The same fork as into a PID namespace. The subreaper must outlive its parent, to clean up after it.
     let above = become_first_process(&TerminationPolicy::CloseLifeline, file)?;
-    set_child_subreaper(Some(getpid())).during(Step::DeathSignal)?;
-    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::DeathSignal)?;
-    match fork().during(Step::DeathSignal)? {
+    set_child_subreaper(Some(getpid())).during(SetupStep::DeathSignal)?;
+    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::DeathSignal)?;
+    match fork().during(SetupStep::DeathSignal)? {
         Forked::Parent(lab) => {
             drop(alive);
             exit_now(keep(lab, &above));

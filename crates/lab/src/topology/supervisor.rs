@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 
 use super::error::{During, Result};
-use super::step::Step;
+use super::setup_step::SetupStep;
 use super::sys::{Forked, exit_now, fork, wait_for};
 use h2lab_net::privileges::{self, CapabilitySet};
 
@@ -32,8 +32,8 @@ pub(super) enum TerminationPolicy {
 /// By its termination policy the child dies with the parent, or learns of the parent's end by a hang-up of the returned
 /// descriptor.
 pub(super) fn become_first_process(termination: &TerminationPolicy, file: Option<&Path>) -> Result<OwnedFd> {
-    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(Step::PidNamespace)?;
-    match fork().during(Step::PidNamespace)? {
+    let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::PidNamespace)?;
+    match fork().during(SetupStep::PidNamespace)? {
         Forked::Parent(child) => {
             drop(alive);
             supervise(child, lifeline, termination, file);
@@ -55,9 +55,9 @@ pub(super) fn become_first_process(termination: &TerminationPolicy, file: Option
 /// `getppid` does not help: the parent is outside of the PID namespace, where its number is always 0. But only the parent holds
 /// the other end of `alive`.
 pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).during(Step::DeathSignal)?;
+    set_parent_process_death_signal(Some(Signal::KILL)).during(SetupStep::DeathSignal)?;
     let mut fds = [PollFd::new(alive, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(Step::DeathSignal)?;
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during(SetupStep::DeathSignal)?;
     if fds[0].revents().contains(PollFlags::HUP) {
         exit_now(128 + Signal::KILL.as_raw());
     }

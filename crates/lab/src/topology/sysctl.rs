@@ -10,9 +10,9 @@ use rustix::process::getegid;
 
 use super::error::{Result, TopologyError};
 use super::netns_handle::{new_namespace, within};
+use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::TopologySpec;
-use super::step::Step;
 
 /// A sysctl and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Sysctl {
         }
         let why =
             "they would change the machine's own network: here is only a reflector, no network namespace";
-        Err(TopologyError::refused(Step::Sysctl, io::Error::other(why)))
+        Err(TopologyError::refused(SetupStep::Sysctl, io::Error::other(why)))
     }
 
     /// Its file: dots are slashes, unless it is written with slashes, as sysctl(8) has it.
@@ -77,7 +77,7 @@ impl Sysctl {
             // In some kernels those of the whole machine are readable: nobody may write them from here.
             Some(libc::EACCES | libc::EPERM) => TopologyError::SysctlOfMachine { name },
             Some(libc::EINVAL | libc::ERANGE) => TopologyError::SysctlValue { name, value, source },
-            _ => TopologyError::Refused { step: Step::Sysctl, source, detail: name },
+            _ => TopologyError::Refused { step: SetupStep::Sysctl, source, detail: name },
         }
     }
 }
@@ -124,7 +124,7 @@ pub(super) fn switch_ipv6(on: bool) -> Result<()> {
             // A kernel without IPv6 has nothing to switch; if IPv6 is wanted, adding its addresses will fail.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => result.map_err(|source| TopologyError::Refused {
-                step: Step::Sysctl,
+                step: SetupStep::Sysctl,
                 source,
                 detail: switch.name,
             })?,

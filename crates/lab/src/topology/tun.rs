@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::address::{admit, release};
 use super::error::{During, Result};
 use super::received::Received;
-use super::step::Step;
+use super::setup_step::SetupStep;
 use super::sys::{InterfaceRequest, check};
 use super::vnet;
 
@@ -39,7 +39,7 @@ pub(super) fn create(name: &str) -> Result<OwnedFd> {
         })?;
         Ok(device.into())
     };
-    make().during(Step::Tun)
+    make().during(SetupStep::Tun)
 }
 
 /// A port: receives what the side sends into the device, and sends to it.
@@ -54,7 +54,7 @@ pub(super) struct Tun {
 impl Tun {
     /// Opens a port on a device. What was sent into it before is dropped, as on an unplugged cable.
     pub fn open(device: &OwnedFd, reflects: bool) -> Result<Self> {
-        let device = device.try_clone().during(Step::Tun)?;
+        let device = device.try_clone().during(SetupStep::Tun)?;
         let mut port = Self { device, reflects, buffer: vec![0; LARGEST].into_boxed_slice() };
         while port.receive(|_| ()).is_some() {}
         Ok(port)

@@ -14,8 +14,8 @@ use super::error::{During, Result};
 use super::netns_handle::within;
 use super::received::Received;
 use super::ring::{ETHERNET, OVERHEAD, Ring, Shape, packet_socket};
+use super::setup_step::SetupStep;
 use super::side::Side;
-use super::step::Step;
 use super::sys::{Filter, bind_to_device};
 use super::vnet;
 use h2lab_net::socket_option::set_option;
@@ -57,8 +57,8 @@ impl Veth {
     /// Opens the port to `side`, from a thread in the link's namespace; `packets` is how many ordinary ones its ring holds.
     pub fn open(pair: &Pair, side: Side, packets: u32) -> Result<Self> {
         let open = || -> io::Result<(Ring, Ring)> { open_rings(pair.device, packets) };
-        let (small, large) = within(&pair.namespace, open)?.during(Step::PacketRing)?;
-        let sender = open_sender(pair.port).during(Step::PacketRing)?;
+        let (small, large) = within(&pair.namespace, open)?.during(SetupStep::PacketRing)?;
+        let sender = open_sender(pair.port).during(SetupStep::PacketRing)?;
         let mut ethernet = [0; ETHERNET];
         ethernet[..6].copy_from_slice(&side.mac());
         ethernet[6..12].copy_from_slice(&side.opposite().mac());

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU16;
 
-use h2lab_link::{Checksum, Offload};
+use h2lab_link::{ChecksumState, Offload};
 
 /// Bytes of the header, in its first form, without `num_buffers`.
 pub(super) const LENGTH: usize = 10;
@@ -29,10 +29,10 @@ pub(super) fn decode(header: [u8; LENGTH], link_layer: u16) -> Option<Offload> {
     };
     let checksum = match header[0] {
         flags if flags & NEEDS_CSUM != 0 => {
-            Checksum::Partial { start: field(6).checked_sub(link_layer)?, offset: field(8) }
+            ChecksumState::Partial { start: field(6).checked_sub(link_layer)?, offset: field(8) }
         }
-        flags if flags & DATA_VALID != 0 => Checksum::Verified,
-        _ => Checksum::Complete,
+        flags if flags & DATA_VALID != 0 => ChecksumState::Verified,
+        _ => ChecksumState::Complete,
     };
     Some(Offload { segment, checksum })
 }
@@ -47,7 +47,7 @@ pub(super) fn encode(offload: Offload, headers: &[u8], link_layer: u16) -> [u8; 
     if let Some(size) = offload.segment {
         set(4, size.get());
     }
-    if let Checksum::Partial { start, offset } = offload.checksum {
+    if let ChecksumState::Partial { start, offset } = offload.checksum {
         set(6, link_layer + start);
         set(8, offset);
         header[0] = NEEDS_CSUM;
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded() {
-        let partial = Checksum::Partial { start: 20, offset: 16 };
-        for (segment, checksum) in [(None, Checksum::Complete), (None, partial), (Some(1448), partial)] {
+        let partial = ChecksumState::Partial { start: 20, offset: 16 };
+        for (segment, checksum) in [(None, ChecksumState::Complete), (None, partial), (Some(1448), partial)] {
             let offload = Offload { segment: segment.and_then(NonZeroU16::new), checksum };
             for (link_layer, headers) in [(0, &V4[..]), (14, &V4), (0, &V6), (14, &V6)] {
                 assert_eq!(decode(encode(offload, headers, link_layer), link_layer), Some(offload));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_found_behind_the_ethernet_header() {
-        let offload = Offload { segment: None, checksum: Checksum::Partial { start: 20, offset: 16 } };
+        let offload = Offload { segment: None, checksum: ChecksumState::Partial { start: 20, offset: 16 } };
         let header = encode(offload, &V4, 14);
         assert_eq!(header[6..8], 34_u16.to_ne_bytes());
         assert_eq!(decode(header, 35), None, "it would begin before the packet");
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_kind_is_that_of_the_family() {
-        let offload = Offload { segment: NonZeroU16::new(1), checksum: Checksum::Complete };
+        let offload = Offload { segment: NonZeroU16::new(1), checksum: ChecksumState::Complete };
         assert_eq!((encode(offload, &V4, 0)[1], encode(offload, &V6, 0)[1]), (GSO_TCPV4, GSO_TCPV6));
     }
 

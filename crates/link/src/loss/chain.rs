@@ -9,7 +9,7 @@ use h2lab_base::units::{Ratio, Time};
 /// A chain of verdicts: packet n has the same fate under the same seed, whenever it comes; if the model is clocked by time, a
 /// packet at time t has the same fate, whatever came before.
 #[derive(Debug, Clone)]
-pub struct Chain {
+pub struct LossChain {
     model: LossModel,
     /// Number n decides about packet n.
     by_packet: Counter,
@@ -26,7 +26,7 @@ pub struct Chain {
     until: Time,
 }
 
-impl Chain {
+impl LossChain {
     /// `model` under `seed`, from `start` on.
     pub fn new(model: LossModel, seed: u64, start: Time) -> Self {
         let (by_packet, by_time) = (Counter::new(seed, "loss"), Counter::new(seed, "loss by time"));
@@ -142,7 +142,7 @@ mod tests {
 
     /// The fates of `n` packets, one each `gap`.
     fn pattern_every(gap: Duration, model: LossModel, seed: u64, n: u64) -> Vec<bool> {
-        let mut chain = Chain::new(model, seed, Time::ZERO);
+        let mut chain = LossChain::new(model, seed, Time::ZERO);
         let mut now = Time::ZERO;
         let mut next = || {
             now += gap;
@@ -276,7 +276,7 @@ mod tests {
             // Each of the first ten packets of a connection is lost as often as any other one.
             let mut hit = [0_u32; 10];
             for seed in 0..n {
-                let mut chain = Chain::new(model, seed, Time::ZERO);
+                let mut chain = LossChain::new(model, seed, Time::ZERO);
                 for (k, hit) in (1..).zip(&mut hit) {
                     *hit += u32::from(chain.takes_next(Time::from_micros(k)));
                 }
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_larger_share_takes_what_the_smaller_one_took() {
         let few = pattern(LossModel::bernoulli(share(0.01)), 4, 10_000);
-        let mut chain = Chain::new(LossModel::None, 4, Time::ZERO);
+        let mut chain = LossChain::new(LossModel::None, 4, Time::ZERO);
         let mut many: Vec<bool> = (0..5_000).map(|_| chain.takes_next(Time::ZERO)).collect();
         assert!(!many.contains(&true));
         chain.change(LossModel::bernoulli(share(0.03)), Time::ZERO);

@@ -5,7 +5,7 @@ mod model;
 
 pub use model::{Extent, LossModel, LossPer, LossShape};
 
-use chain::Chain;
+use chain::LossChain;
 
 use super::packet::FlowNumber;
 use h2lab_base::random::derive;
@@ -18,15 +18,15 @@ pub struct Loss {
     per: LossPer,
     seed: u64,
     /// The chain shared by all packets.
-    shared: Chain,
+    shared: LossChain,
     /// The chain of flow n at n - 1, from its first packet on.
-    flows: Vec<Option<Chain>>,
+    flows: Vec<Option<LossChain>>,
 }
 
 impl Loss {
     /// `model` under `seed`, from `start` on.
     pub fn new(model: LossModel, per: LossPer, seed: u64, start: Time) -> Self {
-        Self { model, per, seed, shared: Chain::new(model, seed, start), flows: Vec::new() }
+        Self { model, per, seed, shared: LossChain::new(model, seed, start), flows: Vec::new() }
     }
 
     /// Whether the next packet, which comes at `now` and belongs to `flow`, is lost.
@@ -40,7 +40,7 @@ impl Loss {
             }
             (LossPer::Link, _) | (LossPer::Connection, None) => return self.shared.takes_next(now),
         };
-        let new = || Chain::new(self.model, derive(self.seed, &format!("loss of flow {flow}")), now);
+        let new = || LossChain::new(self.model, derive(self.seed, &format!("loss of flow {flow}")), now);
         place.get_or_insert_with(new).takes_next(now)
     }
 

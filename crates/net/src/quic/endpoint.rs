@@ -15,14 +15,14 @@ use quinn_proto::{
 
 use crate::clock::{Clock, Instants};
 use crate::tls::ServerTls;
-use crate::udp::{Datagram, Sent, Socket};
+use crate::udp::{Datagram, DatagramSent, Socket};
 
 /// The largest payload of a datagram that is announced as welcome, in bytes: the most that there is (RFC 9000 §18.2).
 const LONGEST_PAYLOAD: u16 = 65_527;
 
 /// What a datagram turned out to be.
 #[derive(Debug)]
-pub enum Arrival {
+pub enum RoutedDatagram {
     /// Something for the connection with this number, see [`super::QuicSession::number`].
     Known(usize, ConnectionEvent),
     /// A client wants a connection: [`QuicEndpoint::accept`] it.
@@ -69,7 +69,7 @@ impl QuicEndpoint {
 
     /// Reads what one system call gives, and passes on each datagram of a connection, known or new; returns how many bytes were
     /// read, 0 if there was nothing.
-    pub fn receive(&self, now: Time, take: &mut dyn FnMut(Arrival)) -> io::Result<usize> {
+    pub fn receive(&self, now: Time, take: &mut dyn FnMut(RoutedDatagram)) -> io::Result<usize> {
         let mut answer = Vec::new();
         self.socket.receive(&mut |datagram| {
             if let Some(arrival) = self.sort(now, datagram, &mut answer) {
@@ -79,15 +79,15 @@ impl QuicEndpoint {
     }
 
     /// Assigns a datagram to its connection; answers one without a connection, if it is to be answered.
-    fn sort(&self, now: Time, datagram: Datagram<'_>, answer: &mut Vec<u8>) -> Option<Arrival> {
+    fn sort(&self, now: Time, datagram: Datagram<'_>, answer: &mut Vec<u8>) -> Option<RoutedDatagram> {
         let Datagram { from, to, ecn, bytes } = datagram;
         let ecn = ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
         answer.clear();
         let (now, bytes) = (self.instants.at(now), BytesMut::from(bytes));
         let event = self.proto().handle(now, from, to, ecn, bytes, answer)?;
         match event {
-            DatagramEvent::ConnectionEvent(handle, event) => Some(Arrival::Known(handle.0, event)),
-            DatagramEvent::NewConnection(incoming) => Some(Arrival::New(incoming)),
+            DatagramEvent::ConnectionEvent(handle, event) => Some(RoutedDatagram::Known(handle.0, event)),
+            DatagramEvent::NewConnection(incoming) => Some(RoutedDatagram::New(incoming)),
             DatagramEvent::Response(transmit) => {
                 self.answer(&transmit, answer);
                 None
@@ -139,7 +139,7 @@ impl QuicEndpoint {
     }
 
     /// Sends the datagrams in `bytes`.
-    pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<Sent> {
+    pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<DatagramSent> {
         self.socket.send(&quinn_udp::Transmit {
             destination: transmit.destination,
             ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),

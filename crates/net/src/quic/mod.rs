@@ -14,7 +14,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::{Arrival, QuicEndpoint};
+pub use endpoint::{QuicEndpoint, RoutedDatagram};
 pub use quinn_proto::{ConnectionEvent, Incoming};
 pub use session::QuicSession;
 pub use settings::Congestion;

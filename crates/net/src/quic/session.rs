@@ -18,12 +18,12 @@ use quinn_proto::{
     VarInt,
 };
 
-use super::endpoint::{Arrival, QuicEndpoint};
+use super::endpoint::{QuicEndpoint, RoutedDatagram};
 use super::error::explain;
 use super::settings::Congestion;
 use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
-use crate::udp::{LONGEST_SENT, Sent};
+use crate::udp::{DatagramSent, LONGEST_SENT};
 
 /// Requests that may be begun before the server's grant is checked again.
 const MOST_AHEAD: u32 = 10_000;
@@ -257,7 +257,7 @@ impl QuicSession {
         let read = self.endpoint.receive(now, &mut |arrival| {
             // After a server's CONNECTION_CLOSE nothing else counts: a stateless reset in the same batch, sent because the server
             // has already dropped the connection, would replace its reason.
-            if let Arrival::Known(_, event) = arrival
+            if let RoutedDatagram::Known(_, event) = arrival
                 && (has_closed || !proto.is_closed())
             {
                 proto.handle_event(event);
@@ -300,8 +300,8 @@ impl QuicSession {
         loop {
             if let Some(transmit) = &self.waiting {
                 match self.endpoint.send(transmit, &self.outgoing) {
-                    Ok(Sent::Gone) => {}
-                    Ok(Sent::WouldBlock) => return Ok(false),
+                    Ok(DatagramSent::Gone) => {}
+                    Ok(DatagramSent::WouldBlock) => return Ok(false),
                     // An error in reaching one client does not concern the others on a server's socket.
                     Err(_) if matches!(self.end, End::Server { .. }) => {}
                     Err(error) => {

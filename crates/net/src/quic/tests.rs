@@ -111,14 +111,16 @@ impl Pair {
             let is_ready = dialled.handshake(clock.now()).unwrap();
             endpoint
                 .receive(clock.now(), &mut |arrival| match arrival {
-                    Arrival::New(incoming) if std::mem::take(&mut asks_for_proof) => {
+                    RoutedDatagram::New(incoming) if std::mem::take(&mut asks_for_proof) => {
                         assert!(!incoming.remote_address_validated());
                         endpoint.ask_for_proof(incoming);
                     }
-                    Arrival::New(incoming) => {
+                    RoutedDatagram::New(incoming) => {
                         accepted = endpoint.accept(incoming, &server, congestion, clock.now());
                     }
-                    Arrival::Known(_, event) => accepted.as_mut().expect("it came first").handle(event),
+                    RoutedDatagram::Known(_, event) => {
+                        accepted.as_mut().expect("it came first").handle(event);
+                    }
                 })
                 .unwrap();
             let accepts = accepted.as_mut().is_some_and(|quic| quic.handshake(clock.now()).unwrap());
@@ -152,7 +154,7 @@ impl Pair {
     fn deliver(&mut self) {
         let quic = self.server.quic();
         let mut take = |arrival| {
-            if let Arrival::Known(_, event) = arrival {
+            if let RoutedDatagram::Known(_, event) = arrival {
                 quic.handle(event);
             }
         };

@@ -77,12 +77,12 @@ fn readable(reactor: &mut Reactor, token: Token) -> bool {
 }
 
 /// A connected pair, both ends known to the reactor.
-fn pair(reactor: &mut Reactor) -> (Stream, Stream) {
+fn pair(reactor: &mut Reactor) -> (StreamSocket, StreamSocket) {
     let listener = Listener::bind(LOOPBACK).unwrap();
     let address = listener.local_address().unwrap();
     reactor.submit_accept(LISTENER, listener).unwrap();
     reactor
-        .submit_connect(CLIENT, Stream::connect(&address.into(), &ConnectOptions::default()).unwrap())
+        .submit_connect(CLIENT, StreamSocket::connect(&address.into(), &ConnectOptions::default()).unwrap())
         .unwrap();
     let (mut client, mut server) = (None, None);
     while client.is_none() || server.is_none() {
@@ -141,7 +141,7 @@ fn a_full_socket_reports_when_there_is_room_again() {
 fn a_refused_connect_completes_with_its_error() {
     let mut reactor = reactor();
     let address = Listener::bind(LOOPBACK).unwrap().local_address().unwrap(); // closed again: nobody listens
-    let connecting = Stream::connect(&address.into(), &ConnectOptions::default()).unwrap();
+    let connecting = StreamSocket::connect(&address.into(), &ConnectOptions::default()).unwrap();
     reactor.submit_connect(CLIENT, connecting).unwrap();
     match next(&mut reactor) {
         Completion::Connected { token: CLIENT, result: Err(error) } => {

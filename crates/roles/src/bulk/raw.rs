@@ -16,7 +16,7 @@ use crate::client::connect;
 use h2lab_net::clock::{Clock, process_cpu};
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::receive_buffer;
-use h2lab_net::tcp::{ConnectOptions, Endpoint, Listener, Read, Stream, Written};
+use h2lab_net::tcp::{ConnectOptions, Endpoint, Listener, Read, StreamSocket, Written};
 use h2lab_net::tcp_info::TcpInfo;
 
 /// Bytes that are handed to the kernel at once, or taken from it.
@@ -49,7 +49,7 @@ pub fn serve(
     reactor.submit_accept(LISTENER, listener)?;
     ready(at);
     // By token; the listener's place stays empty.
-    let mut streams: Vec<Option<Stream>> = vec![None];
+    let mut streams: Vec<Option<StreamSocket>> = vec![None];
     // Those whose sockets took a whole turn.
     let mut unsated: Vec<usize> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -97,7 +97,7 @@ pub fn serve(
 }
 
 /// Writes a turn; whether the socket would take more.
-fn write(stream: &Stream) -> io::Result<bool> {
+fn write(stream: &StreamSocket) -> io::Result<bool> {
     for piece in 0..TURN {
         match stream.write(&FILLER[piece * APART..][..PIECE])? {
             Written::Bytes(PIECE) => {}
@@ -143,7 +143,7 @@ pub struct RawGot {
 struct Reading {
     record: ConnectionRecord,
     /// Owned by the reactor until it is connected; `None` again after the server has closed.
-    stream: Option<Stream>,
+    stream: Option<StreamSocket>,
     first_byte_at: Time,
     last_byte_at: Time,
 }
@@ -156,8 +156,10 @@ pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<R
     let mut readings = Vec::new();
     let cpu = process_cpu();
     for index in 0..job.connections {
-        let stream =
-            Stream::connect(&Endpoint::Tcp(job.address), &ConnectOptions { congestion: job.congestion })?;
+        let stream = StreamSocket::connect(
+            &Endpoint::Tcp(job.address),
+            &ConnectOptions { congestion: job.congestion },
+        )?;
         reactor.submit_connect(Token(index), stream)?;
         let record = connect::record(index, job.address.port(), clock.now());
         readings.push(Reading {

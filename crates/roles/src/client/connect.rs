@@ -14,7 +14,7 @@ use super::watch::{Watch, WatchEvent};
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::quic::{Congestion, QuicEndpoint, QuicSession};
 use h2lab_net::reactor::{Reactor, Token};
-use h2lab_net::tcp::{ConnectOptions, Endpoint, Stream};
+use h2lab_net::tcp::{ConnectOptions, Endpoint, StreamSocket};
 use h2lab_net::tls::{ClientTls, TlsError, TlsOptions};
 use h2lab_net::transport::{Transport, TransportError};
 
@@ -265,7 +265,7 @@ impl Dial {
             };
         }
         let options = ConnectOptions { congestion: target.congestion.as_deref() };
-        match Stream::connect(&target.address, &options)
+        match StreamSocket::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
         {
             Ok(()) => Step::Pending(dial),
@@ -279,7 +279,7 @@ impl Dial {
     }
 
     /// The TCP connect has completed.
-    pub fn connected(mut self, result: io::Result<Stream>, target: &Target, now: Time) -> Step {
+    pub fn connected(mut self, result: io::Result<StreamSocket>, target: &Target, now: Time) -> Step {
         let transport = result.map_err(ConnectError::from).and_then(|stream| {
             self.record.connected_at = now;
             // A Unix socket has no address of its own.

@@ -599,7 +599,7 @@ impl Session {
 
     /// System calls that read from its socket and wrote to it; `None` over QUIC, whose connections share sockets.
     pub fn calls(&self) -> Option<(u64, u64)> {
-        self.transport.tcp().map(h2lab_net::tcp::Stream::calls)
+        self.transport.tcp().map(h2lab_net::tcp::StreamSocket::calls)
     }
 
     /// A sample of `TCP_INFO`, as a point of the time series.

@@ -8,7 +8,7 @@ use super::config::{Listening, OriginConfig, OriginError};
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::quic::QuicEndpoint;
 use h2lab_net::reactor::{Reactor, Token};
-use h2lab_net::tcp::{Listener, Stream};
+use h2lab_net::tcp::{Listener, StreamSocket};
 use h2lab_net::tls::ServerTls;
 use h2lab_net::transport::Transport;
 
@@ -115,7 +115,7 @@ impl Listeners {
 
     /// What carries a connection that was accepted on `listener`; `None` if there is no memory for TLS, and its client sees a
     /// closed connection.
-    pub fn transport(&self, listener: Token, stream: Stream) -> Option<Transport> {
+    pub fn transport(&self, listener: Token, stream: StreamSocket) -> Option<Transport> {
         let is_tls = self.listening[listener.0 as usize].tls;
         let stream = match (&self.tls, is_tls) {
             (Some(tls), true) => ByteStream::tls(stream, tls.session().ok()?),

@@ -43,9 +43,9 @@ use crate::heartbeat::Heartbeat;
 pub use bulk::{Bulk, Site};
 pub use config::{GoAway, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
 use h2lab_net::clock::{Clock, RunnableTime};
-use h2lab_net::quic::{Arrival, ConnectionEvent, Incoming, QuicEndpoint};
+use h2lab_net::quic::{ConnectionEvent, Incoming, QuicEndpoint, RoutedDatagram};
 use h2lab_net::reactor::{Completion, Reactor, Token};
-use h2lab_net::tcp::Stream;
+use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::Transport;
 use listeners::Listeners;
@@ -234,7 +234,7 @@ impl<'a> Server<'a> {
     }
 
     /// Takes a connection in.
-    fn accept(&mut self, listener: Token, stream: Stream) {
+    fn accept(&mut self, listener: Token, stream: StreamSocket) {
         if self.memory >= self.config.memory {
             return; // the client hears of it by the end of its connection
         }
@@ -279,8 +279,8 @@ impl<'a> Server<'a> {
             let mut stirred = BTreeSet::new();
             for arrival in arrivals {
                 stirred.extend(match arrival {
-                    Arrival::Known(number, event) => self.pass_on((listener, number), event),
-                    Arrival::New(incoming) => self.take_in(listener, &endpoint, incoming, now),
+                    RoutedDatagram::Known(number, event) => self.pass_on((listener, number), event),
+                    RoutedDatagram::New(incoming) => self.take_in(listener, &endpoint, incoming, now),
                 });
             }
             for slot in stirred {

@@ -12,7 +12,7 @@ use super::handler;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
-use h2lab_net::tcp::{Read, Stream};
+use h2lab_net::tcp::{Read, StreamSocket};
 use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes distinguish it from any real HTTP/1.1
@@ -123,7 +123,7 @@ impl Session {
     }
 
     /// The TCP socket below, if it is one.
-    pub const fn tcp(&self) -> Option<&Stream> {
+    pub const fn tcp(&self) -> Option<&StreamSocket> {
         self.transport.tcp()
     }
 

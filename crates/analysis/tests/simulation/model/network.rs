@@ -1,7 +1,7 @@
 //! The link between all clients and all servers, and its packet log.
 
 use h2lab_base::units::Time;
-use h2lab_link::{Admission, DirectionTotals, Endpoint, Flows, LinkSpec, Offload, Packet, Passage, Pipe};
+use h2lab_link::{Admission, DirectionTotals, FlowEndpoint, Flows, LinkSpec, Offload, Packet, Passage, Pipe};
 use h2lab_model::record::{Marks, PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 
@@ -110,7 +110,7 @@ impl Network {
 
 /// A segment as the link sees it. The addresses are those of documentation (RFC 5737); nothing depends on them.
 fn packet(direction: Direction, client_port: u16, segment: &Segment) -> Packet {
-    let end = |host, port| Endpoint { address: [192, 0, 2, host].into(), port };
+    let end = |host, port| FlowEndpoint { address: [192, 0, 2, host].into(), port };
     let (client, server) = (end(1, client_port), end(2, SERVER_PORT));
     let (source, destination) = match direction {
         Direction::Up => (client, server),

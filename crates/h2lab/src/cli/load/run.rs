@@ -22,7 +22,7 @@ use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::{self, RunFolder};
 use h2lab_lab::topology::sched;
-use h2lab_lab::topology::sched::Priority;
+use h2lab_lab::topology::sched::SchedulingPolicy;
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::resources;
@@ -245,7 +245,7 @@ impl Attempts<'_> {
             stop: Some(self.stop),
         };
         let view = View::start(self.shown(), plan);
-        let priority = if is_open { sched::prefer() } else { Priority::Ordinary };
+        let priority = if is_open { sched::prefer() } else { SchedulingPolicy::Ordinary };
         if is_open {
             let _ = sched::sharpen_timers();
         }
@@ -316,7 +316,7 @@ fn sentence(plan: &LoadPlan) -> String {
 }
 
 /// The record of a load, as if it had been planned to last as long as it did: -n and Ctrl-C end it before its time.
-fn record(plan: &LoadPlan, result: LoadResult, priority: Priority) -> CellRecord {
+fn record(plan: &LoadPlan, result: LoadResult, priority: SchedulingPolicy) -> CellRecord {
     let mut cell = plan.cell.clone();
     let is_complete = plan.requests.is_some_and(|n| due(&result) >= n);
     if is_complete || result.interrupted {

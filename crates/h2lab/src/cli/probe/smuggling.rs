@@ -26,7 +26,7 @@ use crate::run::messages::{Failure, FailureKind};
 use h2lab_lab::sut::{StartedSut, SutError};
 use h2lab_net::clock::Clock;
 use h2lab_net::resources;
-use h2lab_net::scratch::Folder;
+use h2lab_net::scratch::ScratchFolder;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
 use h2lab_roles::probe::smuggling;
@@ -222,7 +222,7 @@ impl Run<'_> {
     fn of_fixture(&self, fixture: &'static Fixture) -> Result<Exit> {
         let backend_listener = BackendListener::open((Ipv4Addr::LOCALHOST, 0).into(), self.clock)
             .context("cannot listen on loopback")?;
-        let folder = Folder::create("h2lab-fixture").map_err(|error| {
+        let folder = ScratchFolder::create("h2lab-fixture").map_err(|error| {
             let message = format!("cannot make a temporary folder: {error}");
             Failure { kind: FailureKind::Environment, message }
         })?;

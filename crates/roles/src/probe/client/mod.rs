@@ -17,7 +17,7 @@ use h2lab_model::probe::client::grade::CaseRuns;
 use h2lab_model::probe::client::{CaseRun, TestCase};
 
 use h2lab_net::clock::Clock;
-use h2lab_net::scratch::Folder;
+use h2lab_net::scratch::ScratchFolder;
 use h2lab_net::tls::ServerTls;
 pub use test_server::ClientError;
 use test_server::ClientTestServer;
@@ -48,7 +48,7 @@ pub fn run_cases(
 ) -> Result<Vec<CaseRun>, ClientError> {
     let tls = script.tls.then(|| ServerTls::self_signed(&["localhost", "127.0.0.1"], &["h2", "http/1.1"]));
     let tls = tls.transpose()?;
-    let folder = Folder::create("h2lab-client")?;
+    let folder = ScratchFolder::create("h2lab-client")?;
     let ca = folder.path().join("ca.pem");
     if let Some(tls) = &tls {
         std::fs::write(&ca, tls.certificate_pem())?;

@@ -405,7 +405,9 @@ impl Proxy<'_> {
             }
         }
         let judged = self
-            .arrived(name, |backend| downgrade::judge(case, exchange.answer(), Some(backend.backend_request())))
+            .arrived(name, |backend| {
+                downgrade::judge(case, exchange.answer(), Some(backend.backend_request()))
+            })
             .unwrap_or_else(|| downgrade::judge(case, exchange.answer(), None));
         let (answer, speaks) = (exchange.answer().words(), exchange.answer().speaks);
         let is_trouble = exchange.answer().status.is_some_and(backend_request::is_gateway_trouble);

@@ -10,7 +10,7 @@ use h2lab_wire::{Connection, StreamId};
 
 use super::{Habit, answer, complete_requests, config};
 use h2lab_net::clock::Clock;
-use h2lab_net::quic::{Arrival, Congestion, QuicEndpoint};
+use h2lab_net::quic::{Congestion, QuicEndpoint, RoutedDatagram};
 use h2lab_net::reactor::{Reactor, Token};
 use h2lab_net::transport::{Received, Sent, Transport};
 
@@ -49,11 +49,11 @@ pub fn serve(
             }
             for arrival in arrivals {
                 match arrival {
-                    Arrival::Known(number, event) => {
+                    RoutedDatagram::Known(number, event) => {
                         let quic = all.get_mut(&number).and_then(|served| served.transport.quic_mut());
                         quic.expect("it is forgotten when it is over").handle(event);
                     }
-                    Arrival::New(incoming) => {
+                    RoutedDatagram::New(incoming) => {
                         let quic = endpoint.accept(incoming, &config(habit), Congestion::default(), now);
                         let quic = quic.expect("a client of ours");
                         accepted.fetch_add(1, Ordering::SeqCst);

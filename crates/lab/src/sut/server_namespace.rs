@@ -13,7 +13,7 @@ use h2lab_net::process::{Child, WaitError};
 use h2lab_net::tcp;
 
 /// Where a server runs: a namespace of a lab, or our own.
-pub trait Place {
+pub trait ServerNamespace {
     /// The command that runs `program` there.
     fn command(&self, program: &Path) -> Command;
 
@@ -26,7 +26,7 @@ pub trait Place {
 }
 
 /// Our own namespaces.
-impl<F: Fn(&Path) -> Command> Place for F {
+impl<F: Fn(&Path) -> Command> ServerNamespace for F {
     fn command(&self, program: &Path) -> Command {
         self(program)
     }
@@ -48,7 +48,7 @@ pub(super) fn wait_until_ready(
     sut: &dyn Sut,
     child: &Child,
     endpoints: &mut Endpoints,
-    place: &dyn Place,
+    place: &dyn ServerNamespace,
 ) -> Result<(), SutError> {
     let ready = match sut.about().ready {
         Ready::Line(says) => child.wait_for_line(START_TIMEOUT, |line| says(line).then_some(())),
@@ -65,7 +65,7 @@ fn knock(
     sut: &dyn Sut,
     child: &Child,
     endpoints: &Endpoints,
-    place: &dyn Place,
+    place: &dyn ServerNamespace,
 ) -> Result<Result<(), WaitError>, SutError> {
     let deadline = Instant::now() + START_TIMEOUT;
     let addresses: BTreeSet<SocketAddr> = endpoints.values().copied().collect();

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A step that a run needs the kernel to allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum SetupStep {
     /// A user namespace, in which an ordinary user may do the other steps. Root does not need it.
     UserNamespace,
     /// Network namespaces for client, link and server.
@@ -39,7 +39,7 @@ pub enum Step {
     Realtime,
 }
 
-impl Step {
+impl SetupStep {
     /// The stable name in JSON.
     pub const fn id(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for SetupStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what())
     }
