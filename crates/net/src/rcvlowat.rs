@@ -6,7 +6,7 @@
 //! message is known to have more, and more comes quickly, the reader sleeps until [`STEP`]s of it are there. What may follow the
 //! message is not waited for, so that nothing but bytes in the middle of a body is reported later, by [`LATENCY`] at most if the
 //! sender keeps its rate; a peer that closes wakes a reader at any low-water mark. Bulk goes further
-//! ([`Target::gathers`](h2lab_roles::client::connect::Target::gathers)).
+//! ([`DialTarget::gathers`](h2lab_roles::client::connect::DialTarget::gathers)).
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ use h2lab_net::quic::Congestion;
 use h2lab_net::resources;
 use h2lab_net::tcp::StreamSocket;
 use h2lab_roles::origin;
-use h2lab_roles::origin::{GoAway, OriginConfig, OriginError};
+use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///
@@ -124,8 +124,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
     config.goaway = match args.goaway {
-        GoAwayArg::Abrupt => GoAway::Abrupt,
-        GoAwayArg::Graceful => GoAway::Graceful,
+        GoAwayArg::Abrupt => GoAwayMode::Abrupt,
+        GoAwayArg::Graceful => GoAwayMode::Graceful,
     };
     config.handler_delay = args.handler_delay.unwrap_or(config.handler_delay);
     for limit in &args.limits {

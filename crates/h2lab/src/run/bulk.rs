@@ -20,7 +20,7 @@ use h2lab_roles::bulk;
 use h2lab_roles::bulk::job::config;
 use h2lab_roles::bulk::raw;
 use h2lab_roles::bulk::raw::RawJob;
-use h2lab_roles::bulk::{Job, JobError, Place, RunError, TransferOptions, Wanted};
+use h2lab_roles::bulk::{FileLocation, Job, JobError, RequestedFile, RunError, TransferOptions};
 use h2lab_roles::client::reach::tls_options;
 
 /// After so long without a byte a server has gone: a link may have black-outs.
@@ -54,10 +54,10 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     let cell = &spec.cell;
     let tls = tls_options(&spec.tls);
     let job = Job {
-        wanted: vec![Wanted {
+        wanted: vec![RequestedFile {
             url: cell.work.path.clone(),
             path: cell.work.path.clone(),
-            place: Place::Discard,
+            place: FileLocation::Discard,
         }],
         address: spec.address.clone(),
         authority: &spec.authority,
@@ -80,7 +80,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
     };
     let began = job.clock.now();
     let got = bulk::run(&job, &mut |now| {
-        let (asked, _) = now.work.count();
+        let (asked, _) = now.transfers.count();
         notify(writer, now.now.since(now.meter.began()), asked);
     })
     .map_err(|error| failure(spec, &error))?;

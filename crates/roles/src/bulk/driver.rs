@@ -11,8 +11,8 @@ use h2lab_model::record::{ConnectionRecord, Outcome};
 
 use super::attempts::Attempts;
 use super::fetch::FetchError;
-use super::work::{Doomed, Outbox, Work};
-use crate::client::{Change, ConnectError, Slots, Target};
+use super::transfers::{Doomed, Outbox, Transfers};
+use crate::client::{Change, ConnectError, DialTarget, Slots};
 use crate::heartbeat::Pulse;
 use h2lab_net::clock::Clock;
 
@@ -44,13 +44,13 @@ pub struct Traffic<'a> {
 
 /// How far a run is.
 #[derive(Debug)]
-pub struct Progress<'a> {
+pub struct BulkProgress<'a> {
     /// Now.
     pub now: Time,
     /// What came when.
     pub meter: &'a ByteMeter,
     /// The files.
-    pub work: &'a Work,
+    pub transfers: &'a Transfers,
 }
 
 /// All connections of a run.
@@ -59,7 +59,7 @@ pub struct Driver<'a> {
     clock: Clock,
     /// Each with the time before which it must not be dialled.
     slots: Slots<Time>,
-    work: Work,
+    transfers: Transfers,
     outbox: Outbox<'a>,
     meter: ByteMeter,
     has_begun: bool,
@@ -77,9 +77,9 @@ pub struct Driver<'a> {
 impl<'a> Driver<'a> {
     /// Nothing is dialled yet.
     pub fn new(
-        target: Target,
+        target: DialTarget,
         traffic: Traffic<'a>,
-        work: Work,
+        transfers: Transfers,
         outbox: Outbox<'a>,
         clock: Clock,
     ) -> io::Result<Self> {
@@ -88,7 +88,7 @@ impl<'a> Driver<'a> {
             traffic,
             clock,
             slots: Slots::new(target, traffic.connections, clock)?,
-            work,
+            transfers,
             outbox,
             meter: ByteMeter::new(now),
             has_begun: false,
@@ -102,33 +102,33 @@ impl<'a> Driver<'a> {
     }
 
     /// Does all of the work. Fails if no connection to the server worked from the beginning: then nothing was requested.
-    pub fn run(mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Done, RunError> {
+    pub fn run(mut self, progress: &mut dyn FnMut(&BulkProgress<'_>)) -> Result<BulkResult, RunError> {
         let done = self.work_off(progress);
         if let Err(error) = &done {
-            self.work.give_up(|| FetchError::Vanished(error.to_string()));
+            self.transfers.give_up(|| FetchError::Vanished(error.to_string()));
         }
         let now = self.clock.now();
         self.count(now);
-        progress(&Progress { now, meter: &self.meter, work: &self.work });
-        self.work.keep();
+        progress(&BulkProgress { now, meter: &self.meter, transfers: &self.transfers });
+        self.transfers.keep();
         let (records, open) = self.slots.close(now);
         for mut session in open {
             session.close_gracefully(now);
         }
         let calls = self.slots.calls();
-        let Self { work, meter, interrupted, pulse, paused_before, .. } = self;
+        let Self { transfers, meter, interrupted, pulse, paused_before, .. } = self;
         let paused = pulse.stop().saturating_sub(paused_before);
-        done.map(|()| Done { work, meter, records, calls, interrupted, paused })
+        done.map(|()| BulkResult { transfers, meter, records, calls, interrupted, paused })
     }
 
-    fn work_off(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<(), RunError> {
+    fn work_off(&mut self, progress: &mut dyn FnMut(&BulkProgress<'_>)) -> Result<(), RunError> {
         let (mut tick_at, mut save_at) = (Time::ZERO, self.clock.now() + SAVE_EVERY);
         loop {
             let now = self.clock.now();
             self.dial(now);
             self.assign(now);
             self.count(now);
-            if self.work.is_over() {
+            if self.transfers.is_over() {
                 break;
             }
             self.look_after_the_server(now)?;
@@ -136,11 +136,11 @@ impl<'a> Driver<'a> {
                 self.look(now);
                 self.end_early(now);
                 self.judge_silence(now);
-                progress(&Progress { now, meter: &self.meter, work: &self.work });
+                progress(&BulkProgress { now, meter: &self.meter, transfers: &self.transfers });
                 tick_at = now + TICK;
             }
             if now >= save_at {
-                self.work.save();
+                self.transfers.save();
                 save_at = now + SAVE_EVERY;
             }
             self.wait(tick_at)?;
@@ -152,9 +152,9 @@ impl<'a> Driver<'a> {
     fn wait(&mut self, until: Time) -> io::Result<()> {
         self.slots.wait(until, None)?;
         // Everything readable by now is processed before a server counts as silent, however long a disk delayed us.
-        self.work.set_now(self.clock.now());
+        self.transfers.set_now(self.clock.now());
         while let Some(completion) = self.slots.next_completion() {
-            let (slot, change) = self.slots.act_on(completion, &self.outbox, &mut self.work);
+            let (slot, change) = self.slots.act_on(completion, &self.outbox, &mut self.transfers);
             self.follow(slot, change);
         }
         Ok(())
@@ -166,8 +166,8 @@ impl<'a> Driver<'a> {
             Change::Nothing => {}
             Change::Established(established) => {
                 let Traffic { streams, window_limit, .. } = self.traffic;
-                let (outbox, work) = (&self.outbox, &mut self.work);
-                self.slots.open(slot, *established, streams, window_limit, outbox, work);
+                let (outbox, transfers) = (&self.outbox, &mut self.transfers);
+                self.slots.open(slot, *established, streams, window_limit, outbox, transfers);
                 self.follow(slot, Change::Progress);
             }
             Change::Progress | Change::Ended => {
@@ -190,7 +190,7 @@ impl<'a> Driver<'a> {
 
     /// Counts what came.
     fn count(&mut self, now: Time) {
-        let (fresh, back) = self.work.take_fresh();
+        let (fresh, back) = self.transfers.take_fresh();
         if fresh > 0 {
             self.meter.add(now, fresh);
         }
@@ -207,7 +207,7 @@ impl<'a> Driver<'a> {
             if !self.proven {
                 return Err(RunError::Unreachable(why));
             }
-            self.work.give_up(|| FetchError::Vanished(format!("the server has gone: {why}")));
+            self.transfers.give_up(|| FetchError::Vanished(format!("the server has gone: {why}")));
         }
         self.cancel_doomed(now);
         Ok(())
@@ -216,10 +216,11 @@ impl<'a> Driver<'a> {
     /// Repeats, on another connection, the requests of one that stays silent; gives up a server whose connections are all silent.
     fn judge_silence(&mut self, now: Time) {
         for (slot, session, _) in self.slots.sessions() {
-            self.work.taken(slot as usize, session.index(), || session.bytes_taken());
+            self.transfers.taken(slot as usize, session.index(), || session.bytes_taken());
         }
-        if let Some(silence) = self.work.doom_silent(self.traffic.timeout) {
-            let why = format!("{} for {}", self.work.silence(), h2lab_base::units::format_duration(silence));
+        if let Some(silence) = self.transfers.doom_silent(self.traffic.timeout) {
+            let why =
+                format!("{} for {}", self.transfers.silence(), h2lab_base::units::format_duration(silence));
             self.cut(|| FetchError::Vanished(why.clone()));
         }
         self.judge_block(now);
@@ -232,7 +233,7 @@ impl<'a> Driver<'a> {
             let mut sessions = slots.sessions().peekable();
             sessions.peek().is_some() && sessions.all(|(_, session, _)| session.available() == 0)
         };
-        let is_blocked = self.work.waits() && !self.work.is_busy() && takes_none(&mut self.slots);
+        let is_blocked = self.transfers.waits() && !self.transfers.is_busy() && takes_none(&mut self.slots);
         self.blocked_since = is_blocked.then(|| self.blocked_since.unwrap_or(now));
         let blocked = self.blocked_since.map_or(Duration::ZERO, |since| now.since(since));
         if blocked > self.traffic.timeout {
@@ -258,21 +259,21 @@ impl<'a> Driver<'a> {
     /// Ends everything in flight. Bytes still in our engines and sockets count as not sent.
     fn cut(&mut self, why: impl FnMut() -> FetchError) {
         for (_, session, _) in self.slots.sessions() {
-            self.work.take_back(session.index(), session.left_behind());
+            self.transfers.take_back(session.index(), session.left_behind());
         }
-        self.work.give_up(why);
+        self.transfers.give_up(why);
     }
 
     /// Ends the requests that are no longer needed.
     fn cancel_doomed(&mut self, now: Time) {
-        while let Some(Doomed { slot, stream, is_silent }) = self.work.next_doomed() {
+        while let Some(Doomed { slot, stream, is_silent }) = self.transfers.next_doomed() {
             let slot = slot as u32;
             if let Some((session, _)) = self.slots.session(slot) {
                 if is_silent {
                     // It gets no more requests.
-                    session.leave(now, "it stayed silent", &self.outbox, &mut self.work);
+                    session.leave(now, "it stayed silent", &self.outbox, &mut self.transfers);
                 }
-                session.cancel(now, stream, Outcome::Cancelled, &self.outbox, &mut self.work);
+                session.cancel(now, stream, Outcome::Cancelled, &self.outbox, &mut self.transfers);
                 self.settle(slot);
             }
         }
@@ -281,7 +282,7 @@ impl<'a> Driver<'a> {
     /// Dials the missing connections, as long as there is something to request.
     fn dial(&mut self, now: Time) {
         for slot in 0..self.slots.count() {
-            if self.slots.is_vacant(slot) && *self.slots.note(slot) <= now && self.work.waits() {
+            if self.slots.is_vacant(slot) && *self.slots.note(slot) <= now && self.transfers.waits() {
                 let change = self.slots.dial(slot, self.traffic.window_limit);
                 self.follow(slot, change);
             }
@@ -311,20 +312,20 @@ impl<'a> Driver<'a> {
     /// Begins a request there; `false` if there is none, or it is not taken.
     fn begin(&mut self, slot: u32, now: Time) -> bool {
         let Some((session, _)) = self.slots.session(slot) else { return false };
-        let Some(number) = self.work.next(now) else { return false };
+        let Some(number) = self.transfers.next(now) else { return false };
         if !self.has_begun {
             // Time counts from the first request.
             (self.has_begun, self.meter) = (true, ByteMeter::new(now));
             self.paused_before = self.pulse.paused();
         }
-        self.outbox.prepare(&self.work, number);
-        match session.begin(now, number, number.into(), &self.outbox, &mut self.work) {
+        self.outbox.prepare(&self.transfers, number);
+        match session.begin(now, number, number.into(), &self.outbox, &mut self.transfers) {
             Some(stream) => {
-                self.work.begun(number, slot as usize, session.index(), stream);
+                self.transfers.begun(number, slot as usize, session.index(), stream);
                 true
             }
             None => {
-                self.work.not_begun(number, now);
+                self.transfers.not_begun(number, now);
                 false
             }
         }
@@ -332,15 +333,15 @@ impl<'a> Driver<'a> {
 
     /// Writes what a session has to send.
     fn flush(&mut self, slot: u32) {
-        if let Some((true, _)) = self.slots.flush(slot, &self.outbox, &mut self.work) {
+        if let Some((true, _)) = self.slots.flush(slot, &self.outbox, &mut self.transfers) {
             self.settle(slot);
         }
     }
 
     /// Removes a session that has ended, else sets its timer.
     fn settle(&mut self, slot: u32) {
-        if let Some(record) = self.slots.settle(slot, &self.outbox, &mut self.work) {
-            let was_of_use = self.work.last_received(slot as usize) >= record.ready_at;
+        if let Some(record) = self.slots.settle(slot, &self.outbox, &mut self.transfers) {
+            let was_of_use = self.transfers.last_received(slot as usize) >= record.ready_at;
             self.emptied(slot, was_of_use);
         }
     }
@@ -355,9 +356,9 @@ impl<'a> Driver<'a> {
 
 /// What a run did.
 #[derive(Debug)]
-pub struct Done {
+pub struct BulkResult {
     /// The files.
-    pub work: Work,
+    pub transfers: Transfers,
     /// What came when.
     pub meter: ByteMeter,
     /// The connections, by index.

@@ -1,9 +1,9 @@
 //! One file in transfer: what is requested, what an answer means, when it is complete.
 
 mod answer;
-mod ask;
 mod error;
 mod fields;
+mod file_request;
 mod put;
 mod upload;
 
@@ -16,12 +16,12 @@ use h2lab_model::bulk::{
 };
 use h2lab_transfer::{Algorithm, Checksum, Digest, Extents, Journal, Parts, Sums};
 
-pub use ask::{Ask, OutcomeClass, RequestPurpose};
 pub use error::FetchError;
 use fields::Version;
+pub use file_request::{FileRequest, OutcomeClass, RequestPurpose};
 use upload::Upload;
 
-use super::source::Place;
+use super::source::FileLocation;
 use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
 
 /// The first part of a file of unknown length, if it is to be fetched in parts: large enough to be worth a request and small
@@ -104,7 +104,7 @@ pub struct Fetch {
     /// Path and query.
     pub path: String,
     /// Where it goes, or comes from.
-    pub place: Place,
+    pub place: FileLocation,
     options: TransferOptions,
     stage: Stage,
     sink: Sink,
@@ -183,7 +183,7 @@ impl Default for FileFigures {
 
 impl Fetch {
     /// The file at `url`, whose path and query are `path`, to be moved to `place`.
-    pub fn new(url: String, path: String, place: Place, options: TransferOptions) -> Self {
+    pub fn new(url: String, path: String, place: FileLocation, options: TransferOptions) -> Self {
         let in_order = Digest::new(options.checksum);
         Self { url, path, place, options, in_order, ..Self::default() }
     }
@@ -217,7 +217,7 @@ impl Fetch {
             url: self.url.clone(),
             file: match &self.place {
                 // A corrupt download was discarded; the source of an upload is still there.
-                Place::File(path) if !is_gone => Some(path.display().to_string()),
+                FileLocation::File(path) if !is_gone => Some(path.display().to_string()),
                 _ => None,
             },
             direction,
@@ -256,7 +256,7 @@ impl Fetch {
     }
 
     /// The next request; `None` if there is none now. `index` is the file's place in the run.
-    pub fn next_ask(&mut self, index: usize) -> Option<Ask> {
+    pub fn next_ask(&mut self, index: usize) -> Option<FileRequest> {
         let ask = match self.stage {
             Stage::Unasked => {
                 if let Err(error) = self.open(index) {
@@ -279,7 +279,7 @@ impl Fetch {
             }
             Stage::Comparing { asked: false } => {
                 self.stage = Stage::Comparing { asked: true };
-                Ask::new(index, RequestPurpose::LastWord)
+                FileRequest::new(index, RequestPurpose::LastWord)
             }
             Stage::Probing | Stage::Comparing { asked: true } | Stage::Over(_) => return None,
         };
@@ -301,14 +301,14 @@ impl Fetch {
         }
     }
 
-    fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> Ask {
-        Ask {
+    fn ask(&self, fetch: usize, from: u64, until: Option<u64>) -> FileRequest {
+        FileRequest {
             from,
             until,
             has_range: from > 0 || until.is_some(),
             at: from,
             sum: self.options.checksum.combines().then(|| Digest::new(self.options.checksum)),
-            ..Ask::new(fetch, RequestPurpose::Bytes)
+            ..FileRequest::new(fetch, RequestPurpose::Bytes)
         }
     }
 
@@ -322,7 +322,7 @@ impl Fetch {
 
     /// Opens its sink, and resumes what is there.
     fn open_sink(&mut self) -> Result<(), SinkError> {
-        let Place::File(path) = &self.place else { return Ok(()) };
+        let FileLocation::File(path) = &self.place else { return Ok(()) };
         if self.sink.is_kept() {
             return Ok(()); // a second first ask: the first was not answered
         }
@@ -345,7 +345,7 @@ impl Fetch {
     }
 
     /// The first request, whose answer says what there is.
-    fn first_ask(&mut self, index: usize) -> Ask {
+    fn first_ask(&mut self, index: usize) -> FileRequest {
         if let Some(total) = self.total {
             self.deal(total, &Extents::new());
             let range = self.parts.as_mut().and_then(Iterator::next);
@@ -378,7 +378,7 @@ impl Fetch {
     }
 
     /// The method of `ask` and the fields of its request, lower-case names.
-    pub fn request(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+    pub fn request(&self, ask: &FileRequest) -> (&'static str, Vec<(&'static str, String)>) {
         if self.options.direction == TransferDirection::Put {
             return self.request_to_put(ask);
         }
@@ -410,7 +410,7 @@ impl Fetch {
 
     /// Bytes of an answer have come.
     #[inline]
-    pub fn store(&mut self, ask: &mut Ask, data: &[u8]) {
+    pub fn store(&mut self, ask: &mut FileRequest, data: &[u8]) {
         if let Some(no) = &mut ask.no {
             no.receive(data);
         }
@@ -440,7 +440,7 @@ impl Fetch {
     }
 
     /// A request is over, with its whole answer or not; `why` it was not.
-    pub fn ended(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
+    pub fn ended(&mut self, ask: &mut FileRequest, now: Time, why: Option<&str>) {
         self.under_way -= 1;
         if self.options.direction == TransferDirection::Put {
             return self.ended_to_put(ask, now, why);
@@ -485,7 +485,7 @@ impl Fetch {
     }
 
     /// The request for the checksum is over.
-    fn had_the_last_word(&mut self, ask: &Ask, now: Time, why: Option<&str>, is_broken: bool) {
+    fn had_the_last_word(&mut self, ask: &FileRequest, now: Time, why: Option<&str>, is_broken: bool) {
         self.fruitless += u32::from(why.is_some());
         if ask.outcome_class == OutcomeClass::Silent {
             self.note_doubt("the server stays silent");
@@ -500,7 +500,7 @@ impl Fetch {
 
     /// Whether a request that is over may be made again. One that the server did not process is not held against it: a GOAWAY
     /// leaves one of each worker. If it refuses more in a row, they are put off, and after the last pause there are no more.
-    fn may_repeat(&mut self, ask: &Ask, now: Time) -> bool {
+    fn may_repeat(&mut self, ask: &FileRequest, now: Time) -> bool {
         if ask.outcome_class != OutcomeClass::Unprocessed {
             self.unprocessed = 0;
             return true;
@@ -525,7 +525,7 @@ impl Fetch {
     }
 
     /// The rest of a request is to be requested again.
-    fn ask_again(&mut self, ask: &Ask) {
+    fn ask_again(&mut self, ask: &FileRequest) {
         if matches!(self.stage, Stage::Probing) {
             self.stage = Stage::Unasked;
         } else if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
@@ -534,7 +534,7 @@ impl Fetch {
     }
 
     /// Records what an ask has brought.
-    fn record_bytes(&mut self, ask: &Ask) {
+    fn record_bytes(&mut self, ask: &FileRequest) {
         let range = ask.arrived();
         self.extents.insert(range.clone());
         let sum = ask.sum.as_ref().and_then(Digest::checksum);
@@ -627,7 +627,7 @@ impl Fetch {
     }
 
     /// The journal as if `under_way` were over.
-    fn journal<'a>(&self, under_way: impl Iterator<Item = &'a Ask>) -> Option<Journal> {
+    fn journal<'a>(&self, under_way: impl Iterator<Item = &'a FileRequest>) -> Option<Journal> {
         let mut journal = self.journal.clone()?;
         journal.extents = self.extents.clone();
         for ask in under_way {
@@ -638,7 +638,7 @@ impl Fetch {
     }
 
     /// Makes what arrived survive the end of this process, in the background.
-    pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a Ask>) {
+    pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a FileRequest>) {
         if let Stage::Dealing = self.stage {
             let journal = self.journal(under_way).filter(|journal| !journal.extents.is_empty());
             self.sink.save(|| journal);

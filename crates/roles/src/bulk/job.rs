@@ -7,7 +7,7 @@ use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_wire::{Config, FlowControl};
 
 use super::fetch::TransferOptions;
-use super::work::Wanted;
+use super::transfers::RequestedFile;
 use crate::client::defaults;
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
@@ -17,7 +17,7 @@ use h2lab_net::tls::TlsOptions;
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     /// The files, all of one server.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<RequestedFile>,
     /// Where the server is.
     pub address: Endpoint,
     /// Host and, unless it is the scheme's own, port.

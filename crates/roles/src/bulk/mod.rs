@@ -1,7 +1,7 @@
 //! Bulk transfer: files of any size, whole or in parts, over several streams and connections; resumable, checked end to end.
 //!
-//! [`run()`] moves them, in either direction. [`driver`] owns the connections, [`work`] the files and their requests in flight,
-//! [`fetch`] knows what one file needs, [`h2lab_net::storage`] where its bytes lie. The result is a
+//! [`run()`] moves them, in either direction. [`driver`] owns the connections, [`transfers`] the files and their requests
+//! in flight, [`fetch`] knows what one file needs, [`h2lab_net::storage`] where its bytes lie. The result is a
 //! [`h2lab_model::bulk::BulkRecord`]. Serving is done by the origin ([`crate::origin::Bulk`]).
 
 mod attempts;
@@ -12,13 +12,13 @@ pub mod raw;
 mod record;
 pub mod run;
 mod source;
-mod work;
+mod transfers;
 
 pub(crate) use driver::SHORTEST_PAUSE;
-pub use driver::{Progress, RunError};
+pub use driver::{BulkProgress, RunError};
 pub use fetch::{FetchError, TransferOptions};
 pub use job::{FRAME, Job, WINDOW, engine};
 pub use record::credit_after;
 pub use run::{JobError, Moved, run};
-pub use source::Place;
-pub use work::{Wanted, Work};
+pub use source::FileLocation;
+pub use transfers::{RequestedFile, Transfers};

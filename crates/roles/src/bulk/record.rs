@@ -11,15 +11,15 @@ use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::H2cMode;
 use h2lab_wire::Config;
 
-use super::driver::Done;
+use super::driver::BulkResult;
 use super::fetch::Fetch;
 use super::job::{CpuTime, Job};
 use h2lab_net::tcp::largest_buffers;
 
 /// The record of what was done by a `job` whose engines were configured with `config`.
-pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> BulkRecord {
-    let (over, overflow) = done.work.complete();
-    let open = done.work.fetches().iter().filter(|fetch| !fetch.is_put_away);
+pub(super) fn of(job: &Job<'_>, config: &Config, done: &BulkResult, cpu: CpuTime) -> BulkRecord {
+    let (over, overflow) = done.transfers.complete();
+    let open = done.transfers.fetches().iter().filter(|fetch| !fetch.is_put_away);
     let mut transfers: Vec<TransferRecord> =
         over.iter().cloned().chain(open.clone().map(Fetch::record)).collect();
     if !over.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
     let multiplexed = job.protocol.is_multiplexed();
     let (is_h2, counts_calls) = (multiplexed && !job.protocol.is_quic(), !job.protocol.is_quic());
     let is_get = job.options.direction == TransferDirection::Get;
-    let mean_data = done.work.frames().mean_data().map(|mean| mean.round() as u64);
+    let mean_data = done.transfers.frames().mean_data().map(|mean| mean.round() as u64);
     BulkRecord {
         h2c_mode: if job.upgrade { H2cMode::Upgrade } else { H2cMode::PriorKnowledge },
         asked: BulkParameters {
@@ -49,7 +49,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
             .map(|record| {
                 let mut carried = carried(record, &transfers, overflow, cpu);
                 if !overflow.connections.is_empty() {
-                    carried.0.streams = done.work.at_a_time(record.index);
+                    carried.0.streams = done.transfers.at_a_time(record.index);
                 }
                 let figures = match job.options.direction {
                     TransferDirection::Get => received(carried, record, config, multiplexed),
@@ -62,11 +62,11 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &Done, cpu: CpuTime) -> B
         overflow: overflow.clone(),
         connections: done.records.clone(),
         meter: done.meter.clone(),
-        frames: done.work.frames(),
+        frames: done.transfers.frames(),
         io: IoFigures {
             socket_reads: counts_calls.then_some(done.calls.0),
             socket_writes: counts_calls.then_some(done.calls.1),
-            ..done.work.io()
+            ..done.transfers.io()
         },
         cpu: cpu.process,
         interrupted: done.interrupted,
@@ -96,7 +96,7 @@ pub fn credit_after(config: &Config) -> u32 {
 }
 
 /// The largest frame that the receiving end accepts: of several servers' connections the least. `None` if none declared it.
-fn largest_frame(direction: TransferDirection, config: &Config, done: &Done) -> Option<u32> {
+fn largest_frame(direction: TransferDirection, config: &Config, done: &BulkResult) -> Option<u32> {
     /// `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2).
     const MAX_FRAME_SIZE: u16 = 5;
     let reported = |record: &ConnectionRecord| {
@@ -192,9 +192,9 @@ fn sent(
 
 /// The same with the time that disks took, which one thread waits for, and with it every connection: each that carried data gets
 /// its share.
-fn with_disk(mut figures: ConnectionFigures, done: &Done) -> ConnectionFigures {
+fn with_disk(mut figures: ConnectionFigures, done: &BulkResult) -> ConnectionFigures {
     let share = figures.wall.as_secs_f64() / done.meter.elapsed().as_secs_f64().max(1e-9);
-    let wait = done.work.disk_wait().map(|wait| wait.mul_f64(share.min(1.0)));
+    let wait = done.transfers.disk_wait().map(|wait| wait.mul_f64(share.min(1.0)));
     if figures.we_send {
         figures.sender.disk_wait = wait;
     } else {

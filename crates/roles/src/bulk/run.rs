@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use h2lab_model::bulk::{BulkRecord, TransferDirection};
 
-use super::driver::{Driver, Progress, RunError, Traffic};
+use super::driver::{BulkProgress, Driver, RunError, Traffic};
 use super::fetch::{Fetch, TransferOptions};
 use super::job::{CpuTime, Job, config};
 use super::record;
-use super::work::{Outbox, Work};
-use crate::client::{Target, UpgradeOffer};
+use super::transfers::{Outbox, Transfers};
+use crate::client::{DialTarget, UpgradeOffer};
 use h2lab_net::clock::{process_cpu, thread_cpu_ns};
 use h2lab_net::tls::TlsError;
 
@@ -41,10 +41,11 @@ impl From<std::io::Error> for JobError {
 
 /// Does the job. That a file did not arrive is reported with the file; an error means that no connection to the server worked
 /// from the beginning, so that another address or protocol may be tried.
-pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Moved, JobError> {
+pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&BulkProgress<'_>)) -> Result<Moved, JobError> {
     let clock = job.clock;
     let congestion = job.congestion.clone();
-    let mut target = Target::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
+    let mut target =
+        DialTarget::new(job.address.clone(), job.protocol, job.server_name, job.tls, congestion)?;
     target.engine = config(job, target.engine.tls);
     // Frames are recorded; HTTP/1.1 has none.
     target.tap = job.protocol.is_multiplexed();
@@ -64,8 +65,8 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
         stop: job.stop,
     };
     let options = TransferOptions { trailers: job.protocol.is_multiplexed(), ..job.options };
-    let work = Work::new(job.wanted.clone(), options, job.duration.map(|_| job.listed));
-    let driver = Driver::new(target, traffic, work, Outbox::new(job.authority, job.fields), clock)?;
+    let transfers = Transfers::new(job.wanted.clone(), options, job.duration.map(|_| job.listed));
+    let driver = Driver::new(target, traffic, transfers, Outbox::new(job.authority, job.fields), clock)?;
     let (before, began) = ((process_cpu(), thread_cpu_ns()), clock.now());
     let done = driver.run(progress)?;
     let cpu = CpuTime {
@@ -77,5 +78,5 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Mov
     record.warnings.extend(
         record.silence().map(|time| format!("nothing moved in the last {time:.1?} before the time was over")),
     );
-    Ok(Moved { record, files: done.work.into_fetches() })
+    Ok(Moved { record, files: done.transfers.into_fetches() })
 }

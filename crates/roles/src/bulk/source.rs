@@ -16,7 +16,7 @@ use h2lab_net::storage::{Body, Chunk, checksum, disk_wait};
 
 /// Where a file goes, or comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum FileLocation {
     /// Nowhere.
     #[default]
     Discard,
@@ -44,7 +44,7 @@ impl SourceError {
 
 /// Where the bytes of one upload come from.
 #[derive(Debug, Default)]
-pub enum Source {
+pub enum UploadSource {
     /// Nothing is sent, or the source is not known yet.
     #[default]
     None,
@@ -82,13 +82,13 @@ impl State {
     }
 }
 
-impl Source {
+impl UploadSource {
     /// Opens the source at `place`. Only a file is opened.
-    pub fn open(place: &Place) -> Result<Self, SourceError> {
+    pub fn open(place: &FileLocation) -> Result<Self, SourceError> {
         match place {
-            Place::Discard => Ok(Self::None),
-            Place::Memory(bytes) => Ok(Self::Memory(*bytes)),
-            Place::File(path) => FileSource::open(path).map(Self::File),
+            FileLocation::Discard => Ok(Self::None),
+            FileLocation::Memory(bytes) => Ok(Self::Memory(*bytes)),
+            FileLocation::File(path) => FileSource::open(path).map(Self::File),
         }
     }
 
@@ -220,10 +220,10 @@ impl Sending {
 
     /// The same, but its last piece is sent only if its file has not changed since `source` was opened.
     #[must_use]
-    pub fn watching(self, source: &Source) -> Self {
+    pub fn watching(self, source: &UploadSource) -> Self {
         let watched = match source {
-            Source::File(of) => Some((Arc::clone(&of.file), of.state)),
-            Source::None | Source::Memory(_) => None,
+            UploadSource::File(of) => Some((Arc::clone(&of.file), of.state)),
+            UploadSource::None | UploadSource::Memory(_) => None,
         };
         Self { watched, ..self }
     }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_again_is_summed_once() {
-        let source = Source::Memory(300_000);
+        let source = UploadSource::Memory(300_000);
         let expected = source.checksum(Algorithm::Crc32c).unwrap();
         let body = source.body(0, 300_000, Chunk::default());
         let mut sending = Sending::new(body, 300_000, Algorithm::Crc32c, true);
@@ -318,7 +318,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, "one").unwrap();
-        let open = || Source::open(&Place::File(path.clone())).unwrap();
+        let open = || UploadSource::open(&FileLocation::File(path.clone())).unwrap();
         let first = open();
         assert_eq!(first.tag(false, 0), open().tag(false, 1));
         assert_ne!(first.tag(true, 0), first.tag(false, 0));
@@ -326,6 +326,9 @@ mod tests {
         std::fs::write(&path, "longer").unwrap();
         assert!(!first.is_unchanged());
         assert_ne!(first.tag(false, 0), open().tag(false, 0));
-        assert!(Source::open(&Place::File(folder.path().to_owned())).is_err(), "a folder is no file");
+        assert!(
+            UploadSource::open(&FileLocation::File(folder.path().to_owned())).is_err(),
+            "a folder is no file"
+        );
     }
 }

@@ -144,7 +144,7 @@ impl UpgradeOffer {
 
 /// Where to connect to and how: the same for all connections of a cell.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct DialTarget {
     /// Where the server is.
     pub address: Endpoint,
     /// What to speak.
@@ -159,7 +159,7 @@ pub struct Target {
     /// a link that loses packets its answer may have been lost.
     pub blames_silence: bool,
     /// Whether bytes matter and not when each of them came: completions are then reported for many bytes at a time, sockets with
-    /// a short round trip buffer little, and [`super::session::Session::look`] is called at least ten times a second.
+    /// a short round trip buffer little, and [`super::session::ClientSession::look`] is called at least ten times a second.
     pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
     pub connect_timeout: Duration,
@@ -173,7 +173,7 @@ pub struct Target {
     tls: Option<ClientTls>,
 }
 
-impl Target {
+impl DialTarget {
     /// A server at `address` whose name in TLS is `server_name`. Fails only when TLS cannot be set up.
     pub fn new(
         address: Endpoint,
@@ -212,7 +212,7 @@ impl Target {
 pub struct Dial {
     /// Boxed: it is passed on from step to step.
     record: Box<ConnectionRecord>,
-    /// Of [`Target::connect_timeout`].
+    /// Of [`DialTarget::connect_timeout`].
     connect_timeout: Duration,
     deadline: Time,
     /// `None` until TCP is established.
@@ -230,7 +230,7 @@ pub struct Established {
 
 /// The state of a [`Dial`].
 #[derive(Debug)]
-pub enum Step {
+pub enum DialState {
     /// It waits for the next completion, or its deadline.
     Pending(Dial),
     /// It is established.
@@ -246,10 +246,10 @@ impl Dial {
         reactor: &mut Reactor,
         token: Token,
         index: u32,
-        target: &Target,
+        target: &DialTarget,
         window_limit: u32,
         now: Time,
-    ) -> Step {
+    ) -> DialState {
         target.show(now, WatchEvent::Dialling { connection: index, address: &target.address });
         let record = Box::new(record(index, target.address.port(), now));
         let connect_timeout = target.connect_timeout;
@@ -268,7 +268,7 @@ impl Dial {
         match StreamSocket::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
         {
-            Ok(()) => Step::Pending(dial),
+            Ok(()) => DialState::Pending(dial),
             Err(error) => dial.fail(now, error.into()),
         }
     }
@@ -279,7 +279,12 @@ impl Dial {
     }
 
     /// The TCP connect has completed.
-    pub fn connected(mut self, result: io::Result<StreamSocket>, target: &Target, now: Time) -> Step {
+    pub fn connected(
+        mut self,
+        result: io::Result<StreamSocket>,
+        target: &DialTarget,
+        now: Time,
+    ) -> DialState {
         let transport = result.map_err(ConnectError::from).and_then(|stream| {
             self.record.connected_at = now;
             // A Unix socket has no address of its own.
@@ -303,8 +308,8 @@ impl Dial {
     }
 
     /// The socket has events: continues the handshake.
-    pub fn proceed(mut self, now: Time) -> Step {
-        let Some(mut transport) = self.transport.take() else { return Step::Pending(self) };
+    pub fn proceed(mut self, now: Time) -> DialState {
+        let Some(mut transport) = self.transport.take() else { return DialState::Pending(self) };
         match transport.handshake(now) {
             Ok(true) => {
                 if transport.quic().is_some() {
@@ -312,11 +317,11 @@ impl Dial {
                 }
                 self.record.ready_at = now;
                 self.record.tls_resumed = transport.is_resumed();
-                Step::Established(Established { transport, record: self.record })
+                DialState::Established(Established { transport, record: self.record })
             }
             Ok(false) => {
                 self.transport = Some(transport);
-                Step::Pending(self)
+                DialState::Pending(self)
             }
             Err(TransportError::Io(error))
                 if transport.quic().is_some() && error.kind() == io::ErrorKind::ConnectionRefused =>
@@ -328,7 +333,7 @@ impl Dial {
     }
 
     /// Its deadline has passed: it has timed out, or lost handshake data must be retransmitted.
-    pub fn expire(mut self, now: Time) -> Step {
+    pub fn expire(mut self, now: Time) -> DialState {
         if now < self.deadline {
             if let Some(transport) = &mut self.transport {
                 transport.handle_timeout(now);
@@ -362,10 +367,10 @@ impl Dial {
         record
     }
 
-    fn fail(mut self, now: Time, error: ConnectError) -> Step {
+    fn fail(mut self, now: Time, error: ConnectError) -> DialState {
         self.record.closed_at = now;
         self.record.closed = CloseReason::NotEstablished { why: error.to_string() };
-        Step::Failed(self.record, error)
+        DialState::Failed(self.record, error)
     }
 }
 
@@ -373,7 +378,7 @@ impl Dial {
 fn dial_quic(
     reactor: &mut Reactor,
     token: Token,
-    target: &Target,
+    target: &DialTarget,
     window_limit: u32,
     now: Time,
 ) -> io::Result<QuicSession> {

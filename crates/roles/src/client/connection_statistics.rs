@@ -10,7 +10,7 @@ use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, Outcome};
 use h2lab_wire::{Error, ErrorCode, Event, Initiator, StreamId};
 
 use super::connect::ConnectError;
-use super::exchange::{Exchange, Fate};
+use super::request_observer::{RequestEnd, RequestObserver};
 use super::streams::{Carried, Streams};
 use h2lab_net::transport::TransportError;
 
@@ -22,7 +22,7 @@ const MOST_TEXT: usize = 1_024;
 
 /// Why a session ended.
 #[derive(Debug)]
-pub enum End {
+pub enum SessionEnd {
     /// The server ended it in an orderly way.
     Orderly,
     /// The engine failed with this error.
@@ -33,7 +33,7 @@ pub enum End {
     Local(&'static str),
 }
 
-impl End {
+impl SessionEnd {
     fn reason(&self) -> CloseReason {
         match self {
             Self::Orderly => CloseReason::Server,
@@ -104,14 +104,14 @@ pub(super) struct ConnectionStatistics {
     pub answered_early: Vec<StreamId>,
     /// Responses that were complete.
     pub responses: u32,
-    pub end: Option<End>,
+    pub end: Option<SessionEnd>,
     /// Why we are ending it ourselves, if we are.
     pub ending: Option<&'static str>,
 }
 
 impl Carried {
     /// The transport, which had no room until `full_until`, has taken its head.
-    fn head_is_out(&mut self, now: Time, full_until: Time, exchange: &mut impl Exchange) {
+    fn head_is_out(&mut self, now: Time, full_until: Time, exchange: &mut impl RequestObserver) {
         if std::mem::replace(&mut self.is_sent, true) {
             return;
         }
@@ -121,7 +121,7 @@ impl Carried {
     }
 
     /// It is over on this connection. If its body waited for a window until now, that is reported too.
-    pub fn end(self, now: Time, fate: Fate, exchange: &mut impl Exchange) {
+    pub fn end(self, now: Time, fate: RequestEnd, exchange: &mut impl RequestObserver) {
         if self.blocked_since.happened() {
             exchange.waited_for_window(self.request, now.since(self.blocked_since));
         }
@@ -131,7 +131,7 @@ impl Carried {
 
 impl ConnectionStatistics {
     /// Records one event.
-    pub fn note(&mut self, event: &Event<'_>, now: Time, exchange: &mut impl Exchange) {
+    pub fn note(&mut self, event: &Event<'_>, now: Time, exchange: &mut impl RequestObserver) {
         match *event {
             Event::Response { stream, head, end_stream } => {
                 if self.record.server_software.is_none()
@@ -174,14 +174,14 @@ impl ConnectionStatistics {
                     debug,
                 });
                 while let Some(carried) = self.streams.take_above(last_stream) {
-                    carried.end(now, Fate::Unprocessed, exchange);
+                    carried.end(now, RequestEnd::Unprocessed, exchange);
                 }
             }
             Event::Closed { ref error } => {
                 let end = match (self.ending, error) {
-                    (Some(why), _) => End::Local(why),
-                    (None, Some(error)) => End::Engine(error.clone()),
-                    (None, None) => End::Orderly,
+                    (Some(why), _) => SessionEnd::Local(why),
+                    (None, Some(error)) => SessionEnd::Engine(error.clone()),
+                    (None, None) => SessionEnd::Orderly,
                 };
                 self.finish(now, end, exchange);
             }
@@ -200,13 +200,13 @@ impl ConnectionStatistics {
     }
 
     /// Ends a stream whose response is complete.
-    fn complete(&mut self, stream: StreamId, now: Time, exchange: &mut impl Exchange) {
+    fn complete(&mut self, stream: StreamId, now: Time, exchange: &mut impl RequestObserver) {
         if let Some(carried) = self.streams.take(stream) {
             if carried.body_left > 0 {
                 self.answered_early.push(stream);
             }
             self.responses += 1;
-            carried.end(now, Fate::Complete, exchange);
+            carried.end(now, RequestEnd::Complete, exchange);
         }
     }
 
@@ -217,7 +217,7 @@ impl ConnectionStatistics {
         code: ErrorCode,
         initiator: Initiator,
         now: Time,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         if initiator == Initiator::Engine {
             count_one(&mut self.record.http.resets_sent, code.0);
@@ -229,9 +229,11 @@ impl ConnectionStatistics {
         }
         let fate = match initiator {
             // After the head of a response this code is false: the request was processed (RFC 9113 §8.7).
-            _ if code.is_refusal() && !carried.answered => Fate::Unprocessed,
-            Initiator::Engine => Fate::Failed { outcome: Outcome::Protocol, code: code.0 },
-            Initiator::Remote | Initiator::Local => Fate::Failed { outcome: Outcome::Reset, code: code.0 },
+            _ if code.is_refusal() && !carried.answered => RequestEnd::Unprocessed,
+            Initiator::Engine => RequestEnd::Failed { outcome: Outcome::Protocol, code: code.0 },
+            Initiator::Remote | Initiator::Local => {
+                RequestEnd::Failed { outcome: Outcome::Reset, code: code.0 }
+            }
         };
         carried.end(now, fate, exchange);
     }
@@ -243,7 +245,7 @@ impl ConnectionStatistics {
         now: Time,
         stream: Option<StreamId>,
         n: usize,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         self.record.bytes_sent += n as u64;
         if let Some(stream) = stream {
@@ -260,7 +262,7 @@ impl ConnectionStatistics {
     }
 
     /// The connection is over: records it once, and every request that it still carried.
-    pub fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
+    pub fn finish(&mut self, now: Time, end: SessionEnd, exchange: &mut impl RequestObserver) {
         if self.end.is_some() {
             return;
         }
@@ -272,17 +274,17 @@ impl ConnectionStatistics {
         while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
             let unanswered = carried.received_before == self.record.bytes_received;
             let fate = if !carried.is_sent {
-                Fate::Unprocessed
+                RequestEnd::Unprocessed
             } else if unanswered && self.responses > 0 && !self.multiplexed {
-                let clean = matches!(end, End::Orderly | End::Engine(Error::UnexpectedEof(_)));
+                let clean = matches!(end, SessionEnd::Orderly | SessionEnd::Engine(Error::UnexpectedEof(_)));
                 let outcome = if clean { Outcome::GoAway } else { outcome };
                 if carried.idempotent {
-                    Fate::Unanswered { outcome }
+                    RequestEnd::Unanswered { outcome }
                 } else {
-                    Fate::Failed { outcome, code: 0 }
+                    RequestEnd::Failed { outcome, code: 0 }
                 }
             } else {
-                Fate::Failed { outcome, code }
+                RequestEnd::Failed { outcome, code }
             };
             carried.end(now, fate, exchange);
         }
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn requests_that_a_bound_cut_off_are_recorded_with_the_code_that_the_server_was_sent() {
-        let end = End::Engine(Error::Exceeded(Exceeded { limit: Limit::FieldList, allowed: 1 }));
+        let end = SessionEnd::Engine(Error::Exceeded(Exceeded { limit: Limit::FieldList, allowed: 1 }));
         assert_eq!(end.outcome(false), (Outcome::Protocol, 0xb));
         assert_eq!(end.outcome(true), (Outcome::Protocol, 0x107));
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::{Crossing, Dialect, Direction, Tap};
 
-use super::connect::Target;
-use super::exchange::Exchange;
+use super::connect::DialTarget;
+use super::request_observer::RequestObserver;
 use super::watch::{Watch, WatchEvent};
 
 /// The observers of what crosses, beside the statistics: the [`Tap`], and a [`Watch`] if there is one.
@@ -14,7 +14,7 @@ use super::watch::{Watch, WatchEvent};
 pub(super) struct Observer {
     /// The connection's number in the cell.
     connection: u32,
-    /// Reports each frame; `None` where they are not wanted, see [`Target::tap`].
+    /// Reports each frame; `None` where they are not wanted, see [`DialTarget::tap`].
     tap: Option<Tap>,
     /// The observer of every byte, if there is one.
     watch: Option<Arc<dyn Watch>>,
@@ -22,7 +22,7 @@ pub(super) struct Observer {
 
 impl Observer {
     /// For the connection with this number, whose bytes are parsed in this dialect.
-    pub fn new(target: &Target, dialect: Dialect, connection: u32) -> Self {
+    pub fn new(target: &DialTarget, dialect: Dialect, connection: u32) -> Self {
         let tap = target.tap.then(|| Tap::new(dialect, connection));
         Self { connection, tap, watch: target.watch.clone() }
     }
@@ -33,7 +33,7 @@ impl Observer {
         at: Time,
         direction: Direction,
         crossing: Crossing<'_>,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         if let Some(watch) = &self.watch {
             watch.see(at, WatchEvent::Crossing { connection: self.connection, direction, crossing });

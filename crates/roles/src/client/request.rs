@@ -12,7 +12,7 @@ const BLOCK: usize = 64 * 1024;
 
 /// One kind of request as text: that of the work, with what the entry of its mix replaces and adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+pub struct RequestKind {
     method: String,
     /// The Host field, if there is one; it replaces the authority in either protocol, as in curl.
     host: Option<String>,
@@ -23,7 +23,7 @@ pub struct Kind {
     body_bytes: u64,
 }
 
-impl Kind {
+impl RequestKind {
     /// The kinds of `work`, in the order of its mix; one if it has none.
     pub fn all(work: &Work) -> Vec<Self> {
         if work.mix.is_empty() {
@@ -164,9 +164,14 @@ impl Filled {
 }
 
 impl<'a> Prepared<'a> {
-    /// The requests of `kinds`, which [`Kind::all`] made of `work`, to `authority`. `seed` decides the kind of each and the
-    /// values of placeholders. Fails if a placeholder is unknown.
-    pub fn new(work: &Work, kinds: &'a [Kind], authority: &'a str, seed: u64) -> Result<Self, TemplateError> {
+    /// The requests of `kinds`, which [`RequestKind::all`] made of `work`, to `authority`. `seed` decides the kind of each
+    /// and the values of placeholders. Fails if a placeholder is unknown.
+    pub fn new(
+        work: &Work,
+        kinds: &'a [RequestKind],
+        authority: &'a str,
+        seed: u64,
+    ) -> Result<Self, TemplateError> {
         let ready = |(index, kind)| {
             let template = work.template.then(|| Templates::parse(kind, index, seed)).transpose()?;
             Ok(Ready::new(kind, authority, template))
@@ -239,7 +244,7 @@ impl<'a> Outgoing for Prepared<'a> {
 }
 
 impl<'a> Ready<'a> {
-    fn new(kind: &'a Kind, authority: &'a str, template: Option<Templates>) -> Self {
+    fn new(kind: &'a RequestKind, authority: &'a str, template: Option<Templates>) -> Self {
         let body = match &kind.body {
             Some(body) => Cow::Borrowed(body.as_bytes()),
             None => (b'a'..=b'z').cycle().take(kind.body_bytes.min(BLOCK as u64) as usize).collect(),
@@ -275,7 +280,7 @@ impl<'a> Ready<'a> {
 }
 
 impl Templates {
-    fn parse(kind: &Kind, index: usize, seed: u64) -> Result<Self, TemplateError> {
+    fn parse(kind: &RequestKind, index: usize, seed: u64) -> Result<Self, TemplateError> {
         let parse = |text: &str, place: &str| Template::parse(text, seed, &format!("{index} {place}"));
         let fields = kind.fields.iter().map(|(name, value)| parse(value, name));
         Ok(Self {
@@ -320,7 +325,7 @@ mod tests {
 
     /// Passes the requests of `work` to `check`.
     fn prepare<T>(work: &Work, check: impl FnOnce(&Prepared<'_>) -> T) -> T {
-        let kinds = Kind::all(work);
+        let kinds = RequestKind::all(work);
         check(&Prepared::new(work, &kinds, "localhost:80", 1).unwrap())
     }
 
@@ -478,7 +483,7 @@ mod tests {
         let mut work = Work { path: "/{{x}}".to_owned(), ..work("GET", 0) };
         prepare(&work, |prepared| assert!(head(prepared, 0).starts_with("GET /{{x}} ")));
         work.template = true;
-        let kinds = Kind::all(&work);
+        let kinds = RequestKind::all(&work);
         let error = Prepared::new(&work, &kinds, "localhost", 1).unwrap_err();
         assert!(matches!(error, TemplateError::Unknown { position: 2, .. }), "{error}");
     }

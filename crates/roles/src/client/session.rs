@@ -11,11 +11,11 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{Crossing, Dialect, Direction};
 use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
-use super::connect::{Established, Target, UpgradeOffer};
-use super::connection_statistics::{ConnectionStatistics, End};
-use super::exchange::{Exchange, Fate, NoExchange};
+use super::connect::{DialTarget, Established, UpgradeOffer};
+use super::connection_statistics::{ConnectionStatistics, SessionEnd};
 use super::observer::Observer;
 use super::request::Outgoing;
+use super::request_observer::{NoObserver, RequestEnd, RequestObserver};
 use super::streams::Carried;
 use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
@@ -29,11 +29,11 @@ const PUSH_PROMISE: usize = 5;
 
 /// One connection and the requests on it.
 ///
-/// After any call check [`Session::end`]: once it is set, every request has been reported and only [`Session::into_record`] is
-/// left to do.
+/// After any call check [`ClientSession::end`]: once it is set, every request has been reported and only
+/// [`ClientSession::into_record`] is left to do.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "what socket and engine are ready for is independent")]
-pub struct Session {
+pub struct ClientSession {
     transport: Transport,
     engine: Connection,
     /// The engine's configuration.
@@ -52,25 +52,31 @@ pub struct Session {
     unread: bool,
     /// The server has finished sending; what it sent may not have been read yet.
     hangup: bool,
-    /// The kind of the last request, or [`Session::NO_KIND`].
+    /// The kind of the last request, or [`ClientSession::NO_KIND`].
     last_kind: u16,
-    /// Whether a server that has a whole request and stays silent is to blame, see [`Target::blames_silence`].
+    /// Whether a server that has a whole request and stays silent is to blame, see [`DialTarget::blames_silence`].
     blames_silence: bool,
-    /// See [`Target::gathers`].
+    /// See [`DialTarget::gathers`].
     gathers: bool,
-    /// See [`Target::turn`].
+    /// See [`DialTarget::turn`].
     turn: usize,
     /// Why we give it no further requests, if we do not; it ends when those that it has are over.
     leaving: Option<&'static str>,
 }
 
-impl Session {
+impl ClientSession {
     /// No request was sent yet, or the last one was a template: the next head cannot reuse the one before it.
     const NO_KIND: u16 = u16::MAX;
 
     /// Puts an engine on an established connection that carries up to `limit` requests at a time and whose windows may
-    /// have `window_limit` bytes. Call [`Session::receive`] and [`Session::flush`] next.
-    pub fn open(established: Established, target: &Target, limit: u32, window_limit: u32, now: Time) -> Self {
+    /// have `window_limit` bytes. Call [`ClientSession::receive`] and [`ClientSession::flush`] next.
+    pub fn open(
+        established: Established,
+        target: &DialTarget,
+        limit: u32,
+        window_limit: u32,
+        now: Time,
+    ) -> Self {
         let multiplexed = target.protocol.is_multiplexed();
         let config = Config { flow: target.engine.flow.within(window_limit), ..target.engine };
         let dialect = Dialect::of(multiplexed, target.protocol.is_quic());
@@ -117,7 +123,7 @@ impl Session {
         }
     }
 
-    /// From now on windows have at most so many bytes. [`Session::flush`] grants the server what that lets it send.
+    /// From now on windows have at most so many bytes. [`ClientSession::flush`] grants the server what that lets it send.
     pub fn limit_windows(&mut self, bytes: u32) {
         self.transport.limit_windows(&mut self.engine, &self.config, bytes);
     }
@@ -160,7 +166,9 @@ impl Session {
     pub const fn was_useless(&self, time: Duration) -> bool {
         let record = &self.statistics.record;
         let short = record.closed_at.since(record.ready_at).as_nanos() < time.as_nanos();
-        short && self.statistics.responses == 0 && !matches!(self.statistics.end, None | Some(End::Local(_)))
+        short
+            && self.statistics.responses == 0
+            && !matches!(self.statistics.end, None | Some(SessionEnd::Local(_)))
     }
 
     /// Responses that were complete.
@@ -168,13 +176,13 @@ impl Session {
         self.statistics.responses
     }
 
-    /// Whether [`Session::receive`] must be called again without a new event of the socket: it stopped early.
+    /// Whether [`ClientSession::receive`] must be called again without a new event of the socket: it stopped early.
     pub fn has_unread(&self) -> bool {
         self.unread && self.statistics.end.is_none() && self.may_read()
     }
 
-    /// Everything that was there has been read: sets how much must come before [`Session::receive`] is called. With
-    /// [`Target::gathers`] that may have been too much to wait for; what has come by then is reported by a completion.
+    /// Everything that was there has been read: sets how much must come before [`ClientSession::receive`] is called. With
+    /// [`DialTarget::gathers`] that may have been too much to wait for; what has come by then is reported by a completion.
     pub fn look(&mut self, now: Time) {
         self.transport.rest(&self.engine, self.gathers, now);
     }
@@ -222,25 +230,25 @@ impl Session {
     }
 
     /// Why it has ended; `None` while it is alive.
-    pub const fn end(&self) -> Option<&End> {
+    pub const fn end(&self) -> Option<&SessionEnd> {
         self.statistics.end.as_ref()
     }
 
-    /// When [`Session::expire`] must be called.
+    /// When [`ClientSession::expire`] must be called.
     pub fn deadline(&self) -> Time {
         self.engine.poll_timeout().min(self.transport.timeout())
     }
 
     /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available, also
-    /// when the server does not read, as in [`Session::available`]. [`Session::flush`] sends it. All requests of a session are of
-    /// the same prepared ones.
+    /// when the server does not read, as in [`ClientSession::available`]. [`ClientSession::flush`] sends it. All requests
+    /// of a session are of the same prepared ones.
     pub fn begin(
         &mut self,
         now: Time,
         request: u32,
         number: u64,
         prepared: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) -> Option<StreamId> {
         if !self.engine.wants_input() {
             return None;
@@ -302,7 +310,7 @@ impl Session {
         now: Time,
         stream: StreamId,
         prepared: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         let Some(carried) = self.statistics.streams.get_mut(stream) else { return };
         if carried.blocked_since.happened() {
@@ -345,14 +353,14 @@ impl Session {
         }
     }
 
-    /// Reads what the socket has, up to [`Target::turn`], and acts on it; see [`Session::has_unread`]. `hangup`: the completion
-    /// reported a hangup.
+    /// Reads what the socket has, up to [`DialTarget::turn`], and acts on it; see [`ClientSession::has_unread`]. `hangup`:
+    /// the completion reported a hangup.
     pub fn receive(
         &mut self,
         clock: Clock,
         hangup: bool,
         prepared: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         self.hangup |= hangup;
         self.unread = false;
@@ -390,15 +398,15 @@ impl Session {
                 }
                 Ok(Received::Eof) => {
                     self.take_events(now, prepared, exchange);
-                    self.finish(now, End::Orderly, exchange);
+                    self.finish(now, SessionEnd::Orderly, exchange);
                 }
-                Err(error) => self.finish(now, End::Transport(error), exchange),
+                Err(error) => self.finish(now, SessionEnd::Transport(error), exchange),
             }
         }
     }
 
     /// The connection is over, whatever the engine had left to report.
-    fn finish(&mut self, now: Time, end: End, exchange: &mut impl Exchange) {
+    fn finish(&mut self, now: Time, end: SessionEnd, exchange: &mut impl RequestObserver) {
         if self.statistics.end.is_none() && self.statistics.streams.open() > 0 {
             exchange.left_behind(self.index(), self.left_behind());
         }
@@ -406,28 +414,28 @@ impl Session {
     }
 
     /// A deadline of the engine has passed.
-    pub fn expire(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
+    pub fn expire(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl RequestObserver) {
         self.engine.handle_timeout(now);
         // What it finds is processed as received data is.
         self.unread |= self.transport.handle_timeout(now);
         self.take_events(now, prepared, exchange);
     }
 
-    /// Gives up on a request, whose [`Exchange::ended`] is reported at once with `outcome`, or, if that is a timeout for which
-    /// the server is to blame, with [`Outcome::Unanswered`]; `false` if `stream` carries none. In HTTP/1.1 the connection ends
-    /// with it.
+    /// Gives up on a request, whose [`RequestObserver::ended`] is reported at once with `outcome`, or, if that is a timeout
+    /// for which the server is to blame, with [`Outcome::Unanswered`]; `false` if `stream` carries none. In HTTP/1.1 the
+    /// connection ends with it.
     pub fn cancel(
         &mut self,
         now: Time,
         stream: StreamId,
         outcome: Outcome,
         prepared: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) -> bool {
         let Some(carried) = self.statistics.streams.take(stream) else { return false };
         let is_silent = outcome == Outcome::Timeout && self.is_unanswered(now, stream, &carried);
         let outcome = if is_silent { Outcome::Unanswered } else { outcome };
-        carried.end(now, Fate::Failed { outcome, code: self.cancel_code().0 }, exchange);
+        carried.end(now, RequestEnd::Failed { outcome, code: self.cancel_code().0 }, exchange);
         let why = match outcome {
             Outcome::Cancelled => "a request was cancelled",
             _ => "a request was not answered in time",
@@ -471,7 +479,7 @@ impl Session {
     }
 
     /// Takes the engine's events.
-    fn take_events(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
+    fn take_events(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl RequestObserver) {
         loop {
             while let Some(event) = self.engine.poll_event(now) {
                 self.statistics.note(&event, now, exchange);
@@ -491,10 +499,10 @@ impl Session {
         }
         if self.engine.is_draining() {
             // Both sides are finished: do not wait for the server to close.
-            self.statistics.finish(now, End::Orderly, exchange);
+            self.statistics.finish(now, SessionEnd::Orderly, exchange);
         } else if let Some(why) = self.leaving {
             self.engine.goaway(now, ErrorCode::NO_ERROR, why.as_bytes());
-            self.statistics.finish(now, End::Local(why), exchange);
+            self.statistics.finish(now, SessionEnd::Local(why), exchange);
         }
     }
 
@@ -505,14 +513,14 @@ impl Session {
         now: Time,
         why: &'static str,
         prepared: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         self.leaving = self.leaving.or(Some(why));
         self.take_events(now, prepared, exchange);
     }
 
     /// Continues the bodies that may, in the engine's order.
-    fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl Exchange) {
+    fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl RequestObserver) {
         let mut writable = std::mem::take(&mut self.statistics.writable);
         for stream in writable.drain(..) {
             self.push_body(now, stream, prepared, exchange);
@@ -521,7 +529,12 @@ impl Session {
     }
 
     /// Writes what the engine wants to send. Returns whether anything else changed: requests or the session may have ended.
-    pub fn flush(&mut self, clock: Clock, prepared: &impl Outgoing, exchange: &mut impl Exchange) -> bool {
+    pub fn flush(
+        &mut self,
+        clock: Clock,
+        prepared: &impl Outgoing,
+        exchange: &mut impl RequestObserver,
+    ) -> bool {
         let mut news = false;
         if self.blocked {
             self.statistics.full_until = clock.now();
@@ -553,7 +566,7 @@ impl Session {
             Err(error) => {
                 // What the server sent before it closed, a response or a GOAWAY, matters more than our failed write.
                 self.receive(clock, true, prepared, exchange);
-                self.finish(clock.now(), End::Transport(error), exchange);
+                self.finish(clock.now(), SessionEnd::Transport(error), exchange);
                 news = true;
             }
         }
@@ -572,7 +585,7 @@ impl Session {
     }
 
     /// Writes until there is nothing left or the socket is full, and returns whether it is.
-    fn write(&mut self, clock: Clock, exchange: &mut impl Exchange) -> Result<bool, TransportError> {
+    fn write(&mut self, clock: Clock, exchange: &mut impl RequestObserver) -> Result<bool, TransportError> {
         let mut now = clock.now();
         loop {
             match self.send(now, exchange)? {
@@ -586,7 +599,7 @@ impl Session {
     }
 
     /// Hands some of the engine's output to the transport, and records it.
-    fn send(&mut self, now: Time, exchange: &mut impl Exchange) -> Result<Sent, TransportError> {
+    fn send(&mut self, now: Time, exchange: &mut impl RequestObserver) -> Result<Sent, TransportError> {
         let observer = &mut self.observer;
         let sent = self.transport.send(&mut self.engine, now, &mut |crossing| {
             observer.see(now, Direction::Up, crossing, exchange);
@@ -625,8 +638,8 @@ impl Session {
     }
 
     /// The cell is cut: all requests in flight are reported as unfinished, and the connection stays open.
-    pub fn cut(&mut self, now: Time, exchange: &mut impl Exchange) {
-        let fate = Fate::Failed { outcome: Outcome::Unfinished, code: 0 };
+    pub fn cut(&mut self, now: Time, exchange: &mut impl RequestObserver) {
+        let fate = RequestEnd::Failed { outcome: Outcome::Unfinished, code: 0 };
         while let Some(carried) = self.statistics.streams.take_above(StreamId::CONNECTION) {
             carried.end(now, fate, exchange);
         }
@@ -636,14 +649,14 @@ impl Session {
     pub fn close_gracefully(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
         // A peer that does not take it will see the close.
-        while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut NoExchange) {}
+        while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut NoObserver) {}
         let _ = self.transport.shutdown(now);
     }
 
     /// The record of a connection that has ended, and why it did.
-    pub fn into_record(mut self) -> (ConnectionRecord, Option<End>) {
+    pub fn into_record(mut self) -> (ConnectionRecord, Option<SessionEnd>) {
         self.record();
-        if let Some(End::Local(_)) = self.statistics.end {
+        if let Some(SessionEnd::Local(_)) = self.statistics.end {
             // We close in order: with TLS that is `close_notify`, and the peer must be able to read our reason.
             let _ = self.transport.shutdown(self.statistics.record.closed_at);
             if let Some(tcp) = self.transport.tcp() {

@@ -8,10 +8,10 @@ use std::io;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CloseReason, ConnectionRecord};
 
-use super::connect::{ConnectError, Dial, Established, Step, Target};
-use super::exchange::Exchange;
+use super::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 use super::request::Outgoing;
-use super::session::Session;
+use super::request_observer::RequestObserver;
+use super::session::ClientSession;
 use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
 use h2lab_net::precise_wakeup::PreciseWakeup;
@@ -30,7 +30,7 @@ enum State {
     #[default]
     Empty,
     Dialling(Dial),
-    Open(Box<Session>),
+    Open(Box<ClientSession>),
 }
 
 /// What has changed for the connection in a slot.
@@ -50,20 +50,20 @@ pub enum Change {
 
 impl Change {
     #[inline]
-    const fn of(session: &Session) -> Self {
+    const fn of(session: &ClientSession) -> Self {
         if session.end().is_some() { Self::Ended } else { Self::Progress }
     }
 }
 
 /// Sessions that are open when a role is done.
 #[allow(clippy::vec_box, reason = "they stay where they are: ten thousand are not moved at a time")]
-pub type OpenSessions = Vec<Box<Session>>;
+pub type OpenSessions = Vec<Box<ClientSession>>;
 
 /// All connections of a role, with a `T` of its own for each slot.
 #[derive(Debug)]
 pub struct Slots<T> {
     /// Where to connect to and how.
-    pub target: Target,
+    pub target: DialTarget,
     /// Why the last connection failed or ended, if one did.
     pub last_error: Option<ConnectError>,
     clock: Clock,
@@ -81,7 +81,7 @@ pub struct Slots<T> {
 
 impl<T: Default> Slots<T> {
     /// So many empty slots for connections to `target`.
-    pub fn new(target: Target, slots: u32, clock: Clock) -> io::Result<Self> {
+    pub fn new(target: DialTarget, slots: u32, clock: Clock) -> io::Result<Self> {
         let mut empty = Self {
             target,
             last_error: None,
@@ -122,7 +122,7 @@ impl<T: Default> Slots<T> {
 
     /// The session there, if it is up, and the role's own data.
     #[inline]
-    pub fn session(&mut self, slot: u32) -> Option<(&mut Session, &mut T)> {
+    pub fn session(&mut self, slot: u32) -> Option<(&mut ClientSession, &mut T)> {
         match &mut self.all[slot as usize] {
             ConnectionSlot { state: State::Open(session), note } => Some((session, note)),
             _ => None,
@@ -130,7 +130,7 @@ impl<T: Default> Slots<T> {
     }
 
     /// All sessions that are up.
-    pub fn sessions(&mut self) -> impl Iterator<Item = (u32, &mut Session, &mut T)> {
+    pub fn sessions(&mut self) -> impl Iterator<Item = (u32, &mut ClientSession, &mut T)> {
         self.all.iter_mut().zip(0..).filter_map(|(slot, index)| match &mut slot.state {
             State::Open(session) => Some((index, &mut **session, &mut slot.note)),
             State::Empty | State::Dialling(_) => None,
@@ -173,7 +173,7 @@ impl<T: Default> Slots<T> {
         &mut self,
         completion: Completion,
         outgoing: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) -> (u32, Change) {
         let (Completion::Ready { token: Token(slot), .. }
         | Completion::Timer { token: Token(slot) }
@@ -212,7 +212,7 @@ impl<T: Default> Slots<T> {
     }
 
     /// Continues the dial in a slot.
-    fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &Target, Time) -> Step) -> Change {
+    fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &DialTarget, Time) -> DialState) -> Change {
         let State::Dialling(dial) = std::mem::take(&mut self.all[slot as usize].state) else {
             return Change::Nothing;
         };
@@ -221,15 +221,15 @@ impl<T: Default> Slots<T> {
     }
 
     /// Puts the result of a step into its slot.
-    fn place(&mut self, slot: u32, step: Step) -> Change {
+    fn place(&mut self, slot: u32, step: DialState) -> Change {
         match step {
-            Step::Pending(dial) => {
+            DialState::Pending(dial) => {
                 self.set_timer(slot, dial.deadline());
                 self.all[slot as usize].state = State::Dialling(dial);
                 Change::Nothing
             }
-            Step::Established(established) => Change::Established(Box::new(established)),
-            Step::Failed(record, error) => {
+            DialState::Established(established) => Change::Established(Box::new(established)),
+            DialState::Failed(record, error) => {
                 self.vacate(slot, *record, Some(error));
                 Change::Failed
             }
@@ -245,10 +245,10 @@ impl<T: Default> Slots<T> {
         limit: u32,
         window_limit: u32,
         outgoing: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) {
         let now = established.record.ready_at;
-        let mut session = Box::new(Session::open(established, &self.target, limit, window_limit, now));
+        let mut session = Box::new(ClientSession::open(established, &self.target, limit, window_limit, now));
         // The first bytes may have come with the end of the handshake.
         session.receive(self.clock, false, outgoing, exchange);
         self.all[slot as usize].state = State::Open(session);
@@ -270,7 +270,7 @@ impl<T: Default> Slots<T> {
         &mut self,
         slot: u32,
         outgoing: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) -> Option<(bool, &mut T)> {
         let ConnectionSlot { state: State::Open(session), note } = &mut self.all[slot as usize] else {
             return None;
@@ -289,7 +289,7 @@ impl<T: Default> Slots<T> {
         &mut self,
         slot: u32,
         outgoing: &impl Outgoing,
-        exchange: &mut impl Exchange,
+        exchange: &mut impl RequestObserver,
     ) -> Option<&ConnectionRecord> {
         let state = &mut self.all[slot as usize].state;
         let State::Open(session) = state else { return None };
@@ -340,7 +340,7 @@ impl<T: Default> Slots<T> {
     }
 }
 
-fn add_calls(calls: &mut (u64, u64), session: &Session) {
+fn add_calls(calls: &mut (u64, u64), session: &ClientSession) {
     let (reads, writes) = session.calls().unwrap_or_default();
     *calls = (calls.0 + reads, calls.1 + writes);
 }

@@ -9,7 +9,7 @@ use h2lab_wire::trace::{Crossing, Direction};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
 
-/// Observes all connections to a [`Target`](super::Target). It is called on the hot path and must be quick.
+/// Observes all connections to a [`DialTarget`](super::DialTarget). It is called on the hot path and must be quick.
 pub trait Watch: Debug + Send + Sync {
     /// This happened at `at`.
     fn see(&self, at: Time, event: WatchEvent<'_>);

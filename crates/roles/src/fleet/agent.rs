@@ -8,7 +8,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::fleet::{FetchTask, FromAgent, ServeTask, ToAgent};
 
-use super::event::{Event, Summarize};
+use super::event::{AgentEvent, Summarize};
 use super::fetch::Fetcher;
 use super::serve;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
@@ -29,12 +29,12 @@ struct UnderWay {
     is_over: bool,
 }
 
-/// Works for the sender to `events` until an [`Event::End`]; `own` is another sender to the same. Everything that the agent
+/// Works for the sender to `events` until an [`AgentEvent::End`]; `own` is another sender to the same. Everything that the agent
 /// started ends with it, within a moment. `say` is called with what it has to report, and returns whether that could be sent: an
 /// agent without a reader ends, too, and so does one that received nothing for `timeout`.
 pub fn work(
-    events: &Receiver<Event>,
-    own: Sender<Event>,
+    events: &Receiver<AgentEvent>,
+    own: Sender<AgentEvent>,
     timeout: Duration,
     summarize: Summarize,
     say: &mut dyn FnMut(FromAgent) -> bool,
@@ -54,15 +54,15 @@ pub fn work(
     let mut received_at = reported_at;
     while is_connected {
         let event = match events.recv_timeout(PERIOD) {
-            Ok(Event::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
-            Ok(Event::End(Some(why))) => {
+            Ok(AgentEvent::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(AgentEvent::End(Some(why))) => {
                 say(FromAgent::Refused { why });
                 break;
             }
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
         };
-        if let Some(Event::Message(_)) = event {
+        if let Some(AgentEvent::Message(_)) = event {
             received_at = agent.clock.now();
         }
         if let Some(answer) = event.and_then(|event| agent.handle(event)) {
@@ -85,7 +85,7 @@ pub fn work(
 #[derive(Debug)]
 struct Agent {
     clock: Clock,
-    own: Sender<Event>,
+    own: Sender<AgentEvent>,
     summarize: Summarize,
     /// Ends everything that was begun.
     stop: Arc<AtomicBool>,
@@ -97,28 +97,28 @@ struct Agent {
 
 impl Agent {
     /// Handles an event; returns the answer, if there is one.
-    fn handle(&mut self, event: Event) -> Option<FromAgent> {
+    fn handle(&mut self, event: AgentEvent) -> Option<FromAgent> {
         match event {
-            Event::Message(ToAgent::Ping { number }) => {
+            AgentEvent::Message(ToAgent::Ping { number }) => {
                 Some(FromAgent::Pong { number, at: self.clock.now() })
             }
-            Event::Message(ToAgent::Serve(task)) => self.serve(&task),
-            Event::Message(ToAgent::FleetPlan(tasks)) => Some(self.plan(tasks)),
-            Event::Message(ToAgent::StartAt { at }) => self.start(at),
-            Event::Message(ToAgent::Stop) => {
+            AgentEvent::Message(ToAgent::Serve(task)) => self.serve(&task),
+            AgentEvent::Message(ToAgent::FleetPlan(tasks)) => Some(self.plan(tasks)),
+            AgentEvent::Message(ToAgent::StartAt { at }) => self.start(at),
+            AgentEvent::Message(ToAgent::Stop) => {
                 self.stop.store(true, Ordering::Relaxed);
                 None
             }
-            Event::Serving(Ok(address)) => Some(FromAgent::Serving { address }),
-            Event::Serving(Err(why)) => Some(FromAgent::Refused { why }),
-            Event::Served(figures) => Some(FromAgent::Served(figures)),
-            Event::Over { pair, began, figures } => {
+            AgentEvent::Serving(Ok(address)) => Some(FromAgent::Serving { address }),
+            AgentEvent::Serving(Err(why)) => Some(FromAgent::Refused { why }),
+            AgentEvent::Served(figures) => Some(FromAgent::Served(figures)),
+            AgentEvent::Over { pair, began, figures } => {
                 self.under_way.iter_mut().filter(|under_way| under_way.pair == pair).for_each(|under_way| {
                     under_way.is_over = true;
                 });
                 Some(FromAgent::Result { pair, began, figures })
             }
-            Event::End(_) => None,
+            AgentEvent::End(_) => None,
         }
     }
 
@@ -151,7 +151,7 @@ impl Agent {
             let fetch = move || {
                 let (began, figures) = fetcher.fetch(clock, at, &stop, &bytes, summarize);
                 // Fails only if the agent has ended.
-                let _ = own.send(Event::Over { pair, began, figures });
+                let _ = own.send(AgentEvent::Over { pair, began, figures });
             };
             if let Err(error) = std::thread::Builder::new().name(format!("pair-{pair}")).spawn(fetch) {
                 return Some(FromAgent::Refused { why: format!("cannot start a thread: {error}") });
@@ -180,7 +180,7 @@ mod tests {
         let (sender, events) = channel();
         let own = sender.clone();
         for number in 0..3 {
-            sender.send(Event::Message(ToAgent::Ping { number })).unwrap();
+            sender.send(AgentEvent::Message(ToAgent::Ping { number })).unwrap();
         }
         let mut said = Vec::new();
         // Its input stays open, as that of a child of an sshd that has not noticed.

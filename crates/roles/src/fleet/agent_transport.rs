@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::agent;
-use super::event::{Event, Summarize};
+use super::event::{AgentEvent, Summarize};
 use super::stdio;
 use h2lab_net::clock::Clock;
 use h2lab_net::lock::lock;
@@ -92,7 +92,7 @@ impl Inbox {
 /// The path to one agent. Dropping it ends the agent and everything that it started.
 #[derive(Debug)]
 pub(super) enum AgentTransport {
-    Thread { events: Sender<Event>, thread: Option<JoinHandle<()>> },
+    Thread { events: Sender<AgentEvent>, thread: Option<JoinHandle<()>> },
     Child(Box<Piped>),
 }
 
@@ -122,7 +122,7 @@ impl AgentTransport {
     pub fn send(&self, message: ToAgent) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         match self {
-            Self::Thread { events, .. } => events.send(Event::Message(message)).map_err(|_| gone()),
+            Self::Thread { events, .. } => events.send(AgentEvent::Message(message)).map_err(|_| gone()),
             Self::Child(piped) => {
                 let lines = piped.lines.as_ref().ok_or_else(gone)?;
                 lines.send(encode(&message)? + "\n").map_err(|_| gone())
@@ -134,7 +134,7 @@ impl AgentTransport {
 impl Drop for AgentTransport {
     fn drop(&mut self) {
         if let Self::Thread { events, thread } = self {
-            let _ = events.send(Event::End(None));
+            let _ = events.send(AgentEvent::End(None));
             if let Some(thread) = thread.take() {
                 // A panic of the agent has been reported as its end.
                 let _ = thread.join();

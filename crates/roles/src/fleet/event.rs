@@ -9,7 +9,7 @@ pub type Summarize = fn(&BulkRecord) -> PairFigures;
 
 /// An event of an agent.
 #[derive(Debug)]
-pub enum Event {
+pub enum AgentEvent {
     /// A message from the driver.
     Message(ToAgent),
     /// No more messages will come; with the reason if that is not an orderly end.

@@ -9,7 +9,7 @@ use h2lab_model::fleet::{FetchTask, PairFigures};
 
 use super::event::Summarize;
 use crate::bulk::job::LISTED;
-use crate::bulk::{Job, JobError, Place, RunError, TransferOptions, Wanted, run};
+use crate::bulk::{FileLocation, Job, JobError, RequestedFile, RunError, TransferOptions, run};
 use crate::client::reach;
 use crate::client::url::Url;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
@@ -25,7 +25,7 @@ pub(super) struct Fetcher {
     task: FetchTask,
     url: Url,
     endpoints: Vec<Endpoint>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<RequestedFile>,
     tls: TlsOptions,
 }
 
@@ -36,10 +36,10 @@ impl Fetcher {
         let urls = task.urls.iter().map(parse).collect::<Result<Vec<Url>, String>>()?;
         let url = urls.first().ok_or("there is nothing to fetch")?.clone();
         let endpoints = reach::endpoints(&task.reach, &url)?;
-        let wanted = |(text, url): (&String, &Url)| Wanted {
+        let wanted = |(text, url): (&String, &Url)| RequestedFile {
             url: text.clone(),
             path: url.path_and_query().to_owned(),
-            place: Place::Discard,
+            place: FileLocation::Discard,
         };
         let tls = reach::tls_options(&task.trust);
         Ok(Self { wanted: task.urls.iter().zip(&urls).map(wanted).collect(), task, url, endpoints, tls })

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use h2lab_model::fleet::{ServeTask, ServerFigures};
 
-use super::event::Event;
+use super::event::AgentEvent;
 use crate::bulk;
-use crate::origin::{self, Bulk, Listening, OriginConfig, Served, Site};
+use crate::origin::{self, Bulk, Listening, OriginConfig, OriginContent, Served};
 use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 
@@ -18,7 +18,7 @@ use h2lab_net::storage::Chunk;
 /// longer. `cpu` returns how much CPU the calling thread has had, in nanoseconds.
 pub(super) fn start(
     task: &ServeTask,
-    events: Sender<Event>,
+    events: Sender<AgentEvent>,
     stop: Arc<AtomicBool>,
     cpu: impl Fn() -> u64 + Send + 'static,
 ) -> Result<(), String> {
@@ -33,9 +33,9 @@ pub(super) fn start(
         let event = match origin::run(&config, &stop, ready) {
             Ok(served) => {
                 let cpu = Duration::from_nanos(cpu().saturating_sub(before));
-                Event::Served(figures(&config, served, cpu))
+                AgentEvent::Served(figures(&config, served, cpu))
             }
-            Err(error) => Event::Serving(Err(error.to_string())),
+            Err(error) => AgentEvent::Serving(Err(error.to_string())),
         };
         // Fails only if the agent has ended.
         let _ = events.send(event);
@@ -45,8 +45,8 @@ pub(super) fn start(
 }
 
 /// Fails only if the agent has ended.
-fn send(events: &Sender<Event>, address: Option<SocketAddr>) {
-    let _ = events.send(Event::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
+fn send(events: &Sender<AgentEvent>, address: Option<SocketAddr>) {
+    let _ = events.send(AgentEvent::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
 }
 
 /// What serving took, as reported to a driver. Of QUIC the origin counts no lost packets.
@@ -80,7 +80,7 @@ fn config(task: &ServeTask) -> Result<OriginConfig, String> {
     task.settings.apply(&mut config.engine);
     let chunk = Chunk::of_frame(None, task.settings.max_frame_size);
     chunk.make_room(&mut config.engine);
-    config.site = Site::Bulk(Arc::new(Bulk::memory().in_chunks(chunk)));
+    config.site = OriginContent::Bulk(Arc::new(Bulk::memory().in_chunks(chunk)));
     config.window_budget = task.settings.window_budget.unwrap_or(config.window_budget);
     // When an agent is ended its remaining requests are not needed.
     config.drain_timeout = Duration::ZERO;
@@ -110,9 +110,9 @@ mod tests {
         let spent = AtomicU64::new(1_000_000_000);
         let cpu = move || spent.fetch_add(7, Ordering::Relaxed);
         start(&task, sender, Arc::clone(&stop), cpu).unwrap();
-        let Event::Serving(Ok(_)) = events.recv().unwrap() else { panic!("it serves") };
+        let AgentEvent::Serving(Ok(_)) = events.recv().unwrap() else { panic!("it serves") };
         stop.store(true, Ordering::Relaxed);
-        let Event::Served(figures) = events.recv().unwrap() else { panic!("it reports what it spent") };
+        let AgentEvent::Served(figures) = events.recv().unwrap() else { panic!("it reports what it spent") };
         assert_eq!(figures.cpu, Duration::from_nanos(7));
     }
 }

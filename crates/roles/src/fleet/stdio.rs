@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use h2lab_model::fleet::messages::{LONGEST_LINE, MessageError, decode, encode};
 
 use super::agent;
-use super::event::{Event, Summarize};
+use super::event::{AgentEvent, Summarize};
 
 /// Works until the input ends.
 pub fn work(summarize: Summarize) -> io::Result<()> {
@@ -25,15 +25,15 @@ pub fn work(summarize: Summarize) -> io::Result<()> {
 }
 
 /// Passes on the messages.
-fn listen(events: &Sender<Event>) {
+fn listen(events: &Sender<AgentEvent>) {
     let mut input = BufReader::new(io::stdin());
     loop {
         let event = match read(&mut input, decode) {
-            Ok(Some(message)) => Event::Message(message),
-            Ok(None) => Event::End(None),
-            Err(error) => Event::End(Some(error.to_string())),
+            Ok(Some(message)) => AgentEvent::Message(message),
+            Ok(None) => AgentEvent::End(None),
+            Err(error) => AgentEvent::End(Some(error.to_string())),
         };
-        let is_last = matches!(event, Event::End(_));
+        let is_last = matches!(event, AgentEvent::End(_));
         if events.send(event).is_err() || is_last {
             return;
         }

@@ -11,7 +11,7 @@ use h2lab_wire::{StreamId, WindowBudget};
 
 use super::requests::Requests;
 use crate::client::slots::OpenSessions;
-use crate::client::{Change, Outgoing as _, Pool, Prepared, Slots, Target};
+use crate::client::{Change, DialTarget, Outgoing as _, Pool, Prepared, Slots};
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::Completion;
 
@@ -75,7 +75,7 @@ impl<'a> Connections<'a> {
     /// No connections yet; `pool` decides how many there will be, `budget` bounds their windows, `streams` how many requests each
     /// may carry at a time.
     pub fn new(
-        target: Target,
+        target: DialTarget,
         pool: Pool,
         budget: WindowBudget,
         streams: u32,

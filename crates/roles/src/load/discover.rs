@@ -4,12 +4,12 @@ use std::fmt;
 
 use h2lab_model::workload::Protocol;
 
-use super::{Answer, LoadError, LoadSpec, preflight};
+use super::{LoadError, LoadSpec, SingleAnswer, preflight};
 
 /// What each candidate met.
 #[derive(Debug)]
 pub struct Discovery {
-    attempts: Vec<(Protocol, Result<Answer, LoadError>)>,
+    attempts: Vec<(Protocol, Result<SingleAnswer, LoadError>)>,
     /// The port turned out to speak TLS although the URL says `http://`.
     speaks_tls: bool,
 }
@@ -66,14 +66,14 @@ impl fmt::Display for Discovery {
 pub fn discover(spec: &LoadSpec<'_>, tls: bool, protocols: &[Protocol]) -> Discovery {
     let attempts: Vec<_> = protocols.iter().map(|protocol| (*protocol, attempt(spec, *protocol))).collect();
     let is_bad_request =
-        |answer: &Result<Answer, LoadError>| matches!(answer, Ok(Answer { status: 400, .. }));
+        |answer: &Result<SingleAnswer, LoadError>| matches!(answer, Ok(SingleAnswer { status: 400, .. }));
     let speaks_tls = !tls
         && attempts.iter().any(|(_, answer)| is_bad_request(answer))
         && attempt(&any_certificate(spec), Protocol::H1s).is_ok();
     Discovery { attempts, speaks_tls }
 }
 
-fn attempt(spec: &LoadSpec<'_>, protocol: Protocol) -> Result<Answer, LoadError> {
+fn attempt(spec: &LoadSpec<'_>, protocol: Protocol) -> Result<SingleAnswer, LoadError> {
     let mut spec = spec.clone();
     spec.cell.protocol = protocol;
     preflight(&spec)

@@ -14,10 +14,12 @@ use super::gathering::Gathering;
 use super::merge::Done;
 use super::recorder::{Recent, Recording};
 use super::requests::{Expectation, Expired, Requests};
-use super::spec::{Listener, LoadError, LoadSpec, Progress, Watching};
+use super::spec::{LoadError, LoadProgress, LoadSpec, SampleListener, Watching};
 use super::team::{LEAD, Part, Team};
 use crate::client::defaults::MAX_REPLAYS;
-use crate::client::{ConnectError, Exchange as _, Fate, Pool, Prepared, Target, UpgradeOffer, Watch};
+use crate::client::{
+    ConnectError, DialTarget, Pool, Prepared, RequestEnd, RequestObserver as _, UpgradeOffer, Watch,
+};
 use crate::heartbeat::Heartbeat;
 use h2lab_net::clock::{Clock, RunnableTime, thread_cpu_ns};
 use h2lab_net::cpu_budget::{CpuBudget, CpuShares};
@@ -99,7 +101,7 @@ impl<'a> Driver<'a> {
         let mut tls = spec.tls.clone();
         tls.full_handshakes |= cell.policy.no_tls_resumption;
         let mut target =
-            Target::new(spec.address.clone(), cell.protocol, &spec.server_name, &tls, congestion)?;
+            DialTarget::new(spec.address.clone(), cell.protocol, &spec.server_name, &tls, congestion)?;
         cell.client.apply(&mut target.engine);
         // By then the request has timed out, and until the head ends no other response can come (RFC 9113 §4.3).
         target.engine.limits.head = Some(cell.work.timeout);
@@ -146,7 +148,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Has each request that ends reported to `listener`.
-    pub fn listen(&mut self, listener: Arc<dyn Listener>) {
+    pub fn listen(&mut self, listener: Arc<dyn SampleListener>) {
         self.requests.listen(listener);
     }
 
@@ -196,7 +198,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Warms up, measures and drains.
-    pub fn measure(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<(), LoadError> {
+    pub fn measure(&mut self, progress: &mut dyn FnMut(&LoadProgress)) -> Result<(), LoadError> {
         let work = &self.spec.cell.work;
         let start = self.part.team.map_or_else(|| self.clock.now() + self.lead, |team| team.meet(self.clock));
         self.started_at = start;
@@ -335,7 +337,7 @@ impl<'a> Driver<'a> {
             let Expired { request, connection, stream } = expired;
             let outcome = self.requests.given_up();
             if !self.connections.cancel(now, connection, stream, outcome, &mut self.requests) {
-                self.requests.ended(request, now, Fate::Failed { outcome, code: 0 });
+                self.requests.ended(request, now, RequestEnd::Failed { outcome, code: 0 });
             }
         }
         let pool = self.connections.pool();
@@ -346,9 +348,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn progress(&self, now: Time, recent: Recent) -> Progress {
+    fn progress(&self, now: Time, recent: Recent) -> LoadProgress {
         let phases = self.spec.cell.work.phases;
-        Progress {
+        LoadProgress {
             elapsed: now.since(self.started_at),
             total: phases.warmup + phases.measure,
             due: self.requests.due(),

@@ -24,23 +24,23 @@ use h2lab_base::text::PeerText;
 use h2lab_model::record::{Level, Outcome, Sample};
 use h2lab_model::workload::{Arrival, ClientPolicy, DialPolicy, Phases};
 
-use crate::client::{ConnectError, Kind, Prepared, defaults};
+use crate::client::{ConnectError, Prepared, RequestKind, defaults};
 use driver::Driver;
 pub use merge::{Finished, LoadResult};
 pub use recorder::Recent;
-pub use spec::{Listener, LoadError, LoadSpec, Progress, Watching};
+pub use spec::{LoadError, LoadProgress, LoadSpec, SampleListener, Watching};
 use team::Part;
 
 /// Does the work of a cell: dials, warms up, measures, drains, cuts.
-pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&Progress)) -> Result<Finished, LoadError> {
+pub fn run(spec: &LoadSpec<'_>, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Finished, LoadError> {
     threads::run(spec, None, progress)
 }
 
 /// As [`run`], with a listener that is notified of each request as it ends.
 pub fn run_observed(
     spec: &LoadSpec<'_>,
-    listener: Option<&Arc<dyn Listener>>,
-    progress: &mut dyn FnMut(&Progress),
+    listener: Option<&Arc<dyn SampleListener>>,
+    progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<Finished, LoadError> {
     threads::run(spec, listener, progress)
 }
@@ -48,7 +48,7 @@ pub fn run_observed(
 /// As [`run`], with an observer of everything, the closing of connections included.
 pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, LoadError> {
     let work = &spec.cell.work;
-    let kinds = Kind::all(work);
+    let kinds = RequestKind::all(work);
     let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.request_seed)?;
     let mut driver = Driver::new(spec, &prepared, Part::WHOLE)?;
     driver.watch(watching);
@@ -63,7 +63,7 @@ pub fn watch(spec: &LoadSpec<'_>, watching: &Watching) -> Result<LoadResult, Loa
 
 /// What a server answers to a single request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct SingleAnswer {
     /// Its status.
     pub status: u16,
     /// Its `server` field.
@@ -74,13 +74,13 @@ pub struct Answer {
 
 /// Makes one connection and one request of the cell's work, to learn whether the server speaks the cell's protocol. A complete
 /// response of any status is an answer; anything else is [`LoadError::Unreachable`].
-pub fn preflight(spec: &LoadSpec<'_>) -> Result<Answer, LoadError> {
+pub fn preflight(spec: &LoadSpec<'_>) -> Result<SingleAnswer, LoadError> {
     ask_once(spec, Duration::ZERO)
 }
 
 /// As [`preflight`], and then keeps the connection as a pool does, until the server closes it or `linger` has passed: this also
 /// shows what a server does with an idle connection.
-pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadError> {
+pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, LoadError> {
     let mut spec = spec.clone();
     let timeout = defaults::FIRST_BYTE_TIMEOUT;
     spec.requests = Some(1);
@@ -97,7 +97,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     spec.cell.policy = ClientPolicy { connect_timeout, ..ClientPolicy::default() };
     spec.cell.dial = DialPolicy::default();
     let work = &spec.cell.work;
-    let kinds = Kind::all(work);
+    let kinds = RequestKind::all(work);
     let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.request_seed)?;
     let mut driver = Driver::new(&spec, &prepared, Part::WHOLE)?;
     driver.dial()?;
@@ -107,7 +107,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<Answer, LoadErr
     let result = merge::merge(vec![driver.finish()]).close();
     let server = result.connections.iter().find_map(|connection| connection.server_software.clone());
     match result.samples.first() {
-        Some(sample) if sample.outcome.is_complete() => Ok(Answer {
+        Some(sample) if sample.outcome.is_complete() => Ok(SingleAnswer {
             status: sample.status,
             server,
             time_to_first_byte: sample.time_to_first_byte().unwrap_or_default(),

@@ -11,8 +11,8 @@ use h2lab_wire::trace::FrameEvent;
 use h2lab_wire::{ResponseHead, StreamId};
 
 use super::recorder::{Recent, Recorder, Recording};
-use super::spec::Listener;
-use crate::client::{Exchange, Fate};
+use super::spec::SampleListener;
+use crate::client::{RequestEnd, RequestObserver};
 
 /// A request without a connection.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ pub(super) struct Requests {
     frames_lost: u64,
     frame_limit: usize,
     /// The listener that is notified of each request that ends, and the number of our thread.
-    listener: Option<(u32, Arc<dyn Listener>)>,
+    listener: Option<(u32, Arc<dyn SampleListener>)>,
 }
 
 /// A request that has timed out on a connection.
@@ -124,7 +124,7 @@ impl Requests {
     }
 
     /// Has each request that ends reported to `listener`.
-    pub fn listen(&mut self, listener: Arc<dyn Listener>) {
+    pub fn listen(&mut self, listener: Arc<dyn SampleListener>) {
         self.listener = Some((self.expectation.part.0, listener));
     }
 
@@ -338,7 +338,7 @@ impl Requests {
     }
 }
 
-impl Exchange for Requests {
+impl RequestObserver for Requests {
     fn sent(&mut self, request: u32, at: Time, waited: Duration) {
         let sample = self.sample(request);
         if !sample.sent_at.happened() {
@@ -361,17 +361,17 @@ impl Exchange for Requests {
         self.sample(request).stall_window_ns += nanos(time);
     }
 
-    fn ended(&mut self, request: u32, at: Time, fate: Fate) {
+    fn ended(&mut self, request: u32, at: Time, fate: RequestEnd) {
         match fate {
-            Fate::Complete => {
+            RequestEnd::Complete => {
                 let succeeded = (200..400).contains(&self.sample(request).status);
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
-            Fate::Unprocessed => self.replay(request, at, self.expectation.replays, Outcome::Refused),
-            Fate::Unanswered { outcome } => {
+            RequestEnd::Unprocessed => self.replay(request, at, self.expectation.replays, Outcome::Refused),
+            RequestEnd::Unanswered { outcome } => {
                 self.replay(request, at, self.expectation.replays.min(1), outcome);
             }
-            Fate::Failed { outcome, code } => self.finish(request, at, outcome, code),
+            RequestEnd::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
 
@@ -431,7 +431,7 @@ mod tests {
         requests.add(at(10), true, 0, at(11)); // the generator was 1 ms late
         requests.assigned(at(31), 4, StreamId(9));
         requests.sent(0, at(82), Duration::from_millis(50)); // and took 1 ms to write
-        requests.ended(0, at(90), Fate::Complete);
+        requests.ended(0, at(90), RequestEnd::Complete);
         let samples = ended(requests);
         assert_eq!(samples[0].stall_open_ns, 20_000_000);
         assert_eq!(samples[0].stall_socket_ns, 50_000_000);
@@ -447,7 +447,7 @@ mod tests {
         {
             let request = begun(&mut requests, 1);
             requests.head(request, at(2), &ResponseHead { status, fields: Fields::default() });
-            requests.ended(request, at(3), Fate::Complete);
+            requests.ended(request, at(3), RequestEnd::Complete);
             assert_eq!(requests.live[request as usize].sample.outcome, outcome);
         }
         assert_eq!((requests.succeeded(), requests.failed(), requests.outstanding()), (2, 1, 0));
@@ -459,19 +459,19 @@ mod tests {
         let request = begun(&mut requests, 0);
         requests.add(at(1), true, 0, at(1));
         for replay in 1..=3 {
-            requests.ended(request, at(10), Fate::Unprocessed);
+            requests.ended(request, at(10), RequestEnd::Unprocessed);
             assert_eq!(requests.sample(0).replays, replay);
             assert_eq!(requests.next_waiting(), Some(request)); // before the younger one
             requests.assigned(at(10), 1, StreamId(1));
         }
-        requests.ended(request, at(20), Fate::Unprocessed);
+        requests.ended(request, at(20), RequestEnd::Unprocessed);
         let refused = ended(requests)[0];
         assert_eq!((refused.outcome, refused.replays), (Outcome::Refused, 3));
     }
 
     #[test]
     fn an_unanswered_request_is_sent_again_once() {
-        let fate = Fate::Unanswered { outcome: Outcome::GoAway };
+        let fate = RequestEnd::Unanswered { outcome: Outcome::GoAway };
         let mut get = requests(false);
         begun(&mut get, 0);
         get.ended(0, at(1), fate);
@@ -493,7 +493,7 @@ mod tests {
             closed_loop: false,
         };
         let mut requests = Requests::new(expectation);
-        let fates = [Fate::Unprocessed, Fate::Unanswered { outcome: Outcome::Closed }];
+        let fates = [RequestEnd::Unprocessed, RequestEnd::Unanswered { outcome: Outcome::Closed }];
         for (fate, outcome) in fates.into_iter().zip([Outcome::Refused, Outcome::Closed]) {
             let request = begun(&mut requests, 0);
             requests.ended(request, at(1), fate);
@@ -515,7 +515,7 @@ mod tests {
             requests.next_expired(at(1_000)),
             Some(Expired { request: 0, connection: 0, stream: StreamId(1) })
         );
-        requests.ended(0, at(1_000), Fate::Failed { outcome: Outcome::Timeout, code: 8 });
+        requests.ended(0, at(1_000), RequestEnd::Failed { outcome: Outcome::Timeout, code: 8 });
         assert_eq!(requests.next_expired(at(1_001)), None);
         assert_eq!(requests.next_timeout(), at(1_500));
         let waited = ended(requests)[1];
@@ -533,11 +533,11 @@ mod tests {
         let mut requests = requests(true);
         begun(&mut requests, 0);
         assert_eq!(requests.take_ended(), None);
-        requests.ended(0, at(7), Fate::Complete);
+        requests.ended(0, at(7), RequestEnd::Complete);
         assert_eq!((requests.take_ended(), requests.take_ended()), (Some(at(7)), None));
         let two = [begun(&mut requests, 7), begun(&mut requests, 7)];
         for (request, ms) in two.into_iter().zip([8, 9]) {
-            requests.ended(request, at(ms), Fate::Complete);
+            requests.ended(request, at(ms), RequestEnd::Complete);
         }
         let in_order = [requests.take_ended(), requests.take_ended()];
         assert_eq!(
@@ -567,11 +567,11 @@ mod tests {
             }
             let oldest = requests.oldest;
             let second = requests.live[oldest as usize].newer;
-            requests.ended(second, at(round * 10 + 5), Fate::Complete);
+            requests.ended(second, at(round * 10 + 5), RequestEnd::Complete);
             assert_eq!(requests.next_timeout(), at(round * 10 + 1_000));
-            requests.ended(oldest, at(round * 10 + 6), Fate::Complete);
+            requests.ended(oldest, at(round * 10 + 6), RequestEnd::Complete);
             assert_eq!(requests.next_timeout(), at(round * 10 + 1_002));
-            requests.ended(requests.newest, at(round * 10 + 7), Fate::Complete);
+            requests.ended(requests.newest, at(round * 10 + 7), RequestEnd::Complete);
             assert_eq!(requests.next_timeout(), Time::NEVER);
         }
         assert_eq!((requests.live.len(), requests.due(), requests.outstanding()), (3, 3_000, 0));

@@ -74,7 +74,7 @@ pub enum LoadError {
 
 /// The progress of a cell, reported about ten times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Since the first request was due.
     pub elapsed: Duration,
     /// Warm-up and measured time together.
@@ -98,7 +98,7 @@ pub struct Progress {
 }
 
 /// Is notified of each request as it ends, warm-up included.
-pub trait Listener: fmt::Debug + Send + Sync {
+pub trait SampleListener: fmt::Debug + Send + Sync {
     /// A request of generator `thread`, from 0 on, has ended; connections are numbered within their thread. It is called on the
     /// generator's thread: blocking here makes requests late.
     fn ended(&self, thread: u32, sample: &Sample);

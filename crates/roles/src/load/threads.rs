@@ -11,9 +11,9 @@ use h2lab_model::workload::Arrival;
 
 use super::driver::Driver;
 use super::merge::{Done, Finished, merge};
-use super::spec::{Listener, LoadError, LoadSpec, Progress};
+use super::spec::{LoadError, LoadProgress, LoadSpec, SampleListener};
 use super::team::{FailOnPanic, Part, Team};
-use crate::client::{Kind, Prepared};
+use crate::client::{Prepared, RequestKind};
 use h2lab_net::resources::Memory;
 
 /// How many threads a load has: as asked for, but each has a connection and, in closed loop, a request.
@@ -57,11 +57,11 @@ fn spec_of_part<'s>(spec: &LoadSpec<'s>, number: u32, of: u32) -> LoadSpec<'s> {
 fn one(
     spec: &LoadSpec<'_>,
     part: Part<'_>,
-    listener: Option<&Arc<dyn Listener>>,
-    progress: &mut dyn FnMut(&Progress),
+    listener: Option<&Arc<dyn SampleListener>>,
+    progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<Done, LoadError> {
     let work = &spec.cell.work;
-    let kinds = Kind::all(work);
+    let kinds = RequestKind::all(work);
     let prepared = Prepared::new(work, &kinds, &spec.authority, spec.cell.request_seed)?;
     let mut driver = Driver::new(spec, &prepared, part)?;
     if let Some(listener) = listener {
@@ -75,8 +75,8 @@ fn one(
 /// Generates the load with as many threads as it has. The calling thread is one of them only if it is the only one.
 pub(super) fn run(
     spec: &LoadSpec<'_>,
-    listener: Option<&Arc<dyn Listener>>,
-    progress: &mut dyn FnMut(&Progress),
+    listener: Option<&Arc<dyn SampleListener>>,
+    progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<Finished, LoadError> {
     let before = Memory::now().resident;
     let mut finished = merge(parts(spec, listener, progress)?);
@@ -87,8 +87,8 @@ pub(super) fn run(
 /// What each thread has measured.
 fn parts(
     spec: &LoadSpec<'_>,
-    listener: Option<&Arc<dyn Listener>>,
-    progress: &mut dyn FnMut(&Progress),
+    listener: Option<&Arc<dyn SampleListener>>,
+    progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<Vec<Done>, LoadError> {
     let of = count(spec);
     if of == 1 {
@@ -130,10 +130,10 @@ fn parts(
 }
 
 /// Adds up what the threads report until all have ended.
-fn report(updates: &mpsc::Receiver<(u32, Progress)>, of: u32, progress: &mut dyn FnMut(&Progress)) {
+fn report(updates: &mpsc::Receiver<(u32, LoadProgress)>, of: u32, progress: &mut dyn FnMut(&LoadProgress)) {
     /// Threads report ten times per second each; so does their sum.
     const EVERY: Duration = Duration::from_millis(90);
-    let mut latest = vec![Progress::default(); of as usize];
+    let mut latest = vec![LoadProgress::default(); of as usize];
     let mut next = Duration::ZERO;
     for (number, update) in updates {
         latest[number as usize] = update;
@@ -144,8 +144,8 @@ fn report(updates: &mpsc::Receiver<(u32, Progress)>, of: u32, progress: &mut dyn
     }
 }
 
-fn sum(parts: &[Progress]) -> Progress {
-    parts.iter().fold(Progress::default(), |sum, part| Progress {
+fn sum(parts: &[LoadProgress]) -> LoadProgress {
+    parts.iter().fold(LoadProgress::default(), |sum, part| LoadProgress {
         elapsed: sum.elapsed.max(part.elapsed),
         total: sum.total.max(part.total),
         due: sum.due + part.due,
@@ -194,8 +194,11 @@ mod tests {
     #[test]
     fn progress_is_the_sum_of_what_the_threads_last_reported() {
         let (sender, updates) = mpsc::channel();
-        let update =
-            |succeeded, ms| Progress { elapsed: Duration::from_millis(ms), succeeded, ..Progress::default() };
+        let update = |succeeded, ms| LoadProgress {
+            elapsed: Duration::from_millis(ms),
+            succeeded,
+            ..LoadProgress::default()
+        };
         for (number, update) in
             [(0, update(5, 0)), (1, update(7, 100)), (0, update(9, 101)), (1, update(20, 200))]
         {

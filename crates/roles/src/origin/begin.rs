@@ -6,7 +6,7 @@ use h2lab_base::units::Time;
 use h2lab_transfer::Algorithm;
 
 use super::folder::{self, FolderError};
-use super::offer::Offer;
+use super::put_content::PutContent;
 use super::receipt::Receipt;
 use super::refusal::Refusal;
 use super::uploads::{Complete, Destination, Uploads};
@@ -18,7 +18,7 @@ impl Uploads {
     pub fn begin(
         self: &Arc<Self>,
         now: Time,
-        offer: Offer,
+        offer: PutContent,
         destination: Destination,
     ) -> Result<Receipt, Refusal> {
         let is_part = !offer.is_whole() && !offer.is_last_word();
@@ -87,7 +87,7 @@ impl Uploads {
     }
 
     /// Refuses by 412 to replace a file that is there, unless that is allowed, by this server and by the request.
-    fn check_replacing(&self, offer: &Offer, destination: &Destination) -> Result<(), Refusal> {
+    fn check_replacing(&self, offer: &PutContent, destination: &Destination) -> Result<(), Refusal> {
         let current = match destination {
             Destination::Nowhere(_) => None,
             Destination::File(names, _) => names.stat().map_err(FolderError::from)?,

@@ -15,12 +15,12 @@ use rustix::fs::FileType;
 
 use super::digests::{Content, Digests};
 use super::expiry::Expiry;
-use super::folder::{Folder, FolderError, Found};
+use super::folder::{FolderError, ServedFile, ServedFolder};
 use super::log::Log;
-use super::offer::Offer;
 use super::plan::{Answering, ResponsePlan};
+use super::put_content::PutContent;
 use super::quota::UploadLimits;
-use super::range::{Selection, Validators, select};
+use super::range::{RangeSelection, Validators, select};
 use super::refusal::Refusal;
 use super::token::BearerToken;
 use super::uploads::{Destination, Uploads};
@@ -32,7 +32,7 @@ enum Store {
     /// `/bytes/N`: so many bytes of filler, no disk on our side.
     Memory,
     /// The files of a folder.
-    Folder(Arc<Folder>),
+    Folder(Arc<ServedFolder>),
 }
 
 /// The longest `/bytes/N`, 1 PiB: more than a day at 100 Gbit/s, and lengths stay numbers that clients can add.
@@ -72,7 +72,7 @@ impl Bulk {
 
     /// Serves the files of the folder at `path`, and takes others within `uploads`, if that is given.
     pub fn folder(path: &Path, uploads: Option<UploadLimits>) -> io::Result<Self> {
-        let store = Store::Folder(Arc::new(Folder::open(path, uploads.is_some())?));
+        let store = Store::Folder(Arc::new(ServedFolder::open(path, uploads.is_some())?));
         Ok(Self { uploads: uploads.map(Uploads::new).map(Arc::new), ..Self::of(store) })
     }
 
@@ -167,8 +167,8 @@ impl Bulk {
 
     /// Takes the content of a PUT.
     fn take(&self, now: Time, uploads: &Arc<Uploads>, head: &RequestHead<'_>) -> ResponsePlan {
-        let receipt =
-            Offer::of(head.fields).and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
+        let receipt = PutContent::of(head.fields)
+            .and_then(|offer| uploads.begin(now, offer, self.destination(head.path)?));
         match receipt {
             Ok(receipt) => {
                 let log = self.log.as_ref().map(|log| (Arc::clone(log), path_as_logged(head.path)));
@@ -210,7 +210,7 @@ impl Bulk {
                 Ok(Resource { content: Content::Filler, length, validators, state: None })
             }
             Store::Folder(folder) => {
-                let Found { file, length, validators, state } = folder.find(path)?;
+                let ServedFile { file, length, validators, state } = folder.find(path)?;
                 Ok(Resource { content: Content::File(file), length, validators, state: Some(state) })
             }
         }
@@ -226,11 +226,12 @@ impl Bulk {
         let Resource { content, length, validators, state } = resource;
         let is_head = head.method == b"HEAD";
         // Range applies to GET only (RFC 9110 §14.2).
-        let selection = if is_head { Selection::Whole } else { select(head.fields, length, &validators) };
+        let selection =
+            if is_head { RangeSelection::Whole } else { select(head.fields, length, &validators) };
         let (status, range) = match selection {
-            Selection::Whole => (200, 0..length),
-            Selection::Part(range) => (206, range),
-            Selection::Unsatisfiable => {
+            RangeSelection::Whole => (200, 0..length),
+            RangeSelection::Part(range) => (206, range),
+            RangeSelection::Unsatisfiable => {
                 let plan = ResponsePlan::text(now, 416, "there is no such range\n");
                 return (plan.with("content-range", format!("bytes */{length}")), None);
             }
@@ -282,7 +283,7 @@ fn path_of(target: &[u8]) -> Result<&str, FolderError> {
 
 /// What an origin serves.
 #[derive(Debug, Clone, Default)]
-pub enum Site {
+pub enum OriginContent {
     /// The paths of [`super::handler`], which do what tests and comparisons need.
     #[default]
     Paths,
@@ -290,7 +291,7 @@ pub enum Site {
     Bulk(Arc<Bulk>),
 }
 
-impl Site {
+impl OriginContent {
     /// Plans the response to a request; `now` is when its head was complete.
     pub fn route(&self, now: Time, head: &RequestHead<'_>) -> ResponsePlan {
         match self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use h2lab_wire::budget::DEFAULT_WINDOW_BUDGET;
 use h2lab_wire::{Config, Exceeded, Role};
 
-use super::bulk::Site;
+use super::bulk::OriginContent;
 use h2lab_net::quic::Congestion;
 use h2lab_net::resources;
 use h2lab_net::tls::{ServerTlsOptions, TlsError};
@@ -17,7 +17,7 @@ use h2lab_net::tls::{ServerTlsOptions, TlsError};
 #[derive(Debug, Clone)]
 pub struct OriginConfig {
     /// What it serves.
-    pub site: Site,
+    pub site: OriginContent,
     /// Where it listens in clear; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// Where it listens with TLS.
@@ -37,7 +37,7 @@ pub struct OriginConfig {
     /// are answered 503 and new connections are closed. Not counted: TLS, QUIC, the kernel's buffers.
     pub memory: u64,
     /// How a connection ends after [`Config::max_requests`] requests.
-    pub goaway: GoAway,
+    pub goaway: GoAwayMode,
     /// Bytes of bodies, received or made, that are held for one connection; beyond it the answer is an error.
     pub held: usize,
     /// Time added to every answer.
@@ -65,7 +65,7 @@ const MAX_HELD: usize = 16 << 20;
 
 /// How a connection ends after its last request. HTTP/1.1 has one way only: the answer says `Connection: close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GoAway {
+pub enum GoAwayMode {
     /// One GOAWAY, at once, with the last request's stream: what the client has sent meanwhile is lost. nginx's way.
     #[default]
     Abrupt,
@@ -87,7 +87,7 @@ impl OriginConfig {
         // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
         engine.limits.resets.burst = 1_000;
         Self {
-            site: Site::default(),
+            site: OriginContent::default(),
             listen,
             tls_listen,
             h3: None,
@@ -96,7 +96,7 @@ impl OriginConfig {
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,
             memory: resources::memory() / 4,
-            goaway: GoAway::default(),
+            goaway: GoAwayMode::default(),
             held: MAX_HELD,
             handler_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,
@@ -106,7 +106,7 @@ impl OriginConfig {
 
     /// The engine configuration of a connection. A graceful end is not the engine's to begin: it ends as nginx does.
     pub(super) fn engine_of(&self, tls: bool) -> Config {
-        let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAway::Abrupt);
+        let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAwayMode::Abrupt);
         Config { tls, max_requests, ..self.engine }
     }
 }

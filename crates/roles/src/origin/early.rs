@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use h2lab_base::units::{Time, parse_bytes};
 
-use super::plan::{Drip, Interim, MAX_BYTES, MAX_DELAY, Moment, Push, ResponsePlan};
+use super::plan::{Drip, MAX_BYTES, MAX_DELAY, Moment, PlannedInterim, Push, ResponsePlan};
 
 /// Most interim responses, resources and trailer fields that a path may ask for.
 const MOST: u64 = 16;
@@ -99,7 +99,7 @@ pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> 
     plan.due = after(ms);
     plan.interim = interim
         .into_iter()
-        .map(|(ms, status)| Interim { due: after(ms), status, links: links_of(on_interim) })
+        .map(|(ms, status)| PlannedInterim { due: after(ms), status, links: links_of(on_interim) })
         .collect();
     if on_final && count > 0 {
         plan.fields.push(("link", links(count)));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn unless_asked_one_103_goes_at_once_and_the_response_after_80_ms() {
         let plan = early("").unwrap();
-        assert_eq!(Vec::from(plan.interim), [Interim { due: NOW, status: 103, links: 1 }]);
+        assert_eq!(Vec::from(plan.interim), [PlannedInterim { due: NOW, status: 103, links: 1 }]);
         assert_eq!((plan.due, plan.push, plan.fields.len()), (Time::from_millis(580), None, 0));
     }
 

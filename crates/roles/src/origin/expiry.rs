@@ -12,7 +12,7 @@ use h2lab_base::text::printable;
 use h2lab_net::storage::{FileSink, Names};
 use rustix::fs::{Dir, DirEntry, FileType, OFlags};
 
-use super::folder::Folder;
+use super::folder::ServedFolder;
 use super::log::Log;
 use super::uploads::Uploads;
 
@@ -29,7 +29,12 @@ pub(super) struct Expiry {
 
 impl Expiry {
     /// Begins to remove uploads to which nothing has come for `after`, at once and then in good time, with a line of `log` for each.
-    pub fn start(uploads: Arc<Uploads>, folder: Arc<Folder>, after: Duration, log: Option<Arc<Log>>) -> Self {
+    pub fn start(
+        uploads: Arc<Uploads>,
+        folder: Arc<ServedFolder>,
+        after: Duration,
+        log: Option<Arc<Log>>,
+    ) -> Self {
         let (stop, stopped) = channel();
         let period = (after / 4).clamp(PERIOD[0], PERIOD[1]);
         let thread = thread::spawn(move || {
@@ -60,7 +65,7 @@ impl Drop for Expiry {
 }
 
 /// Removes the unfinished uploads that were last written to at `latest` or before; returns their paths.
-fn expire(uploads: &Uploads, folder: &Folder, latest: SystemTime) -> Vec<PathBuf> {
+fn expire(uploads: &Uploads, folder: &ServedFolder, latest: SystemTime) -> Vec<PathBuf> {
     let mut expired = uploads.expire_open(latest);
     let mut folders = vec![PathBuf::new()];
     while let Some(at) = folders.pop() {
@@ -82,7 +87,7 @@ fn expire(uploads: &Uploads, folder: &Folder, latest: SystemTime) -> Vec<PathBuf
 }
 
 /// The folders in the folder `at`, and the files of which there is a journal; links are not followed.
-fn entries(folder: &Folder, at: &Path) -> Option<Vec<(OsString, bool)>> {
+fn entries(folder: &ServedFolder, at: &Path) -> Option<Vec<(OsString, bool)>> {
     let entries = Dir::read_from(folder.open_folder(at, OFlags::NOFOLLOW).ok()?).ok()?;
     let entry = |entry: DirEntry| {
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -108,7 +113,7 @@ mod tests {
     use h2lab_base::units::Time;
     use h2lab_transfer::{Journal, Validator};
 
-    use super::super::offer::tests::offer;
+    use super::super::put_content::tests::offer;
     use super::super::quota::UploadLimits;
     use super::super::uploads::Destination;
     use super::*;
@@ -143,7 +148,7 @@ mod tests {
     /// Removes what is older than a day and a half.
     fn sweep(uploads: &Uploads, root: &Path) -> Vec<PathBuf> {
         let mut expired =
-            expire(uploads, &Folder::open(root, true).unwrap(), SystemTime::now() - DAY - DAY / 2);
+            expire(uploads, &ServedFolder::open(root, true).unwrap(), SystemTime::now() - DAY - DAY / 2);
         expired.sort();
         expired
     }

@@ -20,7 +20,7 @@ use h2lab_net::storage::{FileState, Names};
 
 /// A folder whose files are served.
 #[derive(Debug)]
-pub struct Folder {
+pub struct ServedFolder {
     root: OwnedFd,
     /// Clients put files there: those that are not finished are nobody's to get.
     takes_uploads: bool,
@@ -28,7 +28,7 @@ pub struct Folder {
 
 /// A file that was found there.
 #[derive(Debug)]
-pub struct Found {
+pub struct ServedFile {
     /// The file, open for reading.
     pub file: Arc<File>,
     /// Its length in bytes.
@@ -82,7 +82,7 @@ impl From<Errno> for FolderError {
     }
 }
 
-impl Folder {
+impl ServedFolder {
     /// Opens the folder at `path`, which may take uploads.
     pub fn open(path: &Path, takes_uploads: bool) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -90,7 +90,7 @@ impl Folder {
     }
 
     /// The file that the path of a request names.
-    pub fn find(&self, path: &str) -> Result<Found, FolderError> {
+    pub fn find(&self, path: &str) -> Result<ServedFile, FolderError> {
         let path = decode(path)?;
         if self.takes_uploads && path.file_name().is_some_and(Names::are_taken) {
             return Err(FolderError::Missing);
@@ -107,7 +107,7 @@ impl Folder {
         let modified = u64::try_from(metadata.mtime()).ok().map(http_date);
         let validators = Validators { etag, modified };
         let state = FileState::of(&metadata);
-        Ok(Found { file: Arc::new(file), length: metadata.len(), validators, state })
+        Ok(ServedFile { file: Arc::new(file), length: metadata.len(), validators, state })
     }
 
     /// The names of the file that the path of a request is to lead to, and that path beneath the folder. The folder that it
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     /// A folder with a file, beside one that must not be reachable.
-    fn folder() -> (tempfile::TempDir, Folder) {
+    fn folder() -> (tempfile::TempDir, ServedFolder) {
         let place = tempfile::tempdir().unwrap();
         let inside = place.path().join("inside");
         fs::create_dir_all(inside.join("sub")).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         symlink("/etc/passwd", inside.join("absolute")).unwrap();
         symlink("../a file", inside.join("sub/in")).unwrap();
         symlink("..", inside.join("up")).unwrap();
-        let folder = Folder::open(&inside, false).unwrap();
+        let folder = ServedFolder::open(&inside, false).unwrap();
         (place, folder)
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let (place, folder) = folder();
         fs::write(place.path().join("inside/a.part"), "half").unwrap();
         assert_eq!(folder.find("/a.part").unwrap().length, 4, "where there are no uploads it is a file");
-        let writable = Folder::open(&place.path().join("inside"), true).unwrap();
+        let writable = ServedFolder::open(&place.path().join("inside"), true).unwrap();
         for path in ["/a.part", "/a.p%61rt", "/./a.part"] {
             assert!(matches!(writable.find(path), Err(FolderError::Missing)), "{path}");
         }

@@ -17,9 +17,9 @@ mod folder;
 mod handler;
 mod listeners;
 mod log;
-mod offer;
 mod plan;
 mod preconditions;
+mod put_content;
 mod quota;
 mod range;
 mod receipt;
@@ -40,8 +40,8 @@ use h2lab_wire::WindowBudget;
 
 use crate::bulk::SHORTEST_PAUSE;
 use crate::heartbeat::Heartbeat;
-pub use bulk::{Bulk, Site};
-pub use config::{GoAway, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
+pub use bulk::{Bulk, OriginContent};
+pub use config::{GoAwayMode, Listening, MAX_CONCURRENT_STREAMS, OriginConfig, OriginError, UPGRADE_BODY};
 use h2lab_net::clock::{Clock, RunnableTime};
 use h2lab_net::quic::{ConnectionEvent, Incoming, QuicEndpoint, RoutedDatagram};
 use h2lab_net::reactor::{Completion, Reactor, Token};
@@ -50,7 +50,7 @@ use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::Transport;
 use listeners::Listeners;
 pub use quota::UploadLimits;
-use session::Session;
+use session::ServerSession;
 pub use token::BearerToken;
 
 /// What the origin has done, reported when it ends: a count of requests independent of the client's.
@@ -74,7 +74,7 @@ pub struct Served {
 
 impl Served {
     /// Counts a connection, as far as it has come.
-    fn add(&mut self, session: &Session) {
+    fn add(&mut self, session: &ServerSession) {
         let requests = session.requests;
         self.requests += u64::from(requests);
         self.connections += 1;
@@ -118,7 +118,7 @@ struct Server<'a> {
     clock: Clock,
     listeners: Listeners,
     /// By token, after those of the listeners.
-    sessions: Vec<Option<Box<Session>>>,
+    sessions: Vec<Option<Box<ServerSession>>>,
     free: Vec<usize>,
     /// Sessions over QUIC: by listener and the number that it has there.
     quic: BTreeMap<(usize, usize), usize>,
@@ -225,7 +225,7 @@ impl<'a> Server<'a> {
                     });
                 }
                 Completion::Timer { token } => {
-                    self.with_session(token, session::Session::tick);
+                    self.with_session(token, session::ServerSession::tick);
                 }
                 Completion::Connected { .. } => unreachable!("the origin dials nobody"),
             }
@@ -260,7 +260,7 @@ impl<'a> Server<'a> {
     /// A new connection.
     fn occupy(&mut self, slot: usize, transport: Transport, alt_svc: Option<u16>) {
         let now = self.clock.now();
-        let session = Session::new(transport, self.config, self.budget.share(), alt_svc, now);
+        let session = ServerSession::new(transport, self.config, self.budget.share(), alt_svc, now);
         self.sessions[slot] = Some(Box::new(session));
         // The share of all, this one's as well: it has said nothing yet.
         let share = self.budget.opened();
@@ -352,7 +352,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn with_session(&mut self, token: Token, work: impl FnOnce(&mut Session, Clock, &OriginConfig)) {
+    fn with_session(&mut self, token: Token, work: impl FnOnce(&mut ServerSession, Clock, &OriginConfig)) {
         let slot = token.0 as usize - self.listeners.count();
         let Some(session) = self.sessions.get_mut(slot).and_then(Option::as_mut) else { return };
         session.limit_memory(self.config, self.config.memory.saturating_sub(self.memory));

@@ -22,7 +22,7 @@ pub struct ResponsePlan {
     /// 200 to 599.
     pub status: u16,
     /// Interim responses that go before the answer, in their order, once the request is complete.
-    pub interim: VecDeque<Interim>,
+    pub interim: VecDeque<PlannedInterim>,
     /// When the head may go.
     pub due: Time,
     /// `content-type`.
@@ -130,7 +130,7 @@ impl ResponsePlan {
 
 /// An interim response that is to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interim {
+pub struct PlannedInterim {
     /// When.
     pub due: Time,
     /// 100 to 199, without 101.

@@ -6,7 +6,7 @@ use h2lab_wire::Fields;
 
 /// What is sent of a representation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selection {
+pub enum RangeSelection {
     /// All of it: nothing else was asked for, or it has changed since the client had a part of it.
     Whole,
     /// These bytes, which are not all.
@@ -34,17 +34,17 @@ impl Validators {
 
 /// What a GET with these fields asks for of `length` bytes. Several ranges at once, other units and what is no range are
 /// answered with all, as RFC 9110 §14.2 allows.
-pub fn select(fields: Fields<'_>, length: u64, validators: &Validators) -> Selection {
+pub fn select(fields: Fields<'_>, length: u64, validators: &Validators) -> RangeSelection {
     let Some(range) = fields.get("range").and_then(|value| std::str::from_utf8(value).ok()) else {
-        return Selection::Whole;
+        return RangeSelection::Whole;
     };
     if fields.get("if-range").is_some_and(|value| !validators.are_named_by(value)) {
-        return Selection::Whole;
+        return RangeSelection::Whole;
     }
     match parse(range, length) {
-        Some(range) if range.is_empty() => Selection::Unsatisfiable,
-        Some(range) => Selection::Part(range),
-        None => Selection::Whole,
+        Some(range) if range.is_empty() => RangeSelection::Unsatisfiable,
+        Some(range) => RangeSelection::Part(range),
+        None => RangeSelection::Whole,
     }
 }
 

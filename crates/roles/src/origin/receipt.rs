@@ -10,7 +10,7 @@ use h2lab_wire::Fields;
 
 use super::finish::{Awaited, Task};
 use super::log::Log;
-use super::offer::{DeclaredSums, Offer};
+use super::put_content::{DeclaredSums, PutContent};
 use super::refusal::Refusal;
 use super::uploads::{Key, Upload, Uploads};
 use h2lab_net::lock::lock;
@@ -28,7 +28,7 @@ pub struct Receipt {
     uploads: Arc<Uploads>,
     key: Key,
     pub(super) upload: Arc<Mutex<Upload>>,
-    offer: Offer,
+    offer: PutContent,
     /// The next byte.
     at: u64,
     /// Up to where there is room on the disk.
@@ -64,7 +64,7 @@ impl Receipt {
         uploads: Arc<Uploads>,
         key: Key,
         upload: Arc<Mutex<Upload>>,
-        offer: Offer,
+        offer: PutContent,
     ) -> Self {
         let algorithm = offer.algorithm();
         lock(&upload).receipts += 1;

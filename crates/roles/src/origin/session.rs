@@ -5,7 +5,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_wire::{Connection, Error, ErrorCode, Event};
 
-use super::config::{GoAway, OriginConfig};
+use super::config::{GoAwayMode, OriginConfig};
 use super::exchange::{Exchange, Room};
 use super::exchanges::Exchanges;
 use super::handler;
@@ -45,7 +45,7 @@ enum Phase {
     clippy::struct_excessive_bools,
     reason = "what socket, client and engine are ready for is independent"
 )]
-pub struct Session {
+pub struct ServerSession {
     transport: Transport,
     /// `None` until its first bytes, or ALPN, say which protocol it is.
     engine: Option<Connection>,
@@ -83,7 +83,7 @@ pub struct Session {
     phase: Phase,
 }
 
-impl Session {
+impl ServerSession {
     /// A connection that was just accepted, whose windows may have so many bytes.
     ///
     /// `alt_svc` is the port of HTTP/3, if it is to be announced to the client.
@@ -149,7 +149,7 @@ impl Session {
         self.room = (left > 0).then(|| config.held.min(self.exchanges.held().saturating_add(left)));
     }
 
-    /// When [`Session::tick`] must be called.
+    /// When [`ServerSession::tick`] must be called.
     pub fn deadline(&self) -> Time {
         match self.phase {
             Phase::Serving => {
@@ -429,7 +429,7 @@ impl Session {
         for stream in continues {
             engine.send_interim(now, stream, 100, &[]);
         }
-        if config.goaway == GoAway::Graceful
+        if config.goaway == GoAwayMode::Graceful
             && config.engine.max_requests.is_some_and(|max| self.requests >= max)
         {
             engine.goaway(now, ErrorCode::NO_ERROR, b"");
@@ -558,13 +558,13 @@ mod tests {
     use super::*;
 
     /// A session over a socket, and its client.
-    fn connected(config: &OriginConfig, clock: Clock) -> (Session, TcpStream) {
+    fn connected(config: &OriginConfig, clock: Clock) -> (ServerSession, TcpStream) {
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let client = TcpStream::connect(listener.local_address().unwrap()).unwrap();
         client.set_nonblocking(true).unwrap();
         let stream = listener.accept().unwrap().expect("it is connected");
         let transport = Transport::Stream(ByteStream::clear(stream));
-        (Session::new(transport, config, u32::MAX, None, clock.now()), client)
+        (ServerSession::new(transport, config, u32::MAX, None, clock.now()), client)
     }
 
     /// Reading on without end what a client sends that does not listen would cost as much as serving it.

@@ -11,7 +11,7 @@ use h2lab_transfer::{Checksum, Extents, Journal, Sums, Validator};
 
 use super::finish::{Awaited, Finisher, Task, UploadEnd};
 use super::folder;
-use super::offer::Offer;
+use super::put_content::PutContent;
 use super::quota::{Charge, Quota, UploadLimits};
 use super::refusal::Refusal;
 use h2lab_net::lock::lock;
@@ -66,7 +66,7 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Whether an offer is for it. One that cannot be resumed belongs to the request which began it.
-    pub fn is_of(&self, offer: &Offer, tag: &str) -> bool {
+    pub fn is_of(&self, offer: &PutContent, tag: &str) -> bool {
         self.sink.is_some()
             && self.is_resumable
             && self.journal.validator.if_range() == tag
@@ -261,7 +261,7 @@ impl Uploads {
     pub(super) fn open(
         &self,
         inner: &mut Inner,
-        offer: &Offer,
+        offer: &PutContent,
         tag: String,
         destination: Destination,
     ) -> Result<Upload, Refusal> {

@@ -15,7 +15,9 @@ use h2lab_wire::{Error, ErrorCode, Field, Fields, ResponseHead, StreamId};
 
 use super::transcript::Transcript;
 use super::{Prober, Result};
-use crate::client::{Change, ConnectError, End, Exchange, Fate, Outgoing, Slots, Watch, WatchEvent};
+use crate::client::{
+    Change, ConnectError, Outgoing, RequestEnd, RequestObserver, SessionEnd, Slots, Watch, WatchEvent,
+};
 use h2lab_net::clock::Clock;
 use h2lab_net::lock::lock;
 
@@ -152,7 +154,7 @@ struct ReadOutcome {
     is_sent: bool,
     /// A 100 came.
     may_continue: bool,
-    fate: Option<Fate>,
+    fate: Option<RequestEnd>,
 }
 
 impl ReadOutcome {
@@ -163,27 +165,36 @@ impl ReadOutcome {
 
     /// How the exchange ended, or whether it has not. `refusal` stands for a request that was not processed, `goaway` is the code
     /// of the last GOAWAY.
-    fn how_it_ended(&self, end: Option<End>, refusal: ErrorCode, goaway: Option<ErrorCode>) -> AnswerEnd {
+    fn how_it_ended(
+        &self,
+        end: Option<SessionEnd>,
+        refusal: ErrorCode,
+        goaway: Option<ErrorCode>,
+    ) -> AnswerEnd {
         match (self.fate, end) {
-            (Some(Fate::Complete), _) => AnswerEnd::Complete,
-            (Some(Fate::Failed { outcome: Outcome::Reset, code }), _) => AnswerEnd::Reset(ErrorCode(code)),
-            (Some(Fate::Unprocessed), _) if self.is_sent => AnswerEnd::Reset(refusal),
+            (Some(RequestEnd::Complete), _) => AnswerEnd::Complete,
+            (Some(RequestEnd::Failed { outcome: Outcome::Reset, code }), _) => {
+                AnswerEnd::Reset(ErrorCode(code))
+            }
+            (Some(RequestEnd::Unprocessed), _) if self.is_sent => AnswerEnd::Reset(refusal),
             (
                 _,
-                Some(End::Engine(
+                Some(SessionEnd::Engine(
                     error @ (Error::PeerMisbehaved { .. }
                     | Error::BadHttp1(_)
                     | Error::WrongProtocol { .. }
                     | Error::Exceeded(_)),
                 )),
             ) => AnswerEnd::Refused(error.to_string()),
-            (_, Some(End::Engine(error))) => AnswerEnd::Closed(error.to_string()),
-            (_, Some(End::Transport(error))) => AnswerEnd::Closed(ConnectError::from(error).to_string()),
-            (_, Some(End::Orderly | End::Local(_))) => AnswerEnd::Closed(match goaway {
+            (_, Some(SessionEnd::Engine(error))) => AnswerEnd::Closed(error.to_string()),
+            (_, Some(SessionEnd::Transport(error))) => {
+                AnswerEnd::Closed(ConnectError::from(error).to_string())
+            }
+            (_, Some(SessionEnd::Orderly | SessionEnd::Local(_))) => AnswerEnd::Closed(match goaway {
                 Some(code) if code != ErrorCode::NO_ERROR => Error::GoAway(code).to_string(),
                 _ => "in order, without an answer".to_owned(),
             }),
-            (Some(Fate::Failed { code, .. }), None) => {
+            (Some(RequestEnd::Failed { code, .. }), None) => {
                 AnswerEnd::Refused(format!("our engine resets it with {}", ErrorCode(code)))
             }
             (_, None) => AnswerEnd::Silence,
@@ -191,7 +202,7 @@ impl ReadOutcome {
     }
 }
 
-impl Exchange for ReadOutcome {
+impl RequestObserver for ReadOutcome {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {
         self.is_sent = true;
     }
@@ -233,7 +244,7 @@ impl Exchange for ReadOutcome {
         self.answer.body_sent_at.get_or_insert(at.since(self.asked_at));
     }
 
-    fn ended(&mut self, _: u32, _: Time, fate: Fate) {
+    fn ended(&mut self, _: u32, _: Time, fate: RequestEnd) {
         self.fate = Some(fate);
     }
 }

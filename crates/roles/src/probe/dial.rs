@@ -3,23 +3,23 @@
 use h2lab_model::workload::Protocol;
 
 use super::prober::{Prober, Result};
-use crate::client::connect::{Established, Step};
-use crate::client::{Dial, Target};
+use crate::client::connect::{DialState, Established};
+use crate::client::{Dial, DialTarget};
 use h2lab_net::reactor::{Completion, Reactor, Token};
 
 /// The one token of a connection's own reactor.
 const TOKEN: Token = Token(0);
 
 /// Dials `target` on a reactor of its own.
-pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Established)> {
+pub fn dial(prober: &mut Prober, target: &DialTarget) -> Result<(Reactor, Established)> {
     prober.take_connection()?;
     let mut reactor = Reactor::new(prober.clock)?;
     let mut step = Dial::begin(&mut reactor, TOKEN, 0, target, u32::MAX, prober.now());
     loop {
         let dial = match step {
-            Step::Pending(dial) => dial,
-            Step::Failed(_, error) => return Err(error.into()),
-            Step::Established(established) => return Ok((reactor, established)),
+            DialState::Pending(dial) => dial,
+            DialState::Failed(_, error) => return Err(error.into()),
+            DialState::Established(established) => return Ok((reactor, established)),
         };
         prober.check_stop()?;
         let now = reactor.wait(dial.deadline())?;
@@ -27,7 +27,7 @@ pub fn dial(prober: &mut Prober, target: &Target) -> Result<(Reactor, Establishe
             Some(Completion::Connected { result, .. }) => dial.connected(result, target, now),
             Some(_) => dial.proceed(now),
             None if now >= dial.deadline() => dial.expire(now),
-            None => Step::Pending(dial),
+            None => DialState::Pending(dial),
         };
     }
 }

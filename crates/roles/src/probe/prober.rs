@@ -12,7 +12,7 @@ use h2lab_model::probe::{Budget, Exhausted};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::detail::Secrets;
 
-use crate::client::{ConnectError, Target};
+use crate::client::{ConnectError, DialTarget};
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
@@ -241,9 +241,10 @@ impl Prober {
     }
 
     /// The host as `protocol` is dialled there.
-    pub fn target(&self, protocol: Protocol) -> Result<Target> {
+    pub fn target(&self, protocol: Protocol) -> Result<DialTarget> {
         let host = &self.host;
-        let mut target = Target::new(host.endpoint.clone(), protocol, &host.server_name, &host.tls, None)?;
+        let mut target =
+            DialTarget::new(host.endpoint.clone(), protocol, &host.server_name, &host.tls, None)?;
         target.connect_timeout = self.waits.connect_timeout(self.timeout);
         Ok(target)
     }

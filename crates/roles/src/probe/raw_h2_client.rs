@@ -68,7 +68,7 @@ pub struct AutoReplies {
 
 /// A stream of ours.
 #[derive(Debug, Clone, Default)]
-pub struct Stream {
+pub struct RawStream {
     /// The final status, if it came.
     pub status: Option<u16>,
     /// Fields of the final response.
@@ -89,7 +89,7 @@ pub struct Stream {
     pub updates: Vec<u32>,
 }
 
-impl Stream {
+impl RawStream {
     /// Whether nothing more will come.
     pub const fn is_over(&self) -> bool {
         self.ended || self.reset.is_some()
@@ -103,7 +103,7 @@ impl Stream {
 
 /// A GOAWAY.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GoAway {
+pub struct ReceivedGoAway {
     /// The last stream that was or might be processed.
     pub last_stream: u32,
     /// Why.
@@ -124,9 +124,9 @@ pub struct RawH2Client {
     /// Whether its SETTINGS have come.
     pub has_settings: bool,
     /// The streams that we have begun.
-    pub streams: BTreeMap<u32, Stream>,
+    pub streams: BTreeMap<u32, RawStream>,
     /// GOAWAYs that came.
-    pub goaways: Vec<GoAway>,
+    pub goaways: Vec<ReceivedGoAway>,
     /// PINGs of ours that were answered.
     pub pongs: u64,
     /// Bytes that we may still send on the connection.
@@ -194,7 +194,7 @@ impl RawH2Client {
         let stream = self.next;
         self.next += 2;
         let window = i64::from(self.settings.get(&4).copied().unwrap_or(FIRST_WINDOW as u32));
-        self.streams.insert(stream, Stream { window, largest: window, ..Stream::default() });
+        self.streams.insert(stream, RawStream { window, largest: window, ..RawStream::default() });
         stream
     }
 
@@ -251,13 +251,13 @@ impl RawH2Client {
     }
 
     /// Asks for the host's path and waits for the answer.
-    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<Stream> {
+    pub fn ask(&mut self, prober: &mut Prober, method: &str) -> Result<RawStream> {
         let stream = self.request(prober, method, &[], true)?;
         self.answer(prober, stream)
     }
 
     /// Waits until `stream` is over, or has sent as much as is read of a body.
-    pub fn answer(&mut self, prober: &mut Prober, stream: u32) -> Result<Stream> {
+    pub fn answer(&mut self, prober: &mut Prober, stream: u32) -> Result<RawStream> {
         let (until, most) = (prober.soon(), prober.most_read);
         let has_enough =
             |client: &Self| client.streams.get(&stream).is_some_and(|stream| stream.received >= most);
@@ -272,17 +272,18 @@ impl RawH2Client {
 
     /// Whether nothing more will come on `stream`.
     pub fn is_over(&self, stream: u32) -> bool {
-        self.streams.get(&stream).is_none_or(Stream::is_over)
+        self.streams.get(&stream).is_none_or(RawStream::is_over)
     }
 
     /// Whether `stream` has an answer, or will have none.
     pub fn is_settled(&self, stream: u32) -> bool {
-        self.streams.get(&stream).is_none_or(Stream::is_settled)
+        self.streams.get(&stream).is_none_or(RawStream::is_settled)
     }
 
     /// Whether a GOAWAY says that `stream` is not processed, or that the connection is broken.
     fn is_left(&self, stream: u32) -> bool {
-        let leaves = |goaway: &GoAway| goaway.last_stream < stream || goaway.code != ErrorCode::NO_ERROR;
+        let leaves =
+            |goaway: &ReceivedGoAway| goaway.last_stream < stream || goaway.code != ErrorCode::NO_ERROR;
         self.goaways.last().is_some_and(leaves)
     }
 
@@ -420,7 +421,7 @@ impl RawH2Client {
         let debug = &payload[8..payload.len().min(8 + DEBUG)];
         let cut = if payload.len() > 8 + DEBUG { " …" } else { "" };
         self.goaways.truncate(GOAWAYS - 1); // the first says how it began, the last how it ended
-        self.goaways.push(GoAway {
+        self.goaways.push(ReceivedGoAway {
             last_stream: number(payload) & 0x7fff_ffff,
             code: ErrorCode(number(&payload[4..])),
             debug: printable(debug) + cut,
@@ -523,7 +524,7 @@ impl RawH2Client {
 
     /// How each stream fared.
     pub fn reactions(&self) -> impl Iterator<Item = Reaction> + '_ {
-        let of = |(id, stream): (&u32, &Stream)| Reaction {
+        let of = |(id, stream): (&u32, &RawStream)| Reaction {
             stream: *id,
             reset: stream.reset,
             status: stream.status,

@@ -16,7 +16,7 @@ use h2lab_wire::trace::detail::Secrets;
 
 use super::prober::WaitPolicy;
 use super::raw_h2_client::settings;
-use super::url::Found;
+use super::url::UrlResults;
 use super::{Host, Prober, Result};
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
@@ -340,8 +340,8 @@ pub fn prober_within(server: Server, allowance: Allowance) -> Prober {
 }
 
 /// The checks that `look` adds when it meets `server`.
-pub fn checks(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>) -> Vec<Check> {
-    let mut found = Found::default();
+pub fn checks(server: Server, look: impl FnOnce(&mut Prober, &mut UrlResults) -> Result<()>) -> Vec<Check> {
+    let mut found = UrlResults::default();
     look(&mut prober(server), &mut found).unwrap();
     found.checks
 }
@@ -349,7 +349,7 @@ pub fn checks(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Resu
 /// The verdicts of these by their ids.
 pub fn verdicts(
     server: Server,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>,
+    look: impl FnOnce(&mut Prober, &mut UrlResults) -> Result<()>,
 ) -> BTreeMap<String, Verdict> {
     checks(server, look).into_iter().map(|check| (check.id, check.verdict)).collect()
 }

@@ -93,7 +93,7 @@ struct Server {
 
 /// Servers that run. Dropping it ends them, the first one first.
 #[derive(Debug)]
-pub struct Chain {
+pub struct ServerChain {
     /// From the client on; the origin is the last.
     servers: Vec<Server>,
     /// The one before `servers[n + 1]` is `taps[n]`.
@@ -102,7 +102,7 @@ pub struct Chain {
 
 /// How a chain is wanted.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct ChainSpec<'a> {
     /// From the client on; behind a proxy at its end is the origin, over HTTP/1.1.
     pub links: &'a [Link],
     /// The protocol of the first one.
@@ -115,7 +115,7 @@ pub struct Wanted<'a> {
     pub folder: &'a Path,
 }
 
-impl Wanted<'_> {
+impl ChainSpec<'_> {
     /// Each server with its protocol, the origin at the end.
     fn servers(&self) -> Result<Vec<(String, Protocol)>, ChainError> {
         let refuse = |text: String| Err(ChainError::Order(text));
@@ -165,9 +165,9 @@ fn labels(servers: &[(String, Protocol)]) -> Vec<String> {
     servers.iter().enumerate().map(label).collect()
 }
 
-impl Chain {
+impl ServerChain {
     /// Starts them, the last one first.
-    pub fn start(wanted: Wanted<'_>, clock: Clock) -> Result<Self, ChainError> {
+    pub fn start(wanted: ChainSpec<'_>, clock: Clock) -> Result<Self, ChainError> {
         // Each connection between two of them is two of ours.
         resources::raise_open_files();
         let mut servers: Vec<Server> = Vec::new();
@@ -236,7 +236,7 @@ impl Chain {
     }
 }
 
-impl Drop for Chain {
+impl Drop for ServerChain {
     fn drop(&mut self) {
         // Front to back: a proxy that still runs would send requests to a server that is gone.
         for server in self.servers.drain(..) {
@@ -261,7 +261,7 @@ mod tests {
     fn servers(links: &str, protocol: Protocol) -> Result<Vec<(String, Protocol)>, String> {
         let links: Vec<Link> = links.split(',').map(|link| link.parse().unwrap()).collect();
         let wanted =
-            Wanted { links: &links, protocol, early_hints: false, pages: None, folder: Path::new("x") };
+            ChainSpec { links: &links, protocol, early_hints: false, pages: None, folder: Path::new("x") };
         wanted.servers().map_err(|error| error.to_string())
     }
 

@@ -12,7 +12,7 @@ use h2lab_model::timeline::study::{
 };
 use h2lab_model::workload::Protocol;
 
-use super::chain::{Chain, ChainError, Link, Wanted};
+use super::chain::{ChainError, ChainSpec, Link, ServerChain};
 use super::exchange::{Asking, exchange, or_failed};
 use crate::load::LoadSpec;
 use h2lab_lab::sut;
@@ -20,7 +20,7 @@ use h2lab_lab::sut::{Page, Pages, Sut};
 use h2lab_net::clock::Clock;
 
 /// What makes the request for a path of a chain's first server.
-pub type SpecOf<'a> = dyn Fn(&Chain, Protocol, &str, Clock) -> anyhow::Result<LoadSpec<'static>> + 'a;
+pub type SpecOf<'a> = dyn Fn(&ServerChain, Protocol, &str, Clock) -> anyhow::Result<LoadSpec<'static>> + 'a;
 
 /// A study that is being run.
 pub struct Runner<'a> {
@@ -102,7 +102,7 @@ impl Runner<'_> {
         if sut.is_proxy() {
             links.push(Link { server: "origin".to_owned(), protocol: Some(setting.backend) });
         }
-        let wanted = Wanted {
+        let wanted = ChainSpec {
             links: &links,
             protocol: asked.protocol,
             early_hints: setting.early_hints.unwrap_or(false),
@@ -110,7 +110,7 @@ impl Runner<'_> {
             folder: self.folder,
         };
         let clock = Clock::start();
-        let chain = Chain::start(wanted, clock)?;
+        let chain = ServerChain::start(wanted, clock)?;
         for case in cases(sut, asked, setting) {
             // A page that does not depend on what is behind is the same with another server behind.
             if made.contains(&case) || self.stop.load(Ordering::Relaxed) {

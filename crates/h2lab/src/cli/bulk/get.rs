@@ -13,7 +13,7 @@ use super::super::values::duration;
 use super::super::{Exit, help};
 use super::transfer::{Cargo, TransferArgs};
 use h2lab_net::storage::{FileSink, collide};
-use h2lab_roles::bulk::{Place, Wanted};
+use h2lab_roles::bulk::{FileLocation, RequestedFile};
 use h2lab_roles::client::url::Url;
 
 /// Fetch files: whole or in parts, resumable, checked end to end
@@ -86,21 +86,23 @@ fn check_server(texts: &[String], urls: &[Url]) -> Result<(), Usage> {
 }
 
 /// Where each file goes.
-fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<Wanted>> {
+fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<RequestedFile>> {
     if args.output.is_some() && urls.len() > 1 {
         return Err(Usage("-o/--output is for one URL; give --out-dir DIR".to_owned()).into());
     }
     if let Some(folder) = &args.out_dir {
         std::fs::create_dir_all(folder).with_context(|| format!("--out-dir {}", folder.display()))?;
     }
-    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut wanted: Vec<RequestedFile> = Vec::new();
     for (text, url) in args.urls.iter().zip(urls) {
         let place = match &args.output {
-            _ if args.discard => Place::Discard,
-            Some(path) => Place::File(path.clone()),
-            None => Place::File(args.out_dir.as_deref().unwrap_or(Path::new("")).join(name(text, url)?)),
+            _ if args.discard => FileLocation::Discard,
+            Some(path) => FileLocation::File(path.clone()),
+            None => {
+                FileLocation::File(args.out_dir.as_deref().unwrap_or(Path::new("")).join(name(text, url)?))
+            }
         };
-        if let Place::File(path) = &place
+        if let FileLocation::File(path) = &place
             && path.is_dir()
         {
             // The rename at the end would find out, after an hour perhaps.
@@ -110,16 +112,16 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<Wanted>> {
             ))
             .into());
         }
-        if let Place::File(path) = &place {
+        if let FileLocation::File(path) = &place {
             FileSink::check(path).map_err(|error| Usage(error.to_string()))?;
-            let meets = |other: &&Wanted| matches!(&other.place, Place::File(other) if collide(other, path));
+            let meets = |other: &&RequestedFile| matches!(&other.place, FileLocation::File(other) if collide(other, path));
             if let Some(other) = wanted.iter().find(meets) {
                 let words =
                     "would be written to the same name, or to that of its part; fetch it with -o FILE";
                 return Err(Usage(format!("{text}: it and {} {words}", other.url)).into());
             }
         }
-        wanted.push(Wanted { url: text.clone(), path: url.path_and_query().to_owned(), place });
+        wanted.push(RequestedFile { url: text.clone(), path: url.path_and_query().to_owned(), place });
     }
     Ok(wanted)
 }

@@ -14,7 +14,7 @@ use super::super::reach;
 use super::super::values::{duration, size};
 use super::super::{Exit, help};
 use super::transfer::{Cargo, TransferArgs, chunk};
-use h2lab_roles::bulk::{Place, Wanted};
+use h2lab_roles::bulk::{FileLocation, RequestedFile};
 use h2lab_roles::client::url::Url;
 
 /// Send files: whole or in parts, resumable, checked end to end
@@ -70,30 +70,33 @@ pub fn main(args: &PutArgs, command_line: Vec<String>) -> Result<Exit> {
 }
 
 /// What goes where.
-fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Result<Vec<Wanted>, Usage> {
+fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Result<Vec<RequestedFile>, Usage> {
     let path = url.path_and_query();
     let to = |path: &str, place| {
         let server = text.strip_suffix(url.path_and_query()).unwrap_or(text);
-        Wanted { url: format!("{server}{path}"), path: path.to_owned(), place }
+        RequestedFile { url: format!("{server}{path}"), path: path.to_owned(), place }
     };
     match (memory, files) {
         (Some(_), [file, ..]) => Err(Usage(format!("{file}: --memory sends no file; give one of them"))),
-        (Some(bytes), []) => {
-            Ok(vec![Wanted { url: text.to_owned(), path: path.to_owned(), place: Place::Memory(bytes) }])
-        }
-        (None, []) => Err(Usage(format!("{text}: nothing to send; give FILE… URL, or --memory SIZE"))),
-        (None, [file]) if !path.ends_with('/') => Ok(vec![Wanted {
+        (Some(bytes), []) => Ok(vec![RequestedFile {
             url: text.to_owned(),
             path: path.to_owned(),
-            place: Place::File(PathBuf::from(file)),
+            place: FileLocation::Memory(bytes),
+        }]),
+        (None, []) => Err(Usage(format!("{text}: nothing to send; give FILE… URL, or --memory SIZE"))),
+        (None, [file]) if !path.ends_with('/') => Ok(vec![RequestedFile {
+            url: text.to_owned(),
+            path: path.to_owned(),
+            place: FileLocation::File(PathBuf::from(file)),
         }]),
         (None, _) if !path.ends_with('/') => {
             Err(Usage(format!("{text}: one name for several files; let it end with /")))
         }
         (None, files) => {
-            let mut wanted: Vec<Wanted> = Vec::new();
+            let mut wanted: Vec<RequestedFile> = Vec::new();
             for file in files {
-                let one = to(&format!("{path}{}", escaped_name(file)?), Place::File(PathBuf::from(file)));
+                let one =
+                    to(&format!("{path}{}", escaped_name(file)?), FileLocation::File(PathBuf::from(file)));
                 if wanted.iter().any(|other| other.path == one.path) {
                     return Err(Usage(format!("{file}: another file has the same name; send it by itself")));
                 }

@@ -17,7 +17,7 @@ use super::uploads::UploadArgs;
 use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 use h2lab_roles::bulk;
-use h2lab_roles::origin::{Bulk, Site};
+use h2lab_roles::origin::{Bulk, OriginContent};
 
 /// Files that one connection gets at a time. Each takes a buffer of 128 KiB while it is sent, and so many fit into what the
 /// origin holds for a connection; filler takes none.
@@ -100,7 +100,7 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
             .logged(args.log)
             .expiring(args.uploads.expire()),
     );
-    config.site = Site::Bulk(Arc::clone(&content));
+    config.site = OriginContent::Bulk(Arc::clone(&content));
     let exit = origin::serve(&config)?;
     if content.taken() > 0 {
         // As with the line before it, stdout may be closed.

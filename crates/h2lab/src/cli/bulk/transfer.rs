@@ -30,7 +30,7 @@ use h2lab_net::storage::{Chunk, SinkError};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
 use h2lab_roles::bulk::job::LISTED;
-use h2lab_roles::bulk::{FetchError, Job, JobError, Moved, RunError, TransferOptions, Wanted, run};
+use h2lab_roles::bulk::{FetchError, Job, JobError, Moved, RequestedFile, RunError, TransferOptions, run};
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
 
@@ -114,7 +114,7 @@ pub struct Cargo {
     /// Which way.
     pub direction: TransferDirection,
     /// The files, all of the server at `url`.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<RequestedFile>,
     /// As it was given.
     pub text: String,
     /// What that says.

@@ -8,7 +8,7 @@ use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use h2lab_roles::bulk::Progress;
+use h2lab_roles::bulk::BulkProgress;
 
 /// Over which time the rate is shown.
 const RECENT: Duration = Duration::from_secs(2);
@@ -32,11 +32,11 @@ impl View {
     }
 
     /// Shows how far it is.
-    pub fn show(&self, progress: &Progress<'_>) {
+    pub fn show(&self, progress: &BulkProgress<'_>) {
         if self.bar.is_hidden() {
             return;
         }
-        let (here, total) = progress.work.amount();
+        let (here, total) = progress.transfers.amount();
         self.bar.set_length(total);
         self.bar.set_position(here);
         self.bar.set_message(words(progress, here, total));
@@ -50,8 +50,8 @@ impl Drop for View {
 }
 
 /// `1.2 GiB of 10 GiB, 8.41 Gbit/s, 9s left`.
-fn words(progress: &Progress<'_>, here: u64, total: u64) -> String {
-    let Progress { now, meter, work } = progress;
+fn words(progress: &BulkProgress<'_>, here: u64, total: u64) -> String {
+    let BulkProgress { now, meter, transfers } = progress;
     let mut words = format!("{} of {}", format_bytes(here), format_bytes(total));
     if let Some(rate) = meter.recent(*now, RECENT) {
         let _ = write!(words, ", {}", bits_text(rate));
@@ -59,7 +59,7 @@ fn words(progress: &Progress<'_>, here: u64, total: u64) -> String {
     if let Some(left) = meter.time_left(*now, total.saturating_sub(here)) {
         let _ = write!(words, ", {} left", format_duration(Duration::from_secs(left.as_secs())));
     }
-    let (files, over) = work.count();
+    let (files, over) = transfers.count();
     if files > 1 {
         let _ = write!(words, "; {over} of {files} files");
     }

@@ -18,7 +18,7 @@ use h2lab_model::record::Sample;
 
 use super::super::exit::Usage;
 use h2lab_net::ownership;
-use h2lab_roles::load::Listener;
+use h2lab_roles::load::SampleListener;
 
 /// Requests that may wait to be written: of 100 bytes each, and three million per second with [`PAUSE`].
 const ROOM: usize = 1 << 16;
@@ -129,7 +129,7 @@ impl Dump {
     }
 }
 
-impl Listener for Queue {
+impl SampleListener for Queue {
     fn ended(&self, thread: u32, sample: &Sample) {
         match self.requests.try_send((thread, *sample)) {
             Ok(()) => {}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use h2lab_base::units::nanos;
 use h2lab_model::record::{Outcome, Sample};
 
-use h2lab_roles::load::{Listener, Progress};
+use h2lab_roles::load::{LoadProgress, SampleListener};
 
 /// Upper bounds of the buckets of response times: Prometheus' usual ones, and what a fast service needs below.
 const BUCKETS: [(&str, u64); 15] = [
@@ -74,7 +74,7 @@ pub struct Metrics {
     due: AtomicU64,
 }
 
-impl Listener for Metrics {
+impl SampleListener for Metrics {
     fn ended(&self, thread: u32, sample: &Sample) {
         let Some(shard) = self.shards.get(thread as usize) else { return };
         if !sample.outcome.is_complete() {
@@ -105,7 +105,7 @@ impl Metrics {
     }
 
     /// Takes over the progress, which is reported about ten times per second.
-    pub fn show(&self, progress: &Progress) {
+    pub fn show(&self, progress: &LoadProgress) {
         self.connections.store(progress.connections.into(), Ordering::Relaxed);
         self.opened.store(progress.opened, Ordering::Relaxed);
         self.in_flight.store(progress.in_flight, Ordering::Relaxed);
@@ -208,7 +208,7 @@ mod tests {
         metrics.ended(1, &sample(Outcome::Status, 503, 100));
         metrics.ended(1, &sample(Outcome::Timeout, 0, 100));
         metrics.ended(0, &sample(Outcome::Status, u16::MAX, 100));
-        metrics.show(&Progress { connections: 7, opened: 9, in_flight: 3, ..Progress::default() });
+        metrics.show(&LoadProgress { connections: 7, opened: 9, in_flight: 3, ..LoadProgress::default() });
         let text = metrics.text();
         for line in [
             "h2lab_requests_total{outcome=\"succeeded\",status=\"200\"} 3",

@@ -30,7 +30,7 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::load;
-use h2lab_roles::load::{Listener, LoadError, LoadResult, LoadSpec};
+use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, SampleListener};
 
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
@@ -149,7 +149,7 @@ struct Loaded {
 struct Beside {
     dump: Option<Dump>,
     exporter: Option<Exporter>,
-    listener: Option<Arc<dyn Listener>>,
+    listener: Option<Arc<dyn SampleListener>>,
 }
 
 impl Beside {
@@ -157,12 +157,12 @@ impl Beside {
         let threads = threads(args);
         let dump = args.dump.as_deref().map(Dump::create).transpose()?;
         let exporter = args.prometheus.map(|at| Exporter::start(at, threads)).transpose()?;
-        let listeners: Vec<Arc<dyn Listener>> = dump
+        let listeners: Vec<Arc<dyn SampleListener>> = dump
             .iter()
-            .map(|dump| dump.listener() as Arc<dyn Listener>)
-            .chain(exporter.iter().map(|exporter| exporter.metrics() as Arc<dyn Listener>))
+            .map(|dump| dump.listener() as Arc<dyn SampleListener>)
+            .chain(exporter.iter().map(|exporter| exporter.metrics() as Arc<dyn SampleListener>))
             .collect();
-        let listener = (!listeners.is_empty()).then(|| Arc::new(All(listeners)) as Arc<dyn Listener>);
+        let listener = (!listeners.is_empty()).then(|| Arc::new(All(listeners)) as Arc<dyn SampleListener>);
         Ok(Self { dump, exporter, listener })
     }
 
@@ -175,9 +175,9 @@ impl Beside {
 
 /// Notifies several listeners.
 #[derive(Debug)]
-struct All(Vec<Arc<dyn Listener>>);
+struct All(Vec<Arc<dyn SampleListener>>);
 
-impl Listener for All {
+impl SampleListener for All {
     fn ended(&self, thread: u32, sample: &Sample) {
         self.0.iter().for_each(|listener| listener.ended(thread, sample));
     }

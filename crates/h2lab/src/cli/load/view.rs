@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::plan::{self, LoadPlan};
-use h2lab_roles::load::{Progress, Recent};
+use h2lab_roles::load::{LoadProgress, Recent};
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
 const DRAWN_EVERY: Duration = Duration::from_millis(250);
@@ -42,7 +42,7 @@ impl Show {
 /// The messages to the thread.
 enum News {
     Announcement(String),
-    Progress(Progress),
+    Progress(LoadProgress),
 }
 
 /// The view of a running load; dropping it removes what was drawn.
@@ -68,7 +68,7 @@ impl View {
     }
 
     /// Says how it goes. Never waits.
-    pub fn show(&self, progress: &Progress) {
+    pub fn show(&self, progress: &LoadProgress) {
         self.write_out(News::Progress(*progress));
     }
 
@@ -137,12 +137,12 @@ struct Mark {
 
 impl Mark {
     /// Successes per second since then.
-    fn rate(self, progress: &Progress) -> f64 {
+    fn rate(self, progress: &LoadProgress) -> f64 {
         let seconds = progress.elapsed.saturating_sub(self.at).as_secs_f64();
         (progress.succeeded - self.succeeded) as f64 / seconds.max(1e-3)
     }
 
-    const fn of(progress: &Progress) -> Self {
+    const fn of(progress: &LoadProgress) -> Self {
         Self { at: progress.elapsed, succeeded: progress.succeeded }
     }
 }
@@ -178,7 +178,7 @@ impl Screen {
     }
 
     /// Takes the news in; what to write now, if anything.
-    fn progress(&mut self, now: &Progress) -> String {
+    fn progress(&mut self, now: &LoadProgress) -> String {
         self.recent = self.recent.and(now.recent);
         if now.elapsed.saturating_sub(self.column.at) >= COLUMN {
             remember(&mut self.rates, self.column.rate(now));
@@ -204,7 +204,7 @@ impl Screen {
     }
 
     /// How far it is, of 1.
-    fn share(&self, now: &Progress) -> f64 {
+    fn share(&self, now: &LoadProgress) -> f64 {
         let of_time = if self.is_timed { now.elapsed.as_secs_f64() / now.total.as_secs_f64() } else { 0.0 };
         let ended = (now.succeeded + now.failed) as f64;
         let of_requests = self.requests.map_or(0.0, |n| ended / n as f64);
@@ -212,7 +212,7 @@ impl Screen {
     }
 
     /// `12.0s: 120000 answered, 12345/s, p50 1.2ms, p99 3.4ms, 3 failed, 50 in flight, 0 waiting, 50 connections`.
-    fn line(&self, now: &Progress) -> String {
+    fn line(&self, now: &LoadProgress) -> String {
         format!(
             "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {} connections",
             now.elapsed.as_secs_f64(),
@@ -240,7 +240,7 @@ impl Screen {
 
     /// The view, drawn over the last one. The cursor is never hidden and rests below: even a killed program leaves the terminal
     /// usable.
-    fn draw(&mut self, now: &Progress) -> String {
+    fn draw(&mut self, now: &LoadProgress) -> String {
         let width =
             rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
         let lines = self.lines(now, width.clamp(20, 100));
@@ -263,7 +263,7 @@ impl Screen {
     }
 
     /// The lines of the view, none wider than `width`.
-    fn lines(&self, now: &Progress, width: usize) -> Vec<String> {
+    fn lines(&self, now: &LoadProgress, width: usize) -> Vec<String> {
         let elapsed = now.elapsed.as_secs_f64();
         let head = match self.requests {
             Some(n) => format!("{elapsed:.1} s  {} of {n}", now.succeeded + now.failed),
@@ -309,7 +309,7 @@ impl Screen {
 }
 
 /// Requests that were sent and have not ended.
-const fn in_flight(now: &Progress) -> u64 {
+const fn in_flight(now: &LoadProgress) -> u64 {
     now.due.saturating_sub(now.succeeded + now.failed + now.waiting)
 }
 
@@ -352,16 +352,16 @@ mod tests {
         Screen::blank(show, None, true)
     }
 
-    fn at(millis: u64, succeeded: u64) -> Progress {
+    fn at(millis: u64, succeeded: u64) -> LoadProgress {
         let (elapsed, total) = (Duration::from_millis(millis), Duration::from_secs(10));
-        Progress {
+        LoadProgress {
             elapsed,
             total,
             due: succeeded + 7,
             succeeded,
             failed: 2,
             waiting: 1,
-            ..Progress::default()
+            ..LoadProgress::default()
         }
     }
 

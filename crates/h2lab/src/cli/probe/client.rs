@@ -17,7 +17,7 @@ use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::clock::Clock;
 use h2lab_net::resources;
 use h2lab_roles::probe::client;
-use h2lab_roles::probe::client::{ClientError, Script};
+use h2lab_roles::probe::client::{ClientError, ClientTestSpec};
 
 /// Check how a client behaves when its server ends connections, refuses streams, or falls silent
 ///
@@ -95,7 +95,7 @@ pub fn main(args: &ProbeClientArgs) -> Result<Exit> {
     // A client's stampede takes as many descriptors here as there.
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
-    let script = Script {
+    let script = ClientTestSpec {
         command: args.run.clone(),
         urls: usize::from(args.requests.unwrap_or(URLS)),
         tls: args.tls,

@@ -300,9 +300,9 @@ impl Run<'_> {
         backend_listener: &BackendListener,
         prober: &mut Prober,
         edge: &Edge,
-    ) -> Result<smuggling::Found, SmugglingError> {
+    ) -> Result<smuggling::SmugglingResults, SmugglingError> {
         let mut found = if self.args.downgrade_only {
-            smuggling::Found::default()
+            smuggling::SmugglingResults::default()
         } else {
             say!("offers of h2c …");
             smuggling::upgrades(prober, backend_listener, edge.clear.1, &edge.paths)?

@@ -12,7 +12,7 @@ use crate::cli::asking;
 use h2lab_net::clock::Clock;
 use h2lab_net::ownership;
 use h2lab_roles::load::LoadSpec;
-use h2lab_roles::timeline::chain::{Chain, Wanted};
+use h2lab_roles::timeline::chain::{ChainSpec, ServerChain};
 use h2lab_roles::timeline::or_failed;
 
 /// The default path.
@@ -30,8 +30,9 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     ownership::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let clock = Clock::start();
     let protocol = args.ask.client.protocol.single(false)?.unwrap_or(Protocol::H2c);
-    let wanted = Wanted { links: &args.hops, protocol, early_hints: args.early_hints, pages: None, folder };
-    let chain = Chain::start(wanted, clock).map_err(failure)?;
+    let wanted =
+        ChainSpec { links: &args.hops, protocol, early_hints: args.early_hints, pages: None, folder };
+    let chain = ServerChain::start(wanted, clock).map_err(failure)?;
     let spec = LoadSpec { stop: Some(stop), ..to_chain(&args.ask, &chain, protocol, path, clock)? };
     let mut exchanges = Vec::new();
     while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {

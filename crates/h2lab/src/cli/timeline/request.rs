@@ -9,7 +9,7 @@ use crate::run::messages::{Failure, FailureKind};
 use h2lab_lab::sut::SutError;
 use h2lab_net::clock::Clock;
 use h2lab_roles::load::LoadSpec;
-use h2lab_roles::timeline::chain::{Chain, ChainError};
+use h2lab_roles::timeline::chain::{ChainError, ServerChain};
 
 /// One request on one connection.
 pub fn prepare(spec: &mut LoadSpec<'_>, protocol: Protocol) {
@@ -23,7 +23,7 @@ pub fn prepare(spec: &mut LoadSpec<'_>, protocol: Protocol) {
 /// The request for `path` of a chain's first server.
 pub fn to_chain(
     ask: &AskArgs,
-    chain: &Chain,
+    chain: &ServerChain,
     protocol: Protocol,
     path: &str,
     clock: Clock,

@@ -8,11 +8,11 @@ use h2lab_transfer::{Changed, Checksum, Journal, Validator, content_range};
 use h2lab_wire::{Fields, ResponseHead};
 
 use super::fields::{Version, check_coding, contradiction, length, text, validator};
-use super::{Ask, Fetch, FetchError, OutcomeClass, RequestPurpose, Stage};
+use super::{Fetch, FetchError, FileRequest, OutcomeClass, RequestPurpose, Stage};
 
 impl Fetch {
     /// The head of an answer has come.
-    pub fn answered(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
+    pub fn answered(&mut self, ask: &mut FileRequest, head: &ResponseHead<'_>) {
         if let Stage::Over(_) = self.stage {
             return;
         }
@@ -30,7 +30,7 @@ impl Fetch {
     }
 
     /// Trailers have followed an answer: a sum, perhaps, that the server did not know before.
-    pub fn trailed(&mut self, ask: &Ask, fields: Fields<'_>) {
+    pub fn trailed(&mut self, ask: &FileRequest, fields: Fields<'_>) {
         let is_about_it = match self.options.direction {
             TransferDirection::Get => ask.is_accepted,
             TransferDirection::Put => self.is_about_the_whole(ask),
@@ -79,7 +79,7 @@ impl Fetch {
     }
 
     /// Accepts an answer that carries the file, or returns why it does not.
-    fn accept(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) -> Result<(), FetchError> {
+    fn accept(&mut self, ask: &mut FileRequest, head: &ResponseHead<'_>) -> Result<(), FetchError> {
         let is_first = matches!(self.stage, Stage::Probing);
         let Carried { total, range } = self.carried(ask, head)?;
         check_coding(head.fields)?;
@@ -114,7 +114,7 @@ impl Fetch {
     }
 
     /// The bytes of the file that an answer carries, if it does.
-    fn carried(&self, ask: &Ask, head: &ResponseHead<'_>) -> Result<Carried, FetchError> {
+    fn carried(&self, ask: &FileRequest, head: &ResponseHead<'_>) -> Result<Carried, FetchError> {
         let range = text(head.fields, "content-range").unwrap_or_default();
         match head.status {
             200 => Ok(Carried { total: length(head.fields), range: None }),
@@ -171,7 +171,7 @@ impl Fetch {
     }
 
     /// The length is known: reserves room, and makes parts of the rest.
-    fn begin(&mut self, ask: &Ask, validator: Option<Validator>) -> Result<(), FetchError> {
+    fn begin(&mut self, ask: &FileRequest, validator: Option<Validator>) -> Result<(), FetchError> {
         self.stage = Stage::Dealing;
         let Some(total) = self.total else { return Ok(()) };
         self.sink.reserve(total)?;

@@ -12,16 +12,16 @@ use h2lab_model::bulk::DigestVerdict;
 use h2lab_transfer::{Algorithm, Checksum, Extents, Parts, content_range, upload};
 use h2lab_wire::ResponseHead;
 
-use super::ask::{Ask, No, OutcomeClass, RequestPurpose};
 use super::fields::text;
+use super::file_request::{FileRequest, No, OutcomeClass, RequestPurpose};
 use super::{Fetch, FetchError, MAX_FRUITLESS, Stage, always_refused};
-use crate::bulk::source::{Sending, Source, SourceError};
+use crate::bulk::source::{Sending, SourceError, UploadSource};
 
 impl Fetch {
     /// Opens what is sent.
     pub(super) fn open_source(&mut self, index: usize) -> Result<(), SourceError> {
         if self.total.is_none() {
-            self.upload.source = Source::open(&self.place)?;
+            self.upload.source = UploadSource::open(&self.place)?;
             self.upload.tag = self.upload.source.tag(!self.options.resume, index);
             self.total = Some(self.upload.source.length());
         }
@@ -29,16 +29,16 @@ impl Fetch {
     }
 
     /// Asks what the server has.
-    pub(super) fn question(&mut self, index: usize) -> Ask {
+    pub(super) fn question(&mut self, index: usize) -> FileRequest {
         if self.upload.questions == 0 {
             self.upload.proved = Extents::new();
         }
         self.upload.questions += 1;
-        Ask::new(index, RequestPurpose::Held)
+        FileRequest::new(index, RequestPurpose::Held)
     }
 
     /// Makes `ask` one that sends its bytes.
-    pub(super) fn load(&mut self, mut ask: Ask) -> Ask {
+    pub(super) fn load(&mut self, mut ask: FileRequest) -> FileRequest {
         let (from, until) = (ask.from, ask.until.unwrap_or(ask.from));
         let is_whole = self.upload.is_whole;
         // The sum of a part is useful for the whole only if sums combine.
@@ -57,7 +57,7 @@ impl Fetch {
     }
 
     /// The method of `ask` and the fields of its request, lower-case names.
-    pub(super) fn request_to_put(&self, ask: &Ask) -> (&'static str, Vec<(&'static str, String)>) {
+    pub(super) fn request_to_put(&self, ask: &FileRequest) -> (&'static str, Vec<(&'static str, String)>) {
         let total = self.total.unwrap_or(0);
         let mut fields = vec![("user-agent", super::USER_AGENT.to_owned())];
         let tag = || (upload::TAG_FIELD, self.upload.tag.clone());
@@ -87,7 +87,7 @@ impl Fetch {
     }
 
     /// The head of an answer has come.
-    pub(super) fn answered_to_put(&mut self, ask: &mut Ask, head: &ResponseHead<'_>) {
+    pub(super) fn answered_to_put(&mut self, ask: &mut FileRequest, head: &ResponseHead<'_>) {
         if ask.purpose == RequestPurpose::Held && matches!(head.status, 500 | 502..=504) {
             // It may have an upload, but is too busy to look it up.
             ask.no = Some(No { status: head.status, location: None, words: Vec::new() });
@@ -106,7 +106,7 @@ impl Fetch {
 
     /// Whether the checksum in the answer to `ask` is of everything that was sent: the answer accepts the whole, or states that
     /// it arrived otherwise. An earlier file of the name, or a part, has another sum.
-    pub(super) fn is_about_the_whole(&self, ask: &Ask) -> bool {
+    pub(super) fn is_about_the_whole(&self, ask: &FileRequest) -> bool {
         let is_end = match ask.purpose {
             RequestPurpose::Held => false,
             RequestPurpose::Bytes => self.upload.is_whole,
@@ -152,7 +152,7 @@ impl Fetch {
     }
 
     /// `bytes` of an ask were handed over.
-    pub fn sent(&mut self, ask: &mut Ask, now: Time, bytes: u64) {
+    pub fn sent(&mut self, ask: &mut FileRequest, now: Time, bytes: u64) {
         ask.at += bytes;
         self.upload.flying += bytes;
         self.figures.first_byte = self.figures.first_byte.min(now);
@@ -164,7 +164,7 @@ impl Fetch {
     }
 
     /// The next piece of an ask could not be had.
-    pub fn ran_dry(&mut self, ask: &Ask) {
+    pub fn ran_dry(&mut self, ask: &FileRequest) {
         if let Err(changed) = self.check_source() {
             return self.fail(changed);
         }
@@ -187,14 +187,14 @@ impl Fetch {
     }
 
     /// Of the bytes that an ask has sent so many have not left us.
-    pub fn left_behind(&mut self, ask: &mut Ask, bytes: u64) {
+    pub fn left_behind(&mut self, ask: &mut FileRequest, bytes: u64) {
         ask.behind += bytes;
         self.upload.flying -= bytes;
         self.recount();
     }
 
     /// A request is over, with its whole answer or not; `why` it was not.
-    pub(super) fn ended_to_put(&mut self, ask: &mut Ask, now: Time, why: Option<&str>) {
+    pub(super) fn ended_to_put(&mut self, ask: &mut FileRequest, now: Time, why: Option<&str>) {
         let gone = ask.moved();
         // A server that answers before it has taken everything is not complete, whatever it says.
         let is_early = ask.purpose == RequestPurpose::Bytes && ask.awaits_bytes();
@@ -234,7 +234,7 @@ impl Fetch {
     }
 
     /// A request did what it was for.
-    fn completed(&mut self, ask: &Ask, now: Time) {
+    fn completed(&mut self, ask: &FileRequest, now: Time) {
         if ask.purpose == RequestPurpose::LastWord {
             return self.compare(now);
         }
@@ -252,7 +252,7 @@ impl Fetch {
     }
 
     /// The server said no.
-    fn refused(&mut self, ask: &Ask, no: No, now: Time) {
+    fn refused(&mut self, ask: &FileRequest, no: No, now: Time) {
         // Another process is writing it, or the server itself, which is still saving what it had.
         let is_busy = no.status == 409 && ask.purpose == RequestPurpose::Bytes && self.is_resumable_there();
         if (is_busy || ask.purpose == RequestPurpose::Held) && self.put_off(now) {
@@ -286,7 +286,7 @@ impl Fetch {
     }
 
     /// A request broke: asks the server what it received, or sends it again if that is allowed.
-    fn try_again(&mut self, ask: &Ask, now: Time, why: &str) {
+    fn try_again(&mut self, ask: &FileRequest, now: Time, why: &str) {
         self.fruitless += u32::from(ask.outcome_class != OutcomeClass::Unprocessed);
         let is_known = ask.purpose != RequestPurpose::Bytes || self.is_resumable_there();
         if self.is_fruitless() {
@@ -311,7 +311,7 @@ impl Fetch {
     }
 
     /// Takes the sum of what a request has sent, if it has sent all of it.
-    fn take_sum(&mut self, ask: &Ask) {
+    fn take_sum(&mut self, ask: &FileRequest) {
         let Some(sending) = &ask.sending else { return };
         let sending = sending.borrow();
         let Some(sum) = sending.sum() else { return };

@@ -23,16 +23,16 @@ fn options(workers: u32, part: Option<u64>) -> TransferOptions {
 }
 
 fn fetch(options: TransferOptions) -> Fetch {
-    Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Discard, options)
+    Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Discard, options)
 }
 
 /// Gives `fetch` the head of an answer.
-fn answer(fetch: &mut Fetch, ask: &mut Ask, status: u16, fields: &[(&str, &str)]) {
+fn answer(fetch: &mut Fetch, ask: &mut FileRequest, status: u16, fields: &[(&str, &str)]) {
     Fields::of(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
 }
 
 /// Answers `ask` like a server that has `content`; cut off after `most` bytes.
-fn serve(fetch: &mut Fetch, mut ask: Ask, content: &[u8], most: usize) {
+fn serve(fetch: &mut Fetch, mut ask: FileRequest, content: &[u8], most: usize) {
     let total = content.len() as u64;
     let (method, fields) = fetch.request(&ask);
     if method == "HEAD" {
@@ -68,7 +68,7 @@ fn whatever_breaks_every_byte_comes_exactly_once() {
         let workers = 1 + random.below(4) as u32;
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
         let mut fetch = fetch(options(workers, part));
-        let mut under_way: Vec<Ask> = Vec::new();
+        let mut under_way: Vec<FileRequest> = Vec::new();
         while fetch.outcome().is_none() {
             while under_way.len() < workers as usize
                 && let Some(ask) = fetch.next_ask(0)
@@ -175,7 +175,8 @@ fn a_checksum_of_another_kind_than_the_journals_spoils_nothing() {
     let path = folder.path().join("f");
     leave(&path, b"0123456789", "http://a/f");
     let options = TransferOptions { checksum: Algorithm::Sha256, ..options(1, None) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::File(path.clone()), options);
+    let mut fetch =
+        Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::File(path.clone()), options);
     let ask = fetch.next_ask(0).unwrap();
     serve(&mut fetch, ask, b"0123456789", usize::MAX);
     let mut head = fetch.next_ask(0).expect("it asks for the checksum of this kind");
@@ -192,7 +193,7 @@ fn what_belongs_to_another_url_is_not_resumed() {
     for (url, is_same) in [("http://b:81/f?key=2", true), ("http://a/other/f", false)] {
         leave(&path, b"0123456789", "http://a/f?key=1");
         let mut fetch =
-            Fetch::new(url.to_owned(), "/f".to_owned(), Place::File(path.clone()), options(1, None));
+            Fetch::new(url.to_owned(), "/f".to_owned(), FileLocation::File(path.clone()), options(1, None));
         assert_eq!(fetch.next_ask(0).is_some(), is_same, "{url}");
         match fetch.outcome() {
             None => assert!(is_same, "{url}"),
@@ -318,7 +319,8 @@ fn a_range_that_is_all_needs_no_version() {
 fn a_server_that_processes_no_request_is_asked_ever_more_rarely_and_given_up() {
     for direction in [TransferDirection::Get, TransferDirection::Put] {
         let options = TransferOptions { direction, ..options(2, None) };
-        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
+        let mut fetch =
+            Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(100), options);
         let (mut now, mut asked) = (NOW, 0);
         while fetch.outcome().is_none() {
             let mut ask = fetch.next_ask(0).expect("it is asked again");
@@ -442,12 +444,12 @@ impl Store {
     }
 
     /// Carries out `ask`, of whose body only the first `most` bytes arrive.
-    fn serve(&mut self, fetch: &mut Fetch, ask: Ask, most: u64) {
+    fn serve(&mut self, fetch: &mut Fetch, ask: FileRequest, most: u64) {
         self.serve_or_answer(fetch, ask, most, false);
     }
 
     /// The same; what does not get all `is_answered` as if it did, or breaks.
-    fn serve_or_answer(&mut self, fetch: &mut Fetch, mut ask: Ask, most: u64, is_answered: bool) {
+    fn serve_or_answer(&mut self, fetch: &mut Fetch, mut ask: FileRequest, most: u64, is_answered: bool) {
         let (method, fields) = fetch.request(&ask);
         let field =
             |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
@@ -500,9 +502,10 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
         let workers = 1 + random.below(4) as u32;
         let part = (random.below(2) == 0).then(|| 1_000 + random.below(100_000));
         let options = TransferOptions { direction: TransferDirection::Put, ..options(workers, part) };
-        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(TOTAL), options);
+        let mut fetch =
+            Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(TOTAL), options);
         let mut store = Store::new(TOTAL);
-        let mut under_way: Vec<Ask> = Vec::new();
+        let mut under_way: Vec<FileRequest> = Vec::new();
         while fetch.outcome().is_none() {
             while under_way.len() < workers as usize
                 && let Some(ask) = fetch.next_ask(0)
@@ -532,7 +535,7 @@ fn whatever_breaks_every_byte_goes_exactly_once() {
 #[test]
 fn a_server_that_says_nothing_of_uploads_gets_one_plain_put() {
     let options = TransferOptions { direction: TransferDirection::Put, ..options(4, Some(10)) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(100), options);
     let mut probe = fetch.next_ask(0).unwrap();
     assert_eq!(fetch.request(&probe).0, "HEAD");
     answer(&mut fetch, &mut probe, 404, &[]);
@@ -570,7 +573,8 @@ fn trailers_have_the_checksum_only_behind_an_answer_that_carries_the_file() {
 fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_it() {
     for has_words in [false, true] {
         let options = TransferOptions { direction: TransferDirection::Put, ..options(1, None) };
-        let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
+        let mut fetch =
+            Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(100), options);
         let mut probe = fetch.next_ask(0).unwrap();
         answer(&mut fetch, &mut probe, 200, &[OTHER]);
         Fields::of(&[OTHER], |fields| fetch.trailed(&probe, fields));
@@ -592,7 +596,7 @@ fn an_upload_is_compared_with_nothing_that_the_server_had_before_or_says_beside_
 #[test]
 fn an_upload_is_not_complete_before_the_server_has_said_so() {
     let options = TransferOptions { direction: TransferDirection::Put, ..options(2, Some(10)) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(20), options);
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(20), options);
     let mut store = Store::new(20);
     for _ in 0..3 {
         let ask = fetch.next_ask(0).unwrap();
@@ -606,7 +610,7 @@ fn an_upload_is_not_complete_before_the_server_has_said_so() {
 }
 
 /// An upload to a server that takes parts, whose first query was answered with nothing.
-fn put(place: Place, workers: u32, part: Option<u64>) -> Fetch {
+fn put(place: FileLocation, workers: u32, part: Option<u64>) -> Fetch {
     let options = TransferOptions { direction: TransferDirection::Put, ..options(workers, part) };
     let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), place, options);
     let mut probe = fetch.next_ask(0).unwrap();
@@ -616,7 +620,7 @@ fn put(place: Place, workers: u32, part: Option<u64>) -> Fetch {
 }
 
 /// Sends all of a request's bytes, and receives `status`.
-fn send_all(fetch: &mut Fetch, ask: &mut Ask, status: u16) {
+fn send_all(fetch: &mut Fetch, ask: &mut FileRequest, status: u16) {
     let left = ask.sending.as_ref().unwrap().borrow().left();
     ask.sending.as_ref().unwrap().borrow_mut().show(left, |piece, _| assert_eq!(piece.len() as u64, left));
     fetch.sent(ask, NOW, left);
@@ -628,7 +632,7 @@ fn send_all(fetch: &mut Fetch, ask: &mut Ask, status: u16) {
 fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
     // A server without support for uploads, such as nginx's `return 200`.
     let options = TransferOptions { direction: TransferDirection::Put, ..options(1, None) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(100), options);
     let mut probe = fetch.next_ask(0).unwrap();
     answer(&mut fetch, &mut probe, 404, &[]);
     fetch.ended(&mut probe, NOW, None);
@@ -639,7 +643,7 @@ fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
     let Some(Err(error)) = fetch.outcome() else { panic!("it would wait for ever") };
     assert!(error.to_string().contains("60 bytes"), "{error}");
     // A server that reports what it has is queried for that, and given up if it never gets more.
-    let mut fetch = put(Place::Memory(100), 1, None);
+    let mut fetch = put(FileLocation::Memory(100), 1, None);
     for _ in 0..=MAX_FRUITLESS {
         let mut ask = fetch.next_ask(0).expect("the rest is sent");
         assert_eq!(ask.purpose, RequestPurpose::Bytes);
@@ -662,7 +666,7 @@ fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
     let path = folder.path().join("f");
     std::fs::write(&path, "0123456789").unwrap();
     // In parts: the server never learns that it has everything.
-    let mut fetch = put(Place::File(path.clone()), 2, Some(5));
+    let mut fetch = put(FileLocation::File(path.clone()), 2, Some(5));
     let mut first = fetch.next_ask(0).unwrap();
     let mut second = fetch.next_ask(0).unwrap();
     send_all(&mut fetch, &mut first, 204);
@@ -682,7 +686,7 @@ fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
     fetch.keep();
     assert!(!fetch.is_resumable(), "another run begins anew");
     // In one request: its end is not sent.
-    let mut fetch = put(Place::File(path.clone()), 1, None);
+    let mut fetch = put(FileLocation::File(path.clone()), 1, None);
     let ask = fetch.next_ask(0).unwrap();
     std::fs::write(&path, "and another, longer one").unwrap();
     let sending = ask.sending.clone().unwrap();
@@ -694,7 +698,7 @@ fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
 #[test]
 fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
     let options = TransferOptions { direction: TransferDirection::Put, ..options(1, None) };
-    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), Place::Memory(100), options);
+    let mut fetch = Fetch::new("http://a/f".to_owned(), "/f".to_owned(), FileLocation::Memory(100), options);
     let (mut now, mut asked) = (NOW, 0);
     while fetch.outcome().is_none() {
         let mut probe = fetch.next_ask(0).unwrap();
@@ -721,7 +725,7 @@ fn a_server_that_has_no_time_is_asked_again_after_a_pause_and_not_for_ever() {
 
 #[test]
 fn an_upload_that_somebody_else_has_for_a_moment_is_continued() {
-    let mut fetch = put(Place::Memory(100), 1, None);
+    let mut fetch = put(FileLocation::Memory(100), 1, None);
     let mut ask = fetch.next_ask(0).unwrap();
     send_all(&mut fetch, &mut ask, 409);
     assert!(fetch.outcome().is_none() && fetch.is_put_off(NOW));
@@ -735,8 +739,8 @@ fn an_upload_that_somebody_else_has_for_a_moment_is_continued() {
 
 #[test]
 fn an_answer_that_is_older_than_what_was_taken_since_takes_nothing_back() {
-    let mut fetch = put(Place::Memory(30), 3, Some(10));
-    let mut asks: Vec<Ask> = (0..3).map(|_| fetch.next_ask(0).unwrap()).collect();
+    let mut fetch = put(FileLocation::Memory(30), 3, Some(10));
+    let mut asks: Vec<FileRequest> = (0..3).map(|_| fetch.next_ask(0).unwrap()).collect();
     // Two break one after the other, and after each the server is queried.
     fetch.ended(&mut asks[0], NOW, Some("it broke"));
     let mut first = fetch.next_ask(0).unwrap();

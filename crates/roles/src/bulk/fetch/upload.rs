@@ -2,12 +2,12 @@
 
 use h2lab_transfer::Extents;
 
-use crate::bulk::source::Source;
+use crate::bulk::source::UploadSource;
 
 /// What is known of an upload.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
-    pub source: Source,
+    pub source: UploadSource,
     /// What the server is to call it.
     pub tag: String,
     /// Whether the server reports what it has; `None` before it was asked.

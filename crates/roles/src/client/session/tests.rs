@@ -8,8 +8,8 @@ use h2lab_model::scenario::Scenario;
 use h2lab_model::workload::Protocol;
 
 use super::*;
-use crate::client::connect::{Dial, Step};
-use crate::client::request::{Kind, Prepared};
+use crate::client::connect::{Dial, DialState};
+use crate::client::request::{Prepared, RequestKind};
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
@@ -20,13 +20,19 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const MOST: u64 = (1 << 20) + (256 << 10);
 
 /// Dials `address` and opens a session on it, in clear, with this bound on what may wait for the server to read it.
-fn open(clock: Clock, address: std::net::SocketAddr, protocol: Protocol, unread_output: usize) -> Session {
+fn open(
+    clock: Clock,
+    address: std::net::SocketAddr,
+    protocol: Protocol,
+    unread_output: usize,
+) -> ClientSession {
     let endpoint = Endpoint::from(address);
-    let mut target = Target::new(endpoint, protocol, "localhost", &TlsOptions::default(), None).unwrap();
+    let mut target = DialTarget::new(endpoint, protocol, "localhost", &TlsOptions::default(), None).unwrap();
     target.tap = false;
     target.engine.limits.unread_output = unread_output;
     let mut reactor = Reactor::new(clock).unwrap();
-    let Step::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, u32::MAX, clock.now()) else {
+    let DialState::Pending(dial) = Dial::begin(&mut reactor, Token(0), 0, &target, u32::MAX, clock.now())
+    else {
         panic!("it cannot be dialled");
     };
     let result = loop {
@@ -35,14 +41,14 @@ fn open(clock: Clock, address: std::net::SocketAddr, protocol: Protocol, unread_
             break result;
         }
     };
-    let Step::Established(established) = dial.connected(result, &target, clock.now()) else {
+    let DialState::Established(established) = dial.connected(result, &target, clock.now()) else {
         panic!("it is not connected");
     };
-    Session::open(established, &target, 100, u32::MAX, clock.now())
+    ClientSession::open(established, &target, 100, u32::MAX, clock.now())
 }
 
 /// How many bytes the kernel holds for the session, once no more come: the server's writes wait for room.
-fn piled_up(session: &Session) -> u64 {
+fn piled_up(session: &ClientSession) -> u64 {
     let mut before = 0;
     loop {
         (0..1_000).for_each(|_| std::thread::yield_now());
@@ -69,15 +75,15 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
     let clock = Clock::start();
     let mut session = open(clock, address, Protocol::H1, 1 << 20);
     let work = Scenario::default().plan().remove(0).work;
-    let kinds = Kind::all(&work);
+    let kinds = RequestKind::all(&work);
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
-    session.begin(clock.now(), 0, 0, &prepared, &mut NoExchange).expect("it is idle");
-    session.flush(clock, &prepared, &mut NoExchange);
+    session.begin(clock.now(), 0, 0, &prepared, &mut NoObserver).expect("it is idle");
+    session.flush(clock, &prepared, &mut NoObserver);
     let until = Instant::now() + DEADLINE;
     loop {
         let waiting = piled_up(&session);
         let before = session.bytes_received();
-        session.receive(clock, false, &prepared, &mut NoExchange);
+        session.receive(clock, false, &prepared, &mut NoObserver);
         let read = session.bytes_received() - before;
         assert!(read <= MOST, "{read} bytes in one turn");
         // The kernel makes room for this much only for readers of much, and gradually.
@@ -97,11 +103,11 @@ fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
     let clock = Clock::start();
     let mut session = open(clock, listener.local_addr().unwrap(), Protocol::H2c, 500);
     let work = Scenario::default().plan().remove(0).work;
-    let kinds = Kind::all(&work);
+    let kinds = RequestKind::all(&work);
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
-    let begin_all = |session: &mut Session, from: u32| {
+    let begin_all = |session: &mut ClientSession, from: u32| {
         let mut begun = 0;
-        while session.begin(clock.now(), from + begun, 0, &prepared, &mut NoExchange).is_some() {
+        while session.begin(clock.now(), from + begun, 0, &prepared, &mut NoObserver).is_some() {
             assert!(session.engine.unsent() < 2_000, "{begun} have been begun");
             begun += 1;
         }
@@ -109,7 +115,7 @@ fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
     };
     let first = begin_all(&mut session, 0);
     assert!((1..100).contains(&first) && session.available() == 0, "{first} of 100 streams");
-    session.flush(clock, &prepared, &mut NoExchange);
+    session.flush(clock, &prepared, &mut NoObserver);
     assert!(session.available() > 0, "the socket took all");
     assert!(begin_all(&mut session, first) > 0);
 }

@@ -15,7 +15,7 @@ use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, 
 
 use super::driver::longest_spin;
 use super::team::Part;
-use super::{LoadError, LoadResult, LoadSpec, Progress, preflight, run};
+use super::{LoadError, LoadProgress, LoadResult, LoadSpec, preflight, run};
 use crate::client::ConnectError;
 use h2lab_net::clock::Clock;
 use h2lab_net::tls::TlsOptions;
@@ -445,7 +445,7 @@ fn requests_beyond_the_last_connection_wait_and_say_so() {
         spec.cell.work.arrival = Arrival::Constant { rate: 50.0 };
         spec.cell.work.phases.measure = DEADLINE;
         spec.cell.work.timeout = 10 * DEADLINE;
-        let is_full = |now: &Progress| (now.in_flight, now.waiting) == (room, 10 - room);
+        let is_full = |now: &LoadProgress| (now.in_flight, now.waiting) == (room, 10 - room);
         let finished = run(&spec, &mut |now| stop.store(is_full(now), Ordering::Relaxed)).unwrap();
         let result = finished.close();
         let carried = |sample: &&Sample| sample.connection != Sample::NO_CONNECTION;

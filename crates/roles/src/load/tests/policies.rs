@@ -9,7 +9,7 @@ use h2lab_model::workload::{Arrival, DialPolicy, Draw, MixEntry, Protocol};
 
 use super::server::{Habit, Server};
 use super::{BOTH, DEADLINE, count, once_begun, refusal, result, spec, together};
-use crate::client::{ConnectError, Kind, Outgoing as _, Prepared};
+use crate::client::{ConnectError, Outgoing as _, Prepared, RequestKind};
 use crate::load::{LoadError, LoadResult, LoadSpec, run};
 use h2lab_net::tls::TlsError;
 
@@ -206,7 +206,7 @@ fn a_mix_of_templates_asks_for_the_same_in_every_protocol_also_when_it_is_sent_a
             .map(|path| MixEntry { weight: 1, path: path.to_owned(), ..MixEntry::default() })
             .to_vec();
         let (work, seed) = (spec.cell.work.clone(), spec.cell.seed);
-        let kinds = Kind::all(&work);
+        let kinds = RequestKind::all(&work);
         let prepared = Prepared::new(&work, &kinds, "localhost", seed).unwrap();
         let draw = Draw::new(&work.mix, seed);
         let result = result(&spec);

@@ -11,7 +11,7 @@ use crate::origin::plan::ResponsePlan;
 use h2lab_wire::Fields;
 
 use super::*;
-use crate::origin::offer::tests::offer;
+use crate::origin::put_content::tests::offer;
 use crate::origin::receipt::Receipt;
 
 /// A server of uploads into a folder of its own.

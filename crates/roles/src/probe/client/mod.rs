@@ -24,7 +24,7 @@ use test_server::ClientTestServer;
 
 /// What is run, and how.
 #[derive(Debug, Clone)]
-pub struct Script {
+pub struct ClientTestSpec {
     /// The command, for `sh -c`; `{url}`, `{urls}` and `{ca}` are replaced.
     pub command: String,
     /// The number of URLs for `{urls}`.
@@ -41,7 +41,7 @@ pub struct Script {
 
 /// Runs all test cases; `notify` is called as each begins.
 pub fn run_cases(
-    script: &Script,
+    script: &ClientTestSpec,
     clock: Clock,
     stop: &Arc<AtomicBool>,
     notify: &mut dyn FnMut(TestCase),
@@ -71,7 +71,7 @@ pub fn run_cases(
 }
 
 /// The command with its places filled.
-fn command(script: &Script, port: u16, ca: &Path) -> Command {
+fn command(script: &ClientTestSpec, port: u16, ca: &Path) -> Command {
     let scheme = if script.tls { "https" } else { "http" };
     // By its address: `localhost` may be ::1 first, where nothing listens.
     let base = format!("{scheme}://127.0.0.1:{port}");
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn places_in_the_command_are_filled() {
-        let script = Script {
+        let script = ClientTestSpec {
             command: "get {url} {urls} --cacert {ca}".to_owned(),
             urls: 2,
             tls: true,

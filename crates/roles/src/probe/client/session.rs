@@ -33,7 +33,7 @@ const PROMISED: &str = "/promised";
 
 /// How far a test case is.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Step {
+pub struct TestCaseProgress {
     /// Requests that have come, over all connections.
     requests: usize,
     /// The first connection that carried one.
@@ -61,13 +61,13 @@ struct Reply {
     clippy::struct_excessive_bools,
     reason = "what socket, client and test case are ready for is independent"
 )]
-pub struct Session {
+pub struct TestCaseSession {
     stream: ByteStream,
     test_case: TestCase,
     /// Which connection of the test case it is, from 0.
     index: usize,
     /// What the connections of the test case have in common.
-    step: Rc<Cell<Step>>,
+    step: Rc<Cell<TestCaseProgress>>,
     /// Requests that the command makes.
     expected: usize,
     engine: Option<Connection>,
@@ -97,13 +97,13 @@ pub struct Session {
     pub seen: ConnectionSeen,
 }
 
-impl Session {
+impl TestCaseSession {
     /// The `index`-th connection of a test case, accepted at `now`.
     pub fn new(
         stream: ByteStream,
         test_case: TestCase,
         index: usize,
-        step: Rc<Cell<Step>>,
+        step: Rc<Cell<TestCaseProgress>>,
         expected: usize,
         now: Time,
     ) -> Self {
@@ -146,7 +146,7 @@ impl Session {
         self.seen.quiet_since()
     }
 
-    /// When [`Session::proceed`] must be called though nothing arrives.
+    /// When [`TestCaseSession::proceed`] must be called though nothing arrives.
     pub fn deadline(&self) -> Time {
         if self.is_dark || self.is_over || self.is_gone {
             return Time::NEVER;

@@ -13,7 +13,7 @@ use h2lab_base::units::Time;
 use h2lab_model::probe::client::{CaseRun, ConnectionSeen, TestCase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::session::{Session, Step};
+use super::session::{TestCaseProgress, TestCaseSession};
 use super::sockets;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::clock::Clock;
@@ -51,12 +51,12 @@ pub struct ClientTestServer {
     clock: Clock,
     listener: Listener,
     /// Connections that are open, with their places among all.
-    sessions: Vec<(usize, Session)>,
+    sessions: Vec<(usize, TestCaseSession)>,
     /// Those that have ended, which hold no descriptor any more.
     over: Vec<(usize, ConnectionSeen)>,
     /// No more connections are accepted.
     is_full: bool,
-    step: Rc<Cell<Step>>,
+    step: Rc<Cell<TestCaseProgress>>,
 }
 
 impl ClientTestServer {
@@ -175,7 +175,7 @@ impl ClientTestServer {
             let step = Rc::clone(&self.step);
             let now = self.clock.now();
             self.sessions
-                .push((index, Session::new(stream, self.test_case, index, step, self.expected, now)));
+                .push((index, TestCaseSession::new(stream, self.test_case, index, step, self.expected, now)));
         }
         for (index, session) in &mut self.sessions {
             session.receive(self.clock.now());

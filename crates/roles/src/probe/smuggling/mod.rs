@@ -76,7 +76,7 @@ pub enum SmugglingError {
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct SmugglingResults {
     /// All checks.
     pub checks: Vec<Check>,
     /// The offers of h2c, with what both sides saw of each.
@@ -95,7 +95,7 @@ pub fn upgrades(
     listener: &BackendListener,
     protocol: Protocol,
     paths: &Paths,
-) -> Result<Found, SmugglingError> {
+) -> Result<SmugglingResults, SmugglingError> {
     let mut proxy = Proxy { prober, listener, protocol };
     let software = proxy.reach(&paths.allowed)?;
     let baseline = proxy.baseline(&paths.forbidden)?;
@@ -116,7 +116,12 @@ pub fn upgrades(
     }
     let checks = checks::checks(&tried, &missed, &paths.forbidden, baseline);
     let attempts = tried.into_iter().map(|tried| tried.observation).collect();
-    Ok(Found { checks, attempts, software, warnings: baseline.doubt(&paths.forbidden).into_iter().collect() })
+    Ok(SmugglingResults {
+        checks,
+        attempts,
+        software,
+        warnings: baseline.doubt(&paths.forbidden).into_iter().collect(),
+    })
 }
 
 /// What was seen, or why it could not be; what must end the whole probe is passed on as an error.
@@ -190,7 +195,7 @@ pub fn downgrades(
     listener: &BackendListener,
     (host, protocol): (Host, Protocol),
     path: &str,
-) -> Result<Found> {
+) -> Result<SmugglingResults> {
     let before = std::mem::replace(&mut prober.host, host);
     let found = Proxy { prober, listener, protocol }.send_cases(path);
     prober.host = before;
@@ -298,10 +303,10 @@ impl Proxy<'_> {
         Ok(Tried { observation, items, arrived_ms })
     }
 
-    fn send_cases(&mut self, path: &str) -> Result<Found> {
+    fn send_cases(&mut self, path: &str) -> Result<SmugglingResults> {
         let software = match self.first_control(path)? {
             Ok(software) => software,
-            Err(checks) => return Ok(Found { checks, ..Found::default() }),
+            Err(checks) => return Ok(SmugglingResults { checks, ..SmugglingResults::default() }),
         };
         let mut series = Series::default();
         for (n, case) in CASES.iter().enumerate() {
@@ -332,7 +337,7 @@ impl Proxy<'_> {
                 break;
             }
         }
-        Ok(Found { checks: series.into_checks(), software, ..Found::default() })
+        Ok(SmugglingResults { checks: series.into_checks(), software, ..SmugglingResults::default() })
     }
 
     /// The checks of all topics if no valid request over HTTP/2 reaches our backend; if one does, the software that the proxy claims

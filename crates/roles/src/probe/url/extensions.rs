@@ -7,7 +7,7 @@ use h2lab_model::probe::{Bound, Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::connection::setting_name;
 
-use super::found::{Found, decided};
+use super::results::{UrlResults, decided};
 use crate::probe::ask::{Question, ask};
 use crate::probe::{Prober, Result};
 
@@ -18,7 +18,7 @@ const EXPECTATION: Duration = Duration::from_secs(1);
 const NOBODY: &str = "h2lab-probe.invalid";
 
 /// Checks them.
-pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
+pub fn look(prober: &mut Prober, found: &mut UrlResults) -> Result<()> {
     if let Some(answer) = found.h2_answer.clone() {
         announced(&answer, found);
         found.add(settings(&answer));
@@ -38,7 +38,7 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
 }
 
 /// Notes what SETTINGS announce.
-fn announced(answer: &Answer, found: &mut Found) {
+fn announced(answer: &Answer, found: &mut UrlResults) {
     let limits = &mut found.limits;
     let rendered = |id: u16, unit: &str| {
         answer.setting(id).map(|value| Bound::exact(u64::from(value), unit, "as SETTINGS say or leave it"))
@@ -85,7 +85,7 @@ fn extended_connect(answer: &Answer) -> Check {
     }
 }
 
-fn interim(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+fn interim(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let question = Question {
         method: "POST".to_owned(),
         body: b"h2lab".to_vec(),
@@ -112,7 +112,7 @@ fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check> {
     Ok(Check::new(id::PROT111, verdict, summary).with("a GET with ENABLE_PUSH=1", answer.items))
 }
 
-fn misdirected(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check> {
+fn misdirected(prober: &mut Prober, protocol: Protocol, found: &UrlResults) -> Result<Check> {
     let own = if protocol.is_multiplexed() { &found.h2_answer } else { &found.h1_answer };
     let ordinary = own.as_ref().map_or(0, |answer| answer.status);
     let question = Question { authority: Some(NOBODY.to_owned()), ..Question::get() };

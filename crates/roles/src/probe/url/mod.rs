@@ -1,11 +1,11 @@
 //! `h2lab probe URL`: all checks of a server.
 
 mod extensions;
-mod found;
 mod limits;
 mod ports;
 mod readiness;
 mod resistance;
+mod results;
 mod speaks;
 
 use h2lab_model::probe::{Check, ProbeReport, Subject, checklist};
@@ -14,8 +14,8 @@ use h2lab_model::workload::Protocol;
 use super::dial::reach;
 use super::{ProbeError, Prober, Result};
 use crate::client::url::Url;
-pub use found::CheckOptions;
-pub(super) use found::Found;
+pub use results::CheckOptions;
+pub(super) use results::UrlResults;
 
 /// Probes the server of `url`, as `prober` reaches it. `notify` is called with the current step. That it cannot be reached at
 /// all, or something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
@@ -28,7 +28,7 @@ pub fn run(
     if prober.host.protocols != [Protocol::H3] {
         reach(prober)?;
     }
-    let mut found = Found::default();
+    let mut found = UrlResults::default();
     if !prober.host.protocols.is_empty() {
         let names: Vec<String> = prober.host.protocols.iter().map(Protocol::to_string).collect();
         let asked = names.join(", ");
@@ -53,7 +53,7 @@ fn look(
     prober: &mut Prober,
     url: &Url,
     options: &CheckOptions,
-    found: &mut Found,
+    found: &mut UrlResults,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
     notify("what it speaks");
@@ -76,7 +76,7 @@ fn look(
     Ok(())
 }
 
-fn report(prober: &Prober, url: &Url, found: Found) -> ProbeReport {
+fn report(prober: &Prober, url: &Url, found: UrlResults) -> ProbeReport {
     let software = found.software;
     let mut checks: Vec<Check> =
         found.checks.into_iter().map(|check| check.for_product(software.as_deref())).collect();

@@ -3,7 +3,7 @@
 use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 
-use super::found::Found;
+use super::results::UrlResults;
 use super::speaks;
 use crate::client::ConnectError;
 use crate::probe::dial::reach;
@@ -15,24 +15,25 @@ use h2lab_net::tcp::Endpoint;
 struct Port {
     number: u16,
     /// What the TCP port speaks in clear and over TLS, or why there is no connection.
-    tcp: Result<[Found; 2], ConnectError>,
+    tcp: Result<[UrlResults; 2], ConnectError>,
     /// HTTP/3, which is on a port of UDP.
-    udp: Found,
+    udp: UrlResults,
 }
 
 impl Port {
-    fn all(&self) -> impl Iterator<Item = &Found> {
+    fn all(&self) -> impl Iterator<Item = &UrlResults> {
         self.tcp.iter().flatten().chain([&self.udp])
     }
 
     /// The names of what is spoken there.
     fn spoken(&self) -> Vec<String> {
-        self.all().flat_map(Found::spoken).collect()
+        self.all().flat_map(UrlResults::spoken).collect()
     }
 
     /// It did not answer, which does not mean that nothing listens.
     fn is_undecided(&self) -> bool {
-        let is_open = |found: &Found| found.checks.iter().any(|check| check.verdict == Verdict::Undecided);
+        let is_open =
+            |found: &UrlResults| found.checks.iter().any(|check| check.verdict == Verdict::Undecided);
         let is_silent = matches!(&self.tcp, Err(error) if !matches!(error, ConnectError::Refused));
         self.spoken().is_empty() && (is_silent || self.all().any(is_open))
     }
@@ -58,7 +59,7 @@ impl Port {
 
 /// Asks each of `ports` for the protocols that are to be asked for, in clear and over TLS. Ports checked before an interruption or the end of the budget
 /// are reported.
-pub fn look(prober: &mut Prober, ports: &[u16], found: &mut Found) -> Result<()> {
+pub fn look(prober: &mut Prober, ports: &[u16], found: &mut UrlResults) -> Result<()> {
     let home = prober.host.clone();
     // Another port's certificate does not matter: only its protocols do.
     prober.host.tls.insecure = true;
@@ -86,7 +87,7 @@ fn ask(prober: &mut Prober, number: u16) -> Result<Port> {
         Err(ProbeError::Connect(error)) => Err(error),
         Err(error) => return Err(error),
     };
-    let mut udp = Found::default();
+    let mut udp = UrlResults::default();
     if prober.host.asks(Protocol::H3) {
         udp.decide(id::PROT106, |found| speaks::http3(prober, found))?;
     }
@@ -94,8 +95,8 @@ fn ask(prober: &mut Prober, number: u16) -> Result<Port> {
 }
 
 /// What a TCP port speaks on one side of TLS.
-fn side(prober: &mut Prober, tls: bool) -> Result<Found> {
-    let mut found = Found::default();
+fn side(prober: &mut Prober, tls: bool) -> Result<UrlResults> {
+    let mut found = UrlResults::default();
     let (h1, h2) = if tls { (Protocol::H1s, Protocol::H2) } else { (Protocol::H1, Protocol::H2c) };
     if prober.host.asks(h1) {
         found.decide(id::PROT101, |found| speaks::http1(prober, h1, found))?;
@@ -141,7 +142,7 @@ mod tests {
 
     fn asked(home: Server, others: &[SocketAddr]) -> Check {
         let ports: Vec<u16> = others.iter().map(SocketAddr::port).collect();
-        let (mut prober, mut found) = (prober(home), Found::default());
+        let (mut prober, mut found) = (prober(home), UrlResults::default());
         prober.waits = Arc::new(ByClock); // what the others do is not known
         let (endpoint, authority) = (prober.host.endpoint.clone(), prober.host.authority.clone());
         look(&mut prober, &ports, &mut found).unwrap();
@@ -180,7 +181,7 @@ mod tests {
             h1(|peer, _| peer.close()),
             Allowance { requests, rate: 100_000.0, ..Allowance::OWNED },
         );
-        let mut found = Found::default();
+        let mut found = UrlResults::default();
         let error = look(&mut prober, &[one.port(), one.port(), one.port()], &mut found).err();
         let rendered: Vec<&str> = found.checks.iter().map(|check| check.summary.as_str()).collect();
         assert!(

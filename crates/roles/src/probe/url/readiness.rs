@@ -8,11 +8,11 @@ use h2lab_model::probe::{Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::raw::field_block;
 
-use super::found::{Found, decided};
+use super::results::{UrlResults, decided};
 use super::speaks::{next_head, read_head, shown, status_of, upgrade_request};
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::{Put, RawConnection, ReadOutcome};
-use crate::probe::raw_h2_client::{Opening, RawH2Client, Stream};
+use crate::probe::raw_h2_client::{Opening, RawH2Client, RawStream};
 use crate::probe::{ProbeError, Prober, Result};
 
 /// Fields that make a response of HTTP/2 malformed (RFC 9113 §8.2.2).
@@ -31,7 +31,7 @@ const REFUSAL: Duration = Duration::from_secs(1);
 const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// Makes all of these checks.
-pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
+pub fn look(prober: &mut Prober, found: &mut UrlResults) -> Result<()> {
     match (found.h1, found.h2) {
         (Some(h1), Some(h2)) => {
             match pair(prober, h1, h2, found) {
@@ -64,7 +64,7 @@ pub fn look(prober: &mut Prober, found: &mut Found) -> Result<()> {
 }
 
 /// Compares the versions with GET, HEAD and POST; the answers to GET.
-fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut Found) -> Result<ComparedAnswers> {
+fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut UrlResults) -> Result<ComparedAnswers> {
     let question = |method: &str, body: &[u8]| {
         let question = Question { method: method.to_owned(), body: body.to_vec(), ..Question::get() };
         question.with("te", "trailers").with("accept", "*/*").with("user-agent", "h2lab")
@@ -133,7 +133,7 @@ fn trailers(pair: &ComparedAnswers) -> Check {
 }
 
 /// Our engine refuses such a response, so it is requested frame by frame.
-fn forbidden(prober: &mut Prober, protocol: Protocol, found: &Found) -> Result<Check> {
+fn forbidden(prober: &mut Prober, protocol: Protocol, found: &UrlResults) -> Result<Check> {
     let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let answer = client.ask(prober, "GET")?;
     let listed = |fields: &[(String, String)]| -> Vec<String> {
@@ -216,7 +216,7 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
     let head = client.head(stream, &block, false);
     client.send(prober, &head)?;
     client.until(prober.soon(), prober, |client| client.is_settled(stream))?;
-    let Stream { status, reset, .. } = client.streams.get(&stream).cloned().unwrap_or_default();
+    let RawStream { status, reset, .. } = client.streams.get(&stream).cloned().unwrap_or_default();
     let is_silent = status.is_none() && reset.is_none() && client.ended().is_none();
     let rendered = check(
         match status {
@@ -232,7 +232,7 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
     Ok(rendered.with("an extended CONNECT", client.items()))
 }
 
-fn expect(found: &Found) -> Check {
+fn expect(found: &UrlResults) -> Check {
     let [h1, h2] = [false, true].map(|multiplexed| {
         found.expected.iter().find(|(protocol, _)| protocol.is_multiplexed() == multiplexed)
     });

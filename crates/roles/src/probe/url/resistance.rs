@@ -10,7 +10,7 @@ use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::{field_block, frame};
 
-use super::found::{CheckOptions, Found, decided};
+use super::results::{CheckOptions, UrlResults, decided};
 use crate::probe::ask::{Question, ask};
 use crate::probe::raw_connection::Put;
 use crate::probe::raw_h2_client::{Opening, RawH2Client, settings};
@@ -260,7 +260,7 @@ pub fn look(
     prober: &mut Prober,
     protocol: Protocol,
     options: &CheckOptions,
-    found: &mut Found,
+    found: &mut UrlResults,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let mut watch = Watch::new(options.pid);

@@ -7,7 +7,7 @@ use h2lab_model::probe::{Check, EvidenceItem, Verdict, id};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
-use super::found::Found;
+use super::results::UrlResults;
 use crate::client::ConnectError;
 use crate::client::url::Url;
 use crate::probe::ask::{Question, ask};
@@ -33,7 +33,7 @@ pub fn shown(text: &str) -> String {
 }
 
 /// Tries each protocol that the URL's scheme allows, of those that are to be asked for.
-pub fn look(prober: &mut Prober, url: &Url, found: &mut Found) -> Result<()> {
+pub fn look(prober: &mut Prober, url: &Url, found: &mut UrlResults) -> Result<()> {
     let tls = url.is_tls();
     let (h1, h2) = if tls { (Protocol::H1s, Protocol::H2) } else { (Protocol::H1, Protocol::H2c) };
     let is_all = prober.host.protocols.is_empty();
@@ -70,7 +70,7 @@ pub const fn speaks_otherwise(error: &ConnectError) -> bool {
 }
 
 /// A GET of the host's path, and what is learnt from its answer.
-fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Answer> {
+fn get(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Answer> {
     let answer = ask(prober, protocol, &Question::get())?;
     if found.software.is_none() {
         found.software = answer.field("server").map(shown);
@@ -82,7 +82,7 @@ fn get(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Ans
     Ok(answer)
 }
 
-pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let answer = match get(prober, protocol, found) {
         Ok(answer) => answer,
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => {
@@ -181,7 +181,7 @@ fn http10_verdict(status: &str, head: &str, rest: &Rest) -> (Verdict, String) {
     }
 }
 
-pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub(super) fn http2(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let meta = if protocol.is_tls() { id::PROT103 } else { id::PROT104 };
     let how = if protocol.is_tls() { "ALPN chose" } else { "prior knowledge of" };
     let answer = match get(prober, protocol, found) {
@@ -249,7 +249,7 @@ pub fn read_head(line: &mut RawConnection, prober: &mut Prober, until: Time) -> 
     }
 }
 
-pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> Result<Check> {
+pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut UrlResults) -> Result<Check> {
     prober.take_request()?;
     let mut line = match RawConnection::dial(prober, h1) {
         Ok(line) => line,
@@ -283,7 +283,12 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut Found) -> R
 }
 
 /// What is behind a 101: only a second request that is answered makes it HTTP/2.
-fn behind_101(prober: &mut Prober, line: RawConnection, h1: Protocol, found: &mut Found) -> Result<Check> {
+fn behind_101(
+    prober: &mut Prober,
+    line: RawConnection,
+    h1: Protocol,
+    found: &mut UrlResults,
+) -> Result<Check> {
     let mut client = RawH2Client::on(line, h1.is_tls());
     client.greet(prober, &Opening::default())?;
     client.next_stream(); // stream 1 is the request that upgraded
@@ -329,7 +334,7 @@ fn h3_alternatives(services: &str) -> Vec<(&str, u16)> {
         .collect()
 }
 
-pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check> {
+pub(super) fn http3(prober: &mut Prober, found: &mut UrlResults) -> Result<Check> {
     let announced = found.alt_svc.clone().filter(|services| services.contains("h3"));
     let rendered = announced.as_ref().map_or_else(
         || "Alt-Svc does not announce it".to_owned(),
@@ -375,7 +380,7 @@ pub(super) fn http3(prober: &mut Prober, found: &mut Found) -> Result<Check> {
 }
 
 /// Whether the port also speaks what the scheme of the URL says it does not.
-fn ports(prober: &mut Prober, tls: bool, found: &Found) -> Result<Check> {
+fn ports(prober: &mut Prober, tls: bool, found: &UrlResults) -> Result<Check> {
     let protocol = if tls { Protocol::H1 } else { Protocol::H1s };
     let insecure = std::mem::replace(&mut prober.host.tls.insecure, true);
     let answer = ask(prober, protocol, &Question::get());

@@ -7,7 +7,7 @@ use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
 
 use crate::probe::raw_h2_client::{FIRST_WINDOW, Opening, RawH2Client};
-use crate::probe::url::found::Found;
+use crate::probe::url::results::UrlResults;
 use crate::probe::{Prober, Result};
 
 /// PINGs that are sent, in all and together.
@@ -20,7 +20,7 @@ const UPLOAD: u64 = 768 * 1024;
 const LARGEST_FRAME: u32 = (1 << 24) - 1;
 
 /// How many PINGs are answered, and what becomes of the connection.
-pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     let (most, together) = PINGS;
     let mut sent = 0;
@@ -57,7 +57,7 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
 }
 
 /// What an upload shows of windows and credit.
-pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let mut client = RawH2Client::open(prober, protocol, &Opening::default())?;
     client.ping(prober)?; // credit for the connection comes right behind SETTINGS
     let first = client.settings.get(&4).map_or(FIRST_WINDOW, |window| i64::from(*window));
@@ -113,7 +113,7 @@ fn median(mut values: Vec<u32>) -> Option<u32> {
 }
 
 /// The longest DATA frame when any length is allowed.
-pub fn frames(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn frames(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let settings = vec![(2, 0), (4, 8 << 20), (5, LARGEST_FRAME)];
     let mut client = RawH2Client::open(prober, protocol, &Opening { settings, credit: 16 << 20 })?;
     let answer = client.ask(prober, "GET")?;

@@ -8,7 +8,7 @@ use h2lab_model::workload::Protocol;
 
 use crate::probe::h1::{H1Outcome, Sequence};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::url::found::{Found, decided};
+use crate::probe::url::results::{UrlResults, decided};
 use crate::probe::{ProbeError, Prober, Result};
 
 /// How long one of the connections is listened to before it is the other's turn: what the interval is exact to.
@@ -121,13 +121,13 @@ fn closed(how: &str) -> ProbeError {
 }
 
 /// Watches one idle connection of each version, both at a time, for `longest` at most.
-pub fn look(prober: &mut Prober, longest: Duration, found: &mut Found) -> Result<()> {
+pub fn look(prober: &mut Prober, longest: Duration, found: &mut UrlResults) -> Result<()> {
     let all = open(prober, found)?;
     watch(prober, all, longest, found)
 }
 
 /// The connections that become idle.
-pub(super) fn open(prober: &mut Prober, found: &mut Found) -> Result<Vec<Seen>> {
+pub(super) fn open(prober: &mut Prober, found: &mut UrlResults) -> Result<Vec<Seen>> {
     let mut all = Vec::new();
     for protocol in found.h2.into_iter().chain(found.h1) {
         match Watched::open(prober, protocol, found.method()) {
@@ -143,7 +143,7 @@ pub(super) fn watch(
     prober: &mut Prober,
     mut all: Vec<Seen>,
     longest: Duration,
-    found: &mut Found,
+    found: &mut UrlResults,
 ) -> Result<()> {
     let ends_at = prober.budget.ends_at();
     let wanted = prober.now() + longest;

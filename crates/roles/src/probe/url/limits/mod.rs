@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use h2lab_model::probe::id;
 
-use super::found::{Found, decided};
+use super::results::{UrlResults, decided};
 use crate::probe::{Prober, Result};
 
 /// Looks for all of them; `idle` bounds how long an idle connection is watched.
 pub fn look(
     prober: &mut Prober,
     idle: Duration,
-    found: &mut Found,
+    found: &mut UrlResults,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
     notify("how many requests on a connection");

@@ -10,7 +10,7 @@ use h2lab_wire::h2::frame::MAX_31_BITS;
 
 use crate::probe::h1::{H1Outcome, Sequence};
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::url::found::{Found, decided};
+use crate::probe::url::results::{UrlResults, decided};
 use crate::probe::{ProbeError, Prober, Result};
 
 /// Requests that are tried on one connection of HTTP/2: above the highest default limit of any server (10,000).
@@ -82,7 +82,7 @@ fn ending(client: &RawH2Client) -> Option<Stop> {
 }
 
 /// The quota of HTTP/2, how the connection ends there, and what becomes of requests above it.
-pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<()> {
+pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<()> {
     let reach = reach(prober, MOST, SHARES.0);
     let (client, first) = match row(prober, protocol, found.method(), reach) {
         Ok(row) => row,
@@ -213,7 +213,7 @@ fn unprocessed(
 }
 
 /// The quota of HTTP/1.1: after how many responses the connection ends, or is announced to.
-pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn http1(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let reach = reach(prober, MOST_H1, SHARES.1);
     let (first, items) = row_of_h1(prober, protocol, found.method(), reach)?;
     let second = match first.end() {

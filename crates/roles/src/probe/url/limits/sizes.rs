@@ -11,7 +11,7 @@ use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
 
 use crate::probe::raw_h2_client::{Opening, RawH2Client};
-use crate::probe::url::found::Found;
+use crate::probe::url::results::UrlResults;
 use crate::probe::{Prober, Result};
 
 /// The longest field, and all fields together, that are tried, in bytes.
@@ -84,7 +84,7 @@ impl Searched {
 fn heads(
     prober: &mut Prober,
     protocol: Protocol,
-    found: &Found,
+    found: &UrlResults,
     (fields, evidence): (fn(u64) -> FieldLines, &str),
 ) -> Result<(Bound, Check)> {
     let baseline = found.h2_answer.as_ref().map_or(200, |answer| answer.status);
@@ -170,7 +170,7 @@ fn left(client: &RawH2Client, stream: u32) -> Taken {
 }
 
 /// The longest value of one header field.
-pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let one = |n: u64| vec![("x-h2lab".to_owned(), LETTER.repeat(n as usize))];
     let (bound, check) = heads(prober, protocol, found, (one, "one field of growing length"))?;
     found.limits.header_field = Some(bound);
@@ -178,7 +178,7 @@ pub fn field(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Resu
 }
 
 /// The longest field block: many fields, none of them long. Decoded, as `SETTINGS_MAX_HEADER_LIST_SIZE` counts.
-pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn block(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let (bound, check) = heads(prober, protocol, found, (many, "a growing number of fields"))?;
     found.limits.header_block = Some(bound);
     Ok(check)
@@ -209,7 +209,7 @@ fn rendered(bound: &Bound) -> String {
 
 /// The longest body that is not refused: by its announced length, without sending it, else by sending it as far as the budget
 /// allows.
-pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let share = Share::of(prober);
     // The answer to a short POST, whatever it is, is no refusal.
     let ordinary = found.expected.iter().find(|(of, _)| *of == protocol).map(|(_, answer)| answer.status);
@@ -305,7 +305,7 @@ fn announced(prober: &mut Prober, client: &mut RawH2Client, n: u64, until: Time)
 fn by_sending(
     prober: &mut Prober,
     protocol: Protocol,
-    found: &mut Found,
+    found: &mut UrlResults,
     first: &Announced,
     ordinary: Option<u16>,
 ) -> Result<Check> {

@@ -7,8 +7,8 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::frame::kind;
 use h2lab_wire::h2::raw::frame;
 
-use crate::probe::raw_h2_client::{Opening, RawH2Client, Stream};
-use crate::probe::url::found::Found;
+use crate::probe::raw_h2_client::{Opening, RawH2Client, RawStream};
+use crate::probe::url::results::UrlResults;
 use crate::probe::{Prober, Result};
 
 /// Streams that are opened at most: above what most servers announce.
@@ -19,7 +19,7 @@ const PINGS: u32 = 8;
 const RESERVE: u64 = 4;
 
 /// As many streams as the server announces are opened, and, on another connection, one more: some end the connection for that.
-pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut Found) -> Result<Check> {
+pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> Result<Check> {
     let announced = found.limits.concurrent_streams_advertised.as_ref().and_then(|bound| bound.value);
     // A connection that ends before that says nothing of it.
     let quota = found.limits.requests_per_connection.as_ref().and_then(|bound| bound.value);
@@ -60,7 +60,7 @@ fn hold(prober: &mut Prober, protocol: Protocol, wanted: u64) -> Result<(Held, V
             client.pump(prober, Time::ZERO)?;
         }
     }
-    let has_all = |client: &RawH2Client| client.streams.values().all(Stream::is_settled);
+    let has_all = |client: &RawH2Client| client.streams.values().all(RawStream::is_settled);
     // nginx keeps small heads in its buffer of TLS until something else must go: an answer to a PING.
     for _ in 0..PINGS {
         if has_all(&client) || client.line.over.is_some() {
@@ -69,7 +69,8 @@ fn hold(prober: &mut Prober, protocol: Protocol, wanted: u64) -> Result<(Held, V
         client.send(prober, &frame(kind::PING, 0, 0, b"h2labpng"))?;
         client.until(prober.now() + prober.timeout / PINGS, prober, has_all)?;
     }
-    let count = |is: fn(&Stream) -> bool| client.streams.values().filter(|stream| is(stream)).count() as u64;
+    let count =
+        |is: fn(&RawStream) -> bool| client.streams.values().filter(|stream| is(stream)).count() as u64;
     let held = Held {
         tried,
         served: count(|stream| stream.status.is_some() && stream.reset.is_none()),

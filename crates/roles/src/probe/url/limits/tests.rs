@@ -22,9 +22,9 @@ fn fine(peer: &mut Peer, request: &Request) {
 fn find(
     server: Server,
     allowance: Allowance,
-    look: impl FnOnce(&mut Prober, &mut Found) -> Result<()>,
+    look: impl FnOnce(&mut Prober, &mut UrlResults) -> Result<()>,
 ) -> (BTreeMap<String, Check>, ServerLimits) {
-    let mut found = Found::default();
+    let mut found = UrlResults::default();
     look(&mut prober_within(server, allowance), &mut found).unwrap();
     (found.checks.into_iter().map(|check| (check.id.clone(), check)).collect(), found.limits)
 }
@@ -34,7 +34,10 @@ fn fast(requests: u64) -> Allowance {
 }
 
 /// Verdict and summary of the one check of `look`.
-fn one(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Result<Check>) -> (Verdict, String) {
+fn one(
+    server: Server,
+    look: impl FnOnce(&mut Prober, &mut UrlResults) -> Result<Check>,
+) -> (Verdict, String) {
     let (checks, _) = find(server, fast(30_000), |prober, found| {
         let check = look(prober, found)?;
         found.add(check);
@@ -160,7 +163,7 @@ fn requests_above_the_last_stream_must_not_be_answered() {
 fn http1_ends_after_as_many_requests_as_were_answered() {
     let quota = |server: Server| {
         let mut prober = prober_within(server, fast(400));
-        let mut found = Found::default();
+        let mut found = UrlResults::default();
         let check = quota::http1(&mut prober, Protocol::H1, &mut found).unwrap();
         (check.verdict, found.limits.h1_requests_per_connection.unwrap().value)
     };
@@ -189,7 +192,7 @@ fn a_body_that_never_ends_is_left() {
     });
     let mut prober = prober(endless);
     prober.most_read = 1 << 20;
-    let check = quota::http1(&mut prober, Protocol::H1, &mut Found::default()).unwrap();
+    let check = quota::http1(&mut prober, Protocol::H1, &mut UrlResults::default()).unwrap();
     assert_eq!(check.verdict, Verdict::Undecided, "{}", check.summary);
     let received = prober.budget.spent(prober.now()).received;
     assert!(received < 2 * prober.most_read, "{received}: {}", check.summary);

@@ -147,7 +147,7 @@ fn expectations_are_compared_only_where_they_were_answered() {
     };
     let is = |h1: Answer, h2: Answer| {
         let expected = vec![(Protocol::H1, h1), (Protocol::H2c, h2)];
-        expect(&Found { expected, ..Found::default() }).verdict
+        expect(&UrlResults { expected, ..UrlResults::default() }).verdict
     };
     let fine = || answer(200, &[100], AnswerEnd::Complete);
     assert_eq!(is(fine(), fine()), Verdict::Pass);

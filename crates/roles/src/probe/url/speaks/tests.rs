@@ -5,7 +5,10 @@ use super::*;
 use crate::probe::testing::{Server, checks, h1, h2, prober, reset, response};
 
 /// The verdict of the one check that `look` makes of `server`.
-fn verdict(server: Server, look: impl FnOnce(&mut Prober, &mut Found) -> Result<Check>) -> (Verdict, String) {
+fn verdict(
+    server: Server,
+    look: impl FnOnce(&mut Prober, &mut UrlResults) -> Result<Check>,
+) -> (Verdict, String) {
     let mut all = checks(server, |prober, found| {
         let check = look(prober, found)?;
         found.add(check);
@@ -119,7 +122,7 @@ fn http3_that_is_announced_elsewhere_is_not_asked_and_not_judged() {
         let mut prober = prober(h1(|_, _| {}));
         let (_, port) = prober.host.authority.split_once(':').unwrap();
         let alt_svc = alt_svc.map(|one| one.replace("PORT", port));
-        http3(&mut prober, &mut Found { alt_svc, ..Found::default() }).unwrap()
+        http3(&mut prober, &mut UrlResults { alt_svc, ..UrlResults::default() }).unwrap()
     };
     assert_eq!(is(None).verdict, Verdict::Unsupported);
     assert_eq!(is(Some("h3=\":PORT\"".to_owned())).verdict, Verdict::Fail);
@@ -168,7 +171,7 @@ fn a_large_response_is_fetched_in_full_only_once() {
             counted.fetch_add(64 << 10, Ordering::Relaxed);
         }
     });
-    let mut found = Found::default();
+    let mut found = UrlResults::default();
     let mut prober = prober(server);
     http1(&mut prober, Protocol::H1, &mut found).unwrap();
     assert!(found.is_large && found.method() == "HEAD");
@@ -197,7 +200,7 @@ fn only_the_protocols_that_are_asked_for_are_tried_with_the_users_fields() {
     let mut prober = prober(server);
     prober.host.fields = vec![("x-me".to_owned(), "1".to_owned())];
     prober.host.protocols = vec![Protocol::H2c];
-    let mut found = Found::default();
+    let mut found = UrlResults::default();
     look(&mut prober, &"http://localhost/".parse().unwrap(), &mut found).unwrap();
     let checks: Vec<&str> = found.checks.iter().map(|check| check.id.as_str()).collect();
     assert_eq!(checks, ["PROT104", "PROT105"]);

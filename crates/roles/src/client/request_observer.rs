@@ -8,8 +8,8 @@ use h2lab_wire::trace::FrameEvent;
 use h2lab_wire::{Fields, ResponseHead};
 
 /// What a session reports of the requests that it carries. They are named by numbers that the role gave when it began them;
-/// for each that was begun [`Exchange::ended`] is called exactly once.
-pub trait Exchange {
+/// for each that was begun [`RequestObserver::ended`] is called exactly once.
+pub trait RequestObserver {
     /// Its head has been handed to the socket, after it had waited for room this long.
     fn sent(&mut self, request: u32, at: Time, waited: Duration);
     /// The head of its final response was read.
@@ -26,22 +26,22 @@ pub trait Exchange {
     /// The engine took so many bytes of its body.
     fn body_sent(&mut self, _request: u32, _at: Time, _bytes: usize) {}
     /// The next piece of its body is not available yet. The request pauses until it is cancelled, or its role calls
-    /// `Session::push_body`.
+    /// [`ClientSession::push_body`](super::ClientSession::push_body).
     fn body_ran_dry(&mut self, _request: u32) {}
     /// Its body had to wait for a flow-control window.
     fn waited_for_window(&mut self, _request: u32, _time: Duration) {}
-    /// The connection with this index ends; so many bytes of bodies that were reported with [`Exchange::body_sent`] have not left
-    /// us.
+    /// The connection with this index ends; so many bytes of bodies that were reported with [`RequestObserver::body_sent`]
+    /// have not left us.
     fn left_behind(&mut self, _connection: u32, _bytes: u64) {}
     /// It is over on this connection.
-    fn ended(&mut self, request: u32, at: Time, fate: Fate);
+    fn ended(&mut self, request: u32, at: Time, fate: RequestEnd);
     /// A frame crossed the socket.
     fn frame(&mut self, _event: FrameEvent) {}
 }
 
 /// How a request ended on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum RequestEnd {
     /// Its response is complete.
     Complete,
     /// The server has certainly not processed it: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or never
@@ -64,11 +64,11 @@ pub enum Fate {
 
 /// Ignores everything: when all requests have been reported, only connection-level frames cross.
 #[derive(Debug)]
-pub(super) struct NoExchange;
+pub(super) struct NoObserver;
 
-impl Exchange for NoExchange {
+impl RequestObserver for NoObserver {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
     fn head(&mut self, _: u32, _: Time, _: &ResponseHead<'_>) {}
     fn body(&mut self, _: u32, _: &[u8]) {}
-    fn ended(&mut self, _: u32, _: Time, _: Fate) {}
+    fn ended(&mut self, _: u32, _: Time, _: RequestEnd) {}
 }

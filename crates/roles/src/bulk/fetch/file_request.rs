@@ -59,7 +59,7 @@ impl No {
 
 /// What a request asks of a file.
 #[derive(Debug, Default)]
-pub struct Ask {
+pub struct FileRequest {
     /// Which file, by its place in the run.
     pub fetch: usize,
     /// What for.
@@ -88,7 +88,7 @@ pub struct Ask {
     pub sending: Option<Rc<RefCell<Sending>>>,
 }
 
-impl Ask {
+impl FileRequest {
     /// For no byte.
     pub(super) fn new(fetch: usize, purpose: RequestPurpose) -> Self {
         Self { fetch, purpose, ..Self::default() }

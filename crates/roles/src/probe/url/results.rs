@@ -10,7 +10,7 @@ use crate::probe::{Prober, Result};
 
 /// What is known of the server so far.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct UrlResults {
     pub checks: Vec<Check>,
     pub limits: ServerLimits,
     pub warnings: Vec<String>,
@@ -38,7 +38,7 @@ const LARGE: u64 = 1 << 20;
 /// What is read of a large response once that is known.
 const READ_OF_LARGE: u64 = 128 << 10;
 
-impl Found {
+impl UrlResults {
     pub fn add(&mut self, check: Check) {
         self.checks.push(check);
     }

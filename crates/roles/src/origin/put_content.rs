@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 
 /// The content of a PUT, and the upload that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct PutContent {
     /// The client's tag of the upload; without one it cannot be resumed, unless it comes in parts.
     pub tag: Option<String>,
     /// Which bytes of the whole; the end is not known of a body without a length.
@@ -67,7 +67,7 @@ impl DeclaredSums {
     }
 }
 
-impl Offer {
+impl PutContent {
     /// What the head of a PUT offers.
     pub fn of(fields: Fields<'_>) -> Result<Self, Refusal> {
         let length = number(fields, "content-length");
@@ -132,8 +132,8 @@ pub(super) mod tests {
     use super::*;
 
     /// What a PUT with these fields offers.
-    pub fn offer(fields: &[(&str, &str)]) -> Result<Offer, Refusal> {
-        Fields::of(fields, Offer::of)
+    pub fn offer(fields: &[(&str, &str)]) -> Result<PutContent, Refusal> {
+        Fields::of(fields, PutContent::of)
     }
 
     #[test]

@@ -12,25 +12,25 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{FrameEvent, FrameKind};
 use h2lab_wire::{Field, Fields, ResponseHead, StreamId};
 
-use super::fetch::{Ask, Fetch, FetchError, OutcomeClass, RequestPurpose, TransferOptions};
-use super::source::{Place, Sending};
-use crate::client::{Exchange, Fate, Outgoing};
+use super::fetch::{Fetch, FetchError, FileRequest, OutcomeClass, RequestPurpose, TransferOptions};
+use super::source::{FileLocation, Sending};
+use crate::client::{Outgoing, RequestEnd, RequestObserver};
 
 /// A file that is wanted.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct RequestedFile {
     /// As given.
     pub url: String,
     /// Path and query.
     pub path: String,
     /// Where it goes.
-    pub place: Place,
+    pub place: FileLocation,
 }
 
 /// A request in flight.
 #[derive(Debug)]
 struct UnderWay {
-    ask: Ask,
+    ask: FileRequest,
     /// The slot of its connection, and its stream there.
     at: Option<(usize, StreamId)>,
     /// The index of its connection.
@@ -76,12 +76,12 @@ impl Moved {
 
 /// The files of a run.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct Transfers {
     fetches: Vec<Fetch>,
     /// Those that are not over, in their order.
     open: VecDeque<usize>,
     /// What is fetched repeatedly, and how often it was begun.
-    again: Option<(Vec<Wanted>, usize)>,
+    again: Option<(Vec<RequestedFile>, usize)>,
     options: TransferOptions,
     requests: Vec<Option<UnderWay>>,
     free: Vec<u32>,
@@ -95,7 +95,7 @@ pub struct Work {
     taken: Vec<Option<(u32, u64, bool)>>,
     /// When any file last made progress, or when there was last no request.
     awaited_since: Time,
-    /// Bytes that came since the last [`Work::take_fresh`].
+    /// Bytes that came since the last [`Transfers::take_fresh`].
     fresh: u64,
     /// Bytes that were reported as sent and will be sent again, or never left us, since they were last taken.
     taken_back: u64,
@@ -118,11 +118,11 @@ pub struct Work {
     largest: usize,
 }
 
-impl Work {
-    /// All of `wanted` once; or repeatedly until [`Work::give_up`], if `again` says how many of the complete ones are kept one by
-    /// one. The others are summed, so that a long run does not fill the memory.
-    pub fn new(wanted: Vec<Wanted>, options: TransferOptions, again: Option<usize>) -> Self {
-        let fetch = |wanted: Wanted| Fetch::new(wanted.url, wanted.path, wanted.place, options);
+impl Transfers {
+    /// All of `wanted` once; or repeatedly until [`Transfers::give_up`], if `again` says how many of the complete ones are
+    /// kept one by one. The others are summed, so that a long run does not fill the memory.
+    pub fn new(wanted: Vec<RequestedFile>, options: TransferOptions, again: Option<usize>) -> Self {
+        let fetch = |wanted: RequestedFile| Fetch::new(wanted.url, wanted.path, wanted.place, options);
         let (listed, again) = (again, again.map(|_| (wanted.clone(), 0)));
         let fetches: Vec<Fetch> =
             if again.is_some() { Vec::new() } else { wanted.into_iter().map(fetch).collect() };
@@ -130,7 +130,7 @@ impl Work {
     }
 
     /// The files, in the order in which they were begun. Of those that are moved repeatedly the complete ones are not among them:
-    /// see [`Work::complete`].
+    /// see [`Transfers::complete`].
     pub fn fetches(&self) -> &[Fetch] {
         &self.fetches
     }
@@ -155,7 +155,7 @@ impl Work {
 
     /// The time waited for disks; `None` if there was none.
     pub fn disk_wait(&self) -> Option<Duration> {
-        let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place, Place::File(_)));
+        let has_disk = self.fetches.iter().any(|fetch| matches!(fetch.place, FileLocation::File(_)));
         let open = self.fetches.iter().filter(|fetch| !fetch.is_put_away);
         let waits = open.map(|fetch| fetch.figures.disk_wait);
         has_disk.then(|| self.moved.disk_wait + waits.sum::<Duration>())
@@ -335,7 +335,7 @@ impl Work {
         Some(number)
     }
 
-    fn next_ask(&mut self) -> Option<Ask> {
+    fn next_ask(&mut self) -> Option<FileRequest> {
         let mut at = 0;
         while let Some(&index) = self.open.get(at) {
             if self.fetches[index].is_put_off(self.now) {
@@ -358,7 +358,7 @@ impl Work {
     /// Begins the next of what is moved repeatedly; `None` if there is none.
     fn begin_again(&mut self) -> Option<usize> {
         let (wanted, begun) = self.again.as_mut()?;
-        let Wanted { url, path, place } = wanted[*begun % wanted.len()].clone();
+        let RequestedFile { url, path, place } = wanted[*begun % wanted.len()].clone();
         *begun += 1;
         let fetch = Fetch::new(url, path, place, self.options);
         let index = match self.vacant.pop() {
@@ -375,7 +375,7 @@ impl Work {
         Some(index)
     }
 
-    /// A request from [`Work::next`] was begun there, on the connection with this index.
+    /// A request from [`Transfers::next`] was begun there, on the connection with this index.
     pub fn begun(&mut self, number: u32, slot: usize, connection: u32, stream: StreamId) {
         if let Some(Some(request)) = self.requests.get_mut(number as usize) {
             (request.at, request.connection) = (Some((slot, stream)), connection);
@@ -387,7 +387,7 @@ impl Work {
         }
     }
 
-    /// A request from [`Work::next`] could not be begun: it is put back.
+    /// A request from [`Transfers::next`] could not be begun: it is put back.
     pub fn not_begun(&mut self, number: u32, now: Time) {
         self.over(number, now, None, true);
     }
@@ -517,7 +517,7 @@ impl Work {
     }
 }
 
-impl Exchange for Work {
+impl RequestObserver for Transfers {
     fn sent(&mut self, _: u32, _: Time, _: Duration) {}
 
     fn head(&mut self, number: u32, _: Time, head: &ResponseHead<'_>) {
@@ -580,17 +580,17 @@ impl Exchange for Work {
         self.fetches[ask.fetch].trailed(ask, fields);
     }
 
-    fn ended(&mut self, request: u32, at: Time, fate: Fate) {
+    fn ended(&mut self, request: u32, at: Time, fate: RequestEnd) {
         let why = match fate {
-            Fate::Complete => None,
-            Fate::Unprocessed => Some("the server processed no request"),
-            Fate::Unanswered { .. } => Some("the server closed the connection without an answer"),
-            Fate::Failed { outcome, .. } => Some(words(outcome)),
+            RequestEnd::Complete => None,
+            RequestEnd::Unprocessed => Some("the server processed no request"),
+            RequestEnd::Unanswered { .. } => Some("the server closed the connection without an answer"),
+            RequestEnd::Failed { outcome, .. } => Some(words(outcome)),
         };
         if let Some(Some(UnderWay { ask, .. })) = self.requests.get_mut(request as usize) {
-            ask.may_repeat = matches!(fate, Fate::Unprocessed | Fate::Unanswered { .. });
+            ask.may_repeat = matches!(fate, RequestEnd::Unprocessed | RequestEnd::Unanswered { .. });
         }
-        self.over(request, at, why, fate == Fate::Unprocessed);
+        self.over(request, at, why, fate == RequestEnd::Unprocessed);
     }
 
     fn frame(&mut self, event: FrameEvent) {
@@ -650,7 +650,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Sets the request to begin next, this one of `work`.
-    pub fn prepare(&mut self, work: &Work, number: u32) {
+    pub fn prepare(&mut self, work: &Transfers, number: u32) {
         let Some(Some(UnderWay { ask, .. })) = work.requests.get(number as usize) else { return };
         let fetch = &work.fetches[ask.fetch];
         let (method, fields) = fetch.request(ask);
