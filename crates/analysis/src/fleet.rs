@@ -3,11 +3,11 @@
 use h2lab_model::bulk::{BulkRecord, Overflow, TransferOutcome};
 use h2lab_model::fleet::{Ending, PairFigures};
 
-use crate::bulk::Summary;
+use crate::bulk::BulkSummary;
 
 /// The figures of a pair, of its record.
 pub fn pair_figures(record: &BulkRecord) -> PairFigures {
-    let summary = Summary::of(record);
+    let summary = BulkSummary::of(record);
     let mut endings: Vec<Ending> = Vec::new();
     for transfer in &record.transfers {
         let known = endings.iter_mut().find(|ending| ending.outcome == transfer.outcome);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::format::{bytes, count, number, plural};
 use super::page::{Page, listed, some};
 use super::style::{TextStyle, paragraph};
-use h2lab_analysis::bulk::Summary;
+use h2lab_analysis::bulk::BulkSummary;
 use h2lab_analysis::bulk::summary::AT_SPEED;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::{bits_per_second, bits_text};
@@ -26,7 +26,7 @@ const LONGEST_BAR: usize = 50;
 
 /// The summary of a bulk transfer.
 pub fn bulk_text(record: &BulkRecord, style: TextStyle) -> String {
-    let summary = Summary::of(record);
+    let summary = BulkSummary::of(record);
     let mut page = Page::new(style);
     carried(&mut page, record, &summary);
     limit(&mut page, &summary);
@@ -38,7 +38,7 @@ pub fn bulk_text(record: &BulkRecord, style: TextStyle) -> String {
     page.out
 }
 
-fn carried(page: &mut Page, record: &BulkRecord, summary: &Summary) {
+fn carried(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
     let what = match record.direction {
         TransferDirection::Get => "Received",
         TransferDirection::Put => "Sent",
@@ -84,7 +84,7 @@ const fn from_before(direction: TransferDirection) -> &'static str {
 }
 
 /// What limited the transfer, and which setting lifts that.
-fn limit(page: &mut Page, summary: &Summary) {
+fn limit(page: &mut Page, summary: &BulkSummary) {
     let Some(bound) = summary.binding() else { return };
     let binding = &bound.binding;
     let sure = match binding.certainty {
@@ -136,7 +136,7 @@ fn over_time(page: &mut Page, meter: &ByteMeter) {
     }
 }
 
-fn mechanics(page: &mut Page, record: &BulkRecord, summary: &Summary) {
+fn mechanics(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
     if record.protocol.is_multiplexed() {
         page.line("Frames", &frames(record));
         page.line("  credit", &credit(record));
@@ -205,7 +205,7 @@ fn credit(record: &BulkRecord) -> String {
     ])
 }
 
-fn waits(summary: &Summary) -> String {
+fn waits(summary: &BulkSummary) -> String {
     let stalls = &summary.stalls;
     let rendered = [
         ("stream windows", stalls.stream_window),

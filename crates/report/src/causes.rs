@@ -7,7 +7,7 @@ use super::format::{count, millis, millis_unit, plural};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, condition};
-use h2lab_analysis::diagnose::waits::{Doubt, Kind, LatencyBreakdown, Split, Waits};
+use h2lab_analysis::diagnose::waits::{CauseKind, Doubt, LatencyBreakdown, Split, Waits};
 use h2lab_analysis::stats::CellSummary;
 
 /// What the slow requests of a repetition waited for.
@@ -139,21 +139,21 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// The title of a cause's column, in two lines.
-const fn title(kind: Kind) -> (&'static str, &'static str) {
+const fn title(kind: CauseKind) -> (&'static str, &'static str) {
     match kind {
-        Kind::OwnLoss => ("own", "loss"),
-        Kind::HeadOfLine => ("other's", "loss"),
-        Kind::UnnamedLoss => ("some", "loss"),
-        Kind::HandshakeLoss => ("handsh.", "loss"),
-        Kind::Handshake => ("hand-", "shake"),
-        Kind::CongestionWindow => ("congest.", "window"),
-        Kind::FlowWindow => ("flow", "window"),
-        Kind::StreamSlot => ("stream", "slot"),
-        Kind::Server => ("server", ""),
-        Kind::Client => ("client", ""),
-        Kind::Queue => ("link", "queue"),
-        Kind::Propagation => ("link", "delay"),
-        Kind::Unknown => ("un-", "known"),
+        CauseKind::OwnLoss => ("own", "loss"),
+        CauseKind::HeadOfLine => ("other's", "loss"),
+        CauseKind::UnnamedLoss => ("some", "loss"),
+        CauseKind::HandshakeLoss => ("handsh.", "loss"),
+        CauseKind::Handshake => ("hand-", "shake"),
+        CauseKind::CongestionWindow => ("congest.", "window"),
+        CauseKind::FlowWindow => ("flow", "window"),
+        CauseKind::StreamSlot => ("stream", "slot"),
+        CauseKind::Server => ("server", ""),
+        CauseKind::Client => ("client", ""),
+        CauseKind::Queue => ("link", "queue"),
+        CauseKind::Propagation => ("link", "delay"),
+        CauseKind::Unknown => ("un-", "known"),
     }
 }
 
@@ -176,10 +176,10 @@ pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Optio
     if tails.is_empty() {
         return None;
     }
-    let occurs = |kind: &Kind| tails.iter().any(|(_, tail)| tail.split.parts.contains_key(kind));
+    let occurs = |kind: &CauseKind| tails.iter().any(|(_, tail)| tail.split.parts.contains_key(kind));
     // A column of zeros for the unknown is informative.
-    let kinds: Vec<Kind> =
-        Kind::ALL.iter().copied().filter(|kind| *kind == Kind::Unknown || occurs(kind)).collect();
+    let kinds: Vec<CauseKind> =
+        CauseKind::ALL.iter().copied().filter(|kind| *kind == CauseKind::Unknown || occurs(kind)).collect();
     let columns = kinds.iter().map(|kind| number(title(*kind).0, title(*kind).1));
     let row = |(summary, tail): (&'a CellSummary, Tail<'_>)| {
         let is_reported = tail.unsupported().is_none();

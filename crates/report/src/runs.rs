@@ -3,7 +3,7 @@
 use super::Report;
 use super::format::{millis, rate, ratio};
 use super::table::{Column, name, number};
-use h2lab_analysis::stats::{Conclusion, Difference, RunsComparison, compare_runs};
+use h2lab_analysis::stats::{CellComparison, Conclusion, RunsComparison, compare_runs};
 
 /// The columns of [`Compared::rows`].
 pub(super) const COLUMNS: [Column; 7] = [
@@ -93,7 +93,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-fn rows(difference: &Difference) -> [Vec<String>; 3] {
+fn rows(difference: &CellComparison) -> [Vec<String>; 3] {
     let [median, tail, throughput] = difference.conclusions;
     let time = |figure: &str, of: Option<h2lab_analysis::stats::RatioInterval>, conclusion: Conclusion| {
         let figures = of.map(|of| {

@@ -2,7 +2,7 @@
 
 use super::{Explained, Report};
 use h2lab_analysis::diagnose::waits::{
-    Cause, Doubt, Drop, Interval, LatencyBreakdown, Place, Repair, Waits, Whose, dominant,
+    Cause, Doubt, Drop, Interval, LatencyBreakdown, LinkStream, Repair, Waits, Whose, dominant,
 };
 use h2lab_analysis::diagnose::{Confidence, Evidence, Finding};
 use h2lab_analysis::stats::{Analysis, analyse};
@@ -123,7 +123,7 @@ fn breakdown(sample: u32, slow: &Sample) -> LatencyBreakdown {
         sample,
         scheduled_at: from,
         completed_at: until,
-        place: Some(Place { client_port: 40_001, server_port: 8080, stream: Some(2 * sample + 1) }),
+        place: Some(LinkStream { client_port: 40_001, server_port: 8080, stream: Some(2 * sample + 1) }),
         dominant: dominant(&intervals),
         intervals,
     }

@@ -5,4 +5,4 @@ mod pooled;
 pub mod summary;
 
 pub use pooled::Pooled;
-pub use summary::{BoundConnection, Summary, TransferStalls};
+pub use summary::{BoundConnection, BulkSummary, TransferStalls};

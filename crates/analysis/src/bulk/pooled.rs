@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BoundConnection, Summary, TransferStalls};
+use super::{BoundConnection, BulkSummary, TransferStalls};
 use h2lab_model::bulk::rate::{bits_per_second, cpu_per_gb};
 use h2lab_model::bulk::{
     BulkParameters, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferTally,
@@ -49,11 +49,11 @@ pub struct Pooled {
 impl Pooled {
     /// The pooled repetitions of one cell; `None` if none of them moved a byte.
     pub fn of(repetitions: &[&CellRecord]) -> Option<Self> {
-        let mut seen: Vec<(f64, BulkRecord, Summary)> = repetitions
+        let mut seen: Vec<(f64, BulkRecord, BulkSummary)> = repetitions
             .iter()
             .filter_map(|repetition| {
                 let record = BulkRecord::of_repetition(repetition)?;
-                let summary = Summary::of(&record);
+                let summary = BulkSummary::of(&record);
                 let phases = &repetition.cell.work.phases;
                 let measured = record.meter.within(phases.warmup, phases.measure);
                 Some((measured.or(summary.aggregate)?, record, summary))

@@ -72,7 +72,7 @@ pub struct BoundConnection {
 
 /// The figures of a bulk transfer. Rates are in bits per second.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
+pub struct BulkSummary {
     /// How the files ended.
     pub tally: TransferTally,
     /// Bytes that were transferred, those of files that failed among them.
@@ -104,7 +104,7 @@ pub struct Summary {
     pub bound: Vec<BoundConnection>,
 }
 
-impl Summary {
+impl BulkSummary {
     /// The summary of a record.
     pub fn of(record: &BulkRecord) -> Self {
         let overflow = &record.overflow;

@@ -13,7 +13,7 @@ mod testing;
 pub mod waits;
 
 pub use finding::{Confidence, Evidence, Finding};
-pub use rule::{Repetition, Rule, RuleMeta, Status};
+pub use rule::{Repetition, Rule, RuleMeta, RuleStatus};
 pub use rules::RULES;
 
 use crate::stats::repetitions_by_cell;

@@ -8,14 +8,14 @@ use h2lab_wire::trace::Facts;
 
 /// How far a rule can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum RuleStatus {
     /// It has not fired on enough real systems yet.
     Preview,
     /// It fires, its fix closes the gap, and it does not fire on similar symptoms.
     Stable,
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for RuleStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Preview => "preview",
@@ -32,7 +32,7 @@ pub struct RuleMeta {
     /// The name in words: `tcp-head-of-line-blocking`.
     pub name: &'static str,
     /// How far it can be trusted.
-    pub status: Status,
+    pub status: RuleStatus,
     /// The version of h2lab that introduced it.
     pub since: &'static str,
     /// Its page, as `h2lab explain` prints it: Markdown with fixed headings.

@@ -6,7 +6,7 @@ use super::Latency;
 
 /// A bar of the histogram of response times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bar {
+pub struct HistogramBar {
     /// Response times up to this, and above the bar before.
     pub up_to: Duration,
     /// How many.
@@ -14,15 +14,16 @@ pub struct Bar {
 }
 
 /// Ten bars of equal width from the shortest to the longest, as hey has them; one if all times are the same.
-pub fn bars(response: &Latency) -> Vec<Bar> {
+pub fn bars(response: &Latency) -> Vec<HistogramBar> {
     const BARS: u32 = 10;
     let counted = response.histogram();
     let Some((shortest, longest)) = counted.extremes() else { return Vec::new() };
     let width = longest.saturating_sub(shortest) / BARS;
     if width.is_zero() {
-        return vec![Bar { up_to: longest, count: counted.n() }];
+        return vec![HistogramBar { up_to: longest, count: counted.n() }];
     }
-    let mut bars: Vec<Bar> = (1..=BARS).map(|k| Bar { up_to: shortest + width * k, count: 0 }).collect();
+    let mut bars: Vec<HistogramBar> =
+        (1..=BARS).map(|k| HistogramBar { up_to: shortest + width * k, count: 0 }).collect();
     bars[BARS as usize - 1].up_to = longest;
     for &(from_ns, count) in counted.buckets() {
         let above = Duration::from_nanos(from_ns).saturating_sub(shortest);

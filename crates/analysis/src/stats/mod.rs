@@ -25,7 +25,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
-pub use bars::{Bar, bars};
+pub use bars::{HistogramBar, bars};
 pub use bootstrap::RatioInterval;
 pub use connections::{
     ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
@@ -35,7 +35,7 @@ pub use latency::{Latency, Percentiles, Tail};
 pub use process::ProcessTotals;
 pub use ramps::Ramps;
 pub use rate::RateRatio;
-pub use runs::{Difference, RunsComparison, compare_runs};
+pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use state::{invalid_reasons, was_paused};
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Instability, RepetitionSeries, RequestCounts};

@@ -15,7 +15,7 @@ use h2lab_model::record::RunRecord;
 
 /// A cell of a run against the corresponding one of an earlier run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Difference {
+pub struct CellComparison {
     /// The label of both; `h1 → h2` if they differ.
     pub label: String,
     /// The index of the first run's cell in its matrix.
@@ -37,7 +37,7 @@ pub struct Difference {
     pub differs_in: Vec<String>,
 }
 
-impl Difference {
+impl CellComparison {
     /// Whether any difference is claimed to be real.
     pub fn is_real(&self) -> bool {
         self.conclusions.iter().any(Conclusion::claims_a_difference)
@@ -48,7 +48,7 @@ impl Difference {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunsComparison {
     /// Each pair of cells that correspond, in the order of the other run's matrix.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<CellComparison>,
     /// Cells of the first run that have no counterpart.
     pub only_first: Vec<String>,
     /// Cells of the other run that have none.
@@ -84,7 +84,7 @@ pub fn compare_runs(first: (&RunRecord, &Analysis), second: (&RunRecord, &Analys
     comparison
 }
 
-fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Difference {
+fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellComparison {
     let tail = baseline.response.tail().min(candidate.response.tail());
     let seed = seed.wrapping_add(u64::from(candidate.cell.index));
     let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
@@ -102,7 +102,7 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Dif
             throughput.map_or(Conclusion::NoDifference, |ratio| conclude_rate(&ratio)),
         ],
     };
-    Difference {
+    CellComparison {
         label: if baseline.label == candidate.label {
             candidate.label.clone()
         } else {

@@ -116,7 +116,7 @@ impl Captured {
     /// for
     /// `unrecorded` packets.
     pub fn explain(&self, repetition: &CellRecord, unrecorded: u64) -> Result<Waits> {
-        let mut capture = waits::Capture::new(&String::from_utf8_lossy(&self.secrets));
+        let mut capture = waits::CapturedConnections::new(&String::from_utf8_lossy(&self.secrets));
         capture.miss(unrecorded);
         // Their record is by direction and index; a copy that the link made has that of its original, and comes behind it.
         let mut records: BTreeMap<(Direction, u64), Vec<&PacketRecord>> = BTreeMap::new();

@@ -415,7 +415,7 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_analysis::diagnose::waits::{Kind, LatencyBreakdown};
+    use h2lab_analysis::diagnose::waits::{CauseKind, LatencyBreakdown};
 
     use super::*;
 
@@ -449,7 +449,7 @@ mod tests {
             completed_at: Time::from_millis(3),
             place: None,
             intervals: vec![],
-            dominant: Kind::Unknown,
+            dominant: CauseKind::Unknown,
         };
         let breakdowns = (0..=MAX_BREAKDOWNS as u32)
             .map(|sample| LatencyBreakdown { sample, ..breakdown.clone() })

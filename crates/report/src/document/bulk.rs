@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::round::rounded;
 use crate::bulk_cells::BulkCell;
-use h2lab_analysis::bulk::{BoundConnection, Summary, TransferStalls};
+use h2lab_analysis::bulk::{BoundConnection, BulkSummary, TransferStalls};
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::bulk::{
     Binding, BulkParameters, BulkRecord, ByteMeter, FrameFigures, IoFigures, RateSpread, TransferDirection,
@@ -274,7 +274,7 @@ pub(super) fn cell(one: &BulkCell<'_>) -> Option<BulkCellDocument> {
 
 /// The document of a bulk transfer.
 pub fn bulk_document(record: &BulkRecord) -> BulkDocument {
-    let summary = Summary::of(record);
+    let summary = BulkSummary::of(record);
     BulkDocument {
         version: record.version.clone(),
         command: record.command.clone(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::round::rounded;
 use crate::Report;
 use crate::causes::Tail;
-use h2lab_analysis::diagnose::waits::{Doubt, Interval, Kind, LatencyBreakdown, Repair};
+use h2lab_analysis::diagnose::waits::{CauseKind, Doubt, Interval, LatencyBreakdown, Repair};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::millis_f64;
 use h2lab_wire::trace::Direction;
@@ -41,7 +41,7 @@ pub struct CausesDocument {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartDocument {
     /// The cause.
-    pub cause: Kind,
+    pub cause: CauseKind,
     /// Its share of the time of all slow requests, 0 to 1.
     pub share: f64,
     /// The time itself, in milliseconds.
@@ -69,7 +69,7 @@ pub struct LatencyBreakdownDocument {
     /// What it waited, in milliseconds.
     pub response_ms: f64,
     /// What most of it was spent on.
-    pub main_cause: Kind,
+    pub main_cause: CauseKind,
     /// The client's port of the TCP connection over the link; null if it was not found there.
     pub client_port: Option<u16>,
     /// Its stream there; null if the connection could not be read.
@@ -86,7 +86,7 @@ pub struct IntervalDocument {
     /// How long it took, in milliseconds.
     pub ms: f64,
     /// What it was spent on.
-    pub cause: Kind,
+    pub cause: CauseKind,
     /// The same in words, with its circumstances.
     pub words: String,
     /// The packet whose loss it was spent on: direction and index in the packet log; null if there is none.
@@ -106,7 +106,7 @@ pub struct DropDocument {
 pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<CausesDocument> {
     let tail = Tail::of(report, summary.cell.index)?;
     let split = &tail.split;
-    let part = |(kind, part): (&Kind, &h2lab_analysis::diagnose::waits::Part)| PartDocument {
+    let part = |(kind, part): (&CauseKind, &h2lab_analysis::diagnose::waits::CauseShare)| PartDocument {
         cause: *kind,
         share: rounded(split.share(*kind)),
         time_ms: rounded(part.time_ns as f64 / 1e6),
@@ -123,7 +123,7 @@ pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<Cau
         time_ms: rounded(split.total_ns as f64 / 1e6),
         parts: split.parts.iter().map(part).collect(),
         unsupported: tail.unsupported(),
-        unknown_share: rounded(split.share(Kind::Unknown)),
+        unknown_share: rounded(split.share(CauseKind::Unknown)),
         repairs: split.repairs_ns.iter().map(repair).collect(),
         doubts: tail.doubts(),
         slowest: tail.slowest().into_iter().take(MAX_BREAKDOWNS).map(breakdown).collect(),

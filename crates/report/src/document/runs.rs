@@ -7,7 +7,7 @@ use super::RatioDocument;
 use super::round::{micros, rounded};
 use crate::Report;
 use crate::runs::Compared;
-use h2lab_analysis::stats::{Difference, RateRatio, RatioInterval};
+use h2lab_analysis::stats::{CellComparison, RateRatio, RatioInterval};
 use h2lab_base::units::millis_f64;
 
 /// A run against the first one.
@@ -73,7 +73,7 @@ fn comparison(compared: &Compared<'_>) -> RunsComparisonDocument {
     }
 }
 
-fn difference(difference: &Difference) -> DifferenceDocument {
+fn difference(difference: &CellComparison) -> DifferenceDocument {
     let [median, tail, throughput] = difference.conclusions.map(|conclusion| conclusion.name().to_owned());
     DifferenceDocument {
         label: difference.label.clone(),

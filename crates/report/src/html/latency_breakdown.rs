@@ -12,7 +12,7 @@ use super::template::render;
 use crate::causes;
 use crate::causes::{LEGEND, Tail};
 use crate::{Report, format};
-use h2lab_analysis::diagnose::waits::{Kind, LatencyBreakdown};
+use h2lab_analysis::diagnose::waits::{CauseKind, LatencyBreakdown};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::millis_f64;
 use h2lab_model::record::CellRecord;
@@ -97,21 +97,21 @@ pub(super) fn mark(svg: &mut Svg, frame: &PlotArea, points: &[Point<'_>]) {
 }
 
 /// A cause's class in the style sheet: its colour and pattern.
-pub(super) const fn class(kind: Kind) -> &'static str {
+pub(super) const fn class(kind: CauseKind) -> &'static str {
     match kind {
-        Kind::OwnLoss => "c-own",
-        Kind::HeadOfLine => "c-other",
-        Kind::UnnamedLoss => "c-some",
-        Kind::HandshakeLoss => "c-handshake-loss",
-        Kind::Handshake => "c-handshake",
-        Kind::CongestionWindow => "c-congestion",
-        Kind::FlowWindow => "c-flow",
-        Kind::StreamSlot => "c-slot",
-        Kind::Server => "c-server",
-        Kind::Client => "c-client",
-        Kind::Queue => "c-queue",
-        Kind::Propagation => "c-delay",
-        Kind::Unknown => "c-unknown",
+        CauseKind::OwnLoss => "c-own",
+        CauseKind::HeadOfLine => "c-other",
+        CauseKind::UnnamedLoss => "c-some",
+        CauseKind::HandshakeLoss => "c-handshake-loss",
+        CauseKind::Handshake => "c-handshake",
+        CauseKind::CongestionWindow => "c-congestion",
+        CauseKind::FlowWindow => "c-flow",
+        CauseKind::StreamSlot => "c-slot",
+        CauseKind::Server => "c-server",
+        CauseKind::Client => "c-client",
+        CauseKind::Queue => "c-queue",
+        CauseKind::Propagation => "c-delay",
+        CauseKind::Unknown => "c-unknown",
     }
 }
 
@@ -146,14 +146,14 @@ pub(super) fn beneath(report: &Report<'_>, summary: &CellSummary, points: &[Poin
     }
     let breakdown_data: Vec<BreakdownData> = points.iter().map(breakdown_data).collect();
     let data = serde_json::to_string(&breakdown_data).expect("a breakdown is plain data");
-    let of_kind = |kind: Kind| points.iter().filter(|point| point.breakdown.dominant == kind).count();
+    let of_kind = |kind: CauseKind| points.iter().filter(|point| point.breakdown.dominant == kind).count();
     let mut slowest: Vec<&Point<'_>> = points.iter().collect();
     slowest.sort_by(|a, b| b.response_ms().total_cmp(&a.response_ms()));
     let text = |point: &&Point<'_>| format!("{}\n{}\n{}", point.title(), place(point), point.breakdown);
     let page = Beneath {
         // Nothing in a breakdown can end the script element; escaped, `<` is still JSON.
         data: data.replace('<', "\\u003c"),
-        legend: Kind::ALL
+        legend: CauseKind::ALL
             .iter()
             .map(|&kind| (class(kind), kind.name(), of_kind(kind)))
             .filter(|(.., requests)| *requests > 0)
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn every_class_has_its_colour() {
         let css = include_str!("latency_breakdown.css");
-        for &kind in h2lab_analysis::diagnose::waits::Kind::ALL {
+        for &kind in h2lab_analysis::diagnose::waits::CauseKind::ALL {
             assert!(css.contains(&format!(".{} {{ fill", super::class(kind))), "{kind:?}");
         }
     }

@@ -9,7 +9,9 @@ use super::axis::{PlotArea, Scale};
 use super::svg::{Anchor, Svg, escape};
 use super::template::render;
 use crate::document::TimelineDocument;
-use crate::timeline::{Event, EventKind, connect_events, heading, left_off, stream_events, stream_title};
+use crate::timeline::{
+    EventKind, TimelineEvent, connect_events, heading, left_off, stream_events, stream_title,
+};
 use h2lab_model::timeline::hops::HopVerdict;
 use h2lab_model::timeline::{TimelineStream, TimelineSummary};
 
@@ -159,7 +161,7 @@ fn hops(document: &TimelineDocument) -> Vec<HopRow> {
 
 /// A line for each time, with its spread.
 fn facts(summary: &TimelineSummary) -> Vec<Vec<String>> {
-    let line = |of: &str, event: Event| {
+    let line = |of: &str, event: TimelineEvent| {
         let spread = event.spread;
         let ms = |ms: Option<f64>| ms.map_or_else(String::new, |ms| format!("{ms:.2}"));
         vec![
@@ -242,7 +244,7 @@ pub(super) fn picture(sections: &[Section<'_>], most: f64) -> String {
     svg.finish()
 }
 
-fn connect_lane(svg: &mut Svg, frame: &PlotArea, y: f64, events: &[Event]) {
+fn connect_lane(svg: &mut Svg, frame: &PlotArea, y: f64, events: &[TimelineEvent]) {
     svg.text("lane", (LEFT - 10.0, y + 23.0), Anchor::End, "connection");
     let mut from = 0.0;
     for event in events {
@@ -287,7 +289,7 @@ fn stream_lane(svg: &mut Svg, frame: &PlotArea, y: f64, one: &TimelineStream) {
 }
 
 /// A dot for an event that neither begins nor ends a bar, with its name above it where there is room.
-fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &Event, taken: &mut BTreeSet<i64>) {
+fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &TimelineEvent, taken: &mut BTreeSet<i64>) {
     let class = match event.kind {
         EventKind::Interim => "dot interim",
         EventKind::Promise => "dot promise",
@@ -312,7 +314,7 @@ fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &Event, taken: &mut BTr
 }
 
 /// `103 (1 link): 2.10 ms (1.9 to 2.6 in 11 runs)`.
-fn rendered(event: &Event) -> String {
+fn rendered(event: &TimelineEvent) -> String {
     let mut text = format!("{}: {:.2} ms", event.name, event.ms);
     if let Some(spread) = event.spread {
         let _ = write!(text, " ({:.2} to {:.2} in {} runs)", spread.min, spread.max, spread.runs);

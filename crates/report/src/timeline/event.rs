@@ -6,7 +6,7 @@ use h2lab_model::timeline::{ResetSender, StatusRuns, TimeSpread, TimelineStream,
 
 /// An event, for a line of text or a mark of a picture.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct TimelineEvent {
     /// Its name.
     pub name: String,
     /// Its time, in milliseconds since the client began to connect.
@@ -39,7 +39,7 @@ pub enum EventKind {
 }
 
 /// The events of connecting.
-pub fn connect_events(summary: &TimelineSummary) -> Vec<Event> {
+pub fn connect_events(summary: &TimelineSummary) -> Vec<TimelineEvent> {
     let connect = &summary.connect;
     let steps = [
         ("connected_ms", "connected", connect.connected_ms),
@@ -48,17 +48,17 @@ pub fn connect_events(summary: &TimelineSummary) -> Vec<Event> {
     ];
     let event = |(key, name, ms): (&str, &str, Option<f64>)| {
         let spread = summary.connect_spread.get(key).copied();
-        Some(Event { name: name.to_owned(), ms: ms?, spread, kind: EventKind::Connect })
+        Some(TimelineEvent { name: name.to_owned(), ms: ms?, spread, kind: EventKind::Connect })
     };
     steps.into_iter().filter_map(event).collect()
 }
 
 /// The events of a stream, in the order of time.
-pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> Vec<Event> {
+pub fn stream_events(TimelineStream { stream, spread, .. }: &TimelineStream) -> Vec<TimelineEvent> {
     let mut events = Vec::new();
     let mut add = |key: &str, name: String, ms: Option<f64>, kind| {
         if let Some(ms) = ms {
-            events.push(Event { name, ms, spread: spread.get(key).copied(), kind });
+            events.push(TimelineEvent { name, ms, spread: spread.get(key).copied(), kind });
         }
     };
     add("promise_ms", "PUSH_PROMISE".to_owned(), stream.promise_ms, EventKind::Promise);

@@ -6,7 +6,7 @@ mod study;
 mod text;
 mod track;
 
-pub(super) use event::{Event, EventKind, connect_events, left_off, stream_events, stream_title};
+pub(super) use event::{EventKind, TimelineEvent, connect_events, left_off, stream_events, stream_title};
 pub use study::study_text;
 pub(super) use study::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
 pub(super) use text::heading;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::event::{Event, EventKind, connect_events, left_off, stream_events, stream_title};
+use super::event::{EventKind, TimelineEvent, connect_events, left_off, stream_events, stream_title};
 use crate::style::{Paint, TextStyle};
 use h2lab_model::timeline::TimelineSummary;
 
@@ -61,7 +61,7 @@ impl Track {
         }
     }
 
-    fn lines(&self, out: &mut String, title: &str, events: &[Event], from: f64) {
+    fn lines(&self, out: &mut String, title: &str, events: &[TimelineEvent], from: f64) {
         let _ = writeln!(out, "{}", self.style.paint(Paint::Bold, title));
         let mut before = from;
         for event in events {
@@ -78,7 +78,7 @@ impl Track {
     }
 
     /// The track from the event before to this one.
-    fn mark(&self, before: f64, event: &Event) -> String {
+    fn mark(&self, before: f64, event: &TimelineEvent) -> String {
         let place = |ms: f64| ((ms / self.most) * (self.width - 1) as f64).round() as usize;
         let (from, to) = (place(before.min(event.ms)), place(event.ms));
         let (dash, dot) = match (self.unicode, event.kind) {

@@ -9,7 +9,7 @@ use h2lab_model::workload::Protocol;
 #[test]
 fn every_byte_counts_whatever_became_of_its_file() {
     let record = record();
-    let summary = Summary::of(&record);
+    let summary = BulkSummary::of(&record);
     assert_eq!(summary.bytes, PART * 15 / 4);
     assert_eq!(summary.bytes, record.meter.total());
     assert_eq!(
@@ -32,7 +32,7 @@ fn the_more_streams_the_faster_is_reported_neither_way() {
         record.transfers = vec![transfer];
         record.meter = ByteMeter::new(Time::ZERO);
         record.meter.add(Time::from_millis(32_000), 4_000_000_000);
-        Summary::of(&record)
+        BulkSummary::of(&record)
     };
     let (one, hundred) = (of(1), of(100));
     assert_eq!((one.aggregate, hundred.aggregate), (Some(1e9), Some(1e9)));
@@ -43,7 +43,7 @@ fn the_more_streams_the_faster_is_reported_neither_way() {
 
 #[test]
 fn streams_that_carried_nothing_are_in_the_spread() {
-    let spread = Summary::of(&record()).per_stream.unwrap();
+    let spread = BulkSummary::of(&record()).per_stream.unwrap();
     assert_eq!((spread.min, spread.n), (0.0, 6));
 }
 
@@ -53,7 +53,7 @@ fn the_last_half_minute_is_reported_of_transfers_that_are_longer() {
         let mut record = record();
         record.meter = ByteMeter::new(Time::ZERO);
         (0..=ms / 100).for_each(|tick| record.meter.add(Time::from_millis(100 * tick), 12_500));
-        Summary::of(&record).at_speed
+        BulkSummary::of(&record).at_speed
     };
     assert_eq!(of(30_000), None);
     assert_eq!(of(30_100), Some(1e6));
@@ -61,35 +61,35 @@ fn the_last_half_minute_is_reported_of_transfers_that_are_longer() {
 
 #[test]
 fn cpu_time_is_per_gigabyte_that_was_transferred() {
-    let summary = Summary::of(&record());
+    let summary = BulkSummary::of(&record());
     let gigabytes = summary.bytes as f64 / 1e9;
     assert_eq!(summary.cpu_per_gb, Some(0.012 / gigabytes));
     assert_eq!(summary.peer_cpu_per_gb, Some(0.009 / gigabytes));
     let mut none = record();
     none.transfers.clear();
-    let summary = Summary::of(&none);
+    let summary = BulkSummary::of(&none);
     assert_eq!((summary.cpu_per_gb, summary.aggregate, summary.per_stream), (None, Some(0.0), None));
 }
 
 #[test]
 fn what_could_not_be_seen_is_not_zero() {
     let mut record = record();
-    assert_eq!(Summary::of(&record).retransmits, Some(14));
-    assert_eq!(Summary::of(&record).stalls.send_buffer, Some(Duration::from_secs(8)));
-    assert_eq!(Summary::of(&record).stalls.congestion_window, Some(Duration::from_secs(2)));
-    assert_eq!(Summary::of(&record).congestion, ["cubic"]);
+    assert_eq!(BulkSummary::of(&record).retransmits, Some(14));
+    assert_eq!(BulkSummary::of(&record).stalls.send_buffer, Some(Duration::from_secs(8)));
+    assert_eq!(BulkSummary::of(&record).stalls.congestion_window, Some(Duration::from_secs(2)));
+    assert_eq!(BulkSummary::of(&record).congestion, ["cubic"]);
     for figures in &mut record.figures {
         figures.sender = h2lab_model::bulk::SenderFigures::default();
         figures.receiver.disk_wait = None;
     }
-    let summary = Summary::of(&record);
+    let summary = BulkSummary::of(&record);
     assert_eq!((summary.retransmits, summary.stalls), (None, TransferStalls::default()));
 }
 
 #[test]
 fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     let mut record = record();
-    assert_eq!(Summary::of(&record).binding().unwrap().binding.kind, BindingKind::SendBuffer);
+    assert_eq!(BulkSummary::of(&record).binding().unwrap().binding.kind, BindingKind::SendBuffer);
     // Two connections with less each hold back more in all.
     for connection in [2, 3] {
         let mut slow = record.figures[0].clone();
@@ -98,7 +98,7 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
         slow.receiver.disk_wait = Some(slow.wall);
         record.figures.push(slow);
     }
-    let summary = Summary::of(&record);
+    let summary = BulkSummary::of(&record);
     let binding = summary.binding().unwrap();
     assert_eq!((binding.connection, binding.binding.kind), (2, BindingKind::Disk));
     assert_eq!(summary.kinds(), [(BindingKind::SendBuffer, 2), (BindingKind::Disk, 2)]);
@@ -109,11 +109,11 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     (unseen.min_rtt, unseen.rtt, unseen.sender) = (None, None, h2lab_model::bulk::SenderFigures::default());
     (unseen.receiver, unseen.bandwidth) = (h2lab_model::bulk::ReceiverFigures::default(), None);
     record.figures.push(unseen);
-    let summary = Summary::of(&record);
+    let summary = BulkSummary::of(&record);
     assert_eq!(summary.bound[0].binding.kind, BindingKind::Unknown);
     assert_eq!(summary.binding().unwrap().binding.kind, BindingKind::Disk, "what can be named says more");
     record.figures.clear();
-    assert_eq!(Summary::of(&record).binding(), None);
+    assert_eq!(BulkSummary::of(&record).binding(), None);
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn the_slow_start_of_a_connection_that_carried_all_is_not_its_speed() {
         ..ConnectionFigures::default()
     };
     record.figures = vec![blind.clone()];
-    assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::SendBuffer);
+    assert_eq!(BulkSummary::of(&record).bound[0].binding.kind, BindingKind::SendBuffer);
     // The meter does not show one connection among several.
     record.figures = vec![blind.clone(), blind];
-    assert_eq!(Summary::of(&record).bound[0].binding.kind, BindingKind::Unknown);
+    assert_eq!(BulkSummary::of(&record).bound[0].binding.kind, BindingKind::Unknown);
 }

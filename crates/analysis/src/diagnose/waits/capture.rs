@@ -28,7 +28,7 @@ const NOT_SLOW: f64 = 0.95;
 /// Give it every packet in the order in which packets entered the link, both directions together, and with the packet log's
 /// record *as it is at the end* of the repetition, when the packet's fate is known.
 #[derive(Debug, Default)]
-pub struct Capture {
+pub struct CapturedConnections {
     log: KeyLog,
     /// In the order of their first packets.
     connections: Vec<Connection>,
@@ -42,7 +42,7 @@ pub struct Capture {
     least: BTreeMap<Direction, Duration>,
 }
 
-impl Capture {
+impl CapturedConnections {
     /// A capture without packets. `key_log` is the text of a key log (`SSLKEYLOGFILE`, RFC 9850), or of several one after
     /// the other; empty where there is none. Invalid lines are skipped.
     pub fn new(key_log: &str) -> Self {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::causes::{self, Delays, NearEnd};
 use super::connection::{Flaw, Traced};
-use super::latency_breakdown::{Interval, LatencyBreakdown, Place, dominant};
+use super::latency_breakdown::{Interval, LatencyBreakdown, LinkStream, dominant};
 use super::split::Split;
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{CellRecord, Sample};
@@ -202,7 +202,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    fn life(&self, index: usize, sample: &Sample) -> (Option<Place>, Vec<Interval>) {
+    fn life(&self, index: usize, sample: &Sample) -> (Option<LinkStream>, Vec<Interval>) {
         let own = if self.is_direct { self.own_connection(sample) } else { None };
         let by_id = self.ids.get(index).and_then(|id| self.by_id.get(id)).copied();
         let found = own.map(|connection| (connection, sample.stream.0));
@@ -238,6 +238,6 @@ impl<'a> Join<'a> {
     }
 }
 
-const fn place(traced: &Traced, stream: Option<u32>) -> Place {
-    Place { client_port: traced.ports.0, server_port: traced.ports.1, stream }
+const fn place(traced: &Traced, stream: Option<u32>) -> LinkStream {
+    LinkStream { client_port: traced.ports.0, server_port: traced.ports.1, stream }
 }

@@ -115,7 +115,7 @@ pub enum Cause {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, VariantArray,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum CauseKind {
     /// Its own segment was lost.
     OwnLoss,
     /// Another stream's segment was lost.
@@ -144,7 +144,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl CauseKind {
     /// All, in the order of tables.
     pub const ALL: &[Self] = Self::VARIANTS;
 
@@ -170,21 +170,21 @@ impl Kind {
 
 impl Cause {
     /// Its name.
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> CauseKind {
         match self {
-            Self::Loss { whose: Whose::Own, .. } => Kind::OwnLoss,
-            Self::Loss { whose: Whose::Other { .. }, .. } => Kind::HeadOfLine,
-            Self::Loss { whose: Whose::Unnamed, .. } => Kind::UnnamedLoss,
-            Self::Handshake { drop: Some(_) } => Kind::HandshakeLoss,
-            Self::Handshake { drop: None } => Kind::Handshake,
-            Self::CongestionWindow { .. } => Kind::CongestionWindow,
-            Self::FlowWindow { .. } => Kind::FlowWindow,
-            Self::StreamSlot => Kind::StreamSlot,
-            Self::Server => Kind::Server,
-            Self::Client => Kind::Client,
-            Self::Queue => Kind::Queue,
-            Self::Propagation => Kind::Propagation,
-            Self::Unknown => Kind::Unknown,
+            Self::Loss { whose: Whose::Own, .. } => CauseKind::OwnLoss,
+            Self::Loss { whose: Whose::Other { .. }, .. } => CauseKind::HeadOfLine,
+            Self::Loss { whose: Whose::Unnamed, .. } => CauseKind::UnnamedLoss,
+            Self::Handshake { drop: Some(_) } => CauseKind::HandshakeLoss,
+            Self::Handshake { drop: None } => CauseKind::Handshake,
+            Self::CongestionWindow { .. } => CauseKind::CongestionWindow,
+            Self::FlowWindow { .. } => CauseKind::FlowWindow,
+            Self::StreamSlot => CauseKind::StreamSlot,
+            Self::Server => CauseKind::Server,
+            Self::Client => CauseKind::Client,
+            Self::Queue => CauseKind::Queue,
+            Self::Propagation => CauseKind::Propagation,
+            Self::Unknown => CauseKind::Unknown,
         }
     }
 
@@ -256,7 +256,7 @@ impl Interval {
 
 /// Where a request went over the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Place {
+pub struct LinkStream {
     /// The client's port of the TCP connection.
     pub client_port: u16,
     /// The server's port.
@@ -275,26 +275,26 @@ pub struct LatencyBreakdown {
     /// When it ended.
     pub completed_at: Time,
     /// Where it went; `None` if it was not found on the link, or if it never entered it and had no connection yet.
-    pub place: Option<Place>,
+    pub place: Option<LinkStream>,
     /// Its time, in order and without gaps from `scheduled_at` to `completed_at`.
     pub intervals: Vec<Interval>,
     /// What most of it was spent on, as [`dominant`] has it.
-    pub dominant: Kind,
+    pub dominant: CauseKind,
 }
 
 /// Which kind is reported as *the* cause: that which took most of the time, the link's least delay aside since every request has
 /// it, unless that is less than a tenth of the whole.
-pub fn dominant(intervals: &[Interval]) -> Kind {
+pub fn dominant(intervals: &[Interval]) -> CauseKind {
     let whole: Duration = intervals.iter().map(Interval::length).sum();
-    let spent = |kind: Kind| -> Duration {
+    let spent = |kind: CauseKind| -> Duration {
         intervals.iter().filter(|interval| interval.cause.kind() == kind).map(Interval::length).sum()
     };
-    let avoidable = Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Propagation);
+    let avoidable = CauseKind::ALL.iter().copied().filter(|kind| *kind != CauseKind::Propagation);
     let first_most = avoidable
         .map(|kind| (spent(kind), kind))
         .reduce(|best, next| if next.0 > best.0 { next } else { best });
     let (time, kind) = first_most.expect("there are kinds");
-    if time * 10 >= whole && !time.is_zero() { kind } else { Kind::Propagation }
+    if time * 10 >= whole && !time.is_zero() { kind } else { CauseKind::Propagation }
 }
 
 impl LatencyBreakdown {

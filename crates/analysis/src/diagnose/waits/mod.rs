@@ -15,8 +15,9 @@
 //! datagrams of QUIC                                                                           quic: why there is no cause
 //! ```
 //!
-//! [`Capture`] takes the packets one by one, so that a capture need not lie in memory, and then explains a repetition. Everything
-//! is deterministic, and no bytes make it panic: without readable bytes streams stay unknown, and a [`Doubt`] reports it.
+//! [`CapturedConnections`] takes the packets one by one, so that a capture need not lie in memory, and then explains a
+//! repetition. Everything is deterministic, and no bytes make it panic: without readable bytes streams stay unknown, and a
+//! [`Doubt`] reports it.
 //!
 //! # How an interval gets its cause
 //!
@@ -45,7 +46,9 @@ mod streams;
 mod tests;
 mod tls;
 
-pub use capture::Capture;
+pub use capture::CapturedConnections;
 pub use explain::{Doubt, Waits};
-pub use latency_breakdown::{Cause, Drop, Interval, Kind, LatencyBreakdown, Place, Repair, Whose, dominant};
-pub use split::{Part, Split};
+pub use latency_breakdown::{
+    Cause, CauseKind, Drop, Interval, LatencyBreakdown, LinkStream, Repair, Whose, dominant,
+};
+pub use split::{CauseShare, Split};

@@ -6,12 +6,12 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::latency_breakdown::{Cause, Kind, LatencyBreakdown, Repair};
+use super::latency_breakdown::{Cause, CauseKind, LatencyBreakdown, Repair};
 use h2lab_base::units::nanos;
 
 /// What one kind of cause took of a tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Part {
+pub struct CauseShare {
     /// Time that was spent on it, over all requests of the tail, in nanoseconds.
     pub time_ns: u64,
     /// Requests of which it is the dominant cause.
@@ -22,7 +22,7 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Split {
     /// What each kind took; kinds that took nothing are not here.
-    pub parts: BTreeMap<Kind, Part>,
+    pub parts: BTreeMap<CauseKind, CauseShare>,
     /// Of the time that waited for lost segments, named or not, how much each way to repair them took, in nanoseconds.
     pub repairs_ns: BTreeMap<Repair, u64>,
     /// The time of all, in nanoseconds: the sum of the parts.
@@ -61,13 +61,13 @@ impl Split {
     }
 
     /// The share of the tail's time that a kind took; 0 for an empty tail.
-    pub fn share(&self, kind: Kind) -> f64 {
+    pub fn share(&self, kind: CauseKind) -> f64 {
         let time = self.parts.get(&kind).map_or(0, |part| part.time_ns);
         if self.total_ns == 0 { 0.0 } else { time as f64 / self.total_ns as f64 }
     }
 
     /// The time of one kind.
-    pub fn time(&self, kind: Kind) -> Duration {
+    pub fn time(&self, kind: CauseKind) -> Duration {
         Duration::from_nanos(self.parts.get(&kind).map_or(0, |part| part.time_ns))
     }
 }
@@ -114,11 +114,15 @@ mod tests {
     #[test]
     fn the_dominant_cause_is_the_longest_that_could_be_avoided() {
         let kind = |parts: &[(u64, Cause)]| breakdown(parts).dominant;
-        assert_eq!(kind(&[(90, Cause::Propagation), (10, Cause::Server)]), Kind::Server, "a tenth is enough");
-        assert_eq!(kind(&[(91, Cause::Propagation), (9, Cause::Server)]), Kind::Propagation);
+        assert_eq!(
+            kind(&[(90, Cause::Propagation), (10, Cause::Server)]),
+            CauseKind::Server,
+            "a tenth is enough"
+        );
+        assert_eq!(kind(&[(91, Cause::Propagation), (9, Cause::Server)]), CauseKind::Propagation);
         let twice = [(20, Cause::Server), (15, loss(Repair::Fast)), (6, loss(Repair::Timeout))];
-        assert_eq!(kind(&twice), Kind::OwnLoss, "parts of a kind count together");
-        assert_eq!(kind(&[]), Kind::Propagation);
+        assert_eq!(kind(&twice), CauseKind::OwnLoss, "parts of a kind count together");
+        assert_eq!(kind(&[]), CauseKind::Propagation);
     }
 
     #[test]
@@ -131,11 +135,11 @@ mod tests {
         all.merge(&Split::from_iter([&breakdowns[1]]));
         assert_eq!(all, Split::from_iter(&breakdowns));
         assert_eq!((all.requests, all.total_ns), (2, 300_000_000));
-        assert_eq!(all.parts[&Kind::OwnLoss], Part { time_ns: 225_000_000, requests: 2 });
+        assert_eq!(all.parts[&CauseKind::OwnLoss], CauseShare { time_ns: 225_000_000, requests: 2 });
         assert_eq!(all.repairs_ns[&Repair::Timeout], 200_000_000);
-        assert!((all.share(Kind::OwnLoss) - 0.75).abs() < 1e-12);
-        assert_eq!(all.time(Kind::Server), Duration::from_millis(25));
-        assert!(all.share(Kind::Unknown) == 0.0 && Split::default().share(Kind::Server) == 0.0);
+        assert!((all.share(CauseKind::OwnLoss) - 0.75).abs() < 1e-12);
+        assert_eq!(all.time(CauseKind::Server), Duration::from_millis(25));
+        assert!(all.share(CauseKind::Unknown) == 0.0 && Split::default().share(CauseKind::Server) == 0.0);
     }
 
     #[test]

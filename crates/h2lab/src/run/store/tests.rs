@@ -232,7 +232,7 @@ fn a_folder_that_was_never_finished_reads_the_same_and_says_so() {
 
 /// What a slow request waited for.
 fn waits() -> Waits {
-    use h2lab_analysis::diagnose::waits::{Cause, Drop, Interval, Kind, Repair, Whose};
+    use h2lab_analysis::diagnose::waits::{Cause, CauseKind, Drop, Interval, Repair, Whose};
     let drop = Drop { direction: Direction::Down, index: 12, at: time(5) };
     let cause = Cause::Loss { whose: Whose::Other { stream: 3, id: Some(9) }, drop, repair: Repair::Timeout };
     let breakdown = LatencyBreakdown {
@@ -241,7 +241,7 @@ fn waits() -> Waits {
         completed_at: time(21),
         place: None,
         intervals: vec![Interval { from: time(1), until: time(21), cause }],
-        dominant: Kind::HeadOfLine,
+        dominant: CauseKind::HeadOfLine,
     };
     let breakdowns = vec![breakdown];
     Waits {

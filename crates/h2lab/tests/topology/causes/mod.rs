@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use h2lab_analysis::diagnose::waits;
-use h2lab_analysis::diagnose::waits::{Capture, Cause, Interval, LatencyBreakdown, Repair, Waits, Whose};
+use h2lab_analysis::diagnose::waits::{
+    CapturedConnections, Cause, Interval, LatencyBreakdown, Repair, Waits, Whose,
+};
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Ratio, Time};
 use h2lab_lab::topology::{
@@ -234,8 +236,8 @@ fn little_is_unknown(namespaces: &Namespaces, congestion: &str, is_timed: bool) 
     let (conversation, result, captured) =
         converse(namespaces, &ConversationPlan::without_drop(LONG_CONVERSATION), &link);
     let waits = explain(link, &conversation, &result, &captured);
-    let unknown = waits.split.share(waits::Kind::Unknown);
-    let parts: Vec<String> = waits::Kind::ALL
+    let unknown = waits.split.share(waits::CauseKind::Unknown);
+    let parts: Vec<String> = waits::CauseKind::ALL
         .iter()
         .copied()
         .filter(|kind| waits.split.parts.contains_key(kind))
@@ -274,7 +276,7 @@ fn explain(
     repetition.connections = vec![connection(conversation)];
     let mut records: BTreeMap<(Direction, u64), &PacketRecord> = BTreeMap::new();
     records.extend(result.packets.iter().map(|record| ((record.direction, record.index), record)));
-    let mut capture = Capture::new("");
+    let mut capture = CapturedConnections::new("");
     for kept in captured.frames() {
         let frame = captured.frame(kept).expect("a packet that was kept");
         for segment in 0..kept.entered.segments {

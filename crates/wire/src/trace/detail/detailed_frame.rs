@@ -24,7 +24,7 @@ pub struct DetailedFrame {
 
 /// One header or trailer field, printable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Field {
+pub struct PrintableField {
     /// Its name; lower case in HTTP/2, as sent in HTTP/1.1.
     pub name: String,
     /// Its value, as far as it is kept.
@@ -52,7 +52,7 @@ pub struct Head {
     pub start_line: Option<String>,
     /// The fields, pseudo-header fields among them, in their order. Of a block over several frames the last one has them
     /// all.
-    pub fields: Vec<Field>,
+    pub fields: Vec<PrintableField>,
     /// PUSH_PROMISE: the stream that is promised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promised_stream: Option<u32>,

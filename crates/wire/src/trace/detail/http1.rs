@@ -1,6 +1,6 @@
 //! What is in the messages of HTTP/1.1 (RFC 9112): start lines, fields, and how bodies are cut.
 
-use super::detailed_frame::{Detail, Field, Head};
+use super::detailed_frame::{Detail, Head, PrintableField};
 use super::http2::{FIELDS_KEPT, VALUE_KEPT};
 use super::kept::Kept;
 use crate::trace::frame::BareFrame;
@@ -47,7 +47,7 @@ fn section(kept: &Kept, is_head: bool) -> Head {
         };
         room = left;
         head.is_cut |= shown.len() < value.len();
-        head.fields.push(Field {
+        head.fields.push(PrintableField {
             name: printable(name),
             value: printable(shown),
             value_bytes: value.len() as u32,

@@ -2,7 +2,7 @@
 //!
 //! It is more tolerant than the engine's `frame::Frame::parse`, which refuses illegal frames: here they must be shown.
 
-use super::detailed_frame::{Dependency, Detail, Field, Head, Setting};
+use super::detailed_frame::{Dependency, Detail, Head, PrintableField, Setting};
 use super::kept::{KEPT, Kept, UNKNOWN_KEPT};
 use super::words::{hexadecimal, setting_name};
 use crate::h2::frame::{MAX_31_BITS, flag};
@@ -56,13 +56,13 @@ impl Blocks {
 }
 
 /// Keeps the fields that there is room for; `false` if any was left out or cut.
-pub(super) fn keep(fields: Fields<'_>, kept: &mut Vec<Field>) -> bool {
+pub(super) fn keep(fields: Fields<'_>, kept: &mut Vec<PrintableField>) -> bool {
     let mut room = FIELDS_KEPT;
     for field in fields.iter() {
         let value = &field.value[..field.value.len().min(VALUE_KEPT)];
         let Some(left) = room.checked_sub(field.name.len() + value.len()) else { return false };
         room = left;
-        kept.push(Field {
+        kept.push(PrintableField {
             name: printable(field.name),
             value: printable(value),
             value_bytes: field.value.len() as u32,

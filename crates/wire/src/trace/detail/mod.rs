@@ -25,7 +25,7 @@ use crate::StreamId;
 use crate::h2::frame::flag;
 use crate::h3::inspect::FieldSections;
 use crate::h3::stream::QuicStreamId;
-pub use detailed_frame::{Dependency, Detail, DetailedFrame, Field, Head, Setting};
+pub use detailed_frame::{Dependency, Detail, DetailedFrame, Head, PrintableField, Setting};
 use h2lab_base::units::Time;
 pub use kept::KEPT;
 use kept::Kept;

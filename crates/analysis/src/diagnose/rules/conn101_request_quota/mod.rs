@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, Status};
+use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, RuleStatus};
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
@@ -17,7 +17,7 @@ use h2lab_wire::trace::ServerEnd;
 const META: RuleMeta = RuleMeta {
     id: "CONN101",
     name: "request-quota-per-connection",
-    status: Status::Stable,
+    status: RuleStatus::Stable,
     since: "0.1.0",
     doc: include_str!("doc.md"),
 };

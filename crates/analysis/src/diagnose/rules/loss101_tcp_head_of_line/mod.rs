@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, Status};
+use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, RuleStatus};
 use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::Sample;
@@ -15,7 +15,7 @@ use h2lab_wire::trace::{Facts, Hole, Stall};
 const META: RuleMeta = RuleMeta {
     id: "LOSS101",
     name: "tcp-head-of-line-blocking",
-    status: Status::Stable,
+    status: RuleStatus::Stable,
     since: "0.1.0",
     doc: include_str!("doc.md"),
 };

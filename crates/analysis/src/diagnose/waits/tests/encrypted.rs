@@ -3,7 +3,7 @@
 use super::*;
 use crate::diagnose::waits::tls::keys::Secrets;
 use crate::diagnose::waits::tls::protection::Protection;
-use crate::diagnose::waits::{Doubt, Kind};
+use crate::diagnose::waits::{CauseKind, Doubt};
 use h2lab_wire::trace::Direction::{Down, Up};
 
 const CLIENT: [u8; 32] = [0x11; 32];
@@ -150,7 +150,7 @@ fn without_the_secrets_the_drop_is_reported_and_not_whose() {
         scene.key_log.clear();
         let waits = scene.waits();
         assert_eq!(waits.doubts, [Doubt::NoKeys { connections: 1 }]);
-        assert_eq!(waits.breakdowns[1].dominant, Kind::UnnamedLoss);
+        assert_eq!(waits.breakdowns[1].dominant, CauseKind::UnnamedLoss);
         assert_eq!(scene.rendered(1)[1], "110..131 a lost segment (up 5), fast retransmit");
         assert!(waits.doubts[0].to_string().contains("no key log"));
     }
@@ -167,8 +167,12 @@ fn behind_a_sidecar_without_secrets_a_repair_just_before_the_end_decides() {
     late.sent_at = ms(90);
     let waits = proxied.waits();
     assert_eq!(waits.breakdowns[0].place, None);
-    assert_eq!(waits.breakdowns[0].dominant, Kind::UnnamedLoss);
-    assert_eq!(waits.breakdowns[1].dominant, Kind::Unknown, "nothing was repaired shortly before its end");
+    assert_eq!(waits.breakdowns[0].dominant, CauseKind::UnnamedLoss);
+    assert_eq!(
+        waits.breakdowns[1].dominant,
+        CauseKind::Unknown,
+        "nothing was repaired shortly before its end"
+    );
     assert!(waits.doubts.contains(&Doubt::NotFound { requests: 2 }));
 }
 
@@ -190,5 +194,5 @@ fn a_record_that_does_not_decrypt_ends_the_reading_and_not_the_program() {
     bytes[last] ^= 1;
     let waits = scene.waits();
     assert_eq!(waits.doubts, [Doubt::BytesMissing { connections: 1 }]);
-    assert_eq!(waits.breakdowns[0].dominant, Kind::OwnLoss, "what came before could be read");
+    assert_eq!(waits.breakdowns[0].dominant, CauseKind::OwnLoss, "what came before could be read");
 }

@@ -1,7 +1,7 @@
 //! Connections that are not yet established.
 
 use super::*;
-use crate::diagnose::waits::Kind;
+use crate::diagnose::waits::CauseKind;
 use h2lab_wire::trace::Direction::{Down, Up};
 
 /// A request that was due when its connection was dialled at 0; the client could send at `ready`.
@@ -18,7 +18,7 @@ fn a_handshake_without_loss_is_two_ways_of_the_link() {
     let mut scene = Scene::connected();
     first_request(&mut scene, 20);
     assert_eq!(scene.rendered(0), ["0..20 the handshake", "20..40 the propagation"]);
-    assert_eq!(scene.dominant(0), Kind::Handshake);
+    assert_eq!(scene.dominant(0), CauseKind::Handshake);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_lost_syn_is_distinguished_from_the_handshake() {
         "1020..1040 the propagation",
     ];
     assert_eq!(scene.rendered(0), expected);
-    assert_eq!(scene.dominant(0), Kind::HandshakeLoss);
+    assert_eq!(scene.dominant(0), CauseKind::HandshakeLoss);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Lost segments: whose, and how they were repaired.
 
 use super::*;
-use crate::diagnose::waits::{Cause, Kind, Repair, Whose};
+use crate::diagnose::waits::{Cause, CauseKind, Repair, Whose};
 use h2lab_model::record::PacketFate;
 use h2lab_wire::trace::Direction::{Down, Up};
 
@@ -24,7 +24,7 @@ fn a_request_that_nothing_holds_up_is_propagation_and_server() {
         scene.rendered(0),
         ["100..110 the propagation", "110..115 the server", "115..125 the propagation"]
     );
-    assert_eq!(scene.dominant(0), Kind::Server);
+    assert_eq!(scene.dominant(0), CauseKind::Server);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn an_own_segment_that_later_ones_reveal_is_a_fast_retransmit() {
     scene.request(1, 100, 140);
     let expected = ["100..120 the propagation", "120..140 its own lost segment (down 3), fast retransmit"];
     assert_eq!(scene.rendered(0), expected, "up and down without a pause are one");
-    assert_eq!(scene.dominant(0), Kind::OwnLoss);
+    assert_eq!(scene.dominant(0), CauseKind::OwnLoss);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn bytes_behind_another_streams_lost_segment_wait_for_it() {
     let waits = scene.waits();
     assert_eq!(
         (waits.breakdowns[0].dominant, waits.breakdowns[1].dominant),
-        (Kind::OwnLoss, Kind::HeadOfLine)
+        (CauseKind::OwnLoss, CauseKind::HeadOfLine)
     );
     let main = waits.breakdowns[1].main().unwrap().cause;
     assert_eq!(main.drop().map(|drop| (drop.direction, drop.index)), Some((Up, lost.index)));
@@ -243,7 +243,7 @@ fn what_the_link_takes_beyond_its_delay_is_its_queue() {
         "145..150 the link queue",
     ];
     assert_eq!(scene.rendered(0), expected);
-    assert_eq!(scene.dominant(0), Kind::Queue);
+    assert_eq!(scene.dominant(0), CauseKind::Queue);
 }
 
 #[test]

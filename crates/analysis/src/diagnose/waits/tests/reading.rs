@@ -1,7 +1,7 @@
 //! Bytes to streams: HTTP/1.1, several connections, sidecars, TLS, and what is reported without names.
 
 use super::*;
-use crate::diagnose::waits::{Doubt, Kind};
+use crate::diagnose::waits::{CauseKind, Doubt};
 use h2lab_wire::trace::Direction::{Down, Up};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -35,7 +35,7 @@ fn a_drop_holds_up_no_other_connection() {
     scene.request(1, 51, 71);
     scene.again(&lost, 280, true);
     scene.send(Down, 290, OK);
-    assert_eq!(scene.dominant(0), Kind::OwnLoss);
+    assert_eq!(scene.dominant(0), CauseKind::OwnLoss);
     assert_eq!(scene.rendered(1), ["51..71 the propagation"]);
 }
 
@@ -89,7 +89,7 @@ fn a_capture_that_begins_mid_flow_reports_the_loss_without_the_stream() {
     let expected = ["100..110 the propagation", "110..335 a lost segment (up 0), retransmission timeout"];
     assert_eq!(scene.rendered(0)[..2], expected);
     let waits = scene.waits();
-    assert_eq!(waits.breakdowns[0].dominant, Kind::UnnamedLoss);
+    assert_eq!(waits.breakdowns[0].dominant, CauseKind::UnnamedLoss);
     assert_eq!(waits.breakdowns[0].place.unwrap().stream, None);
     assert_eq!(waits.doubts, [Doubt::BeganMidFlow { connections: 1 }]);
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::diagnose::waits::{Capture, Cause, Interval, Kind, LatencyBreakdown, Waits};
+use crate::diagnose::waits::{CapturedConnections, Cause, CauseKind, Interval, LatencyBreakdown, Waits};
 use h2lab_base::units::Time;
 use h2lab_link::{Impairment, LinkSpec};
 use h2lab_model::record::testing::{Model, cell, one_repetition};
@@ -259,7 +259,7 @@ impl Scene {
         let mut record = self.record.clone();
         record.packets = packets.iter().map(|(packet, _)| *packet).collect();
         record.packets.extend(&self.unkept);
-        let mut capture = Capture::new(&self.key_log);
+        let mut capture = CapturedConnections::new(&self.key_log);
         for (packet, bytes) in packets {
             capture.packet(packet, bytes);
         }
@@ -273,7 +273,7 @@ impl Scene {
     }
 
     /// What most of a request's time was spent on.
-    pub fn dominant(&self, request: usize) -> Kind {
+    pub fn dominant(&self, request: usize) -> CauseKind {
         self.waits().breakdowns[request].dominant
     }
 }

@@ -1,7 +1,7 @@
 //! What keeps a sender from sending: windows, slots, and a lack of data.
 
 use super::*;
-use crate::diagnose::waits::Kind;
+use crate::diagnose::waits::CauseKind;
 use h2lab_wire::trace::Direction::{Down, Up};
 
 /// Bytes of a full segment's DATA.
@@ -28,7 +28,7 @@ fn what_comes_a_round_trip_after_ten_segments_waited_for_the_congestion_window()
     scene.request(1, 100, 140);
     let expected = ["100..110 the propagation", "110..130 the congestion window", "130..140 the propagation"];
     assert_eq!(scene.rendered(0), expected);
-    assert_eq!(scene.dominant(0), Kind::CongestionWindow);
+    assert_eq!(scene.dominant(0), CauseKind::CongestionWindow);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn data_waits_for_the_streams_window_until_the_update_has_come() {
     let expected =
         ["100..110 the propagation", "110..160 the stream's flow-control window", "160..170 the propagation"];
     assert_eq!(scene.rendered(0), expected);
-    assert_eq!(scene.dominant(0), Kind::FlowWindow);
+    assert_eq!(scene.dominant(0), CauseKind::FlowWindow);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn the_generator_says_itself_how_long_it_waited_for_a_stream() {
     let sample = scene.request(1, 100, 170);
     (sample.sent_at, sample.stall_open_ns) = (ms(150), 50_000_000);
     assert_eq!(scene.rendered(0), ["100..150 the stream slot", "150..170 the propagation"]);
-    assert_eq!(scene.dominant(0), Kind::StreamSlot);
+    assert_eq!(scene.dominant(0), CauseKind::StreamSlot);
 }
 
 #[test]

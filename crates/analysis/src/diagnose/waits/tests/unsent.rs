@@ -1,7 +1,7 @@
 //! Requests that never entered the link: what their near end waited for, and when that is unknown.
 
 use super::*;
-use crate::diagnose::waits::{Doubt, Kind};
+use crate::diagnose::waits::{CauseKind, Doubt};
 use h2lab_model::record::Sample;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction::{Down, Up};
@@ -371,7 +371,7 @@ fn where_a_packet_was_not_kept_nobody_knows_whether_it_went() {
     let record = scene.packets()[0].0;
     scene.unkept.push(record);
     scene.request(0, 110, 400);
-    assert_eq!(scene.dominant(1), Kind::Unknown);
+    assert_eq!(scene.dominant(1), CauseKind::Unknown);
     assert!(!scene.waits().breakdowns[1].never_went());
     assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);
 }
@@ -383,7 +383,7 @@ fn where_a_packet_was_not_written_down_nobody_knows_whether_it_went() {
     scene.request(0, 110, 400);
     assert!(scene.waits().breakdowns[1].never_went(), "all is known");
     scene.unrecorded = 1;
-    assert_eq!(scene.dominant(1), Kind::Unknown);
+    assert_eq!(scene.dominant(1), CauseKind::Unknown);
     assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);
 }
 
@@ -394,6 +394,6 @@ fn where_no_program_hands_ids_on_nobody_knows_whether_it_went() {
     scene.send(Up, 20, &hello());
     scene.send(Up, 100, &scene::frame(1, 5, 1, &[0x82]));
     scene.request(0, 110, 400);
-    assert_eq!(scene.dominant(0), Kind::Unknown);
+    assert_eq!(scene.dominant(0), CauseKind::Unknown);
     assert_eq!(scene.waits().doubts, [Doubt::NotFound { requests: 1 }]);
 }
