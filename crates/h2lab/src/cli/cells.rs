@@ -14,12 +14,12 @@ use super::flags::{self, Flags};
 use super::impair::LinkArgs;
 use super::output::{self, Concluded, OutputArgs};
 use super::policy::PolicyArgs;
-use super::progress::{Bar, about, estimate};
+use super::progress::{PlanProgressBar, about, estimate};
 use super::resume::Unfinished;
 use super::servers::ServerArgs;
 use super::work::WorkArgs;
 use super::{Exit, signals};
-use crate::run::execute::{Executed, Live, Setting, execute};
+use crate::run::execute::{Executed, Live, PlanContext, execute};
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
@@ -85,7 +85,7 @@ impl CellArgs {
 
 /// A scenario, checked and ready to be run.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct CheckedScenario<'a> {
     /// What to measure.
     pub scenario: Scenario,
     /// The live servers of the scenario, found; none where it has none.
@@ -100,7 +100,7 @@ pub struct Request<'a> {
     pub command_line: Vec<String>,
 }
 
-impl Request<'_> {
+impl CheckedScenario<'_> {
     /// Runs the plan, concludes, reports. What was measured is reported first, whatever ended the run.
     pub fn run(self, output: &OutputArgs) -> Result<Exit> {
         let plan = self.scenario.plan();
@@ -116,9 +116,9 @@ impl Request<'_> {
         if !self.quiet {
             announce(&plan, &run, folder.path());
         }
-        let setting = Setting { live: &self.live, stop: &stop };
-        let mut bar = Bar::new(&plan, &run, self.quiet);
-        let executed = execute(run, &plan, folder, &setting, &mut bar);
+        let context = PlanContext { live: &self.live, stop: &stop };
+        let mut bar = PlanProgressBar::new(&plan, &run, self.quiet);
+        let executed = execute(run, &plan, folder, &context, &mut bar);
         bar.clear();
         conclude(executed?, output)
     }

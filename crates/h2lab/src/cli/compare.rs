@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use h2lab_model::scenario::Scenario;
 
-use super::cells::{CellArgs, Request};
+use super::cells::{CellArgs, CheckedScenario};
 use super::flags::Flags;
 use super::output::OutputArgs;
 use super::reach::ReachArgs;
@@ -65,7 +65,7 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
         (scenario, live)
     };
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
-    Request { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
+    CheckedScenario { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
 }
 
 /// The work over an emulated link: of a resumed run its own.

@@ -33,7 +33,7 @@ pub struct Usage(pub String);
 /// Something on this machine is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Missing(pub String);
+pub struct MissingRequirement(pub String);
 
 /// The exit code that an error deserves: that of the first cause in its chain that has one.
 pub fn exit_of(error: &Error) -> Exit {
@@ -41,7 +41,7 @@ pub fn exit_of(error: &Error) -> Exit {
         if cause.is::<Usage>() || cause.is::<ScenarioError>() {
             return Exit::Usage;
         }
-        if cause.is::<Missing>() {
+        if cause.is::<MissingRequirement>() {
             return Exit::Environment;
         }
         if cause.downcast_ref().is_some_and(is_exhausted) {

@@ -16,7 +16,7 @@ use h2lab_net::ownership;
 
 /// A form of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ResultFormat {
     /// The report as a page.
     Html,
     /// The report as a document.
@@ -36,18 +36,18 @@ pub enum Format {
 }
 
 /// The ending of each form. Longer ones precede those that they end with.
-const ENDINGS: [(&str, Format); 8] = [
-    (".html", Format::Html),
-    (".json", Format::Json),
-    (".vegeta.csv", Format::Vegeta),
-    (".csv", Format::Csv),
-    (".md", Format::Markdown),
-    (".parquet", Format::Parquet),
-    (".hgrm", Format::Percentiles),
-    (".hlog", Format::HistogramLog),
+const ENDINGS: [(&str, ResultFormat); 8] = [
+    (".html", ResultFormat::Html),
+    (".json", ResultFormat::Json),
+    (".vegeta.csv", ResultFormat::Vegeta),
+    (".csv", ResultFormat::Csv),
+    (".md", ResultFormat::Markdown),
+    (".parquet", ResultFormat::Parquet),
+    (".hgrm", ResultFormat::Percentiles),
+    (".hlog", ResultFormat::HistogramLog),
 ];
 
-impl Format {
+impl ResultFormat {
     /// The form that the ending of `path` means.
     pub fn of(path: &Path) -> Result<Self> {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Format {
 
 /// Writes these runs to `path` in the form that its ending means.
 pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
-    let format = Format::of(path)?;
+    let format = ResultFormat::of(path)?;
     format.check_runs(path, reports.len())?;
     if format.holds_requests()
         && let Some(note) = what_is_missing(reports)
@@ -95,17 +95,17 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
     }
     let first = reports.first().context("there is no run to write")?;
     let text = match format {
-        Format::Html => h2lab_report::html(reports),
-        Format::Json => json(reports)?,
-        Format::Csv => h2lab_report::csv(reports),
-        Format::Markdown => h2lab_report::markdown(reports),
-        Format::Vegeta => h2lab_report::vegeta(reports, &began(reports)?),
-        Format::HistogramLog => reports.iter().map(hdr::log).collect(),
-        Format::Percentiles => {
+        ResultFormat::Html => h2lab_report::html(reports),
+        ResultFormat::Json => json(reports)?,
+        ResultFormat::Csv => h2lab_report::csv(reports),
+        ResultFormat::Markdown => h2lab_report::markdown(reports),
+        ResultFormat::Vegeta => h2lab_report::vegeta(reports, &began(reports)?),
+        ResultFormat::HistogramLog => reports.iter().map(hdr::log).collect(),
+        ResultFormat::Percentiles => {
             let cell = first.analysis.cells.first().context("the run has no cell")?;
             hdr::percentiles(&cell.response)
         }
-        Format::Parquet => return samples(path, first.run),
+        ResultFormat::Parquet => return samples(path, first.run),
     };
     put(path, &text)
 }
@@ -196,11 +196,11 @@ mod tests {
     #[test]
     fn the_ending_is_the_form_and_the_longer_ending_wins() {
         for (ending, format) in ENDINGS {
-            assert_eq!(Format::of(Path::new(&format!("a/b{ending}"))).unwrap(), format);
+            assert_eq!(ResultFormat::of(Path::new(&format!("a/b{ending}"))).unwrap(), format);
         }
-        assert_eq!(Format::of(Path::new("x.vegeta.csv")).unwrap(), Format::Vegeta);
+        assert_eq!(ResultFormat::of(Path::new("x.vegeta.csv")).unwrap(), ResultFormat::Vegeta);
         for bad in ["x", "x.txt", ".csv", "html"] {
-            let error = Format::of(Path::new(bad)).unwrap_err().to_string();
+            let error = ResultFormat::of(Path::new(bad)).unwrap_err().to_string();
             assert!(
                 error.contains(bad) && error.contains(".vegeta.csv") && error.contains(".hlog"),
                 "{error}"
@@ -226,10 +226,14 @@ mod tests {
     fn forms_without_room_for_several_refuse_them_and_others_do_not() {
         let path = Path::new("x");
         for (_, format) in ENDINGS {
-            let is_narrow = matches!(format, Format::Percentiles | Format::Parquet);
+            let is_narrow = matches!(format, ResultFormat::Percentiles | ResultFormat::Parquet);
             assert!(format.check_runs(path, 1).is_ok());
             assert_eq!(format.check_runs(path, 2).is_err(), is_narrow, "{format:?}");
-            assert_eq!(format.check_cells(path, &[]).is_err(), format == Format::Percentiles, "{format:?}");
+            assert_eq!(
+                format.check_cells(path, &[]).is_err(),
+                format == ResultFormat::Percentiles,
+                "{format:?}"
+            );
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Flags<T, R = TakesAll> {
 }
 
 /// Which flags a command does not take.
-pub trait Refusal {
+pub trait FlagRefusal {
     /// Why it does not take the flag that clap calls `id`; `None` if it does.
     fn why(id: &str) -> Option<&'static str>;
 }
@@ -31,7 +31,7 @@ pub trait Refusal {
 #[derive(Debug, Clone, Default)]
 pub struct TakesAll;
 
-impl Refusal for TakesAll {
+impl FlagRefusal for TakesAll {
     fn why(_: &str) -> Option<&'static str> {
         None
     }
@@ -55,7 +55,7 @@ impl<T, R> Deref for Flags<T, R> {
     }
 }
 
-impl<T: Args, R: Refusal> Args for Flags<T, R> {
+impl<T: Args, R: FlagRefusal> Args for Flags<T, R> {
     fn augment_args(command: Command) -> Command {
         let refused = |arg: &&Arg| R::why(arg.get_id().as_str()).is_some();
         let ids: Vec<_> = of::<T>().get_arguments().filter(refused).map(|arg| arg.get_id().clone()).collect();
@@ -68,7 +68,7 @@ impl<T: Args, R: Refusal> Args for Flags<T, R> {
     }
 }
 
-impl<T: Args, R: Refusal> FromArgMatches for Flags<T, R> {
+impl<T: Args, R: FlagRefusal> FromArgMatches for Flags<T, R> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_given =
             |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);

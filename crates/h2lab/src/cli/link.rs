@@ -19,7 +19,7 @@ use super::exit::Usage;
 use super::impair::LinkArgs;
 use super::values::duration;
 use super::{flags, help};
-use crate::run::commands::{Commands, Done, End, exit_code};
+use crate::run::commands::{CommandEnd, Commands, CommandsResult, exit_code};
 use crate::run::store::direction_name;
 use h2lab_net::{ownership, scratch};
 
@@ -212,7 +212,7 @@ fn seconds(time: Time) -> String {
     format!("{:.9}", time.as_nanos() as f64 / 1e9)
 }
 
-fn document(seed: u64, link: LinkSpec, done: Done) -> LinkCommandDocument {
+fn document(seed: u64, link: LinkSpec, done: CommandsResult) -> LinkCommandDocument {
     LinkCommandDocument {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed,
@@ -220,8 +220,8 @@ fn document(seed: u64, link: LinkSpec, done: Done) -> LinkCommandDocument {
         warnings: warnings(&done),
         client_exit_code: exit_code(done.client),
         server_exit_code: match done.server {
-            Some(End::Itself(status)) => Some(exit_code(status)),
-            Some(End::Stopped) | None => None,
+            Some(CommandEnd::Itself(status)) => Some(exit_code(status)),
+            Some(CommandEnd::Stopped) | None => None,
         },
         client_seconds: done.took.as_secs_f64(),
         congestion: Ends { client: done.congestion.client, server: done.congestion.server },
@@ -232,12 +232,12 @@ fn document(seed: u64, link: LinkSpec, done: Done) -> LinkCommandDocument {
 }
 
 /// What makes the figures doubtful, or the commands meet something unexpected.
-fn warnings(done: &Done) -> Vec<String> {
+fn warnings(done: &CommandsResult) -> Vec<String> {
     let mut all = Vec::new();
     if done.was_deaf {
         all.push("nothing listened on the server's side when the client began".to_owned());
     }
-    if let Some(End::Itself(status)) = done.server {
+    if let Some(CommandEnd::Itself(status)) = done.server {
         all.push(format!("the server's command ended before the client's ({status})"));
     }
     all.extend(
@@ -255,7 +255,13 @@ fn warnings(done: &Done) -> Vec<String> {
 }
 
 /// The summary for people.
-fn write_out(out: &mut impl Write, seed: u64, link: &LinkSpec, sysctls: &Sysctls, done: &Done) -> Result<()> {
+fn write_out(
+    out: &mut impl Write,
+    seed: u64,
+    link: &LinkSpec,
+    sysctls: &Sysctls,
+    done: &CommandsResult,
+) -> Result<()> {
     let summary = &done.link.summary;
     let congestion = if done.congestion.client == done.congestion.server {
         done.congestion.client.clone()

@@ -15,7 +15,7 @@ use h2lab_report::{Explained, Report, TextStyle};
 
 use super::Exit;
 use super::exit::Usage;
-use super::files::{self, Format};
+use super::files::{self, ResultFormat};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::store;
 use h2lab_net::ownership;
@@ -47,7 +47,7 @@ impl OutputArgs {
     /// Refuses report files whose ending says nothing or that cannot be written, before anything is measured.
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {
-            Format::of(path)?;
+            ResultFormat::of(path)?;
             Ok(files::check_place(path)?)
         })
     }
@@ -55,7 +55,7 @@ impl OutputArgs {
     /// Refuses thresholds that name none of these cells of a run, and forms that have no place for all of them, before
     /// anything is measured or printed.
     pub fn check_names(&self, cells: &[Cell]) -> Result<()> {
-        self.files.iter().try_for_each(|path| Format::of(path)?.check_cells(path, cells))?;
+        self.files.iter().try_for_each(|path| ResultFormat::of(path)?.check_cells(path, cells))?;
         let check = |threshold: &Threshold| threshold.check_names(cells);
         Ok(self.fail_if.iter().try_for_each(check).map_err(|error| Usage(format!("--fail-if: {error}")))?)
     }
@@ -163,8 +163,8 @@ pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Resu
     } else {
         print(&text)?;
     }
-    output.files.iter().try_for_each(|path| match Format::of(path)? {
-        Format::Json => files::put(path, &json()?),
+    output.files.iter().try_for_each(|path| match ResultFormat::of(path)? {
+        ResultFormat::Json => files::put(path, &json()?),
         _ => files::write(path, &[report]),
     })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use h2lab_model::scenario::{Axis, Scenario};
 use h2lab_model::workload::DialPolicy;
 
-use super::exit::Missing;
+use super::exit::MissingRequirement;
 use super::values::{axis, duration, replace};
 use h2lab_lab::topology::available_congestion;
 use h2lab_net::privileges::{self, CapabilitySet};
@@ -78,10 +78,10 @@ impl CongestionArgs {
 }
 
 /// Refuses congestion control that no TCP socket of this process could have.
-pub fn check_congestion(name: &str) -> Result<(), Missing> {
+pub fn check_congestion(name: &str) -> Result<(), MissingRequirement> {
     StreamSocket::may_have_congestion(name).map_err(|error| {
         let available = available_congestion().join(", ");
-        Missing(format!(
+        MissingRequirement(format!(
             "--congestion {name}: the kernel refuses it to this process ({error}); it has {available}, and more after \
              `sudo modprobe tcp_{name}`; without root also net.ipv4.tcp_allowed_congestion_control must name it"
         ))

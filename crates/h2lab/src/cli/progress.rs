@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::note;
 use crate::run::execute::RunObserver;
-use crate::run::messages::{Failure, Progress};
+use crate::run::messages::{Failure, RepetitionProgress};
 use h2lab_net::clock::Clock;
 
 /// A progress bar over all repetitions, or a line for each where there is no terminal.
 #[derive(Debug)]
-pub struct Bar {
+pub struct PlanProgressBar {
     shown: ProgressBar,
     /// Whether each repetition has a line.
     has_lines: bool,
@@ -27,7 +27,7 @@ pub struct Bar {
     estimate: Estimate,
 }
 
-impl Bar {
+impl PlanProgressBar {
     /// A bar for the repetitions of `plan` that `run` does not have yet. A quiet one prints only what is wrong with them.
     pub fn new(plan: &[Cell], run: &RunRecord, is_quiet: bool) -> Self {
         let estimate = estimate(plan, run);
@@ -106,7 +106,7 @@ pub fn describe(cell: &Cell) -> String {
     }
 }
 
-impl RunObserver for Bar {
+impl RunObserver for PlanProgressBar {
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32) {
         if attempt == 0 {
             (self.running, self.began) = ((k, n), self.clock.now());
@@ -116,7 +116,7 @@ impl RunObserver for Bar {
         self.show("");
     }
 
-    fn progress(&mut self, progress: &Progress) {
+    fn progress(&mut self, progress: &RepetitionProgress) {
         let open = progress.sent.saturating_sub(progress.completed + progress.failed);
         self.show(&format!(": {} answered, {open} open", progress.completed));
     }

@@ -7,9 +7,9 @@ use clap::Args;
 use h2lab_model::scenario::Scenario;
 use h2lab_model::timeline::study::TimelineStudy;
 
-use super::cells::{CellArgs, Request};
+use super::cells::{CellArgs, CheckedScenario};
 use super::exit::Usage;
-use super::flags::{Flags, Refusal};
+use super::flags::{FlagRefusal, Flags};
 use super::output::OutputArgs;
 use super::protocols::ProtocolArgs;
 use super::reach::ReachArgs;
@@ -52,7 +52,7 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Default)]
 struct NothingLive;
 
-impl Refusal for NothingLive {
+impl FlagRefusal for NothingLive {
     fn why(_: &str) -> Option<&'static str> {
         Some(
             "is for live servers, and a scenario's are behind the emulated link; give a URL to `h2lab compare`",
@@ -84,7 +84,8 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         .into());
     }
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
-    Request { scenario, live: Live::default(), out, quiet, unfinished, command_line }.run(&args.output)
+    CheckedScenario { scenario, live: Live::default(), out, quiet, unfinished, command_line }
+        .run(&args.output)
 }
 
 impl RunArgs {
@@ -98,7 +99,7 @@ impl RunArgs {
         self.cells.refuse_emulation(&why)?;
         self.output.refuse(&["json", "files"], &why)?;
         self.folder.refuse(&["out", "quiet"], &why)?;
-        study::main(&study::Wanted {
+        study::main(&study::StudyOptions {
             text,
             path,
             quick: work.quick,

@@ -11,7 +11,7 @@ use h2lab_model::bulk::{BulkRecord, PartRecord, TransferOutcome, TransferRecord}
 use h2lab_model::record::{BulkRepetition, GeneratorSummary, Offered, Outcome, Sample};
 use h2lab_model::workload::{H2cMode, Protocol};
 
-use super::messages::{Failure, FailureKind, Progress, RepetitionMessage, Writer};
+use super::messages::{Failure, FailureKind, RepetitionMessage, RepetitionProgress, Writer};
 use super::spec::GeneratorSpec;
 use h2lab_net::clock::Clock;
 use h2lab_net::resources;
@@ -157,7 +157,11 @@ fn over_tcp<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<Mo
 
 /// Reports how it goes; fails only when the parent is gone, and then we are being killed.
 fn notify<W: Write>(writer: &mut Writer<W>, elapsed: Duration, sent: u64) {
-    let _ = writer.progress(&Progress { elapsed_s: elapsed.as_secs_f64(), sent, ..Progress::default() });
+    let _ = writer.progress(&RepetitionProgress {
+        elapsed_s: elapsed.as_secs_f64(),
+        sent,
+        ..RepetitionProgress::default()
+    });
 }
 
 /// All but the connections.

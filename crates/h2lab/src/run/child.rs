@@ -14,7 +14,7 @@ use h2lab_net::process::{cpu_clock, die_with_us};
 use rustix::process::Pid;
 use serde::Serialize;
 
-use super::messages::{self, Failure, FailureKind, Incoming, Message, Progress};
+use super::messages::{self, Failure, FailureKind, Incoming, Message, RepetitionProgress};
 
 /// The name of the subcommand that is a lab.
 pub const LAB: &str = "__lab";
@@ -32,7 +32,7 @@ pub fn self_command(role: &str) -> Command {
 
 /// How a child ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum ChildOutcome {
     /// It has sent everything.
     Done(Box<Incoming>),
     /// `stop` was set; the child was killed.
@@ -85,7 +85,11 @@ impl Running {
 
     /// Takes messages in until the child has sent everything, has failed, or `stop` is set. A generator that is done keeps its
     /// connections open until [`Running::finish`], because their other ends are examined first.
-    pub fn receive(&mut self, stop: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Ended> {
+    pub fn receive(
+        &mut self,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(&RepetitionProgress),
+    ) -> Result<ChildOutcome> {
         let mut incoming = Incoming::default();
         loop {
             match self.messages.recv_timeout(Duration::from_millis(50)) {
@@ -97,10 +101,10 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => return Err(self.exit_reason().into()),
             }
             if stop.load(Ordering::Relaxed) {
-                return Ok(Ended::Stopped);
+                return Ok(ChildOutcome::Stopped);
             }
         }
-        Ok(Ended::Done(Box::new(incoming)))
+        Ok(ChildOutcome::Done(Box::new(incoming)))
     }
 
     /// CPU time that it has used so far.

@@ -60,7 +60,7 @@ pub struct Commands {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     /// By itself.
     Itself(ExitStatus),
     /// We ended it, because the client had ended.
@@ -69,11 +69,11 @@ pub enum End {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Done {
+pub struct CommandsResult {
     /// How the client's command ended.
     pub client: ExitStatus,
     /// How the server's command ended, if there was one.
-    pub server: Option<End>,
+    pub server: Option<CommandEnd>,
     /// The server did not listen in time, and the client began all the same.
     pub was_deaf: bool,
     /// What the link did.
@@ -93,7 +93,7 @@ pub struct Done {
 impl Commands {
     /// Runs them. The calling process becomes the lab and must not have started a thread; what it printed or wrote
     /// before is its parent's, and what it does after this is done by a child with the same standard streams.
-    pub fn run(self) -> Result<Done> {
+    pub fn run(self) -> Result<CommandsResult> {
         // Ctrl-C is the client's. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
             // SAFETY: the handler does nothing.
@@ -135,7 +135,7 @@ impl Commands {
         let took = clock.now().since(began);
         let server = server.map(|server| server.stop(clock)).transpose()?;
         let link = pump.stop().context("the link's pump failed")?;
-        Ok(Done {
+        Ok(CommandsResult {
             client,
             server,
             was_deaf: !is_ready,
@@ -240,10 +240,10 @@ impl Server {
     }
 
     /// Ends it, politely first. What it leaves behind in groups of its own ends with the lab.
-    fn stop(mut self, clock: Clock) -> Result<End> {
+    fn stop(mut self, clock: Clock) -> Result<CommandEnd> {
         self.look()?;
         if let Some(status) = self.ended {
-            return Ok(End::Itself(status));
+            return Ok(CommandEnd::Itself(status));
         }
         let group = Pid::from_child(&self.child);
         // Signals fail only if all of the group is gone.
@@ -259,7 +259,7 @@ impl Server {
         }
         let _ = kill_process_group(group, Signal::KILL);
         self.child.wait().context("cannot wait for the server's command")?;
-        Ok(End::Stopped)
+        Ok(CommandEnd::Stopped)
     }
 }
 

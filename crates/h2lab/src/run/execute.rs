@@ -12,8 +12,8 @@ use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
 
-use super::child::{Ended, LAB, LOAD, Running, self_command};
-use super::messages::{Failure, FailureKind, Progress};
+use super::child::{ChildOutcome, LAB, LOAD, Running, self_command};
+use super::messages::{Failure, FailureKind, RepetitionProgress};
 use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
 use h2lab_net::clock::Clock;
@@ -48,7 +48,7 @@ pub struct Live {
 
 /// What a plan needs besides its cells.
 #[derive(Debug)]
-pub struct Setting<'a> {
+pub struct PlanContext<'a> {
     /// Live servers, for cells with [`Target::Url`]; none where all cells are behind the emulated link.
     pub live: &'a Live,
     /// Set by Ctrl-C.
@@ -60,7 +60,7 @@ pub trait RunObserver {
     /// A repetition begins: number `k` of `n`.
     fn begins(&mut self, k: usize, n: usize, cell: &Cell, attempt: u32);
     /// Progress of the repetition.
-    fn progress(&mut self, progress: &Progress);
+    fn progress(&mut self, progress: &RepetitionProgress);
     /// The repetition ended and is invalid; `doubts` says why.
     fn invalid(&mut self, cell: &Cell, doubts: &[String]);
     /// The repetition is made, the k-th of the plan, after as many tries as it took.
@@ -87,11 +87,11 @@ pub fn execute(
     mut run: RunRecord,
     plan: &[Cell],
     mut folder: RunFolder,
-    setting: &Setting<'_>,
+    context: &PlanContext<'_>,
     observer: &mut dyn RunObserver,
 ) -> Result<Executed> {
     let path = folder.path().to_owned();
-    let ended = measure_all(&mut run, plan, &mut folder, setting, observer);
+    let ended = measure_all(&mut run, plan, &mut folder, context, observer);
     run.interrupted |= ended.is_err();
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
@@ -118,7 +118,7 @@ fn measure_all(
     run: &mut RunRecord,
     plan: &[Cell],
     folder: &mut RunFolder,
-    setting: &Setting<'_>,
+    context: &PlanContext<'_>,
     observer: &mut dyn RunObserver,
 ) -> Result<()> {
     let clock_origin_ns = Clock::start().origin_ns();
@@ -128,7 +128,7 @@ fn measure_all(
         }
         let mut doubtful = None;
         let measured_repetition =
-            repetition(cell, (k, plan.len()), clock_origin_ns, folder, setting, observer, &mut doubtful);
+            repetition(cell, (k, plan.len()), clock_origin_ns, folder, context, observer, &mut doubtful);
         // If the retry meant to replace it failed, a doubtful repetition is reported as such rather than lost.
         if let (Err(_) | Ok(None), Some(doubtful)) = (&measured_repetition, doubtful) {
             keep(run, folder, doubtful)?;
@@ -196,17 +196,17 @@ fn repetition(
     (k, n): (usize, usize),
     clock_origin_ns: u64,
     folder: &RunFolder,
-    setting: &Setting<'_>,
+    context: &PlanContext<'_>,
     observer: &mut dyn RunObserver,
     doubtful: &mut Option<Measured>,
 ) -> Result<Option<Measured>> {
     let mut attempt = 0;
     loop {
         observer.begins(k, n, cell, attempt);
-        let mut child = start(cell, clock_origin_ns, folder, setting)?;
-        let incoming = match child.receive(setting.stop, &mut |progress| observer.progress(progress)) {
-            Ok(Ended::Done(incoming)) => incoming,
-            Ok(Ended::Stopped) => return Ok(None),
+        let mut child = start(cell, clock_origin_ns, folder, context)?;
+        let incoming = match child.receive(context.stop, &mut |progress| observer.progress(progress)) {
+            Ok(ChildOutcome::Done(incoming)) => incoming,
+            Ok(ChildOutcome::Stopped) => return Ok(None),
             Err(error) if attempt + 1 < MAX_ATTEMPTS && was_killed(&error) => {
                 observer.invalid(cell, &[error.to_string()]);
                 attempt += 1;
@@ -221,7 +221,7 @@ fn repetition(
             observer.invalid(cell, &doubts);
         }
         attempt += 1;
-        if doubts.is_empty() || attempt == MAX_ATTEMPTS || setting.stop.load(Ordering::Relaxed) {
+        if doubts.is_empty() || attempt == MAX_ATTEMPTS || context.stop.load(Ordering::Relaxed) {
             return Ok(Some(Measured { record, waits }));
         }
         *doubtful = Some(Measured { record, waits });
@@ -234,10 +234,15 @@ fn was_killed(error: &anyhow::Error) -> bool {
 }
 
 /// Starts the child that makes the repetition: a lab, or the generator alone over a real network.
-fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Setting<'_>) -> Result<Running> {
+fn start(
+    cell: &Cell,
+    clock_origin_ns: u64,
+    folder: &RunFolder,
+    context: &PlanContext<'_>,
+) -> Result<Running> {
     match &cell.target {
         Target::Url { url } => {
-            let mut servers = setting.live.servers.iter();
+            let mut servers = context.live.servers.iter();
             let server = servers.find(|server| server.url == *url).context("a URL that was not resolved")?;
             if let Some((_, why)) = server.refused.iter().find(|(protocol, _)| *protocol == cell.protocol) {
                 return Err(Failure { kind: FailureKind::Unsupported, message: why.clone() }.into());
@@ -247,7 +252,7 @@ fn start(cell: &Cell, clock_origin_ns: u64, folder: &RunFolder, setting: &Settin
                 address: server.address.clone(),
                 authority: server.authority.clone(),
                 server_name: server.server_name.clone(),
-                tls: setting.live.tls.clone(),
+                tls: context.live.tls.clone(),
                 clock_origin_ns,
                 cpu: None,
             };

@@ -8,7 +8,7 @@ use h2lab_model::workload::Arrival;
 
 use super::bulk;
 use super::keys;
-use super::messages::{Failure, Progress, RepetitionMessage, Writer};
+use super::messages::{Failure, RepetitionMessage, RepetitionProgress, Writer};
 use super::spec::{GeneratorSpec, read_task};
 use h2lab_lab::topology::sched;
 use h2lab_lab::topology::sched::SchedulingPolicy;
@@ -69,7 +69,7 @@ fn run<W: Write>(
     }
     let load = spec.load_spec();
     let finished = load::run(&load, &mut |now| {
-        let progress = Progress {
+        let progress = RepetitionProgress {
             elapsed_s: now.elapsed.as_secs_f64(),
             sent: now.due,
             completed: now.succeeded,

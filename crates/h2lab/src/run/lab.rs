@@ -20,7 +20,7 @@ use h2lab_model::scenario::Target;
 use h2lab_model::workload::Protocol;
 
 use super::capture::Capture;
-use super::child::{Ended, LOAD, Running};
+use super::child::{ChildOutcome, LOAD, Running};
 use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind, Incoming, Writer, is_exhausted};
 use super::placement::Placement;
@@ -113,7 +113,7 @@ impl Repetition {
             // Fails only when the parent is gone, and then we are being killed.
             let _ = writer.progress(progress);
         })?;
-        let Ended::Done(mut incoming) = ended else {
+        let ChildOutcome::Done(mut incoming) = ended else {
             unreachable!("nothing stops a generator inside its lab")
         };
 

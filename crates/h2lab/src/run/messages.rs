@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 /// How a repetition goes, a few times per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Progress {
+pub struct RepetitionProgress {
     /// Seconds since the first request was due.
     pub elapsed_s: f64,
     /// Requests sent so far.
@@ -150,7 +150,7 @@ pub struct RepetitionMessage {
 #[derive(Debug)]
 pub enum Message {
     /// How it goes.
-    Progress(Progress),
+    Progress(RepetitionProgress),
     /// The result, without bulk.
     Head(Box<RepetitionMessage>),
     /// More samples.
@@ -222,7 +222,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Reports how it goes.
-    pub fn progress(&mut self, progress: &Progress) -> Result<()> {
+    pub fn progress(&mut self, progress: &RepetitionProgress) -> Result<()> {
         self.json(kind::PROGRESS, progress)
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         let head = RepetitionMessage { started_at: Time::from_millis(1), ..RepetitionMessage::default() };
-        writer.progress(&Progress { sent: 3, ..Progress::default() }).unwrap();
+        writer.progress(&RepetitionProgress { sent: 3, ..RepetitionProgress::default() }).unwrap();
         writer.repetition(&head, &samples, &[], &[]).unwrap();
         writer.done().unwrap();
 

@@ -12,7 +12,7 @@ use h2lab_transfer::Algorithm;
 
 use super::super::client::ClientArgs;
 use super::super::exit::Usage;
-use super::super::flags::{Flags, Refusal};
+use super::super::flags::{FlagRefusal, Flags};
 use super::super::output;
 use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
@@ -20,7 +20,7 @@ use super::super::reach::ReachArgs;
 use super::super::values::{duration, size, value};
 use super::super::{Exit, note, rights, signals, tls};
 use super::fields_and_settings;
-use super::view::View;
+use super::view::BulkView;
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::clock::Clock;
@@ -75,7 +75,7 @@ pub struct TransferArgs {
 #[derive(Debug, Clone, Default)]
 pub struct Files;
 
-impl Refusal for Files {
+impl FlagRefusal for Files {
     fn why(id: &str) -> Option<&'static str> {
         match id {
             "method" | "data" | "body_bytes" => Some(
@@ -299,7 +299,7 @@ impl TransferPlan<'_> {
             stop: Some(&self.stop),
             clock: Clock::start(),
         };
-        let view = View::new(args.quiet || args.json);
+        let view = BulkView::new(args.quiet || args.json);
         run(&job, &mut |progress| view.show(progress))
     }
 }

@@ -15,11 +15,11 @@ const RECENT: Duration = Duration::from_secs(2);
 
 /// A bar over the bytes of all files.
 #[derive(Debug)]
-pub struct View {
+pub struct BulkView {
     bar: ProgressBar,
 }
 
-impl View {
+impl BulkView {
     /// A bar, unless it would not be seen.
     pub fn new(is_quiet: bool) -> Self {
         let bar = ProgressBar::new(0);
@@ -43,7 +43,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for BulkView {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

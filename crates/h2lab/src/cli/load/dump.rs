@@ -37,13 +37,13 @@ enum Form {
 #[derive(Debug)]
 pub struct Dump {
     name: String,
-    queue: Arc<Queue>,
+    queue: Arc<DumpQueue>,
     writer: JoinHandle<Written>,
 }
 
 /// The generator's end of it.
 #[derive(Debug)]
-pub struct Queue {
+pub struct DumpQueue {
     requests: SyncSender<(u32, Sample)>,
     /// Requests that found no room.
     lost: AtomicU64,
@@ -101,11 +101,11 @@ impl Dump {
     fn start(name: String, form: Form, out: Box<dyn Write + Send>) -> Self {
         let (requests, incoming) = sync_channel(ROOM);
         let writer = std::thread::spawn(move || write(&incoming, form, BufWriter::new(out)));
-        Self { name, queue: Arc::new(Queue { requests, lost: AtomicU64::new(0) }), writer }
+        Self { name, queue: Arc::new(DumpQueue { requests, lost: AtomicU64::new(0) }), writer }
     }
 
     /// The listener that the load reports its requests to.
-    pub fn listener(&self) -> Arc<Queue> {
+    pub fn listener(&self) -> Arc<DumpQueue> {
         Arc::clone(&self.queue)
     }
 
@@ -129,7 +129,7 @@ impl Dump {
     }
 }
 
-impl SampleListener for Queue {
+impl SampleListener for DumpQueue {
     fn ended(&self, thread: u32, sample: &Sample) {
         match self.requests.try_send((thread, *sample)) {
             Ok(()) => {}
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_queue_without_room_loses_and_does_not_wait() {
         let (requests, incoming) = sync_channel(2);
-        let queue = Queue { requests, lost: AtomicU64::new(0) };
+        let queue = DumpQueue { requests, lost: AtomicU64::new(0) };
         (0..5).for_each(|n| queue.ended(0, &sample(n)));
         assert_eq!((queue.lost.load(Ordering::Relaxed), incoming.try_iter().count()), (3, 2));
     }

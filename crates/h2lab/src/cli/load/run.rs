@@ -9,7 +9,7 @@ use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
 use h2lab_model::workload::Arrival;
 
-use super::super::exit::{Missing, Usage};
+use super::super::exit::{MissingRequirement, Usage};
 use super::super::output::{self, Concluded};
 use super::super::{Exit, note, policy, rights, signals};
 use super::LoadArgs;
@@ -17,7 +17,7 @@ use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
 use super::plan::{self, LoadPlan};
 use super::requests::{self, Requests};
-use super::view::{Show, View};
+use super::view::{LoadView, Show};
 use crate::run::folder;
 use crate::run::messages::Failure;
 use crate::run::store::{self, RunFolder};
@@ -98,12 +98,12 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
 }
 
 /// Refuses more connections than files may be open: dials would fail in the middle of the run, one by one.
-fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Result<(), Missing> {
+fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Result<(), MissingRequirement> {
     /// Files for all else: threads' own, the run folder, reports.
     const OTHERS: u64 = 64;
     let needed = connections.max().map_or(0, u64::from) + OTHERS;
     if needed > limit {
-        return Err(Missing(format!(
+        return Err(MissingRequirement(format!(
             "{} connections need {needed} open files, and this process may have {limit}: raise its hard limit \
              (`ulimit -Hn {needed}` as root, `LimitNOFILE=` of a service, nofile in limits.conf), or give fewer by -c",
             needed - OTHERS
@@ -244,7 +244,7 @@ impl Attempts<'_> {
             sharp: true,
             stop: Some(self.stop),
         };
-        let view = View::start(self.shown(), plan);
+        let view = LoadView::start(self.shown(), plan);
         let priority = if is_open { sched::prefer() } else { SchedulingPolicy::Ordinary };
         if is_open {
             let _ = sched::sharpen_timers();

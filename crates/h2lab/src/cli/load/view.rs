@@ -47,12 +47,12 @@ enum News {
 
 /// The view of a running load; dropping it removes what was drawn.
 #[derive(Debug)]
-pub struct View {
+pub struct LoadView {
     news: Option<SyncSender<News>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl View {
+impl LoadView {
     /// Begins to show `plan`.
     pub fn start(show: Show, plan: &LoadPlan) -> Self {
         // Room for what comes while the terminal is written to; more than that is old and may be lost.
@@ -80,7 +80,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for LoadView {
     fn drop(&mut self) {
         drop(self.news.take());
         if let Some(thread) = self.thread.take() {

@@ -17,7 +17,7 @@ use super::host::{HostArgs, kind_of};
 use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
 use crate::cli::exit::Usage;
-use crate::cli::flags::{Flags, Refusal};
+use crate::cli::flags::{FlagRefusal, Flags};
 use crate::cli::output::print;
 use crate::cli::reach;
 use crate::cli::values::duration;
@@ -100,7 +100,7 @@ pub struct SmugglingArgs {
 #[derive(Debug, Clone, Default)]
 struct ChecksRequests;
 
-impl Refusal for ChecksRequests {
+impl FlagRefusal for ChecksRequests {
     fn why(id: &str) -> Option<&'static str> {
         Some(match id {
             "protocols" | "http1" | "http2" | "http2_prior_knowledge" | "h2c" | "http3" | "h2c_mode" => {

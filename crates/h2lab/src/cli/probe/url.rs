@@ -10,7 +10,7 @@ use h2lab_model::probe::Budget;
 use super::host::{HostArgs, kind_of};
 use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
-use crate::cli::flags::{Flags, Refusal};
+use crate::cli::flags::{FlagRefusal, Flags};
 use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, rights, signals, tls};
@@ -54,7 +54,7 @@ pub struct UrlArgs {
 #[derive(Debug, Clone, Default)]
 struct ChecksSettings;
 
-impl Refusal for ChecksSettings {
+impl FlagRefusal for ChecksSettings {
     fn why(id: &str) -> Option<&'static str> {
         match id {
             "protocols"

@@ -11,7 +11,7 @@ use h2lab_report::{study_page, study_text};
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::asking::{self, AskArgs};
-use super::super::exit::{Missing, Usage};
+use super::super::exit::{MissingRequirement, Usage};
 use super::super::{Exit, files, output, signals};
 use super::request::{failure, to_chain};
 use crate::run::folder;
@@ -21,7 +21,7 @@ use h2lab_roles::timeline::study::{Runner, Studied};
 
 /// What is wanted of a study.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct StudyOptions<'a> {
     /// The file's text.
     pub text: &'a str,
     /// Where it is.
@@ -47,7 +47,7 @@ const TABLE: &str = "study.json";
 const PAGE: &str = "report.html";
 
 /// Runs the file.
-pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
+pub fn main(wanted: &StudyOptions<'_>) -> Result<Exit> {
     let study = TimelineStudy::from_toml(wanted.text).map_err(|error| usage(wanted.path, &error))?;
     let study = study.with(wanted.protocol, wanted.timeout).map_err(|error| usage(wanted.path, &error))?;
     let study = if wanted.quick { study.quickened() } else { study };
@@ -80,7 +80,9 @@ pub fn main(wanted: &Wanted<'_>) -> Result<Exit> {
     match failure {
         Some(error) => Err(in_words(error)),
         None if table.interrupted => Ok(Exit::Interrupted),
-        None if table.rows.is_empty() => Err(Missing("none of the servers could be asked".to_owned()).into()),
+        None if table.rows.is_empty() => {
+            Err(MissingRequirement("none of the servers could be asked".to_owned()).into())
+        }
         None => Ok(Exit::Done),
     }
 }
@@ -108,7 +110,7 @@ fn check(path: &Path) -> Result<(), Usage> {
     }
 }
 
-fn write(wanted: &Wanted<'_>, kept: Option<&Path>, table: &StudyTable) -> Result<()> {
+fn write(wanted: &StudyOptions<'_>, kept: Option<&Path>, table: &StudyTable) -> Result<()> {
     let json = || Ok::<_, serde_json::Error>(serde_json::to_string_pretty(table)? + "\n");
     // What is printed comes first: it needs no disk.
     output::print(&if wanted.json { json()? } else { study_text(table, output::style()) })?;

@@ -30,7 +30,7 @@ pub struct TraceDocument {
     /// For how long h2lab did not run although it had to, in milliseconds: what came meanwhile came earlier than it says.
     pub paused_ms: f64,
     /// Connections, in the order in which they were dialled.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<TracedConnection>,
     /// Frames, in the order in which they crossed the socket.
     pub frames: Vec<FrameDocument>,
     /// Frames that --head, --tail or --elide left out, and those above the 100,000 that a document holds.
@@ -39,7 +39,7 @@ pub struct TraceDocument {
 
 /// A connection. Times are in milliseconds since the beginning.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct Connection {
+pub struct TracedConnection {
     /// Its number, from 0.
     #[serde(rename = "connection")]
     pub number: u32,
@@ -124,7 +124,7 @@ pub fn millis(at: Time) -> Option<f64> {
     at.happened().then(|| at.as_nanos() as f64 / 1e6)
 }
 
-impl Connection {
+impl TracedConnection {
     /// A connection that is dialled.
     pub fn dialled(number: u32, address: String, at: Time) -> Self {
         Self {

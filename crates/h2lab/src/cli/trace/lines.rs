@@ -31,7 +31,7 @@ const INDENT: &str = "                     ";
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy)]
-pub struct Lines {
+pub struct LineFormatter {
     verbose: bool,
     colour: bool,
     /// Whether arrows and the like may be used.
@@ -40,7 +40,7 @@ pub struct Lines {
     columns: Option<usize>,
 }
 
-impl Lines {
+impl LineFormatter {
     /// As stdout and its reader's locale can take it.
     pub fn for_stdout(verbose: bool, is_terminal: bool) -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -22,7 +22,7 @@ use h2lab_roles::client::url::Url;
 use h2lab_roles::load;
 use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, Watching};
 use selection::{Elision, FrameType};
-use view::{Format, View};
+use view::{TraceFormat, TraceView};
 
 /// Show every frame of a few requests, with its time and what is in it
 ///
@@ -100,11 +100,11 @@ struct ShowArgs {
 }
 
 impl ShowArgs {
-    const fn format(&self) -> Format {
+    const fn format(&self) -> TraceFormat {
         match (self.json, self.jsonl) {
-            (true, _) => Format::Json,
-            (_, true) => Format::JsonLines,
-            _ => Format::Text,
+            (true, _) => TraceFormat::Json,
+            (_, true) => TraceFormat::JsonLines,
+            _ => TraceFormat::Text,
         }
     }
 
@@ -112,7 +112,9 @@ impl ShowArgs {
     fn elision(&self, is_terminal: bool) -> Elision {
         match (self.head, self.tail) {
             (None, None) if self.all => Elision::Nothing,
-            (None, None) if self.elide || (is_terminal && self.format() == Format::Text) => Elision::Middle,
+            (None, None) if self.elide || (is_terminal && self.format() == TraceFormat::Text) => {
+                Elision::Middle
+            }
             (None, None) => Elision::Nothing,
             (head, tail) => Elision::Between { head: head.unwrap_or(0), tail: tail.unwrap_or(0) },
         }
@@ -128,7 +130,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     let mut spec = spec(args, &url)?;
     let stop = signals::stop_flag()?;
     let hidden = args.ask.client.request.hidden()?;
-    let view = Arc::new(View::new(&args.url, &args.show, hidden, Arc::clone(&stop)));
+    let view = Arc::new(TraceView::new(&args.url, &args.show, hidden, Arc::clone(&stop)));
     let watching = Watching {
         watch: view.clone(),
         accept_push: args.ask.client.engine.push,
@@ -175,7 +177,7 @@ fn spec(args: &TraceArgs, url: &Url) -> Result<LoadSpec<'static>> {
 /// Makes the requests in `protocol` and shows what happens.
 fn trace(
     spec: &mut LoadSpec<'static>,
-    view: &View,
+    view: &TraceView,
     watching: &Watching,
     stop: &AtomicBool,
     protocol: Protocol,

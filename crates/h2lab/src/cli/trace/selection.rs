@@ -55,7 +55,7 @@ pub struct Gap {
 
 /// Holds frames back until it is known whether they are shown. `T` is a frame made ready.
 #[derive(Debug)]
-pub struct Selection<T> {
+pub struct FrameSelection<T> {
     only: Vec<FrameKind>,
     elision: Elision,
     /// How many are shown at once before others are held back.
@@ -76,7 +76,7 @@ enum Held<T> {
     Note(String),
 }
 
-/// What comes out of a [`Selection`], in order.
+/// What comes out of a [`FrameSelection`], in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown<T> {
     /// Frames were left out here.
@@ -87,7 +87,7 @@ pub enum Shown<T> {
     Note(String),
 }
 
-impl<T> Selection<T> {
+impl<T> FrameSelection<T> {
     /// A selection of these types; of none, all are shown.
     pub fn new(only: &[FrameType], elision: Elision) -> Self {
         let budget = match elision {
@@ -202,7 +202,7 @@ mod tests {
     /// What is shown of HEADERS on streams 1, 3 … and a last frame of `last`: `1 3 [2: 5-7] 9`.
     fn shown(elision: Elision, only: &str, headers: u32, last: FrameKind) -> String {
         let only: Vec<FrameType> = only.split_terminator(',').map(|name| name.parse().unwrap()).collect();
-        let (mut selection, mut words) = (Selection::new(&only, elision), Vec::new());
+        let (mut selection, mut words) = (FrameSelection::new(&only, elision), Vec::new());
         let mut show = |shown: Shown<u32>| match shown {
             Shown::Frame(stream) => words.push(stream.to_string()),
             Shown::Gap(Gap { frames, streams }) => {
@@ -232,7 +232,7 @@ mod tests {
     fn what_is_printed_between_frames_stays_between_them_and_is_never_left_out() {
         let between = |head, tail| {
             let (mut selection, mut words) =
-                (Selection::new(&[], Elision::Between { head, tail }), Vec::new());
+                (FrameSelection::new(&[], Elision::Between { head, tail }), Vec::new());
             let mut show = |shown: Shown<u32>| {
                 words.push(match shown {
                     Shown::Frame(stream) => stream.to_string(),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_comes_all_the_time_is_not_rare() {
-        let mut selection = Selection::new(&[], Elision::Middle);
+        let mut selection = FrameSelection::new(&[], Elision::Middle);
         let mut count = 0;
         for _ in 0..1_000 {
             selection.frame(FrameKind::PING, 0, || (), &mut |_| count += 1);

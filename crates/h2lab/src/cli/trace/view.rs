@@ -13,15 +13,15 @@ use h2lab_wire::trace::detail::{DetailedFrame, Reader, Secrets};
 use h2lab_wire::trace::{Crossing, Dialect, Direction, FrameKind};
 
 use super::ShowArgs;
-use super::document::{Connection, FrameDocument, TraceDocument};
-use super::lines::Lines;
-use super::selection::{Selection, Shown};
+use super::document::{FrameDocument, TraceDocument, TracedConnection};
+use super::lines::LineFormatter;
+use super::selection::{FrameSelection, Shown};
 use h2lab_roles::client::{Watch, WatchEvent};
 use h2lab_roles::load::LoadResult;
 
 /// In what form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// For people.
     Text,
     /// One document at the end.
@@ -35,20 +35,20 @@ const DOCUMENT_FRAMES: usize = 100_000;
 
 /// The view of a trace. It observes connections through [`Watch`].
 #[derive(Debug)]
-pub struct View {
+pub struct TraceView {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     url: String,
     protocol: Protocol,
-    format: Format,
+    format: TraceFormat,
     /// What is not shown.
     hidden: Secrets,
-    lines: Lines,
-    selection: Selection<FrameDocument>,
+    lines: LineFormatter,
+    selection: FrameSelection<FrameDocument>,
     readers: BTreeMap<u32, Reader>,
-    connections: BTreeMap<u32, Connection>,
+    connections: BTreeMap<u32, TracedConnection>,
     /// Connections whose end has not been reported.
     open: BTreeSet<u32>,
     /// Whether the server has sent SETTINGS: then it speaks HTTP/2.
@@ -73,7 +73,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-impl View {
+impl TraceView {
     /// A view on stdout. It sets `stop` when stdout's reader is gone.
     pub fn new(url: &str, args: &ShowArgs, hidden: Secrets, stop: Arc<AtomicBool>) -> Self {
         let is_terminal = io::stdout().is_terminal();
@@ -82,8 +82,8 @@ impl View {
             protocol: Protocol::H1,
             format: args.format(),
             hidden,
-            lines: Lines::for_stdout(args.verbose, is_terminal),
-            selection: Selection::new(&args.only, args.elision(is_terminal)),
+            lines: LineFormatter::for_stdout(args.verbose, is_terminal),
+            selection: FrameSelection::new(&args.only, args.elision(is_terminal)),
             readers: BTreeMap::new(),
             connections: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -133,7 +133,7 @@ impl View {
             }
         }
         inner.flush_selection();
-        let summary = Lines::summary(result, inner.protocol, interrupted);
+        let summary = LineFormatter::summary(result, inner.protocol, interrupted);
         inner.note(&summary);
         inner.end(Some(result), interrupted)
     }
@@ -146,27 +146,27 @@ impl View {
     }
 }
 
-impl Watch for View {
+impl Watch for TraceView {
     fn see(&self, at: Time, watch_event: WatchEvent<'_>) {
         let mut inner = self.inner();
         inner.latest = inner.latest.max(at);
         match watch_event {
             WatchEvent::Dialling { connection, address } => {
-                let entry = Connection::dialled(connection, address.to_string(), at);
+                let entry = TracedConnection::dialled(connection, address.to_string(), at);
                 inner.connections.insert(connection, entry);
                 inner.open.insert(connection);
-                let line = Lines::dialling(connection, address, inner.protocol, at);
+                let line = LineFormatter::dialling(connection, address, inner.protocol, at);
                 inner.announce(line);
             }
             WatchEvent::Connected { record } => {
                 inner.update(record);
-                let line = Lines::connected(record);
+                let line = LineFormatter::connected(record);
                 inner.announce(line);
             }
             WatchEvent::Ready { record, tls } => {
                 inner.update(record);
                 if let Some(tls) = tls {
-                    let line = Lines::tls(record, inner.protocol, &tls);
+                    let line = LineFormatter::tls(record, inner.protocol, &tls);
                     inner.announce(line);
                     if let Some(entry) = inner.connections.get_mut(&record.index) {
                         entry.tls = Some(tls.into());
@@ -218,7 +218,7 @@ impl Inner {
         self.write_out(detailed);
         self.update(record);
         self.open.remove(&record.index);
-        let line = Lines::closed(record, self.protocol, self.latest);
+        let line = LineFormatter::closed(record, self.protocol, self.latest);
         self.announce(line);
     }
 
@@ -240,21 +240,21 @@ impl Inner {
             match (what, self.format) {
                 (Shown::Gap(gap), format) => {
                     self.left_out += gap.frames;
-                    if format == Format::Text {
+                    if format == TraceFormat::Text {
                         let line = self.lines.gap(gap);
                         self.write(&line);
                     }
                 }
                 (Shown::Note(line), _) => self.note(&line),
-                (Shown::Frame(frame), Format::Text) => {
+                (Shown::Frame(frame), TraceFormat::Text) => {
                     let lines = self.lines.frame(&frame);
                     self.write(&lines);
                 }
-                (Shown::Frame(frame), Format::Json) if self.frames.len() < DOCUMENT_FRAMES => {
+                (Shown::Frame(frame), TraceFormat::Json) if self.frames.len() < DOCUMENT_FRAMES => {
                     self.frames.push(frame);
                 }
-                (Shown::Frame(_), Format::Json) => self.not_kept += 1,
-                (Shown::Frame(frame), Format::JsonLines) => {
+                (Shown::Frame(_), TraceFormat::Json) => self.not_kept += 1,
+                (Shown::Frame(frame), TraceFormat::JsonLines) => {
                     let line = serde_json::to_string(&frame).unwrap_or_default();
                     self.write(&line);
                 }
@@ -264,7 +264,7 @@ impl Inner {
 
     /// A line for people only.
     fn note(&mut self, line: &str) {
-        if self.format == Format::Text {
+        if self.format == TraceFormat::Text {
             self.write(line);
         }
     }
@@ -292,7 +292,7 @@ impl Inner {
 
     /// The document, if it is wanted, and what went wrong in writing.
     fn end(&mut self, result: Option<&LoadResult>, interrupted: bool) -> io::Result<()> {
-        if self.format == Format::Json {
+        if self.format == TraceFormat::Json {
             let samples = || result.iter().flat_map(|result| &result.samples);
             if self.not_kept > 0 {
                 let frames = self.not_kept;

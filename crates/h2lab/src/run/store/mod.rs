@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use durable::Batch;
 pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
-use table::Row;
+use table::TableRow;
 
 /// One repetition without its bulk, as `run.json` has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -345,7 +345,7 @@ pub fn discard(folder: &Path) -> Result<()> {
 }
 
 /// A record type with a table of its own.
-trait Table: Row {
+trait Table: TableRow {
     /// The file's name without `.parquet`.
     const NAME: &'static str;
     /// Whether folders of older versions lack it.

@@ -12,26 +12,26 @@ use h2lab_wire::StreamId;
 use h2lab_wire::connection::FRAME_TYPES;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
-use super::table::{Kind, Row, RowReader, RowWriter};
+use super::table::{ColumnType, RowReader, RowWriter, TableRow};
 
-impl Row for Sample {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("connection", Kind::Int),
-        ("stream", Kind::Int),
-        ("scheduled_at_ns", Kind::Time),
-        ("sent_at_ns", Kind::Time),
-        ("first_byte_at_ns", Kind::Time),
-        ("completed_at_ns", Kind::Time),
-        ("outcome", Kind::Text),
-        ("status", Kind::Int),
-        ("code", Kind::Int),
-        ("body_bytes", Kind::Int),
-        ("replays", Kind::Int),
-        ("stall_open_ns", Kind::Int),
-        ("stall_socket_ns", Kind::Int),
-        ("stall_window_ns", Kind::Int),
-        ("measured", Kind::Bool),
-        ("kind", Kind::Int),
+impl TableRow for Sample {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("connection", ColumnType::Int),
+        ("stream", ColumnType::Int),
+        ("scheduled_at_ns", ColumnType::Time),
+        ("sent_at_ns", ColumnType::Time),
+        ("first_byte_at_ns", ColumnType::Time),
+        ("completed_at_ns", ColumnType::Time),
+        ("outcome", ColumnType::Text),
+        ("status", ColumnType::Int),
+        ("code", ColumnType::Int),
+        ("body_bytes", ColumnType::Int),
+        ("replays", ColumnType::Int),
+        ("stall_open_ns", ColumnType::Int),
+        ("stall_socket_ns", ColumnType::Int),
+        ("stall_window_ns", ColumnType::Int),
+        ("measured", ColumnType::Bool),
+        ("kind", ColumnType::Int),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -78,28 +78,28 @@ impl Row for Sample {
 
 /// Counts are columns, each histogram a JSON column: `{"buckets":[[lowest_ns,count],…],"n":…,"sum_ns":…,"min_ns":…, "max_ns":…}`,
 /// which DuckDB reads with `response->'$.sum_ns'`. A bucket reaches to the next one's lowest value at most, and 0.1 % at most.
-impl Row for Tally {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("at_ns", Kind::Time),
-        ("part", Kind::Text),
-        ("kind", Kind::Int),
-        ("outcome", Kind::Text),
-        ("status", Kind::Int),
-        ("code", Kind::Int),
-        ("requests", Kind::Int),
-        ("assigned", Kind::Int),
-        ("sent", Kind::Int),
-        ("replays", Kind::Int),
-        ("body_bytes", Kind::Int),
-        ("served", Kind::Int),
-        ("served_bytes", Kind::Int),
-        ("stall_open_ns", Kind::Int),
-        ("stall_socket_ns", Kind::Int),
-        ("stall_window_ns", Kind::Int),
-        ("response", Kind::Text),
-        ("service", Kind::Text),
-        ("ttfb", Kind::Text),
-        ("lateness", Kind::Text),
+impl TableRow for Tally {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("at_ns", ColumnType::Time),
+        ("part", ColumnType::Text),
+        ("kind", ColumnType::Int),
+        ("outcome", ColumnType::Text),
+        ("status", ColumnType::Int),
+        ("code", ColumnType::Int),
+        ("requests", ColumnType::Int),
+        ("assigned", ColumnType::Int),
+        ("sent", ColumnType::Int),
+        ("replays", ColumnType::Int),
+        ("body_bytes", ColumnType::Int),
+        ("served", ColumnType::Int),
+        ("served_bytes", ColumnType::Int),
+        ("stall_open_ns", ColumnType::Int),
+        ("stall_socket_ns", ColumnType::Int),
+        ("stall_window_ns", ColumnType::Int),
+        ("response", ColumnType::Text),
+        ("service", ColumnType::Text),
+        ("ttfb", ColumnType::Text),
+        ("lateness", ColumnType::Text),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -175,16 +175,16 @@ pub fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-impl Row for FrameEvent {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("at_ns", Kind::Time),
-        ("connection", Kind::Int),
-        ("direction", Kind::Text),
-        ("type", Kind::Text),
-        ("flags", Kind::Int),
-        ("stream", Kind::Int),
-        ("length", Kind::Int),
-        ("value", Kind::Int),
+impl TableRow for FrameEvent {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("at_ns", ColumnType::Time),
+        ("connection", ColumnType::Int),
+        ("direction", ColumnType::Text),
+        ("type", ColumnType::Text),
+        ("flags", ColumnType::Int),
+        ("stream", ColumnType::Int),
+        ("length", ColumnType::Int),
+        ("value", ColumnType::Int),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -223,15 +223,15 @@ fn frame_kind(text: &str) -> Result<FrameKind> {
     }
 }
 
-impl Row for TcpTick {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("at_ns", Kind::Time),
-        ("connection", Kind::Int),
-        ("server", Kind::Bool),
-        ("retransmits", Kind::Int),
-        ("cwnd", Kind::Int),
-        ("rtt_us", Kind::Int),
-        ("unacked", Kind::Int),
+impl TableRow for TcpTick {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("at_ns", ColumnType::Time),
+        ("connection", ColumnType::Int),
+        ("server", ColumnType::Bool),
+        ("retransmits", ColumnType::Int),
+        ("cwnd", ColumnType::Int),
+        ("rtt_us", ColumnType::Int),
+        ("unacked", ColumnType::Int),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -282,19 +282,19 @@ fn marks_of(text: &str) -> Result<Marks> {
     Ok(marks)
 }
 
-impl Row for PacketRecord {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("at_ns", Kind::Time),
-        ("out_at_ns", Kind::Time),
-        ("direction", Kind::Text),
-        ("index", Kind::Int),
-        ("fate", Kind::Text),
-        ("client_port", Kind::Int),
-        ("server_port", Kind::Int),
-        ("bytes", Kind::Int),
-        ("payload", Kind::Int),
-        ("seq", Kind::Int),
-        ("marks", Kind::Text),
+impl TableRow for PacketRecord {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("at_ns", ColumnType::Time),
+        ("out_at_ns", ColumnType::Time),
+        ("direction", ColumnType::Text),
+        ("index", ColumnType::Int),
+        ("fate", ColumnType::Text),
+        ("client_port", ColumnType::Int),
+        ("server_port", ColumnType::Int),
+        ("bytes", ColumnType::Int),
+        ("payload", ColumnType::Int),
+        ("seq", ColumnType::Int),
+        ("marks", ColumnType::Text),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -330,15 +330,15 @@ impl Row for PacketRecord {
 
 /// The scalar part is in columns; the intervals of its time, each with its cause, in one JSON column, which DuckDB reads with
 /// `detail->'$.intervals'`.
-impl Row for LatencyBreakdown {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("sample", Kind::Int),
-        ("scheduled_at_ns", Kind::Time),
-        ("completed_at_ns", Kind::Time),
-        ("dominant", Kind::Text),
-        ("client_port", Kind::Int),
-        ("stream", Kind::Int),
-        ("detail", Kind::Text),
+impl TableRow for LatencyBreakdown {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("sample", ColumnType::Int),
+        ("scheduled_at_ns", ColumnType::Time),
+        ("completed_at_ns", ColumnType::Time),
+        ("dominant", ColumnType::Text),
+        ("client_port", ColumnType::Int),
+        ("stream", ColumnType::Int),
+        ("detail", ColumnType::Text),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {
@@ -364,19 +364,19 @@ impl Row for LatencyBreakdown {
 
 /// The scalar part is in columns; what is nested (GOAWAYs, counters, both ends' `TCP_INFO`) in one JSON column, which DuckDB
 /// reads with `detail->'$.goaways'`.
-impl Row for ConnectionRecord {
-    const COLUMNS: &'static [(&'static str, Kind)] = &[
-        ("connection", Kind::Int),
-        ("local_port", Kind::Int),
-        ("dialled_at_ns", Kind::Time),
-        ("connected_at_ns", Kind::Time),
-        ("ready_at_ns", Kind::Time),
-        ("closed_at_ns", Kind::Time),
-        ("requests", Kind::Int),
-        ("highest_stream", Kind::Int),
-        ("bytes_sent", Kind::Int),
-        ("bytes_received", Kind::Int),
-        ("detail", Kind::Text),
+impl TableRow for ConnectionRecord {
+    const COLUMNS: &'static [(&'static str, ColumnType)] = &[
+        ("connection", ColumnType::Int),
+        ("local_port", ColumnType::Int),
+        ("dialled_at_ns", ColumnType::Time),
+        ("connected_at_ns", ColumnType::Time),
+        ("ready_at_ns", ColumnType::Time),
+        ("closed_at_ns", ColumnType::Time),
+        ("requests", ColumnType::Int),
+        ("highest_stream", ColumnType::Int),
+        ("bytes_sent", ColumnType::Int),
+        ("bytes_received", ColumnType::Int),
+        ("detail", ColumnType::Text),
     ];
 
     fn put(&self, row: &mut RowWriter<'_>) {

@@ -1,6 +1,6 @@
 //! Records as Parquet tables: one place that knows the Parquet crate.
 //!
-//! A record type says once, in the order of its columns, how a row is put and taken ([`Row`]). Integers are INT64, times
+//! A record type says once, in the order of its columns, how a row is put and taken ([`TableRow`]). Integers are INT64, times
 //! are INT64 nanoseconds that are NULL for what did not happen, enumerations are text, so that
 //! `duckdb -c "select outcome, count(*) from 'samples.parquet' group by 1"` needs no manual.
 
@@ -24,7 +24,7 @@ use super::seal::{self, Sealed};
 
 /// How a column is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnType {
     /// A whole number, never NULL.
     Int,
     /// Nanoseconds since the start of the run, NULL for what did not happen.
@@ -36,9 +36,9 @@ pub enum Kind {
 }
 
 /// A record type that is stored as rows of a table.
-pub trait Row: Sized {
+pub trait TableRow: Sized {
     /// The columns, in order. Before them a file has `visit`, the number of the repetition, which the table itself writes.
-    const COLUMNS: &'static [(&'static str, Kind)];
+    const COLUMNS: &'static [(&'static str, ColumnType)];
     /// Writes the columns in order.
     fn put(&self, row: &mut RowWriter<'_>);
     /// Reads the columns in order.
@@ -57,12 +57,12 @@ enum Values {
 
 impl Values {
     /// No values, and room for those of so many rows.
-    fn new(kind: Kind, rows: usize) -> Self {
+    fn new(kind: ColumnType, rows: usize) -> Self {
         match kind {
-            Kind::Int => Self::Int(Vec::with_capacity(rows)),
-            Kind::Time => Self::Time(Vec::with_capacity(rows), Vec::with_capacity(rows)),
-            Kind::Text => Self::Text(Vec::with_capacity(rows)),
-            Kind::Bool => Self::Bool(Vec::with_capacity(rows)),
+            ColumnType::Int => Self::Int(Vec::with_capacity(rows)),
+            ColumnType::Time => Self::Time(Vec::with_capacity(rows), Vec::with_capacity(rows)),
+            ColumnType::Text => Self::Text(Vec::with_capacity(rows)),
+            ColumnType::Bool => Self::Bool(Vec::with_capacity(rows)),
         }
     }
 }
@@ -184,15 +184,15 @@ impl RowReader<'_> {
 }
 
 /// The Parquet schema of `R`, with `visit` first.
-fn schema<R: Row>() -> Result<TypePtr> {
-    let columns = std::iter::once(("visit", Kind::Int)).chain(R::COLUMNS.iter().copied());
+fn schema<R: TableRow>() -> Result<TypePtr> {
+    let columns = std::iter::once(("visit", ColumnType::Int)).chain(R::COLUMNS.iter().copied());
     let fields: Result<Vec<TypePtr>> = columns
         .map(|(name, kind)| {
             let (physical, converted, repetition) = match kind {
-                Kind::Int => (Physical::INT64, ConvertedType::NONE, Repetition::REQUIRED),
-                Kind::Time => (Physical::INT64, ConvertedType::NONE, Repetition::OPTIONAL),
-                Kind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8, Repetition::REQUIRED),
-                Kind::Bool => (Physical::BOOLEAN, ConvertedType::NONE, Repetition::REQUIRED),
+                ColumnType::Int => (Physical::INT64, ConvertedType::NONE, Repetition::REQUIRED),
+                ColumnType::Time => (Physical::INT64, ConvertedType::NONE, Repetition::OPTIONAL),
+                ColumnType::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8, Repetition::REQUIRED),
+                ColumnType::Bool => (Physical::BOOLEAN, ConvertedType::NONE, Repetition::REQUIRED),
             };
             let field = Type::primitive_type_builder(name, physical)
                 .with_converted_type(converted)
@@ -209,8 +209,8 @@ fn schema<R: Row>() -> Result<TypePtr> {
 /// Numbers and times as differences in as few bits as they need (`DELTA_BINARY_PACKED`): times hardly ever repeat, and
 /// looking each of a million up in a dictionary first took more CPU than everything else about the file. Text is names
 /// out of a few, for which a dictionary is right. Statistics are kept per row group, not per page: a row group is a repetition.
-fn properties<R: Row>() -> Arc<WriterProperties> {
-    let numbers = R::COLUMNS.iter().filter(|(_, kind)| matches!(kind, Kind::Int | Kind::Time));
+fn properties<R: TableRow>() -> Arc<WriterProperties> {
+    let numbers = R::COLUMNS.iter().filter(|(_, kind)| matches!(kind, ColumnType::Int | ColumnType::Time));
     let numbers = std::iter::once("visit").chain(numbers.map(|(name, _)| *name));
     let plain = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -226,19 +226,19 @@ fn properties<R: Row>() -> Arc<WriterProperties> {
 }
 
 /// Writes the rows of one repetition as a table of their own.
-pub fn write<R: Row>(batch: &mut Batch, path: &Path, measured: u64, rows: &[R]) -> Result<()> {
+pub fn write<R: TableRow>(batch: &mut Batch, path: &Path, measured: u64, rows: &[R]) -> Result<()> {
     batch.write(path, |file| write_groups(file, [(measured, rows)]))
 }
 
 /// Writes the rows of several repetitions, each with its number, as one table: a row group per repetition.
-pub fn write_all<'r, R: Row + 'r>(
+pub fn write_all<'r, R: TableRow + 'r>(
     path: &Path,
     repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
 ) -> Result<()> {
     durable::put(path, |file| write_groups(file, repetitions))
 }
 
-fn write_groups<'r, R: Row + 'r>(
+fn write_groups<'r, R: TableRow + 'r>(
     file: &File,
     repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
 ) -> Result<()> {
@@ -256,7 +256,7 @@ fn write_groups<'r, R: Row + 'r>(
 }
 
 /// The columns of a table with these rows, `visit` first.
-fn columns<R: Row>(measured: u64, rows: &[R]) -> Vec<Values> {
+fn columns<R: TableRow>(measured: u64, rows: &[R]) -> Vec<Values> {
     let mut columns: Vec<Values> =
         R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, rows.len())).collect();
     for row in rows {
@@ -284,7 +284,7 @@ fn write_column<W: Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, va
 
 /// Joins the tables of several repetitions into one, a row group per repetition, without decoding them. The parts may be gone
 /// then. It lasts when its folder is synced.
-pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
+pub fn join<R: TableRow>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
     if let [only] = parts {
         return std::fs::rename(only, path)
             .with_context(|| format!("cannot put {} in place", path.display()));
@@ -292,7 +292,7 @@ pub fn join<R: Row>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
     durable::put(path, |file| join_into::<R>(parts, file))
 }
 
-fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
+fn join_into<R: TableRow>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
     let mut sealed = Sealed::new(file);
     let mut writer = SerializedFileWriter::new(&mut sealed, schema::<R>()?, properties::<R>())?;
     for part in parts {
@@ -320,7 +320,7 @@ fn join_into<R: Row>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {
 }
 
 /// Reads a table: `take` gets each row with its repetition, in order.
-pub fn read<R: Row>(path: &Path, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
+pub fn read<R: TableRow>(path: &Path, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     seal::check(&file).with_context(|| format!("{} is damaged", path.display()))?;
     let reader =
@@ -335,12 +335,15 @@ pub fn read<R: Row>(path: &Path, take: &mut dyn FnMut(u64, R) -> Result<()>) -> 
 /// Rows of a group, which may be millions, that are decoded at a time.
 const DECODED: usize = 8 * 1024;
 
-fn read_group<R: Row>(group: &dyn RowGroupReader, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
+fn read_group<R: TableRow>(
+    group: &dyn RowGroupReader,
+    take: &mut dyn FnMut(u64, R) -> Result<()>,
+) -> Result<()> {
     ensure!(
         group.num_columns() == R::COLUMNS.len() + 1,
         "the table has other columns than this version of h2lab"
     );
-    let kinds = std::iter::once(Kind::Int).chain(R::COLUMNS.iter().map(|(_, kind)| *kind));
+    let kinds = std::iter::once(ColumnType::Int).chain(R::COLUMNS.iter().map(|(_, kind)| *kind));
     let mut readers = kinds
         .zip(0..)
         .map(|(kind, n)| Ok((kind, group.get_column_reader(n)?)))
@@ -364,24 +367,24 @@ fn read_group<R: Row>(group: &dyn RowGroupReader, take: &mut dyn FnMut(u64, R) -
 }
 
 /// The next `count` values of a column.
-fn read_values(reader: &mut ColumnReader, kind: Kind, count: usize) -> Result<Values> {
+fn read_values(reader: &mut ColumnReader, kind: ColumnType, count: usize) -> Result<Values> {
     let (values, (read, ..)) = match (kind, reader) {
-        (Kind::Int, ColumnReader::Int64ColumnReader(reader)) => {
+        (ColumnType::Int, ColumnReader::Int64ColumnReader(reader)) => {
             let mut values = Vec::with_capacity(count);
             let read = reader.read_records(count, None, None, &mut values)?;
             (Values::Int(values), read)
         }
-        (Kind::Time, ColumnReader::Int64ColumnReader(reader)) => {
+        (ColumnType::Time, ColumnReader::Int64ColumnReader(reader)) => {
             let (mut values, mut levels) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let read = reader.read_records(count, Some(&mut levels), None, &mut values)?;
             (Values::Time(values, levels), read)
         }
-        (Kind::Text, ColumnReader::ByteArrayColumnReader(reader)) => {
+        (ColumnType::Text, ColumnReader::ByteArrayColumnReader(reader)) => {
             let mut values = Vec::with_capacity(count);
             let read = reader.read_records(count, None, None, &mut values)?;
             (Values::Text(values), read)
         }
-        (Kind::Bool, ColumnReader::BoolColumnReader(reader)) => {
+        (ColumnType::Bool, ColumnReader::BoolColumnReader(reader)) => {
             let mut values = Vec::with_capacity(count);
             let read = reader.read_records(count, None, None, &mut values)?;
             (Values::Bool(values), read)

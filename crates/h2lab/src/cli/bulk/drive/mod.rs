@@ -16,7 +16,7 @@ use h2lab_transfer::Sizes;
 
 use super::super::client::ClientArgs;
 use super::super::exit::Usage;
-use super::super::flags::{Flags, Refusal};
+use super::super::flags::{FlagRefusal, Flags};
 use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, value};
@@ -26,7 +26,7 @@ use h2lab_net::machine::machine;
 use h2lab_net::resources;
 use h2lab_roles::fleet::{TransportKind, drive};
 use place::{AgentPlace, Remote, ServerArg, names};
-use view::View;
+use view::DriveView;
 
 /// Have several clients fetch from several servers at once, and report the joint throughput
 ///
@@ -119,7 +119,7 @@ pub struct DriveArgs {
 #[derive(Debug, Clone, Default)]
 struct Agents;
 
-impl Refusal for Agents {
+impl FlagRefusal for Agents {
     fn why(id: &str) -> Option<&'static str> {
         match id {
             "method" | "data" | "body_bytes" | "shape" | "template" | "push" => {
@@ -141,7 +141,7 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     resources::raise_open_files();
     let started = SystemTime::now();
-    let mut view = View::new(args.quiet || args.json);
+    let mut view = DriveView::new(args.quiet || args.json);
     let mut record = drive(job, transport_kinds, &stop, &mut |coordinator, now| view.show(coordinator, now))?;
     drop(view);
     if !args.client.request.secrets {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use h2lab_model::fleet::ServerPlace;
 
-use super::super::super::exit::Missing;
+use super::super::super::exit::MissingRequirement;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::fleet::TransportKind;
 
@@ -76,11 +76,14 @@ fn listening(text: &str) -> Option<SocketAddr> {
 
 impl AgentPlace {
     /// The way to the agent there.
-    pub fn transport_kind(&self, remote: Remote<'_>) -> Result<TransportKind, Missing> {
+    pub fn transport_kind(&self, remote: Remote<'_>) -> Result<TransportKind, MissingRequirement> {
         match &self.kind {
             Kind::Local => Ok(TransportKind::Thread(h2lab_analysis::fleet::pair_figures)),
             Kind::Namespace(name) => TransportKind::namespace(name).map_err(|error| {
-                Missing(format!("{}: {error}; `ip netns` lists the namespaces that have names", self.name))
+                MissingRequirement(format!(
+                    "{}: {error}; `ip netns` lists the namespaces that have names",
+                    self.name
+                ))
             }),
             Kind::Ssh(host) => {
                 let mut words = remote.ssh.split_whitespace();

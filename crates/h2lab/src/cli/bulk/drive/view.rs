@@ -13,12 +13,12 @@ const RECENT: Duration = Duration::from_secs(2);
 
 /// A line that changes.
 #[derive(Debug)]
-pub struct View {
+pub struct DriveView {
     line: ProgressBar,
     meter: Option<ByteMeter>,
 }
 
-impl View {
+impl DriveView {
     /// A line, unless it would not be seen.
     pub fn new(is_quiet: bool) -> Self {
         let line = ProgressBar::new_spinner();
@@ -62,7 +62,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for DriveView {
     fn drop(&mut self) {
         self.line.finish_and_clear();
     }
