@@ -593,13 +593,17 @@ mod tests {
 
     const SILENCE: Duration = Duration::from_millis(500);
 
+    fn every_20_ms(times: u64) -> Vec<u64> {
+        (0..times).map(|n| 20 * n).collect()
+    }
+
     /// When a host is given up that sends something at each of these times, in milliseconds, and has 3 s for a response.
-    fn given_up_at(times: impl IntoIterator<Item = u64> + Clone) -> Time {
+    fn given_up_at(times: &[u64]) -> Time {
         let mut settling =
             Settling { silence: SILENCE, quiet_since: Time::ZERO, end: Time::from_millis(3_000) };
         loop {
             let until = settling.until();
-            let came = times.clone().into_iter().map(Time::from_millis).filter(|at| *at <= until).max();
+            let came = times.iter().copied().map(Time::from_millis).filter(|at| *at <= until).max();
             if !settling.goes_on(came.unwrap_or_default()) || until >= settling.end {
                 return until;
             }
@@ -608,16 +612,16 @@ mod tests {
 
     #[test]
     fn a_host_is_given_up_when_it_was_silent_for_long_enough_and_not_before() {
-        assert_eq!(given_up_at([]), Time::from_millis(500));
-        assert_eq!(given_up_at([1, 499]), Time::from_millis(999));
-        assert_eq!(given_up_at([500, 1_000]), Time::from_millis(1_500));
-        assert_eq!(given_up_at([501]), Time::from_millis(500), "too late");
-        assert_eq!(given_up_at((0..60).map(|n| 20 * n)), Time::from_millis(1_680));
+        assert_eq!(given_up_at(&[]), Time::from_millis(500));
+        assert_eq!(given_up_at(&[1, 499]), Time::from_millis(999));
+        assert_eq!(given_up_at(&[500, 1_000]), Time::from_millis(1_500));
+        assert_eq!(given_up_at(&[501]), Time::from_millis(500), "too late");
+        assert_eq!(given_up_at(&every_20_ms(60)), Time::from_millis(1_680));
     }
 
     #[test]
     fn a_host_that_never_stops_is_given_up_after_the_time_for_one_response() {
-        assert_eq!(given_up_at((0..1_000).map(|n| 20 * n)), Time::from_millis(3_000));
+        assert_eq!(given_up_at(&every_20_ms(1_000)), Time::from_millis(3_000));
     }
 
     #[test]
