@@ -1,6 +1,6 @@
 //! Builds the [`Facts`] of a repetition from its record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
@@ -25,11 +25,11 @@ pub fn of(record: &CellRecord) -> Facts {
         rtt,
         quickest,
         has_packet_log: packet_log(record).is_some(),
-        flights: flights(record, quickest),
         holes: holes(record, quickest),
         retransmissions: retransmissions(record),
         ..Facts::default()
     };
+    facts.flights = flights(record, quickest, &disturbed(record, &facts));
     let mut arrivals: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
     for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
         arrivals.entry(frame.connection).or_default().push(frame.at);
@@ -60,8 +60,21 @@ fn quickest_answer(record: &CellRecord) -> Duration {
     record.samples.iter().filter_map(Sample::time_to_first_byte).min().unwrap_or_default()
 }
 
-fn flights(record: &CellRecord, quickest: Duration) -> Vec<Flight> {
-    let sent = record.samples.iter().filter(|sample| sample.sent_at.happened());
+/// The connections on which a segment was missing, or that the server may have ended.
+fn disturbed(record: &CellRecord, facts: &Facts) -> BTreeSet<u32> {
+    let holes = facts.holes.iter().map(|hole| hole.connection);
+    let retransmissions = facts.retransmissions.iter().map(|step| step.connection);
+    let may_be_ended = |c: &&ConnectionRecord| !c.goaways.is_empty() || c.closed == CloseReason::Server;
+    let ended = record.connections.iter().filter(may_be_ended).map(|connection| connection.index);
+    holes.chain(retransmissions).chain(ended).collect()
+}
+
+fn flights(record: &CellRecord, quickest: Duration, connections: &BTreeSet<u32>) -> Vec<Flight> {
+    if connections.is_empty() {
+        return Vec::new();
+    }
+    let is_needed = |sample: &&Sample| sample.sent_at.happened() && connections.contains(&sample.connection);
+    let sent = record.samples.iter().filter(is_needed);
     let mut flights: Vec<Flight> = sent
         .map(|sample| Flight {
             connection: sample.connection,
@@ -360,6 +373,20 @@ mod tests {
         let seen: Vec<_> =
             steps.iter().map(|s| (micros(s.after), micros(s.until), s.segments, s.server)).collect();
         assert_eq!(seen, [(10_000, 20_000, 2, false), (0, 30_000, 1, true)]);
+    }
+
+    #[test]
+    fn requests_are_gathered_of_connections_that_lost_a_segment_or_that_the_server_ended() {
+        let answered = || scene().connections(2).request(0, 1, 100, 125, 125).request(1, 1, 100, 125, 125);
+        let gathered = |scene: Scene| {
+            let flights = of(&scene.record()).flights;
+            flights.into_iter().map(|flight| flight.connection).collect::<Vec<_>>()
+        };
+        assert_eq!(gathered(answered()), [0; 0]);
+        assert_eq!(gathered(answered().drop(DOWN, 1, 110, 1_000)), [1]);
+        assert_eq!(gathered(answered().no_link().tick(0, 10, 0, false).tick(0, 20, 2, false)), [0]);
+        assert_eq!(gathered(answered().goaway(1, 200, 1, 0)), [1]);
+        assert_eq!(gathered(answered().closed_by_server(0, 175)), [0]);
     }
 
     #[test]

@@ -18,9 +18,10 @@ pub struct Facts {
     pub quickest: Duration,
     /// Whether the packet log was kept: drops are then seen, else they are inferred from retransmissions.
     pub has_packet_log: bool,
-    /// Requests that were sent, by connection and then by time.
+    /// Requests that were sent on connections on which a segment was missing or that the server may have ended, by connection
+    /// and then by time: of the others, which may have millions, no rule says anything.
     pub flights: Vec<Flight>,
-    /// Times without a frame although an answer was due, by connection and then by time.
+    /// Times without a frame on these connections although an answer was due, by connection and then by time.
     pub stalls: Vec<Stall>,
     /// Holes that drops left in byte streams, by connection and then by begin. Empty without a packet log.
     pub holes: Vec<Hole>,
