@@ -24,13 +24,7 @@ fn tallies(repetition: &CellRecord) -> Cow<'_, [Tally]> {
         return Cow::Borrowed(&repetition.tallies);
     }
     let mut tallier = Tallier::counting(repetition.cell.work.phases, repetition.started_at);
-    // In the order in which they ended, as a generator counts them: they are kept in the order in which they were due, and what
-    // ends before a slow one that was due earlier would be counted in the slice of that one.
-    let mut samples: Vec<&Sample> = repetition.samples.iter().collect();
-    samples.sort_by_key(|sample| sample.completed_at);
-    for sample in samples {
-        tallier.add(sample);
-    }
+    repetition.samples.iter().for_each(|sample| tallier.add(sample));
     Cow::Owned(tallier.finish(0))
 }
 

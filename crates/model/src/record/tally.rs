@@ -143,6 +143,18 @@ pub struct Tally {
 }
 
 impl Tally {
+    fn empty(at: Time, class: Class) -> Self {
+        Self {
+            at,
+            class,
+            counts: Counts::default(),
+            response: Histogram::default(),
+            service: Histogram::default(),
+            ttfb: Histogram::default(),
+            lateness: Histogram::default(),
+        }
+    }
+
     /// Adds another tally of the same slice and class.
     fn merge(&mut self, other: &Self) {
         self.counts.add(&other.counts);
@@ -225,7 +237,8 @@ impl Tallier {
         }
     }
 
-    /// As [`Tallier::new`], without histograms: for readers of samples, which have each duration.
+    /// As [`Tallier::new`], without histograms: for readers of samples, which have each duration. Requests may come in any order:
+    /// each is counted in the slice in which it ended.
     pub fn counting(phases: Phases, start: Time) -> Self {
         Self { durations: false, ..Self::new(phases, start) }
     }
@@ -236,10 +249,15 @@ impl Tallier {
             self.next_slice(sample.completed_at);
         }
         let class = self.class(sample);
+        let served = sample.outcome.is_success() && self.measured.contains(&sample.completed_at);
+        if !self.durations && sample.completed_at < self.slice && self.done.len() < Self::TALLIES {
+            let at = self.slice_of(sample.completed_at);
+            let earlier = self.done.entry((at, class)).or_insert_with(|| Tally::empty(at, class));
+            return earlier.counts.add_sample(sample, served);
+        }
         if self.live.get(self.last).is_none_or(|live| live.class != class) {
             self.last = self.find(class);
         }
-        let served = sample.outcome.is_success() && self.measured.contains(&sample.completed_at);
         let live = &mut self.live[self.last];
         live.counts.add_sample(sample, served);
         if !self.durations {
@@ -425,6 +443,27 @@ mod tests {
         let whole = tallied((0..2_500).map(sample));
         let parts = (0..3).map(|part| tallied((part..2_500).step_by(3).map(sample)));
         assert_eq!(merge(parts), whole);
+    }
+
+    #[test]
+    fn a_reader_counts_requests_in_any_order_in_the_slices_in_which_they_ended() {
+        let hours = Phases { measure: Duration::from_secs(7_200), ..PHASES };
+        let counted = |order: &mut dyn Iterator<Item = u64>| {
+            let mut counter = Tallier::counting(hours, Time::ZERO);
+            // Every 50th takes 40 s, and is so in a slice far behind that of the next one; slices get longer meanwhile.
+            let slow = |n: u64| Duration::from_secs(if n % 50 == 0 { 40 } else { 0 });
+            order.for_each(|n| {
+                let usual = sample(n);
+                counter.add(&Sample { completed_at: usual.completed_at + slow(n), ..usual });
+            });
+            counter.finish(0)
+        };
+        let mut by_end: Vec<u64> = (0..5_000).collect();
+        by_end.sort_by_key(|n| n + if n % 50 == 0 { 40_000 } else { 0 });
+        let expected = counted(&mut by_end.into_iter());
+        assert!(expected.iter().map(|tally| tally.at).max() > Some(at(40_000_000)));
+        assert_eq!(counted(&mut (0..5_000)), expected);
+        assert_eq!(counted(&mut (0..5_000).rev()), expected);
     }
 
     #[test]
