@@ -239,7 +239,7 @@ fn pieces(repetition: &RepetitionSeries, block: Duration) -> Vec<Vec<u64>> {
         (repetition.duration.as_secs_f64() / block.as_secs_f64() + 1e-9).floor().max(f64::from(MIN_BLOCKS));
     let n = blocks as usize * STEPS;
     let mut pieces = vec![Vec::new(); n];
-    for &(offset, response) in &repetition.points {
+    for (offset, response) in &repetition.points {
         let piece = u128::from(nanos(offset)) * n as u128 / u128::from(nanos(repetition.duration));
         pieces[(piece as usize).min(n - 1)].push(nanos(response));
     }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use h2lab_base::packed::Packed;
+use h2lab_base::units::nanos;
 use h2lab_model::record::Histogram;
 
 /// All latencies of one kind in one cell. Percentiles are by nearest rank: exact where every request was kept, which
-/// takes eight bytes each, and to three digits where requests were counted in histograms.
+/// takes about two bytes each, and to three digits where requests were counted in histograms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latency {
     values: Values,
@@ -16,14 +18,14 @@ pub struct Latency {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Values {
     /// Each of them in nanoseconds, sorted.
-    Sorted(Vec<u64>),
+    Sorted(Packed<u64, 1>),
     /// How many there are of each size.
     Counted(Histogram),
 }
 
 impl Default for Values {
     fn default() -> Self {
-        Self::Sorted(Vec::new())
+        Self::Sorted(Packed::new())
     }
 }
 
@@ -83,10 +85,10 @@ impl Tail {
 impl Latency {
     /// Latencies in any order.
     pub fn new(latencies: impl IntoIterator<Item = Duration>) -> Self {
-        let mut sorted_ns: Vec<u64> = latencies.into_iter().map(h2lab_base::units::nanos).collect();
+        let mut sorted_ns: Vec<u64> = latencies.into_iter().map(nanos).collect();
         sorted_ns.sort_unstable();
         let sum_ns = sorted_ns.iter().map(|&ns| u128::from(ns)).sum();
-        Self { values: Values::Sorted(sorted_ns), sum_ns }
+        Self { values: Values::Sorted(sorted_ns.into_iter().collect()), sum_ns }
     }
 
     /// Latencies that a histogram has counted.
@@ -110,7 +112,7 @@ impl Latency {
     /// As a histogram, to be exported or merged with those of other runs.
     pub fn histogram(&self) -> Histogram {
         match &self.values {
-            Values::Sorted(sorted) => Histogram::of(sorted.iter().map(|&ns| Duration::from_nanos(ns))),
+            Values::Sorted(sorted) => Histogram::of(sorted.iter().map(Duration::from_nanos)),
             Values::Counted(histogram) => histogram.clone(),
         }
     }
@@ -120,7 +122,8 @@ impl Latency {
         let rank = nearest_rank(share, self.n());
         match &self.values {
             Values::Sorted(sorted) => {
-                Duration::from_nanos(rank.checked_sub(1).map_or(0, |index| sorted[index as usize]))
+                let value = rank.checked_sub(1).and_then(|index| sorted.get(index as usize));
+                Duration::from_nanos(value.unwrap_or(0))
             }
             Values::Counted(histogram) => histogram.at_rank(rank),
         }

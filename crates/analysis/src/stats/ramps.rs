@@ -88,7 +88,7 @@ impl Ramps {
 
 /// The requests that took longer than the quick ones, in the order in which they were answered.
 fn candidates(repetition: &RepetitionSeries) -> Vec<Point> {
-    let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| *response).collect();
+    let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| response).collect();
     times.sort_unstable();
     let Some(&quick) = times.get(times.len() / 20) else { return Vec::new() };
     let bound = quick + quick.max(DELAYED);
@@ -98,8 +98,8 @@ fn candidates(repetition: &RepetitionSeries) -> Vec<Point> {
         .filter(|(_, response)| *response > quick + LATER)
         .map(|(due, response)| Point {
             due: due.as_secs_f64(),
-            answered: (*due + *response).as_secs_f64(),
-            is_delayed: *response > bound,
+            answered: (due + response).as_secs_f64(),
+            is_delayed: response > bound,
         })
         .collect();
     points.sort_by(|a, b| a.answered.total_cmp(&b.answered));

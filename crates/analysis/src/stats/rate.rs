@@ -155,6 +155,7 @@ fn spread(repetition: &RepetitionSeries, n: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use h2lab_base::packed::Packed;
 
     /// Repetitions of ten seconds in slices of 100 ms.
     fn repetitions(n: u64, served: impl Fn(u64, u64) -> u64) -> Vec<RepetitionSeries> {
@@ -164,7 +165,7 @@ mod tests {
             .map(|repetition| RepetitionSeries {
                 duration: Duration::from_secs(10),
                 longest_stall: Duration::ZERO,
-                points: Vec::new(),
+                points: Packed::new(),
                 served: slices(repetition),
             })
             .collect()

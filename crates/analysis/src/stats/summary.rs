@@ -9,6 +9,7 @@ use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use h2lab_base::JsonSchema;
+use h2lab_base::packed::Packed;
 use h2lab_base::units::millis_f64;
 use h2lab_model::record::{Fault, Level, Outcome};
 use h2lab_model::scenario::{Cell, Naming};
@@ -52,7 +53,7 @@ pub struct RepetitionSeries {
     /// are one event. A request that waits alone is an event of its own, however long it waits.
     pub longest_stall: Duration,
     /// (time since measuring began, response time) of each successful or unfinished request, in the order due.
-    pub points: Vec<(Duration, Duration)>,
+    pub points: Packed<(Duration, Duration), 2>,
     /// (beginning since measuring began, successes) of slices of the measured time, in order; those without any are left out.
     pub served: Vec<(Duration, u64)>,
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::Latency;
 use super::latency::nearest_rank;
-use h2lab_base::units::Time;
+use h2lab_base::packed::Packed;
+use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::tally::Tallier;
 use h2lab_model::record::{CellRecord, Histogram, Outcome, Sample, Tally};
 
@@ -125,11 +126,11 @@ impl Kind {
         if !repetition.tallies.is_empty() {
             return self.of(&[repetition]).quantile(share);
         }
-        let mut all: Vec<Duration> = self.of_samples(repetition).collect();
+        let mut all: Vec<u64> = self.of_samples(repetition).map(nanos).collect();
         let Some(index) = (nearest_rank(share, all.len() as u64) as usize).checked_sub(1) else {
             return Duration::ZERO;
         };
-        *all.select_nth_unstable(index).1
+        Duration::from_nanos(*all.select_nth_unstable(index).1)
     }
 
     /// The latencies of the measured requests of a repetition that were kept.
@@ -151,14 +152,14 @@ impl Kind {
 /// Points that stand for the response times of a repetition that has only histograms: for each slice so many of its quantiles,
 /// evenly spaced, as are its share of all. They lie at the time in which the requests ended, a response time after they
 /// were due, which moves none of them out of a block of 250 ms that matters.
-pub(super) fn points(repetition: &CellRecord) -> Vec<(Duration, Duration)> {
+pub(super) fn points(repetition: &CellRecord) -> Packed<(Duration, Duration), 2> {
     /// Points in all: those of three minutes at 1,000 requests per second, which a bootstrap takes in a second.
     const POINTS: u64 = 200_000;
     let counted =
         || repetition.tallies.iter().filter(|t| t.class.part.is_measured() && is_latency(t.class.outcome));
     let all: u64 = counted().map(|tally| tally.response.n()).sum();
     let (from, until) = window(repetition);
-    let mut points = Vec::new();
+    let mut points = Packed::new();
     for tally in counted() {
         let n = tally.response.n();
         let wanted = (u128::from(n) * u128::from(POINTS)).div_ceil(u128::from(all.max(POINTS))) as u64;
@@ -243,7 +244,7 @@ mod tests {
         let [full, tallied] = both();
         let of = |record: &CellRecord| {
             let series = &CellSummary::of(&[record]).series[0];
-            Latency::new(series.points.iter().map(|&(_, time)| time))
+            Latency::new(series.points.iter().map(|(_, time)| time))
         };
         let (exact, counted) = (of(&full), of(&tallied));
         assert_eq!(exact.n(), counted.n());

@@ -84,7 +84,7 @@ fn tails(series: &[Series<'_>]) -> String {
             let width = repetition.duration.as_secs_f64() / n as f64;
             for (at, response) in &repetition.points {
                 let piece = (at.as_secs_f64() / width) as usize;
-                pieces[piece.min(n - 1)].push(h2lab_base::units::nanos(*response));
+                pieces[piece.min(n - 1)].push(h2lab_base::units::nanos(response));
             }
             pieces.into_iter().map(tail_ms).collect()
         })

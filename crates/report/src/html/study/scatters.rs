@@ -111,11 +111,7 @@ fn rasterise(frame: &PlotArea, cells: &[&CellSummary]) -> String {
         let class = usize::from(summary.cell.protocol.is_multiplexed());
         let points = summary.series.first().into_iter().flat_map(|repetition| &repetition.points);
         for (due, response) in points.filter(|(due, _)| due.as_secs_f64() < to) {
-            density.point(
-                class,
-                frame.x.position(due.as_secs_f64()),
-                frame.y.position(millis_f64(*response)),
-            );
+            density.point(class, frame.x.position(due.as_secs_f64()), frame.y.position(millis_f64(response)));
         }
     }
     density.uri()
