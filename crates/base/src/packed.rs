@@ -186,7 +186,8 @@ impl<T: Pack<N>, const N: usize> Iterator for Iter<'_, T, N> {
 
     fn next(&mut self) -> Option<T> {
         if self.bytes.is_empty() {
-            self.bytes = self.chunks.next().map_or_else(|| std::mem::take(&mut self.open), |chunk| chunk);
+            self.bytes =
+                self.chunks.next().map_or_else(|| std::mem::take(&mut self.open), |chunk| &chunk[..]);
             self.numbers = [0; N];
         }
         let mut changed = take(&mut self.bytes)?;
