@@ -451,7 +451,7 @@ mod tests {
         let counted = |order: &mut dyn Iterator<Item = u64>| {
             let mut counter = Tallier::counting(hours, Time::ZERO);
             // Every 50th takes 40 s, and is so in a slice far behind that of the next one; slices get longer meanwhile.
-            let slow = |n: u64| Duration::from_secs(if n % 50 == 0 { 40 } else { 0 });
+            let slow = |n: u64| Duration::from_secs(if n.is_multiple_of(50) { 40 } else { 0 });
             order.for_each(|n| {
                 let usual = sample(n);
                 counter.add(&Sample { completed_at: usual.completed_at + slow(n), ..usual });
