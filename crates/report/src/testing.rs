@@ -91,7 +91,7 @@ impl Fixture {
             .map(|one_repetition| {
                 let slow = one_repetition.samples.iter().enumerate().filter(|(_, sample)| sample.measured);
                 let breakdowns: Vec<LatencyBreakdown> =
-                    slow.step_by(97).map(|(n, sample)| breakdown(n as u32, sample)).collect();
+                    slow.step_by(97).map(|(n, sample)| breakdown(n as u32, &sample)).collect();
                 let doubts = vec![Doubt::NotFound { requests: 2 }];
                 let split = breakdowns.iter().collect();
                 let waits = Waits { slower_than_ns: 81_000_000, breakdowns, split, doubts };

@@ -33,7 +33,7 @@ pub fn vegeta(reports: &[Report<'_>], started_ns: &[u64]) -> String {
             for repetition in repetitions {
                 let kinds = Kinds::of(repetition);
                 for sample in repetition.samples.iter().filter(|sample| sample.measured) {
-                    line(&mut out, sample, *started_ns, &attack, seq, &kinds);
+                    line(&mut out, &sample, *started_ns, &attack, seq, &kinds);
                     seq += 1;
                 }
             }
@@ -198,8 +198,9 @@ mod tests {
         };
         repetition.cell.work.mix = vec![entry("/a", None), entry("/b,c", Some("four"))];
         let at = repetition.samples.iter().position(|sample| sample.measured).unwrap();
-        let sample = &mut repetition.samples[at];
-        (sample.kind, sample.outcome, sample.status) = (1, Outcome::Status, 503);
+        let failed =
+            Sample { kind: 1, outcome: Outcome::Status, status: 503, ..repetition.samples.get(at).unwrap() };
+        repetition.samples.edit()[at] = failed;
         let text = vegeta(&[fixture.report()], &[EPOCH]);
         let line = text.lines().next().unwrap();
         assert!(

@@ -112,7 +112,10 @@ mod tests {
         assert!((pooled.rate.min / 50e6 - 1.0).abs() < 0.01, "{:?}", pooled.rate);
         assert!((pooled.whole / 52.5e6 - 1.0).abs() < 0.05, "{}", pooled.whole);
         assert_eq!((pooled.rate.n, pooled.meters.len(), pooled.tally.partial), (2, 2, 2));
-        assert_eq!(pooled.bytes, fast.samples[0].body_bytes + slow.samples[0].body_bytes);
+        assert_eq!(
+            pooled.bytes,
+            fast.samples.get(0).unwrap().body_bytes + slow.samples.get(0).unwrap().body_bytes
+        );
         let frames = [&fast, &slow].map(|repetition| repetition.bulk.as_ref().unwrap().frames.data);
         assert_eq!(pooled.frames.data, frames.iter().sum::<u64>());
         assert_eq!(Pooled::of(&[]), None);
@@ -148,10 +151,11 @@ mod tests {
         let alone = share(&repetition);
         assert!((alone - 1.0).abs() < 1e-6, "{alone}");
         for index in 1..4 {
-            let (mut connection, mut sample) = (repetition.connections[0].clone(), repetition.samples[0]);
+            let (mut connection, mut sample) =
+                (repetition.connections[0].clone(), repetition.samples.get(0).unwrap());
             (connection.index, sample.connection) = (index, index);
             repetition.connections.push(connection);
-            repetition.samples.push(sample);
+            repetition.samples.push(&sample);
         }
         assert!((share(&repetition) - alone).abs() < 1e-6, "it has not four threads");
     }

@@ -57,7 +57,7 @@ fn round_trip(record: &CellRecord) -> Duration {
 
 /// The shortest time from a request to the first byte of its answer.
 fn quickest_answer(record: &CellRecord) -> Duration {
-    record.samples.iter().filter_map(Sample::time_to_first_byte).min().unwrap_or_default()
+    record.samples.iter().filter_map(|sample| sample.time_to_first_byte()).min().unwrap_or_default()
 }
 
 /// The connections on which a segment was missing, or that the server may have ended.
@@ -73,7 +73,7 @@ fn flights(record: &CellRecord, quickest: Duration, connections: &BTreeSet<u32>)
     if connections.is_empty() {
         return Vec::new();
     }
-    let is_needed = |sample: &&Sample| sample.sent_at.happened() && connections.contains(&sample.connection);
+    let is_needed = |sample: &Sample| sample.sent_at.happened() && connections.contains(&sample.connection);
     let sent = record.samples.iter().filter(is_needed);
     let mut flights: Vec<Flight> = sent
         .map(|sample| Flight {

@@ -8,7 +8,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::testing::cell;
 use h2lab_model::record::{
     CellRecord, CloseReason, ConnectionRecord, Environment, GeneratorSummary, GoAwayRecord, HttpRecord,
-    LinkSummary, Marks, Outcome, PacketFate, PacketRecord, Sample,
+    LinkSummary, Marks, Outcome, PacketFate, PacketRecord, Sample, Samples,
 };
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
@@ -28,7 +28,7 @@ impl Scene {
             cell: cell(0, 0, protocol, 1, 0.0),
             attempt: 0,
             started_at: Time::ZERO,
-            samples: Vec::new(),
+            samples: Samples::new(),
             tallies: Vec::new(),
             connections: Vec::new(),
             frames: Vec::new(),
@@ -60,7 +60,7 @@ impl Scene {
     /// The repetition as it is recorded.
     pub(super) fn record(self) -> CellRecord {
         let Self(mut record) = self;
-        record.samples.sort_by_key(|sample| sample.scheduled_at);
+        record.samples.edit().sort_by_key(|sample| sample.scheduled_at);
         record.frames.sort_by_key(|frame| frame.at);
         record.packets.sort_by_key(|packet| packet.at);
         record
@@ -130,7 +130,7 @@ impl Scene {
         sample.completed_at = Time::from_millis(completed);
         sample.outcome = Outcome::Succeeded;
         sample.status = 200;
-        scene.0.samples.push(sample);
+        scene.0.samples.push(&sample);
         scene.0.connections[connection as usize].requests += 1;
         scene.frame(connection, stream, completed)
     }

@@ -255,7 +255,7 @@ mod tests {
     fn requests_that_failed_were_in_flight_too() {
         let mut record = record(Protocol::H2c);
         record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
-        for sample in record.samples.iter_mut().step_by(3) {
+        for sample in record.samples.edit().iter_mut().step_by(3) {
             (sample.outcome, sample.status) = (Outcome::Status, 503);
         }
         assert_eq!(doubts(&record), Vec::<String>::new());
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn a_request_that_waits_for_the_socket_at_the_cut_is_no_contradiction() {
         let mut record = record(Protocol::H2c);
-        for sample in record.samples.iter_mut().take(100) {
+        for sample in record.samples.edit().iter_mut().take(100) {
             (sample.sent_at, sample.outcome) = (Time::NEVER, Outcome::Unfinished);
         }
         assert_eq!(doubts(&record), Vec::<String>::new());
@@ -316,7 +316,7 @@ mod tests {
         assert!(doubts(&record)[0].starts_with("connections began 3499 requests, but 3500 were sent"));
         record.connections[0].requests += 2;
         assert_eq!(doubts(&record).len(), 1);
-        record.samples[0].replays = 1;
+        record.samples.edit()[0].replays = 1;
         assert_eq!(doubts(&record), Vec::<String>::new());
     }
 

@@ -419,8 +419,8 @@ mod tests {
             };
         }
         record.connections[3].http.settings_remote = vec![(3, 128)];
-        record.samples[999].replays = 2;
-        record.samples[999].stall_open_ns = 1_000;
+        record.samples.edit()[999].replays = 2;
+        record.samples.edit()[999].stall_open_ns = 1_000;
         let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
         let resets = vec![ResetCount { code: 8, initiator: "local".to_owned(), count: 6 }];
         let pushes = PushCounts { accepted: 2, refused: 4 };

@@ -122,7 +122,7 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
                 let middle = window(repetition).0 + repetition.cell.work.phases.measure / 2;
                 for sample in repetition.samples.iter().filter(|s| s.measured) {
                     if (sample.scheduled_at >= middle) == (part == TallyPhase::Second)
-                        && let Some(time) = response_time(sample)
+                        && let Some(time) = response_time(&sample)
                     {
                         sum_ns += time.as_nanos();
                         n += 1;
@@ -293,7 +293,7 @@ mod tests {
     use h2lab_base::units::Time;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::record::{
-        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, RunDelay,
+        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, RunDelay, Sample,
         SidecarSummary,
     };
     use h2lab_model::workload::Protocol;
@@ -426,9 +426,10 @@ mod tests {
     fn postponed(n: usize) -> CellRecord {
         let mut record = clean();
         let (_, until) = window(&record);
-        let spread =
-            record.samples.iter_mut().filter(|s| s.measured && s.completed_at < until).step_by(20).take(n);
-        spread.for_each(|sample| sample.completed_at = until);
+        let is_inside = |sample: &&mut Sample| sample.measured && sample.completed_at < until;
+        for sample in record.samples.edit().iter_mut().filter(is_inside).step_by(20).take(n) {
+            sample.completed_at = until;
+        }
         record
     }
 
@@ -448,6 +449,7 @@ mod tests {
             let mut record = one_repetition(&slow, 0, &Model::CLEAN);
             record
                 .samples
+                .edit()
                 .iter_mut()
                 .filter(|s| s.measured)
                 .take(n)
@@ -464,7 +466,7 @@ mod tests {
         sudden.work.phases.warmup = Duration::ZERO;
         let mut record = one_repetition(&sudden, 0, &Model::CLEAN);
         let (_, until) = window(&record);
-        record.samples.iter_mut().for_each(|sample| sample.completed_at += Duration::from_millis(200));
+        record.samples.edit().iter_mut().for_each(|sample| sample.completed_at += Duration::from_millis(200));
         let late = record.samples.iter().filter(|sample| sample.measured && sample.completed_at >= until);
         assert!(late.count() as f64 > (1.0 - SERVED_SHARE) * record.samples.len() as f64);
         assert_eq!(state_of(&record), CellState::Ok);
@@ -476,7 +478,7 @@ mod tests {
             let mut record = clean();
             let middle = window(&record).0 + record.cell.work.phases.measure / 2;
             let until = window(&record).1;
-            for sample in record.samples.iter_mut().filter(|s| s.scheduled_at >= middle) {
+            for sample in record.samples.edit().iter_mut().filter(|s| s.scheduled_at >= middle) {
                 // The last ones stay inside the window, so that only the growth can show.
                 let room = until.since(sample.completed_at).saturating_sub(Duration::from_nanos(1));
                 sample.completed_at += Duration::from_millis(millis).min(room);
@@ -528,7 +530,7 @@ mod tests {
     fn a_late_generator_is_invalid_beyond_a_millisecond_or_five_percent_of_the_median() {
         let late = |micros: u64| {
             let mut record = clean();
-            for sample in &mut record.samples {
+            for sample in record.samples.edit().iter_mut() {
                 sample.sent_at = sample.scheduled_at + Duration::from_micros(micros);
             }
             state_of(&record)
@@ -540,7 +542,7 @@ mod tests {
     #[test]
     fn waiting_for_a_connection_is_not_the_generators_lateness() {
         let mut record = clean();
-        for sample in &mut record.samples {
+        for sample in record.samples.edit().iter_mut() {
             sample.sent_at = sample.scheduled_at + Duration::from_millis(20);
             sample.stall_open_ns = 19_900_000;
         }
@@ -603,7 +605,7 @@ mod tests {
     #[test]
     fn a_cell_without_any_answer_of_its_protocol_is_unsupported_and_says_why() {
         let mut record = clean();
-        for sample in &mut record.samples {
+        for sample in record.samples.edit().iter_mut() {
             sample.outcome = Outcome::Protocol;
         }
         for connection in &mut record.connections {
@@ -613,7 +615,7 @@ mod tests {
             state_of(&record),
             CellState::Unsupported { why: "the peer does not speak HTTP/2".to_owned() }
         );
-        record.samples.last_mut().unwrap().outcome = Outcome::Succeeded;
+        record.samples.edit().last_mut().unwrap().outcome = Outcome::Succeeded;
         assert!(matches!(state_of(&record), CellState::Unstable { .. }));
     }
 }

@@ -25,7 +25,7 @@ fn tallies(repetition: &CellRecord) -> Cow<'_, [Tally]> {
         return Cow::Borrowed(&repetition.tallies);
     }
     let mut tallier = Tallier::counting(repetition.cell.work.phases, repetition.started_at);
-    repetition.samples.iter().for_each(|sample| tallier.add(sample));
+    repetition.samples.iter().for_each(|sample| tallier.add(&sample));
     Cow::Owned(tallier.finish(0))
 }
 
@@ -136,7 +136,7 @@ impl Kind {
     /// The latencies of the measured requests of a repetition that were kept.
     fn of_samples(self, repetition: &CellRecord) -> impl Iterator<Item = Duration> {
         let measured = repetition.samples.iter().filter(move |s| s.measured && (self.counts)(s.outcome));
-        measured.filter_map(self.of_sample)
+        measured.filter_map(move |sample| (self.of_sample)(&sample))
     }
 
     /// The histograms of the measured requests of a repetition that has tallies.
@@ -181,7 +181,7 @@ mod tests {
     /// A lossy repetition with some failures, and the same one with tallies only.
     fn both() -> [CellRecord; 2] {
         let mut full = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.02), 0, &Model::LOSSY_SHARED);
-        for (n, sample) in full.samples.iter_mut().enumerate() {
+        for (n, sample) in full.samples.edit().iter_mut().enumerate() {
             if n % 50 == 7 {
                 (sample.outcome, sample.status) = (Outcome::Status, 503);
             }

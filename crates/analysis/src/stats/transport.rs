@@ -213,9 +213,8 @@ impl PerRequest {
     pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
         let mut sums = Sums::default();
         for repetition in repetitions {
-            let cut = |sample: &&Sample| {
-                !sample.outcome.is_complete() && sample.connection != Sample::NO_CONNECTION
-            };
+            let cut =
+                |sample: &Sample| !sample.outcome.is_complete() && sample.connection != Sample::NO_CONNECTION;
             let all: u64 = repetition.connections.iter().map(|c| u64::from(c.requests)).sum();
             let cut: Vec<u32> =
                 repetition.samples.iter().filter(cut).map(|sample| sample.connection).collect();
@@ -317,7 +316,7 @@ mod tests {
         let stuck = |share: usize, connections: std::ops::Range<u32>| {
             let mut record = record.clone();
             let of_these = |sample: &&mut Sample| connections.contains(&sample.connection);
-            for sample in record.samples.iter_mut().filter(of_these).step_by(share) {
+            for sample in record.samples.edit().iter_mut().filter(of_these).step_by(share) {
                 sample.outcome = Outcome::Timeout;
             }
             for connection in record.connections.iter_mut().filter(|c| connections.contains(&c.index)) {

@@ -310,7 +310,7 @@ mod tests {
         let overloaded = |index| {
             summary(index, Protocol::H2c, |record| {
                 let cut = record.cell.work.phases.cut(record.started_at);
-                record.samples.iter_mut().step_by(2).for_each(|s| s.completed_at = cut);
+                record.samples.edit().iter_mut().step_by(2).for_each(|s| s.completed_at = cut);
             })
         };
         let invalid = |index| summary(index, Protocol::H2c, |r| r.link.as_mut().unwrap().device_drops = 1);

@@ -36,7 +36,7 @@ fn fetch(rtt: Duration, window: u32, reader: Option<Bandwidth>) -> Repetition {
 }
 
 fn duration(repetition: &Repetition) -> Duration {
-    let first = repetition.record.samples.first().expect("a request");
+    let first = repetition.record.samples.get(0).expect("a request");
     assert!(first.outcome.is_success() && first.body_bytes == BYTES, "{first:?}");
     first.service_time()
 }

@@ -43,7 +43,7 @@ fn times(scenario: &Scenario, of: impl Fn(&Sample) -> Duration) -> Vec<Duration>
     let setup = Setup { application: &sleeping_once, ..Setup::new() };
     let record = repetition(&trial::cell(scenario), &setup).record;
     assert!(record.samples.iter().all(|sample| sample.outcome.is_success()));
-    let mut times: Vec<Duration> = record.samples.iter().map(of).collect();
+    let mut times: Vec<Duration> = record.samples.iter().map(|sample| of(&sample)).collect();
     times.sort_unstable();
     times
 }

@@ -79,14 +79,15 @@ fn fetch(path: Path, setup: &Setup<'_>, products: u64) -> Repetition {
     let bytes = products * path.product();
     let application = at_once(bytes);
     let repetition = model::repetition(&path.cell(), &Setup { application: &application, ..setup.clone() });
-    let first = repetition.record.samples.first().expect("a request");
+    let first = repetition.record.samples.get(0).expect("a request");
     assert!(first.outcome.is_success() && first.body_bytes == bytes, "{first:?}");
     repetition
 }
 
 /// Round trips from the first byte of the response to `until`.
 fn trips(path: Path, repetition: &Repetition, until: Time) -> f64 {
-    until.since(repetition.record.samples[0].first_byte_at).as_secs_f64() / path.rtt.as_secs_f64()
+    until.since(repetition.record.samples.get(0).expect("a request").first_byte_at).as_secs_f64()
+        / path.rtt.as_secs_f64()
 }
 
 /// The credit that the peer had by what the client had sent and received, frame by frame: of the connection or of
@@ -160,7 +161,7 @@ fn the_same_transfers_with_fixed_windows_stall_to_their_end() {
     for path in [Path::new(25, 100), Path::new(250, 20)] {
         let repetition = fetch(path, &path.setup(None), 24);
         let counters = &repetition.servers[0];
-        let whole = repetition.record.samples[0].service_time();
+        let whole = repetition.record.samples.get(0).expect("a request").service_time();
         assert!(counters.stalled_stream_window > whole / 2, "{counters:?} in {whole:?}");
         assert!(trips(path, &repetition, repetition.stalled_until[0]) > 24.0);
         assert!(largest(&repetition, |_| true) <= u64::from(INITIAL));
@@ -200,7 +201,7 @@ fn a_window_shrinks_when_memory_is_short_and_grows_again_when_it_is_not() {
         })
         .into();
     let repetition = fetch(path, &setup, 60);
-    let begun = repetition.record.samples[0].sent_at;
+    let begun = repetition.record.samples.get(0).expect("a request").sent_at;
     let between =
         |from: Duration, to: Duration| largest(&repetition, |at| begun + from < at && at < begun + to);
     assert!(between(path.rtt * 15, short) > 2 * path.product());

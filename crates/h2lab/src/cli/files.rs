@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use h2lab_base::units::nanos;
-use h2lab_model::record::{Level, RunRecord};
+use h2lab_model::record::{Level, RunRecord, Sample};
 use h2lab_model::scenario::Cell;
 use h2lab_report::{Report, hdr};
 use rustix::fs::Access;
@@ -153,10 +153,8 @@ pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
 /// Every sample of a run, warm-up included: the table `samples.parquet` of a run folder, by itself.
 fn samples(path: &Path, run: &RunRecord) -> Result<()> {
     let repetitions = run.repetitions.iter().enumerate();
-    table::write_all(
-        path,
-        repetitions.map(|(number, repetition)| (number as u64, repetition.samples.as_slice())),
-    )
+    let tables = repetitions.map(|(number, repetition)| (number as u64, &repetition.samples));
+    table::write_all::<Sample>(path, tables)
 }
 
 /// What a file of single requests does not hold, in words.

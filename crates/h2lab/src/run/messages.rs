@@ -10,7 +10,7 @@ use h2lab_analysis::diagnose::waits::Waits;
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::record::{BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary};
-use h2lab_model::record::{LinkSummary, PacketRecord, Sample, ServerSummary, SidecarSummary};
+use h2lab_model::record::{LinkSummary, PacketRecord, Sample, Samples, ServerSummary, SidecarSummary};
 use h2lab_wire::trace::FrameEvent;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -214,9 +214,11 @@ impl<W: Write> Writer<W> {
         self.frame(kind, &serde_json::to_vec(value)?)
     }
 
-    fn bulk<T: Serialize>(&mut self, kind: u8, items: &[T]) -> Result<()> {
-        for chunk in items.chunks(CHUNK) {
-            self.frame(kind, &postcard::to_stdvec(chunk)?)?;
+    fn bulk<T: Serialize>(&mut self, kind: u8, items: impl IntoIterator<Item = T>) -> Result<()> {
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            let chunk: Vec<T> = items.by_ref().take(CHUNK).collect();
+            self.frame(kind, &postcard::to_stdvec(&chunk)?)?;
         }
         Ok(())
     }
@@ -235,7 +237,7 @@ impl<W: Write> Writer<W> {
     pub fn repetition(
         &mut self,
         head: &RepetitionMessage,
-        samples: &[Sample],
+        samples: impl IntoIterator<Item = impl Serialize>,
         frames: &[FrameEvent],
         tcp: &[TcpTick],
     ) -> Result<()> {
@@ -305,7 +307,7 @@ pub struct Incoming {
     /// The head, once it has come.
     pub head: Option<Box<RepetitionMessage>>,
     /// Samples so far.
-    pub samples: Vec<Sample>,
+    pub samples: Samples,
     /// Frames so far.
     pub frames: Vec<FrameEvent>,
     /// Ticks so far.
@@ -437,7 +439,7 @@ mod tests {
             incoming.take(message).unwrap();
         }
         assert!(done);
-        assert_eq!(incoming.samples, samples);
+        assert_eq!(incoming.samples, samples.into_iter().collect());
         assert_eq!(*incoming.head.unwrap(), head);
     }
 

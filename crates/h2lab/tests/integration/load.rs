@@ -409,7 +409,7 @@ fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending(
     let samples =
         store::read(&folder.path().join("run")).expect("the run can be read").repetitions.remove(0).samples;
     let most_at_a_time = |from: fn(&Sample) -> Time| {
-        let turns = samples.iter().flat_map(|sample| [(from(sample), 1), (sample.completed_at, -1)]);
+        let turns = samples.iter().flat_map(|sample| [(from(&sample), 1), (sample.completed_at, -1)]);
         let mut turns: Vec<(Time, i32)> = turns.collect();
         turns.sort_unstable(); // an end before a beginning of the same moment
         let open = turns.iter().scan(0, |open, (_, turn)| {

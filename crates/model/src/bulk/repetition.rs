@@ -29,7 +29,7 @@ impl BulkRecord {
                 congestion: cell.congestion.clone(),
                 ..BulkParameters::default()
             },
-            transfers: repetition.samples.iter().map(|sample| transfer(&cell.work, sample)).collect(),
+            transfers: repetition.samples.iter().map(|sample| transfer(&cell.work, &sample)).collect(),
             figures: repetition
                 .connections
                 .iter()
@@ -93,14 +93,14 @@ fn figures(
     bulk: &BulkRepetition,
     connection: &ConnectionRecord,
 ) -> ConnectionFigures {
-    let is_its = |sample: &&Sample| sample.connection == connection.index && sample.first_byte_at.happened();
+    let is_its = |sample: &Sample| sample.connection == connection.index && sample.first_byte_at.happened();
     let (mut from, mut until, mut bytes) = (Time::NEVER, Time::ZERO, 0);
     for sample in repetition.samples.iter().filter(is_its) {
         from = from.min(sample.first_byte_at);
         until = until.max(sample.completed_at);
         bytes += sample.body_bytes;
     }
-    let is_beside = |sample: &&Sample| {
+    let is_beside = |sample: &Sample| {
         sample.connection != connection.index && sample.completed_at > from && sample.first_byte_at < until
     };
     let wall = until.since(from.min(until));

@@ -7,7 +7,7 @@ use super::{
     PartRecord, ReceiverFigures, SenderFigures, TransferDirection, TransferOutcome, TransferRecord,
 };
 use crate::record::testing::{Model, cell, one_repetition};
-use crate::record::{BulkRepetition, CellRecord, Fault, Offered, Sample};
+use crate::record::{BulkRepetition, CellRecord, Fault, Offered, Sample, Samples};
 use crate::workload::{Arrival, EngineSettings, Phases, Protocol};
 use h2lab_base::counters::{TcpLimits, TcpSummary};
 use h2lab_base::units::{Bandwidth, Time};
@@ -89,14 +89,14 @@ pub fn bulk_repetition(protocol: Protocol, rate: f64) -> CellRecord {
         limits: Some(TcpLimits { busy_us: 3_000_000, rwnd_limited_us: 0, sndbuf_limited_us: 2_700_000 }),
         ..TcpSummary::default()
     });
-    record.samples = vec![Sample {
+    record.samples = Samples::from_iter([Sample {
         connection: record.connections[0].index,
         sent_at: began,
         first_byte_at: began,
         completed_at: end,
         body_bytes: meter.total(),
         ..Sample::due(began, true)
-    }];
+    }]);
     let is_framed = protocol.is_multiplexed();
     record.bulk = Some(BulkRepetition {
         frames: FrameFigures {

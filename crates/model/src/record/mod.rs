@@ -33,5 +33,5 @@ pub use run::{
     CellRecord, Environment, GeneratorMemory, GeneratorSummary, RunDelay, RunRecord, SCHEMA_VERSION,
     ServerSummary, SidecarSummary,
 };
-pub use sample::Sample;
+pub use sample::{Sample, Samples};
 pub use tally::Tally;

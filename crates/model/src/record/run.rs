@@ -3,7 +3,9 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Sample, Tally};
+use super::{
+    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Samples, Tally,
+};
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::secrets::without_secrets;
@@ -139,7 +141,7 @@ pub struct CellRecord {
     /// When the first request was due: all phases count from here.
     pub started_at: Time,
     /// Every request, in the order of `scheduled_at`; with `tallies` the slowest and a uniform part only.
-    pub samples: Vec<Sample>,
+    pub samples: Samples,
     /// Every request, counted, where they were not all kept: see [`Level`]. Else empty.
     #[serde(default)]
     pub tallies: Vec<Tally>,
@@ -182,7 +184,7 @@ impl CellRecord {
             cell,
             attempt: 0,
             started_at: Time::ZERO,
-            samples: Vec::new(),
+            samples: Samples::new(),
             tallies: Vec::new(),
             connections: Vec::new(),
             frames: Vec::new(),

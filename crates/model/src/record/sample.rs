@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
+use h2lab_base::packed::{Pack, Packed};
 use h2lab_base::units::Time;
 use h2lab_wire::StreamId;
 
@@ -48,6 +49,63 @@ pub struct Sample {
     /// it.
     #[serde(default)]
     pub number: u32,
+}
+
+/// Many requests, in the order of `scheduled_at`: about 15 bytes each.
+pub type Samples = Packed<Sample, 17>;
+
+/// Each time is told from the one before it: how long a step takes is alike for neighbours.
+impl Pack<17> for Sample {
+    fn to_numbers(&self) -> [u64; 17] {
+        let times = [self.scheduled_at, self.sent_at, self.first_byte_at, self.completed_at];
+        let [due, sent, first_byte, completed] = times.map(Time::as_nanos);
+        [
+            due,
+            sent.wrapping_sub(due),
+            first_byte.wrapping_sub(sent),
+            completed.wrapping_sub(first_byte),
+            self.connection.into(),
+            self.stream.0.into(),
+            self.number.into(),
+            self.stall_open_ns,
+            self.stall_socket_ns,
+            self.stall_window_ns,
+            self.body_bytes,
+            self.outcome as u64,
+            self.status.into(),
+            self.code.into(),
+            self.replays.into(),
+            self.measured.into(),
+            self.kind.into(),
+        ]
+    }
+
+    fn from_numbers(numbers: [u64; 17]) -> Self {
+        let [due, sent, first_byte, completed, connection, stream, number, ..] = numbers;
+        let [.., open, socket, window, body_bytes, outcome, status, code, replays, measured, kind] = numbers;
+        let sent = due.wrapping_add(sent);
+        let first_byte = sent.wrapping_add(first_byte);
+        let completed = first_byte.wrapping_add(completed);
+        Self {
+            connection: connection as u32,
+            stream: StreamId(stream as u32),
+            scheduled_at: Time::from_nanos(due),
+            sent_at: Time::from_nanos(sent),
+            first_byte_at: Time::from_nanos(first_byte),
+            completed_at: Time::from_nanos(completed),
+            outcome: Outcome::ALL[outcome as usize],
+            status: status as u16,
+            code: code as u32,
+            body_bytes,
+            replays: replays as u8,
+            stall_open_ns: open,
+            stall_socket_ns: socket,
+            stall_window_ns: window,
+            measured: measured != 0,
+            kind: kind as u16,
+            number: number as u32,
+        }
+    }
 }
 
 impl Sample {
@@ -104,5 +162,61 @@ impl Sample {
             let waited = Duration::from_nanos(self.stall_open_ns + self.stall_socket_ns);
             self.sent_at.since(self.scheduled_at).saturating_sub(waited)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The n-th of two million in five seconds over four connections.
+    fn usual(n: u32) -> Sample {
+        let due = Time::from_nanos(u64::from(n) * 2_500);
+        let after = |ns: u64| {
+            Time::from_nanos(due.as_nanos() + ns + u64::from(n.wrapping_mul(2_654_435_761) % 50_000))
+        };
+        Sample {
+            connection: n % 4,
+            stream: StreamId(n / 4 * 2 + 1),
+            sent_at: after(1_000),
+            first_byte_at: after(200_000),
+            completed_at: after(201_000),
+            outcome: Outcome::Succeeded,
+            status: 200,
+            body_bytes: 100,
+            ..Sample::due(due, true)
+        }
+    }
+
+    #[test]
+    fn samples_come_out_of_the_packed_form_as_they_were() {
+        let never = Sample::due(Time::NEVER, false);
+        let largest = Sample {
+            connection: u32::MAX - 1,
+            stream: StreamId(u32::MAX),
+            status: u16::MAX,
+            code: u32::MAX,
+            body_bytes: u64::MAX,
+            replays: u8::MAX,
+            stall_open_ns: u64::MAX,
+            stall_socket_ns: u64::MAX - 1,
+            stall_window_ns: u64::MAX - 2,
+            kind: u16::MAX,
+            number: u32::MAX,
+            ..usual(7)
+        };
+        let only_completed = Sample { completed_at: Time::from_millis(3), ..Sample::due(Time::ZERO, true) };
+        let ended = Outcome::ALL.iter().zip(10..).map(|(&outcome, n)| Sample { outcome, ..usual(n) });
+        let mut samples = vec![never, usual(0), largest, only_completed, never, only_completed, usual(1)];
+        samples.extend(ended.chain((0..3_000).map(usual)));
+        let packed: Samples = samples.iter().copied().collect();
+        assert_eq!(packed.iter().collect::<Vec<Sample>>(), samples);
+        assert_eq!(packed.get(2), Some(largest));
+    }
+
+    #[test]
+    fn usual_samples_take_no_more_than_20_bytes_each() {
+        let packed: Samples = (0..100_000).map(usual).collect();
+        assert!(packed.bytes() <= 100_000 * 20, "{}", packed.bytes());
     }
 }

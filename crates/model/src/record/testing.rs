@@ -158,7 +158,7 @@ pub fn one_repetition(cell: &Cell, repetition: u32, model: &Model) -> CellRecord
             threads: 1,
             ..GeneratorSummary::default()
         },
-        samples,
+        samples: samples.into_iter().collect(),
         tallies: Vec::new(),
         connections,
         frames: Vec::new(),
@@ -412,7 +412,7 @@ pub fn compare(packets: bool) -> RunRecord {
 /// The same repetition as recorded at the levels that count requests instead of keeping them.
 pub fn counted(mut record: CellRecord) -> CellRecord {
     let mut tallier = Tallier::new(record.cell.work.phases, record.started_at);
-    record.samples.iter().for_each(|sample| tallier.add(sample));
+    record.samples.iter().for_each(|sample| tallier.add(&sample));
     record.tallies = tallier.finish(0);
     record.samples.clear();
     record

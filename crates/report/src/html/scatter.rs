@@ -92,7 +92,7 @@ fn rasterise(frame: &PlotArea, repetitions: &[&CellRecord], strips: f64) -> Stri
         let at = |time: Time| frame.x.position(begin + time.since(from).as_secs_f64());
         for sample in repetition.samples.iter().filter(|sample| sample.measured) {
             let class = if sample.outcome.is_success() { SUCCEEDED } else { OTHER };
-            density.point(class, at(sample.scheduled_at), in_plot(frame, sample, plot, height));
+            density.point(class, at(sample.scheduled_at), in_plot(frame, &sample, plot, height));
         }
         for packet in repetition.packets.iter().filter(|p| is_drop(p) && (from..until).contains(&p.at)) {
             let (class, row) = if packet.direction == Direction::Up { (LOST_UP, 0) } else { (LOST_DOWN, 1) };

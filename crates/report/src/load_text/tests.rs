@@ -13,8 +13,7 @@ fn troubled() -> RunRecord {
     record.connections[0].goaways.push(goaway);
     record.connections[0].closed = CloseReason::Server;
     record.connections[1].closed = CloseReason::Broken { why: "connection reset".to_owned() };
-    let measured = record.samples.iter_mut().filter(|sample| sample.measured);
-    for (k, sample) in measured.take(8).enumerate() {
+    for (k, sample) in record.samples.edit().iter_mut().filter(|s| s.measured).take(8).enumerate() {
         (sample.outcome, sample.status) = (Outcome::Status, 503);
         sample.stall_open_ns = 1_000_000;
         if k < 3 {

@@ -114,7 +114,7 @@ pub(super) fn explain(
 ) -> Waits {
     let join = Join::new(traced, is_whole, delays, repetition, ids);
     let breakdowns: Vec<LatencyBreakdown> =
-        slow(repetition, slower_than).map(|(index, sample)| join.breakdown(index, sample)).collect();
+        slow(repetition, slower_than).map(|(index, sample)| join.breakdown(index, &sample)).collect();
     let is_lost = |breakdown: &&LatencyBreakdown| breakdown.place.is_none() && join.near.is_none();
     let not_found = breakdowns.iter().filter(is_lost).count() as u32;
     let mut doubts = flaws(traced);
@@ -123,7 +123,7 @@ pub(super) fn explain(
 }
 
 /// The measured requests of a repetition that took longer, each with its index.
-pub(super) fn slow(repetition: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, &Sample)> {
+pub(super) fn slow(repetition: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, Sample)> {
     let is_slow = move |sample: &Sample| sample.measured && sample.response_time() > slower_than;
     repetition.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
 }

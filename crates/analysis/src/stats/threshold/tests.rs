@@ -97,9 +97,11 @@ fn a_number_on_the_left_is_the_same_condition_reported_once() {
 /// The three cells; of h1, which has 3,000 requests, `failed` failed and `unfinished` were cut off.
 fn with_errors(failed: usize, unfinished: usize) -> Vec<CellRecord> {
     let mut repetitions = repetitions();
-    let mut measured = repetitions[0].samples.iter_mut().filter(|sample| sample.measured);
+    let mut samples = repetitions[0].samples.edit();
+    let mut measured = samples.iter_mut().filter(|sample| sample.measured);
     measured.by_ref().take(failed).for_each(|sample| sample.outcome = Outcome::Reset);
     measured.take(unfinished).for_each(|sample| sample.outcome = Outcome::Unfinished);
+    drop(samples);
     repetitions
 }
 

@@ -68,7 +68,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: ModelOutcome, network: Networ
         bulk: None,
         attempt: 0,
         started_at: outcome.started_at,
-        samples: outcome.samples,
+        samples: outcome.samples.into_iter().collect(),
         tallies: Vec::new(),
         connections: outcome.connections,
         frames: outcome.frames,

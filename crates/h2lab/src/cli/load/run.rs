@@ -328,7 +328,7 @@ fn record(plan: &LoadPlan, result: LoadResult, priority: SchedulingPolicy) -> Ce
         cell,
         attempt: 0,
         started_at: result.started_at,
-        samples: result.samples,
+        samples: result.samples.into_iter().collect(),
         tallies: result.tallies,
         connections: result.connections,
         frames: result.frames,

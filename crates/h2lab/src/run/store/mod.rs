@@ -14,6 +14,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
@@ -198,14 +199,14 @@ impl RunFolder {
     fn put(&mut self, record: &CellRecord, waits: Option<&Waits>) -> Result<()> {
         let measured = self.free_number();
         let mut batch = Batch::default();
-        table::write(&mut batch, &self.part::<Sample>(measured), measured, &record.samples)?;
-        table::write(&mut batch, &self.part::<Tally>(measured), measured, &record.tallies)?;
-        table::write(&mut batch, &self.part::<ConnectionRecord>(measured), measured, &record.connections)?;
-        table::write(&mut batch, &self.part::<FrameEvent>(measured), measured, &record.frames)?;
-        table::write(&mut batch, &self.part::<TcpTick>(measured), measured, &record.tcp)?;
-        table::write(&mut batch, &self.part::<PacketRecord>(measured), measured, &record.packets)?;
+        self.write_table::<Sample>(&mut batch, measured, &record.samples)?;
+        self.write_table::<Tally>(&mut batch, measured, &record.tallies)?;
+        self.write_table::<ConnectionRecord>(&mut batch, measured, &record.connections)?;
+        self.write_table::<FrameEvent>(&mut batch, measured, &record.frames)?;
+        self.write_table::<TcpTick>(&mut batch, measured, &record.tcp)?;
+        self.write_table::<PacketRecord>(&mut batch, measured, &record.packets)?;
         if let Some(waits) = waits {
-            table::write(&mut batch, &self.part::<LatencyBreakdown>(measured), measured, &waits.breakdowns)?;
+            self.write_table::<LatencyBreakdown>(&mut batch, measured, &waits.breakdowns)?;
         }
         batch.commit()?;
         self.head.repetitions.push(StoredRepetition {
@@ -227,6 +228,16 @@ impl RunFolder {
             }),
         });
         Ok(())
+    }
+
+    /// Writes a table of one repetition.
+    fn write_table<R: Table>(
+        &self,
+        batch: &mut Batch,
+        measured: u64,
+        rows: impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>,
+    ) -> Result<()> {
+        table::write::<R>(batch, &self.part::<R>(measured), measured, rows)
     }
 
     /// The smallest number that no repetition has.
@@ -401,13 +412,13 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
     let head = read_head_to_show(folder)?;
     let scenario = Scenario::of_a_run_to_show(&head.scenario).context(DAMAGED_SCENARIO)?;
     let numbers: Vec<u64> = numbers(&head);
-    let mut samples = bulk::<Sample>(folder, &numbers)?.into_iter();
-    let mut tallies = bulk::<Tally>(folder, &numbers)?.into_iter();
-    let mut connections = bulk::<ConnectionRecord>(folder, &numbers)?.into_iter();
+    let mut samples = bulk::<Sample, _>(folder, &numbers)?.into_iter();
+    let mut tallies = bulk::<Tally, _>(folder, &numbers)?.into_iter();
+    let mut connections = bulk::<ConnectionRecord, _>(folder, &numbers)?.into_iter();
     let detailed = if all { &numbers[..] } else { &[] };
-    let mut frames = bulk::<FrameEvent>(folder, detailed)?.into_iter();
-    let mut tcp = bulk::<TcpTick>(folder, detailed)?.into_iter();
-    let mut packets = bulk::<PacketRecord>(folder, detailed)?.into_iter();
+    let mut frames = bulk::<FrameEvent, _>(folder, detailed)?.into_iter();
+    let mut tcp = bulk::<TcpTick, _>(folder, detailed)?.into_iter();
+    let mut packets = bulk::<PacketRecord, _>(folder, detailed)?.into_iter();
     let with_bulk = |measured: &StoredRepetition| CellRecord {
         samples: samples.next().unwrap_or_default(),
         tallies: tallies.next().unwrap_or_default(),
@@ -429,7 +440,7 @@ pub fn read_waits(folder: &Path) -> Result<Vec<Explained>> {
     if !head.repetitions.iter().any(asked) {
         return Ok(Vec::new());
     }
-    let mut breakdowns = bulk::<LatencyBreakdown>(folder, &numbers(&head))?.into_iter();
+    let mut breakdowns = bulk::<LatencyBreakdown, Vec<_>>(folder, &numbers(&head))?.into_iter();
     let explained = head.repetitions.iter().map(|measured| (measured, breakdowns.next().unwrap_or_default()));
     let explained = explained.filter_map(|(measured, breakdowns)| {
         let known = measured.waits.as_ref()?;
@@ -510,7 +521,7 @@ fn record_of(measured: StoredRepetition) -> CellRecord {
 }
 
 /// The rows of a table, by repetition, in the order of `repetitions`.
-fn bulk<R: Table>(folder: &Path, repetitions: &[u64]) -> Result<Vec<Vec<R>>> {
+fn bulk<R: Table, L: Default + Extend<R>>(folder: &Path, repetitions: &[u64]) -> Result<Vec<L>> {
     let joined = folder.join(format!("{}.parquet", R::NAME));
     if repetitions.is_empty() {
         return Ok(Vec::new());
@@ -521,14 +532,14 @@ fn bulk<R: Table>(folder: &Path, repetitions: &[u64]) -> Result<Vec<Vec<R>>> {
         repetitions.iter().map(|measured| part::<R>(folder, *measured)).collect()
     };
     let places: BTreeMap<u64, usize> = repetitions.iter().copied().zip(0..).collect();
-    let mut by_repetition: Vec<Vec<R>> = repetitions.iter().map(|_| Vec::new()).collect();
+    let mut by_repetition: Vec<L> = repetitions.iter().map(|_| L::default()).collect();
     for path in paths.into_iter().filter(|path| !R::IS_NEW || path.exists()) {
         table::read(&path, &mut |measured, row| {
             let place = places.get(&measured);
             let place = place.with_context(|| {
                 format!("{} names repetition {measured}, run.json does not", path.display())
             })?;
-            by_repetition[*place].push(row);
+            by_repetition[*place].extend([row]);
             Ok(())
         })?;
     }

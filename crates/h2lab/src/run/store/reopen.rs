@@ -83,25 +83,25 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
 /// A repetition with its bulk, if each of its tables exists and is complete.
 fn whole(path: &Path, number: u64, head: &StoredRepetition) -> Result<CellRecord> {
     if head.waits.is_some() {
-        rows::<LatencyBreakdown>(path, number)?;
+        rows::<LatencyBreakdown, Vec<_>>(path, number)?;
     }
     Ok(CellRecord {
-        samples: rows::<Sample>(path, number)?,
-        tallies: rows::<Tally>(path, number)?,
-        connections: rows::<ConnectionRecord>(path, number)?,
-        frames: rows::<FrameEvent>(path, number)?,
-        tcp: rows::<TcpTick>(path, number)?,
-        packets: rows::<PacketRecord>(path, number)?,
+        samples: rows::<Sample, _>(path, number)?,
+        tallies: rows::<Tally, _>(path, number)?,
+        connections: rows::<ConnectionRecord, _>(path, number)?,
+        frames: rows::<FrameEvent, _>(path, number)?,
+        tcp: rows::<TcpTick, _>(path, number)?,
+        packets: rows::<PacketRecord, _>(path, number)?,
         ..record_of(head.clone())
     })
 }
 
-fn rows<R: Table>(path: &Path, number: u64) -> Result<Vec<R>> {
+fn rows<R: Table, L: Default + Extend<R>>(path: &Path, number: u64) -> Result<L> {
     let part = part::<R>(path, number);
-    let mut rows = Vec::new();
+    let mut rows = L::default();
     table::read(&part, &mut |repetition, row| {
         ensure!(repetition == number, "{} is of another repetition", part.display());
-        rows.push(row);
+        rows.extend([row]);
         Ok(())
     })?;
     Ok(rows)
@@ -141,7 +141,7 @@ fn split<R: Table>(path: &Path) -> Result<()> {
     })?;
     let mut batch = Batch::default();
     for (number, rows) in &by_repetition {
-        table::write(&mut batch, &part::<R>(path, *number), *number, rows)?;
+        table::write::<R>(&mut batch, &part::<R>(path, *number), *number, rows)?;
     }
     batch.commit()?;
     durable::sync(&path.join("visits"))?;

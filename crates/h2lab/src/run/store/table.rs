@@ -4,6 +4,7 @@
 //! are INT64 nanoseconds that are NULL for what did not happen, enumerations are text, so that
 //! `duckdb -c "select outcome, count(*) from 'samples.parquet' group by 1"` needs no manual.
 
+use std::borrow::Borrow;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -226,27 +227,32 @@ fn properties<R: TableRow>() -> Arc<WriterProperties> {
 }
 
 /// Writes the rows of one repetition as a table of their own.
-pub fn write<R: TableRow>(batch: &mut Batch, path: &Path, measured: u64, rows: &[R]) -> Result<()> {
-    batch.write(path, |file| write_groups(file, [(measured, rows)]))
+pub fn write<R: TableRow>(
+    batch: &mut Batch,
+    path: &Path,
+    measured: u64,
+    rows: impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>,
+) -> Result<()> {
+    batch.write(path, |file| write_groups::<R>(file, [(measured, rows)]))
 }
 
 /// Writes the rows of several repetitions, each with its number, as one table: a row group per repetition.
-pub fn write_all<'r, R: TableRow + 'r>(
+pub fn write_all<R: TableRow>(
     path: &Path,
-    repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
+    repetitions: impl IntoIterator<Item = (u64, impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>)>,
 ) -> Result<()> {
-    durable::put(path, |file| write_groups(file, repetitions))
+    durable::put(path, |file| write_groups::<R>(file, repetitions))
 }
 
-fn write_groups<'r, R: TableRow + 'r>(
+fn write_groups<R: TableRow>(
     file: &File,
-    repetitions: impl IntoIterator<Item = (u64, &'r [R])>,
+    repetitions: impl IntoIterator<Item = (u64, impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>)>,
 ) -> Result<()> {
     let mut sealed = Sealed::new(file);
     let mut writer = SerializedFileWriter::new(&mut sealed, schema::<R>()?, properties::<R>())?;
     for (measured, rows) in repetitions {
         let mut group = writer.next_row_group()?;
-        for values in &columns(measured, rows) {
+        for values in &columns::<R>(measured, rows.into_iter()) {
             write_column(&mut group, values)?;
         }
         group.close()?;
@@ -256,15 +262,15 @@ fn write_groups<'r, R: TableRow + 'r>(
 }
 
 /// The columns of a table with these rows, `visit` first.
-fn columns<R: TableRow>(measured: u64, rows: &[R]) -> Vec<Values> {
-    let mut columns: Vec<Values> =
-        R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, rows.len())).collect();
+fn columns<R: TableRow>(measured: u64, rows: impl ExactSizeIterator<Item: Borrow<R>>) -> Vec<Values> {
+    let count = rows.len();
+    let mut columns: Vec<Values> = R::COLUMNS.iter().map(|(_, kind)| Values::new(*kind, count)).collect();
     for row in rows {
         let mut writer = RowWriter { columns: &mut columns, next: 0 };
-        row.put(&mut writer);
+        row.borrow().put(&mut writer);
         debug_assert_eq!(writer.next, R::COLUMNS.len(), "`put` writes every column");
     }
-    columns.insert(0, Values::Int(vec![measured.cast_signed(); rows.len()]));
+    columns.insert(0, Values::Int(vec![measured.cast_signed(); count]));
     columns
 }
 

@@ -2,7 +2,7 @@
 
 use h2lab_model::record::{
     ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Offered, Outcome,
-    PacketFate, RunDelay, RunRecord,
+    PacketFate, RunDelay, RunRecord, Samples,
 };
 use h2lab_wire::trace::{Direction, FrameKind};
 use h2lab_wire::{Counters, StreamId};
@@ -111,7 +111,7 @@ fn measured(cell: &Cell) -> CellRecord {
         attempt: 1,
         started_at: time(1),
         tallies: tallies(&answered),
-        samples: vec![answered, Sample::due(time(2), false)],
+        samples: Samples::from_iter([answered, Sample::due(time(2), false)]),
         connections: vec![connection],
         frames: vec![frame],
         tcp: vec![tick],
@@ -161,7 +161,7 @@ fn filled(path: &Path) -> (RunFolder, RunRecord) {
     let mut run = run();
     let plan = run.scenario.plan();
     let empty = CellRecord {
-        samples: Vec::new(),
+        samples: Samples::new(),
         tallies: Vec::new(),
         connections: Vec::new(),
         frames: Vec::new(),
@@ -332,15 +332,39 @@ fn a_table_is_read_in_pieces_across_row_groups() {
     let path = temporary.path().join("samples.parquet");
     let (folder, run) = filled(&temporary.path().join("run"));
     drop(folder);
-    let one = run.repetitions.iter().find_map(|repetition| repetition.samples.first()).unwrap();
+    let one = run.repetitions.iter().find_map(|repetition| repetition.samples.get(0)).unwrap();
     // Every third one was not sent, which is NULL.
     let sent_at = |n: u32| if n.is_multiple_of(3) { Time::NEVER } else { Time::from_nanos(n.into()) };
-    let sample = |n| Sample { connection: n, sent_at: sent_at(n), number: 0, ..*one };
+    let sample = |n| Sample { connection: n, sent_at: sent_at(n), number: 0, ..one };
     let written: Vec<(u64, Sample)> =
         (0..28_193).map(|n| (if n < 20_001 { 3 } else { 7 }, sample(n))).collect();
     let samples: Vec<Sample> = written.iter().map(|(_, sample)| *sample).collect();
-    table::write_all(&path, [(3, &samples[..20_001]), (7, &samples[20_001..])]).unwrap();
+    table::write_all::<Sample>(&path, [(3, &samples[..20_001]), (7, &samples[20_001..])]).unwrap();
     assert!(all(&path).unwrap() == written);
+}
+
+#[test]
+fn a_folder_that_is_read_takes_no_more_than_20_bytes_per_sample() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut run = run();
+    let usual = |n: u64| Sample {
+        connection: (n % 4) as u32,
+        stream: StreamId((n / 4 * 2 + 1) as u32),
+        sent_at: Time::from_nanos(n * 2_500 + 1_000),
+        first_byte_at: Time::from_nanos(n * 2_500 + 200_000 + n * n % 50_021),
+        completed_at: Time::from_nanos(n * 2_500 + 201_000 + n * n % 50_021),
+        outcome: Outcome::Succeeded,
+        status: 200,
+        ..Sample::due(Time::from_nanos(n * 2_500), true)
+    };
+    let record =
+        CellRecord { samples: (0..50_000).map(usual).collect(), ..measured(&run.scenario.plan()[0]) };
+    let mut folder = RunFolder::create(temporary.path(), &run).unwrap();
+    folder.add(&record).unwrap();
+    run.repetitions.push(record);
+    let read = read(temporary.path()).unwrap();
+    assert_eq!(read, run);
+    assert!(read.repetitions[0].samples.bytes() <= 50_000 * 20, "{}", read.repetitions[0].samples.bytes());
 }
 
 #[test]

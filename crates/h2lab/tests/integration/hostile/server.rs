@@ -77,11 +77,11 @@ impl Met {
 
     /// The requests that the attacked connection carried and that failed.
     pub fn failed(&self) -> Vec<Sample> {
-        self.samples(true).filter(|sample| sample.outcome.is_failure()).copied().collect()
+        self.samples(true).filter(|sample| sample.outcome.is_failure()).collect()
     }
 
     /// The requests that the attacked connection carried, or all others.
-    pub fn samples(&self, attacked: bool) -> impl Iterator<Item = &Sample> {
+    pub fn samples(&self, attacked: bool) -> impl Iterator<Item = Sample> {
         let index = self.connection.index;
         self.cell.samples.iter().filter(move |sample| (sample.connection == index) == attacked)
     }

@@ -94,8 +94,9 @@ mod tests {
     #[test]
     fn a_study_of_nothing_that_was_answered_renders() {
         let mut fixture = Fixture::study();
-        for sample in fixture.run.repetitions.iter_mut().flat_map(|repetition| &mut repetition.samples) {
-            sample.outcome = h2lab_model::record::Outcome::Connect;
+        for repetition in &mut fixture.run.repetitions {
+            let mut all = repetition.samples.edit();
+            all.iter_mut().for_each(|sample| sample.outcome = h2lab_model::record::Outcome::Connect);
         }
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_well_formed(&crate::html(&[fixture.report()]));

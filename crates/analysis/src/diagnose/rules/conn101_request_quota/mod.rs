@@ -218,8 +218,8 @@ impl Cost {
             for sample in &repetition.record.samples {
                 cost.all += sample.response_time();
                 cost.replayed += usize::from(sample.replays > 0);
-                cost.lost += usize::from(ends.lost(sample));
-                if ends.held_up(sample) {
+                cost.lost += usize::from(ends.lost(&sample));
+                if ends.held_up(&sample) {
                     cost.waited += 1;
                     cost.waiting += Duration::from_nanos(sample.stall_open_ns);
                 }

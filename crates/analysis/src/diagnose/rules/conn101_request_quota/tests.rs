@@ -144,7 +144,7 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
         .request(0, 1_999, 990, 1_015, 1_015)
         .record();
     // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next; of the others one waited at another time.
-    for sample in &mut record.samples {
+    for sample in record.samples.edit().iter_mut() {
         match (sample.connection, sample.stream.0) {
             (2, 1) => (sample.stall_open_ns, sample.replays) = (40_000_000, 1),
             (2, 5) => sample.stall_open_ns = 40_000_000,
@@ -254,7 +254,7 @@ fn dials_that_carried_nothing_are_reported_with_who_made_them() {
 fn sending_again_is_advised_where_requests_were_lost() {
     let advised = |outcome| {
         let mut record = ends_at(&[1_000, 2_000]).request(0, 2_001, 990, 995, 1_000).record();
-        record.samples[0].outcome = outcome;
+        record.samples.edit()[0].outcome = outcome;
         run(&[record]).remove(0).fixes.iter().any(|fix| fix.setting.starts_with("send again"))
     };
     assert!(advised(Outcome::GoAway) && !advised(Outcome::Succeeded));
@@ -264,7 +264,7 @@ fn sending_again_is_advised_where_requests_were_lost() {
 fn lost_is_what_failed_by_the_end_and_nothing_else() {
     let lost = |outcome, completed: u64, connection: u32| {
         let mut record = ends_at(&[1_000, 2_000]).request(connection, 2_001, 990, 995, completed).record();
-        record.samples[0].outcome = outcome;
+        record.samples.edit()[0].outcome = outcome;
         let cost = run(&[record]).remove(0).cost;
         cost.contains(", 1 lost;")
     };

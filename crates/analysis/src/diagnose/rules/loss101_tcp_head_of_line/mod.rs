@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, RuleStatus};
 use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::record::Sample;
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_wire::trace::{Facts, Hole, Stall};
 
@@ -39,7 +38,7 @@ impl Rule for TcpHeadOfLine {
         let longest = blocked.iter().max_by_key(|blocked| blocked.stream_time)?;
         let totals = Totals::of(&blocked);
         let samples = repetitions.iter().flat_map(|repetition| &repetition.record.samples);
-        let all: Duration = samples.map(Sample::response_time).sum();
+        let all: Duration = samples.map(|sample| sample.response_time()).sum();
         let seen = repetitions.iter().all(|repetition| repetition.facts.has_packet_log);
         let cell = &repetitions.first()?.record.cell;
         let cost_share =

@@ -102,7 +102,7 @@ fn a_port_that_is_used_again_is_another_connection() {
     (sample.sent_at, sample.stall_open_ns) = (ms(6020), 1_020_000_000);
     let mut again = scene.record.connections[0].clone();
     (again.index, again.dialled_at, again.ready_at) = (2, ms(5000), ms(6020));
-    scene.record.samples[1].connection = 2;
+    scene.samples[1].connection = 2;
     scene.record.connections.push(again);
     assert_eq!(scene.rendered(1)[1], "5010..6010 a lost packet of the handshake (up 100)");
     assert_eq!(scene.rendered(0), ["0..20 the handshake", "20..40 the propagation"]);

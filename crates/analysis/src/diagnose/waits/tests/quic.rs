@@ -37,6 +37,6 @@ fn no_time_is_given_to_anything_so_that_none_is_unknown() {
     let waits = with_drops(&[150], &[]).waits();
     assert_eq!((waits.breakdowns.len(), waits.split), (0, Split::default()));
     let mut none_slow = with_drops(&[150], &[]);
-    none_slow.record.samples.clear();
+    none_slow.samples.clear();
     assert_eq!(none_slow.waits().doubts, []);
 }

@@ -38,7 +38,9 @@ pub struct Sent {
 
 /// Builds a repetition.
 pub struct Scene {
+    /// Its samples are `samples`.
     pub record: CellRecord,
+    pub samples: Vec<Sample>,
     packets: Vec<(PacketRecord, Vec<u8>)>,
     /// The client's port of the connection that packets belong to.
     port: u16,
@@ -65,6 +67,7 @@ impl Scene {
         }
         Self {
             record,
+            samples: Vec::new(),
             packets: Vec::new(),
             port: 40_000,
             indices: [0, 0],
@@ -234,7 +237,7 @@ impl Scene {
     pub fn request(&mut self, stream: u32, due: u64, done: u64) -> &mut Sample {
         let id = self.ids.len() as u64;
         self.ids.push(id);
-        self.record.samples.push(Sample {
+        self.samples.push(Sample {
             connection: u32::from(self.port - 40_000),
             stream: StreamId(stream),
             sent_at: ms(due),
@@ -244,7 +247,7 @@ impl Scene {
             status: 200,
             ..Sample::due(ms(due), true)
         });
-        self.record.samples.last_mut().expect("it was just added")
+        self.samples.last_mut().expect("it was just added")
     }
 
     /// The trace, mutable.
@@ -257,6 +260,7 @@ impl Scene {
         let mut packets: Vec<&(PacketRecord, Vec<u8>)> = self.packets.iter().collect();
         packets.sort_by_key(|(packet, _)| packet.at);
         let mut record = self.record.clone();
+        record.samples = self.samples.iter().copied().collect();
         record.packets = packets.iter().map(|(packet, _)| *packet).collect();
         record.packets.extend(&self.unkept);
         let mut capture = CapturedConnections::new(&self.key_log);

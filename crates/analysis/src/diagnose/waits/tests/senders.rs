@@ -180,7 +180,7 @@ fn a_sidecar_with_as_many_streams_as_the_server_takes_waits_for_one() {
 #[test]
 fn a_generators_wait_for_a_connection_to_the_sidecar_is_distinguished_from_the_sidecars() {
     let mut scene = behind_a_sidecar(2);
-    scene.record.samples[1].stall_open_ns = 30_000_000;
+    scene.samples[1].stall_open_ns = 30_000_000;
     let expected = ["100..130 the stream slot", "130..150 the client", "150..170 the propagation"];
     assert_eq!(scene.rendered(1), expected);
 }
