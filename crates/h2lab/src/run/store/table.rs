@@ -209,7 +209,8 @@ fn schema<R: TableRow>() -> Result<TypePtr> {
 ///
 /// Numbers and times as differences in as few bits as they need (`DELTA_BINARY_PACKED`): times hardly ever repeat, and
 /// looking each of a million up in a dictionary first took more CPU than everything else about the file. Text is names
-/// out of a few, for which a dictionary is right. Statistics are kept per row group, not per page: a row group is a repetition.
+/// out of a few, for which a dictionary is right. Statistics are kept per row group, not per page: a row group is a repetition, or
+/// a part of one.
 fn properties<R: TableRow>() -> Arc<WriterProperties> {
     let numbers = R::COLUMNS.iter().filter(|(_, kind)| matches!(kind, ColumnType::Int | ColumnType::Time));
     let numbers = std::iter::once("visit").chain(numbers.map(|(name, _)| *name));
@@ -236,13 +237,16 @@ pub fn write<R: TableRow>(
     batch.write(path, |file| write_groups::<R>(file, [(measured, rows)]))
 }
 
-/// Writes the rows of several repetitions, each with its number, as one table: a row group per repetition.
+/// Writes the rows of several repetitions, each with its number, as one table: row groups of their own for each.
 pub fn write_all<R: TableRow>(
     path: &Path,
     repetitions: impl IntoIterator<Item = (u64, impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>)>,
 ) -> Result<()> {
     durable::put(path, |file| write_groups::<R>(file, repetitions))
 }
+
+/// Rows of a row group at most: all columns of a group are in memory before they are written.
+const GROUP: usize = 128 * 1024;
 
 fn write_groups<R: TableRow>(
     file: &File,
@@ -251,11 +255,17 @@ fn write_groups<R: TableRow>(
     let mut sealed = Sealed::new(file);
     let mut writer = SerializedFileWriter::new(&mut sealed, schema::<R>()?, properties::<R>())?;
     for (measured, rows) in repetitions {
-        let mut group = writer.next_row_group()?;
-        for values in &columns::<R>(measured, rows.into_iter()) {
-            write_column(&mut group, values)?;
+        let mut rows = rows.into_iter();
+        loop {
+            let mut group = writer.next_row_group()?;
+            for values in &columns::<R>(measured, rows.by_ref().take(GROUP)) {
+                write_column(&mut group, values)?;
+            }
+            group.close()?;
+            if rows.len() == 0 {
+                break;
+            }
         }
-        group.close()?;
     }
     writer.close()?;
     sealed.finish()
@@ -288,8 +298,8 @@ fn write_column<W: Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, va
     Ok(())
 }
 
-/// Joins the tables of several repetitions into one, a row group per repetition, without decoding them. The parts may be gone
-/// then. It lasts when its folder is synced.
+/// Joins the tables of several repetitions into one, with their row groups as they are, without decoding them. The parts may be
+/// gone then. It lasts when its folder is synced.
 pub fn join<R: TableRow>(parts: &[std::path::PathBuf], path: &Path) -> Result<()> {
     if let [only] = parts {
         return std::fs::rename(only, path)
