@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -125,6 +126,11 @@ impl<T: Pack<N>, const N: usize> Packed<T, N> {
     /// The last record.
     pub fn last(&self) -> Option<T> {
         self.get(self.len.checked_sub(1)?)
+    }
+
+    /// The records as they are, to change them. They are packed again when this is dropped.
+    pub fn edit(&mut self) -> Edit<'_, T, N> {
+        Edit { records: self.iter().collect(), packed: self }
     }
 }
 
@@ -249,6 +255,33 @@ impl<'de, T: Pack<N> + Deserialize<'de>, const N: usize> Deserialize<'de> for Pa
     }
 }
 
+/// See [`Packed::edit`].
+#[derive(Debug)]
+pub struct Edit<'a, T: Pack<N>, const N: usize> {
+    records: Vec<T>,
+    packed: &'a mut Packed<T, N>,
+}
+
+impl<T: Pack<N>, const N: usize> Deref for Edit<'_, T, N> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.records
+    }
+}
+
+impl<T: Pack<N>, const N: usize> DerefMut for Edit<'_, T, N> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.records
+    }
+}
+
+impl<T: Pack<N>, const N: usize> Drop for Edit<'_, T, N> {
+    fn drop(&mut self) {
+        *self.packed = self.records.drain(..).collect();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,10 +319,17 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_and_read_as_the_list_that_it_is() {
-        let packed: Packed<u64, 1> = strange().into_iter().collect();
+    fn an_edited_list_is_as_if_it_had_been_put_in_so() {
+        let mut packed: Packed<u64, 1> = strange().into_iter().collect();
+        packed.edit()[3] = 17;
+        packed.edit().truncate(2_000);
+        let mut expected = strange();
+        expected.truncate(2_000);
+        expected[3] = 17;
+        assert_eq!(packed, expected.iter().copied().collect());
+        assert_ne!(packed, strange().into_iter().collect());
         let text = serde_json::to_string(&packed).unwrap();
-        assert_eq!(text, serde_json::to_string(&strange()).unwrap());
+        assert_eq!(text, serde_json::to_string(&expected).unwrap());
         assert_eq!(serde_json::from_str::<Packed<u64, 1>>(&text).unwrap(), packed);
     }
 }
