@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Exit, discover, signals};
+use super::{Exit, discover, policy, signals};
 use crate::run::{generator, lab, preflight};
 use h2lab_net::resources;
 use h2lab_roles::bulk::raw;
@@ -36,6 +36,7 @@ pub fn get(url: &str) -> Result<Exit> {
 pub fn tcp(address: SocketAddr, congestion: Option<&str>) -> Result<Exit> {
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
+    congestion.map_or(Ok(()), policy::check_congestion)?;
     raw::serve(address, congestion, &stop, &mut |at| println!("listening tcp://{at}"))?;
     Ok(Exit::Done)
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{DEADLINE, binary, folder, need, on_a_hardened_machine};
+use crate::support::{DEADLINE, binary, folder, may_open_tun, need, on_a_hardened_machine};
 
 /// How long the kernel and pid 1 may take to clear away what has been killed.
 const CLEARING: Duration = Duration::from_secs(60);
@@ -304,14 +304,14 @@ fn even_sigkill_leaves_nothing() {
 
 #[test]
 fn without_namespaces_sigkill_leaves_nothing_either() {
-    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) && may_open_tun() {
         nothing_is_left_of(Watched::start_on_a_hardened_machine, Signal::KILL, None);
     }
 }
 
 #[test]
 fn without_namespaces_ctrl_c_leaves_nothing_either() {
-    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) && may_open_tun() {
         nothing_is_left_of(Watched::start_on_a_hardened_machine, Signal::INT, Some(130));
     }
 }

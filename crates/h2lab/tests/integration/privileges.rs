@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::support::{
-    Finished, SHORT_COMPARE, as_nobody, folder, is_root, need, on_a_hardened_machine, run_program,
+    Finished, SHORT_COMPARE, as_nobody, folder, is_root, may_open_tun, need, on_a_hardened_machine,
+    run_program,
 };
 
 /// The environment cannot do it.
@@ -46,7 +47,7 @@ fn without_namespaces(capabilities: &str, arguments: &[&str]) -> Finished {
 
 #[test]
 fn with_nothing_but_net_admin_one_can_compare() {
-    if [need("setpriv"), need("ip")].iter().all(Option::is_some) {
+    if [need("setpriv"), need("ip")].iter().all(Option::is_some) && may_open_tun() {
         let finished = without_namespaces(",+net_admin", &SHORT_COMPARE);
         assert_compared(&finished);
     }
@@ -54,7 +55,8 @@ fn with_nothing_but_net_admin_one_can_compare() {
 
 #[test]
 fn with_nothing_but_net_admin_the_link_loses_and_delays_all_the_same() {
-    if [need("setpriv"), need("ip"), need("curl"), need("python3")].iter().any(Option::is_none) {
+    let programs = [need("setpriv"), need("ip"), need("curl"), need("python3")];
+    if programs.iter().any(Option::is_none) || !may_open_tun() {
         return;
     }
     let server = "python3 -u -m http.server 8080 --bind $H2LAB_SERVER";
@@ -80,10 +82,12 @@ fn the_doctor_names_the_isolation_level() {
         let here = isolation_level(crate::support::h2lab(&["doctor", "--json"]));
         assert_eq!(here, (Some(0), if is_root() { "root" } else { "user-namespace" }.into()));
         assert_eq!(isolation_level(as_nobody(&["doctor", "--json"])).1, "user-namespace");
-        assert_eq!(
-            isolation_level(without_namespaces(",+net_admin", &["doctor", "--json"])),
-            (Some(0), "reflector".into())
-        );
+        if may_open_tun() {
+            assert_eq!(
+                isolation_level(without_namespaces(",+net_admin", &["doctor", "--json"])),
+                (Some(0), "reflector".into())
+            );
+        }
         assert_eq!(
             isolation_level(without_namespaces("", &["doctor", "--json"])),
             (Some(CANNOT), serde_json::Value::Null)
@@ -111,7 +115,8 @@ const BUSY: &str = "import socket, subprocess, sys\n\
 
 #[test]
 fn with_nothing_but_net_admin_servers_keep_off_the_ports_of_others() {
-    if [need("setpriv"), need("ip"), need("python3"), need("haproxy")].iter().any(Option::is_none) {
+    let programs = [need("setpriv"), need("ip"), need("python3"), need("haproxy")];
+    if programs.iter().any(Option::is_none) || !may_open_tun() {
         return;
     }
     let machine = on_a_hardened_machine(",+net_admin");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+use rustix::fs::Access;
 use serde::Deserialize;
 
 /// Every run of the binary ends within this, or the test fails: far above what any of them takes, so that only a hang
@@ -174,6 +175,16 @@ pub fn need(name: &str) -> Option<PathBuf> {
         need.installing()
     );
     found
+}
+
+/// Whether a link may be made of TUN devices, which only root may open on some machines.
+pub fn may_open_tun() -> bool {
+    const TUN: &str = "/dev/net/tun";
+    let may = rustix::fs::access(TUN, Access::READ_OK | Access::WRITE_OK).is_ok();
+    if !may {
+        eprintln!("left out: this user may not open {TUN} (sudo chmod 0666 {TUN})");
+    }
+    may
 }
 
 /// An executable in `PATH`, in the administrator's folders, or in those of Go and Python: a user's `PATH` often lacks these.

@@ -32,15 +32,17 @@ use super::causes::{
 };
 use super::fleet::of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_rest_is_kept;
 use super::ladder::{
+    a_machine_without_packet_sockets_uses_tun_devices_and_says_why,
     killing_a_reflected_lab_leaves_nothing_behind, with_nothing_but_net_admin_both_ends_share_a_namespace,
 };
-use super::{Case, mechanism};
+use super::{Case, EACH, may_open_tun, mechanism};
 
 macro_rules! cases {
-    (move packets: $($moving:ident),*; do not: $($other:ident),*;) => {
+    (move packets: $($moving:ident),*; by TUN: $($tun:ident),*; do not: $($other:ident),*;) => {
         pub const ALL: &[Case] = &[
-            $(Case { name: stringify!($moving), run: $moving, moves_packets: true },)*
-            $(Case { name: stringify!($other), run: $other, moves_packets: false },)*
+            $(Case { name: stringify!($moving), run: $moving, mechanisms: &EACH },)*
+            $(Case { name: stringify!($tun), run: $tun, mechanisms: &[Some(Mechanism::Tun)] },)*
+            $(Case { name: stringify!($other), run: $other, mechanisms: &[None] },)*
         ];
     };
 }
@@ -66,6 +68,10 @@ cases! {
     a_second_pump_starts_with_an_empty_link,
     of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_rest_is_kept,
     killing_the_waiting_process_leaves_nothing_behind;
+    by TUN:
+    a_machine_without_packet_sockets_uses_tun_devices_and_says_why,
+    with_nothing_but_net_admin_both_ends_share_a_namespace,
+    killing_a_reflected_lab_leaves_nothing_behind;
     do not:
     causes_are_those_that_scripts_made_under_cubic,
     causes_are_those_that_scripts_made_under_bbr,
@@ -74,14 +80,11 @@ cases! {
     each_side_has_its_own_sysctls_and_other_programs_see_them,
     a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen,
     a_sysctl_that_does_not_exist_is_named,
-    a_machine_without_packet_sockets_uses_tun_devices_and_says_why,
     a_machine_without_either_mechanism_names_both,
     a_program_started_by_a_user_has_no_capabilities,
     the_status_of_the_first_process_is_passed_on,
     namespaces_are_not_entered_with_threads_running,
     killing_the_first_process_leaves_nothing_behind,
-    with_nothing_but_net_admin_both_ends_share_a_namespace,
-    killing_a_reflected_lab_leaves_nothing_behind,
     the_doctor_finds_that_a_run_is_possible_here,
     the_doctor_finds_that_tun_devices_are_enough,
     a_machine_without_namespaces_learns_what_to_change;
@@ -493,27 +496,12 @@ fn a_second_pump_starts_with_an_empty_link() {
 }
 
 /// Takes capabilities away from this process for good, as a container may.
-fn give_up(capabilities: CapabilitySet) {
+pub fn give_up(capabilities: CapabilitySet) {
     let mut sets = rustix::thread::capabilities(None).unwrap();
     for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
         set.remove(capabilities);
     }
     rustix::thread::set_capabilities(None, sets).unwrap();
-}
-
-fn a_machine_without_packet_sockets_uses_tun_devices_and_says_why() {
-    enter().unwrap();
-    give_up(CapabilitySet::NET_RAW);
-    let namespaces = Namespaces::create(&spec("reno")).unwrap();
-    let reason = namespaces.fallback_reason().expect("packet sockets need CAP_NET_RAW").to_owned();
-    assert!(reason.starts_with("cannot open a packet socket with a ring"), "{reason}");
-    assert_eq!(namespaces.congestion().client, "reno");
-    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01)), 3);
-    exchange(&namespaces, 1 << 20);
-    let result = pump.stop().unwrap();
-    check(&result);
-    assert_eq!(result.summary.mechanism, Mechanism::Tun.name());
-    assert_eq!(result.summary.fallback_reason, Some(reason));
 }
 
 fn a_machine_without_either_mechanism_names_both() {
@@ -745,8 +733,8 @@ fn the_doctor_finds_that_a_run_is_possible_here() {
         assert!(check.is_fine() || !check.is_required(), "{check:?}");
         assert!(!check.consequence.is_empty() && !check.still_works.is_empty(), "{check:?}");
     }
-    for id in ["packet-ring", "tun"] {
-        assert!(user.iter().any(|check| check.id == id && check.is_fine()), "both ways work here: {user:?}");
+    for (id, works) in [("packet-ring", true), ("tun", may_open_tun())] {
+        assert!(user.iter().any(|check| check.id == id && check.is_fine() == works), "{id}: {user:?}");
     }
     let available = available_congestion();
     for check in user.iter().filter(|check| check.id.starts_with("congestion-")) {

@@ -11,8 +11,9 @@ use h2lab_lab::topology::{IsolationLevel, Mechanism, Namespaces, Side, TopologyE
 use h2lab_link::LinkSpec;
 use h2lab_model::scenario::Sysctls;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::CapabilitySet;
 
-use super::cases::{MARK, again, check, exchange, impairment, marked, start};
+use super::cases::{MARK, again, check, exchange, give_up, impairment, marked, spec, start};
 
 /// Such a machine, made by a privileged caller: no further namespaces, no other capability.
 const MACHINE: &str = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all,+net_admin \
@@ -42,6 +43,21 @@ fn reflected(spec: &TopologySpec) -> Result<Namespaces, TopologyError> {
 /// Whether the link's devices are in the network namespace that this process is in.
 fn has_devices() -> bool {
     fs::read_to_string("/proc/self/net/dev").unwrap().contains("h2lab-")
+}
+
+pub fn a_machine_without_packet_sockets_uses_tun_devices_and_says_why() {
+    enter().unwrap();
+    give_up(CapabilitySet::NET_RAW);
+    let namespaces = Namespaces::create(&spec("reno")).unwrap();
+    let reason = namespaces.fallback_reason().expect("packet sockets need CAP_NET_RAW").to_owned();
+    assert!(reason.starts_with("cannot open a packet socket with a ring"), "{reason}");
+    assert_eq!(namespaces.congestion().client, "reno");
+    let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01)), 3);
+    exchange(&namespaces, 1 << 20);
+    let result = pump.stop().unwrap();
+    check(&result);
+    assert_eq!(result.summary.mechanism, Mechanism::Tun.name());
+    assert_eq!(result.summary.fallback_reason, Some(reason));
 }
 
 pub fn with_nothing_but_net_admin_both_ends_share_a_namespace() {

@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use h2lab_lab::topology::Mechanism;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{Access, CWD, FileType, Mode, access, mknodat};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -28,6 +28,7 @@ const CASE: &str = "H2LAB_TOPOLOGY_CASE";
 const MECHANISM: &str = "H2LAB_TOPOLOGY_MECHANISM";
 /// Set where this process is to be an agent of a fleet, which a case has started.
 const AGENT: &str = "H2LAB_TOPOLOGY_AGENT";
+const TUN: &str = "/dev/net/tun";
 /// `nobody`.
 const UNPRIVILEGED: u32 = 65534;
 
@@ -35,8 +36,8 @@ const UNPRIVILEGED: u32 = 65534;
 pub struct Case {
     name: &'static str,
     run: fn(),
-    /// Whether it moves packets, and so has to do it by each mechanism.
-    moves_packets: bool,
+    /// By which mechanisms it has to move packets, each in a run of its own; `None`: it moves none.
+    mechanisms: &'static [Option<Mechanism>],
 }
 
 /// One run of a case.
@@ -48,12 +49,12 @@ struct Work {
 }
 
 /// Every mechanism there is.
-const MECHANISMS: [Mechanism; 2] = [Mechanism::PacketRing, Mechanism::Tun];
+const EACH: [Option<Mechanism>; 2] = [Some(Mechanism::PacketRing), Some(Mechanism::Tun)];
 
 /// The mechanism that the running case is to use.
 fn mechanism() -> Option<Mechanism> {
     let name = std::env::var(MECHANISM).ok()?;
-    MECHANISMS.into_iter().find(|mechanism| mechanism.name() == name)
+    EACH.into_iter().flatten().find(|mechanism| mechanism.name() == name)
 }
 
 /// The user of a case.
@@ -111,20 +112,28 @@ fn main() -> ExitCode {
     let is_wanted = |case: &&Case| filters.iter().all(|filter| case.name.contains(filter.as_str()));
     let mut work = Vec::new();
     for case in cases::ALL.iter().filter(is_wanted) {
-        let mechanisms: &[_] = if case.moves_packets { &MECHANISMS.map(Some) } else { &[None] };
         for &user in users {
-            work.extend(mechanisms.iter().map(|&mechanism| Work { case, user, mechanism }));
+            work.extend(case.mechanisms.iter().map(|&mechanism| Work { case, user, mechanism }));
         }
+    }
+    if !may_open_tun() {
+        let before = work.len();
+        work.retain(|work| work.mechanism != Some(Mechanism::Tun));
+        println!("topology: {} cases by TUN are left out: this user may not open {TUN}", before - work.len());
     }
     let failed = run_all(&program, work);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Whether this user may make TUN devices.
+fn may_open_tun() -> bool {
+    access(TUN, Access::READ_OK | Access::WRITE_OK).is_ok()
+}
+
 /// Where only root may open TUN devices the cases of the other user get a node that everybody may open, in a mount namespace that
 /// ends with this process: they test what a permitted user can do.
 fn open_tun_to_all(folder: &Path) -> io::Result<()> {
-    const DEVICE: &str = "/dev/net/tun";
-    let found = std::fs::metadata(DEVICE)?;
+    let found = std::fs::metadata(TUN)?;
     if found.permissions().mode() & 0o006 == 0o006 {
         return Ok(());
     }
@@ -134,7 +143,7 @@ fn open_tun_to_all(folder: &Path) -> io::Result<()> {
     let node = folder.join("tun");
     mknodat(CWD, &node, FileType::CharacterDevice, Mode::RUSR, found.rdev())?;
     std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0o666))?;
-    Ok(mount_bind(&node, DEVICE)?)
+    Ok(mount_bind(&node, TUN)?)
 }
 
 /// Runs the work, two cases at a time; how many failed.
