@@ -26,8 +26,8 @@ use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::foreign;
 use h2lab_model::record::{
-    BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary, LinkSummary, PacketRecord,
-    RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
+    BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary, Level, LinkSummary,
+    PacketRecord, RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
 };
 use h2lab_model::scenario::{Cell, Scenario};
 use h2lab_net::ownership::Borrowed;
@@ -412,6 +412,7 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
     let head = read_head_to_show(folder)?;
     let scenario = Scenario::of_a_run_to_show(&head.scenario).context(DAMAGED_SCENARIO)?;
     let numbers: Vec<u64> = numbers(&head);
+    check_tallies(folder, &head)?;
     let mut samples = bulk::<Sample, _>(folder, &numbers)?.into_iter();
     let mut tallies = bulk::<Tally, _>(folder, &numbers)?.into_iter();
     let mut connections = bulk::<ConnectionRecord, _>(folder, &numbers)?.into_iter();
@@ -431,6 +432,16 @@ fn read_as(folder: &Path, all: bool) -> Result<RunRecord> {
     let repetitions = head.repetitions.iter().map(with_bulk).collect();
     // Earlier versions stored queries.
     Ok(head.run(scenario, repetitions).without_secrets())
+}
+
+/// Fails if a finished folder lacks the counts of requests that were not all kept: the rest would look like all of them.
+fn check_tallies(folder: &Path, head: &RunHead) -> Result<()> {
+    let counts = head.repetitions.iter().any(|measured| measured.generator.level != Level::Full);
+    let path = folder.join(format!("{}.parquet", Tally::NAME));
+    if counts && !path.exists() && !folder.join("visits").exists() {
+        bail!("{} is missing, which counts the requests that samples.parquet does not have", path.display());
+    }
+    Ok(())
 }
 
 /// What the slow requests of each repetition waited for, where that was asked.

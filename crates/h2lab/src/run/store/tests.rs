@@ -1,8 +1,8 @@
 //! The run folder gives back what was put in, finished or not.
 
 use h2lab_model::record::{
-    ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Marks, Offered, Outcome,
-    PacketFate, RunDelay, RunRecord, Samples,
+    ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Level, Marks, Offered,
+    Outcome, PacketFate, RunDelay, RunRecord, Samples,
 };
 use h2lab_wire::trace::{Direction, FrameKind};
 use h2lab_wire::{Counters, StreamId};
@@ -288,6 +288,21 @@ fn a_folder_of_before_the_tallies_reads_without_them() {
     run.interrupted = false;
     run.repetitions.iter_mut().for_each(|measured| measured.tallies.clear());
     assert_eq!(read(temporary.path()).unwrap(), run);
+}
+
+#[test]
+fn a_finished_folder_without_the_counts_of_what_was_not_kept_is_an_error() {
+    let temporary = tempfile::tempdir().unwrap();
+    let run = run();
+    let mut record = measured(&run.scenario.plan()[0]);
+    record.generator.level = Level::Tail;
+    let mut folder = RunFolder::create(temporary.path(), &run).unwrap();
+    folder.add(&record).unwrap();
+    folder.finish(false).unwrap();
+    assert!(read(temporary.path()).is_ok());
+    std::fs::remove_file(temporary.path().join("tallies.parquet")).unwrap();
+    let error = read(temporary.path()).unwrap_err().to_string();
+    assert!(error.contains("tallies.parquet is missing"), "{error}");
 }
 
 #[test]
