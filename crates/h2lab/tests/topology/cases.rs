@@ -38,11 +38,11 @@ use super::ladder::{
 use super::{Case, EACH, may_open_tun, mechanism};
 
 macro_rules! cases {
-    (move packets: $($moving:ident),*; by TUN: $($tun:ident),*; do not: $($other:ident),*;) => {
+    (move packets: $($moving:ident),*; need TUN: $($tun:ident),*; do not: $($other:ident),*;) => {
         pub const ALL: &[Case] = &[
-            $(Case { name: stringify!($moving), run: $moving, mechanisms: &EACH },)*
-            $(Case { name: stringify!($tun), run: $tun, mechanisms: &[Some(Mechanism::Tun)] },)*
-            $(Case { name: stringify!($other), run: $other, mechanisms: &[None] },)*
+            $(Case { name: stringify!($moving), run: $moving, mechanisms: &EACH, needs_tun: false },)*
+            $(Case { name: stringify!($tun), run: $tun, mechanisms: &[None], needs_tun: true },)*
+            $(Case { name: stringify!($other), run: $other, mechanisms: &[None], needs_tun: false },)*
         ];
     };
 }
@@ -68,7 +68,7 @@ cases! {
     a_second_pump_starts_with_an_empty_link,
     of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_rest_is_kept,
     killing_the_waiting_process_leaves_nothing_behind;
-    by TUN:
+    need TUN:
     a_machine_without_packet_sockets_uses_tun_devices_and_says_why,
     with_nothing_but_net_admin_both_ends_share_a_namespace,
     killing_a_reflected_lab_leaves_nothing_behind;
