@@ -13,8 +13,8 @@ use h2lab_base::units::{Ratio, Time};
 use h2lab_lab::topology::doctor::{StepStatus, examine};
 use h2lab_lab::topology::sched::allowed_cpus;
 use h2lab_lab::topology::{
-    LinkResult, Mechanism, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec,
-    available_congestion, enter, present_sysctls, try_sysctls,
+    LinkResult, Namespaces, Pump, PumpOptions, Side, TopologyError, TopologySpec, available_congestion,
+    enter, present_sysctls, try_sysctls,
 };
 use h2lab_link::{
     Admission, FlowEndpoint, FlowNumber, Impairment, LinkSpec, LossModel, Offload, Packet, Pipe,
