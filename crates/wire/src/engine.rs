@@ -347,7 +347,8 @@ impl Connection {
         forward!(self, engine => engine.send_data(now, stream, data, end_stream))
     }
 
-    /// As [`Connection::send_data`], of bytes that never change or go away: where nothing but QUIC encrypts them they may be sent from where they lie.
+    /// As [`Connection::send_data`], of bytes that never change or go away: in clear and over QUIC they are not copied into the send
+    /// queue.
     #[inline]
     pub fn send_static(
         &mut self,

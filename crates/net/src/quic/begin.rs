@@ -28,7 +28,7 @@ impl QuicEndpoint {
     ) -> io::Result<QuicSession> {
         let endpoint = Arc::new(Self::new(Socket::connect(remote)?, None, clock));
         let mut config = ClientConfig::new(tls.quic().map_err(io::Error::other)?);
-        let payload = largest_payload(remote)?;
+        let payload = largest_payload(remote).unwrap_or_default();
         config.transport_config(Arc::new(settings::transport(engine, congestion, payload)));
         let at = endpoint.instants().at(now);
         let (handle, connection) =
@@ -47,7 +47,6 @@ impl QuicEndpoint {
     ) -> Option<QuicSession> {
         let mut answer = Vec::new();
         let at = self.instants().at(now);
-        // What it does not know is found out: the search begins with what every path takes.
         let payload = largest_payload(incoming.remote_address()).unwrap_or_default();
         let config = self.server.as_deref().map(|server| {
             let mut config = server.clone();

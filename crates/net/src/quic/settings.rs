@@ -20,11 +20,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Unidirectional streams that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and five of unknown types (§6.2.3).
 const UNI_STREAMS: u32 = 8;
 
-/// The payload of a datagram where the MTU is 1,500, in bytes: a path may take so much although the route knows less.
+/// The payload of a datagram where the MTU is 1,500, in bytes: the search goes so far whatever is known of the route. Probes that are
+/// too long are lost, which costs nothing else.
 const ETHERNET_PAYLOAD: u16 = 1_452;
 
-/// No larger ones are tried, in bytes. The CPU that encryption takes per byte does not fall further, and the kernel has to find more
-/// than 16 KiB in one place for each.
+/// The longest that is tried, in bytes: on loopback longer ones needed no less CPU per byte.
 const LARGEST_PAYLOAD: u16 = 16_000;
 
 /// Congestion control of a QUIC connection, by the names that Linux has for TCP's.
@@ -82,8 +82,8 @@ impl Congestion {
 ///
 /// Path MTU discovery begins at 1,200 bytes, which every path carries (RFC 9000 §14): with datagrams of that size QUIC would need
 /// a fifth more packets than TCP for the same bytes, and under random loss have so many more losses. On a path with an MTU of
-/// 1,500 it arrives at 1,452, where TCP has 1,448. `payload` is what the route takes ([`crate::udp::largest_payload`]): on loopback,
-/// and with jumbo frames, TCP has longer segments as well.
+/// 1,500 it arrives at 1,452, where TCP has 1,448. `payload` is what the route takes ([`crate::udp::largest_payload`]; 0 if that
+/// is not known): on loopback, and with jumbo frames, TCP has longer segments as well.
 ///
 /// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] says. TCP does not need this,
 /// since the host of a process that has gone resets the connection at the next segment; a restarted server cannot reset a QUIC

@@ -14,8 +14,7 @@ use crate::queue::Payload;
 use crate::{Error, ErrorCode, Field, Initiator, Priority, StreamId};
 use h2lab_base::units::Time;
 
-/// What a stream may queue while it shares [`crate::Config::send_buffer`] with others, in bytes: as
-/// gives to each at a time.
+/// What a stream may queue while it shares [`crate::Config::send_buffer`] with others, in bytes.
 const TURN: usize = 16 * 1024;
 /// Less room than that is not worth a frame. A stream may also queue as much whatever the others have queued.
 const LEAST_ROOM: usize = 1_024;

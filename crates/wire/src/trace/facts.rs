@@ -19,7 +19,7 @@ pub struct Facts {
     /// Whether the packet log was kept: drops are then seen, else they are inferred from retransmissions.
     pub has_packet_log: bool,
     /// Requests that were sent on connections on which a segment was missing or that the server may have ended, by connection
-    /// and then by time: of the others, which may have millions, no rule says anything.
+    /// and then by time. Rules need no others, of which there may be millions.
     pub flights: Vec<Flight>,
     /// Times without a frame on these connections although an answer was due, by connection and then by time.
     pub stalls: Vec<Stall>,

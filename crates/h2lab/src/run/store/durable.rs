@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result};
 use h2lab_net::ownership;
@@ -38,11 +39,21 @@ impl Batch {
 
     /// Puts them in place, to last.
     pub fn commit(self) -> Result<()> {
-        std::thread::scope(|scope| {
-            let waits: Vec<_> =
-                self.0.iter().map(|written| scope.spawn(|| written.file.sync_all())).collect();
+        thread::scope(|scope| {
+            let waits: Vec<_> = self
+                .0
+                .iter()
+                .map(|written| {
+                    let wait = thread::Builder::new().spawn_scoped(scope, || written.file.sync_all());
+                    // Where no thread can be had, this one waits.
+                    wait.map_err(|_| written.file.sync_all())
+                })
+                .collect();
             self.0.iter().zip(waits).try_for_each(|(Written { path, .. }, wait)| {
-                let synced = wait.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+                let synced = match wait {
+                    Ok(thread) => thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
+                    Err(synced) => synced,
+                };
                 synced.with_context(|| format!("cannot write {} to the disk", path.display()))
             })
         })?;
