@@ -5,12 +5,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::units::nanos;
+
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 /// A record that is `N` whole numbers, at most 64.
 ///
@@ -126,11 +128,6 @@ impl<T: Pack<N>, const N: usize> Packed<T, N> {
     /// The last record.
     pub fn last(&self) -> Option<T> {
         self.get(self.len.checked_sub(1)?)
-    }
-
-    /// The records as they are, to change them. They are packed again when this is dropped.
-    pub fn edit(&mut self) -> Edit<'_, T, N> {
-        Edit { records: self.iter().collect(), packed: self }
     }
 }
 
@@ -252,33 +249,6 @@ impl<T: Pack<N> + Serialize, const N: usize> Serialize for Packed<T, N> {
 impl<'de, T: Pack<N> + Deserialize<'de>, const N: usize> Deserialize<'de> for Packed<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Vec::deserialize(deserializer).map(Self::from_iter)
-    }
-}
-
-/// See [`Packed::edit`].
-#[derive(Debug)]
-pub struct Edit<'a, T: Pack<N>, const N: usize> {
-    records: Vec<T>,
-    packed: &'a mut Packed<T, N>,
-}
-
-impl<T: Pack<N>, const N: usize> Deref for Edit<'_, T, N> {
-    type Target = Vec<T>;
-
-    fn deref(&self) -> &Vec<T> {
-        &self.records
-    }
-}
-
-impl<T: Pack<N>, const N: usize> DerefMut for Edit<'_, T, N> {
-    fn deref_mut(&mut self) -> &mut Vec<T> {
-        &mut self.records
-    }
-}
-
-impl<T: Pack<N>, const N: usize> Drop for Edit<'_, T, N> {
-    fn drop(&mut self) {
-        *self.packed = self.records.drain(..).collect();
     }
 }
 

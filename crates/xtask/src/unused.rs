@@ -17,7 +17,6 @@ use crate::source::{self, Tree};
 const KEPT: &[(&str, &str)] = &[
     ("HEADINGS", "the form of every page, against which a test holds them"),
     ("bytes_of", "integration tests end a server once its transfer has begun"),
-    ("edit", "tests of several crates change the samples of a record"),
     ("no_schema", "the derive; code names it `JsonSchema`"),
     ("resident_bytes", "integration tests hold the memory of a server under attack against it"),
     ("transmission_time", "the simulation's reader that is slower than the link"),
