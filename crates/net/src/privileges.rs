@@ -93,8 +93,11 @@ pub fn needed(candidates: &[CapabilitySet], works: impl Fn() -> bool + Send) -> 
         candidates.iter().copied().find(succeeds).unwrap_or(NONE)
     };
     // A thread of its own, since effective capabilities belong to threads.
-    std::thread::scope(|scope| scope.spawn(attempt).join())
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    std::thread::scope(|scope| match std::thread::Builder::new().spawn_scoped(scope, attempt) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        // No thread can be had; what needs a capability will fail and say so.
+        Err(_) => NONE,
+    })
 }
 
 /// What is needed to write `path`, a folder or a file, also one that is yet to be made: nothing where this user may do so by the

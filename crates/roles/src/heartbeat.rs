@@ -3,6 +3,7 @@
 //! The requests of an open loop show how late they are. Those of a closed loop are due when the one before has ended, so that a
 //! generator that was stopped for two seconds would call itself punctual: the deadlines of its loop show it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -58,15 +59,15 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// Begins. Pauses count from `shortest` on.
-    pub fn start(shortest: Duration, clock: Clock) -> Self {
+    pub fn start(shortest: Duration, clock: Clock) -> io::Result<Self> {
         Self::start_due(clock.now() + PERIOD, shortest, clock)
     }
 
     /// Begins with a first look at `due`. A process may be stopped before the thread has run for the first time.
-    fn start_due(first: Time, shortest: Duration, clock: Clock) -> Self {
+    fn start_due(first: Time, shortest: Duration, clock: Clock) -> io::Result<Self> {
         let (is_over, paused_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (flag, sum) = (Arc::clone(&is_over), Arc::clone(&paused_ns));
-        let thread = std::thread::spawn(move || {
+        let beat = move || {
             let runnable = RunnableTime::of_this_thread();
             let (mut heartbeat, mut due) = (Heartbeat::new(shortest, 0), first);
             loop {
@@ -79,8 +80,9 @@ impl Pulse {
                     break;
                 }
             }
-        });
-        Self { is_over, paused_ns, thread: Some(thread) }
+        };
+        let thread = std::thread::Builder::new().name("heartbeat".to_owned()).spawn(beat)?;
+        Ok(Self { is_over, paused_ns, thread: Some(thread) })
     }
 
     /// For how long the process has not run so far.
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn a_call_that_blocks_for_long_is_no_pause_of_the_process() {
         let clock = Clock::start();
-        let pulse = Pulse::start(Duration::from_millis(20), clock);
+        let pulse = Pulse::start(Duration::from_millis(20), clock).unwrap();
         let call = Duration::from_millis(300);
         let mut blocked = Duration::ZERO;
         // A machine that is stopped meanwhile is a pause: then this goes on until that was the smaller part.
@@ -130,7 +132,7 @@ mod tests {
         let due = clock.now() + PERIOD;
         std::thread::sleep(Duration::from_millis(120));
         // What the new thread itself waits for a CPU is not counted.
-        let paused = Pulse::start_due(due, Duration::from_millis(20), clock).stop();
+        let paused = Pulse::start_due(due, Duration::from_millis(20), clock).unwrap().stop();
         assert!(paused >= Duration::from_millis(90), "{paused:?}");
     }
 

@@ -61,7 +61,7 @@ impl Running {
         let mut stdout =
             BufReader::with_capacity(1 << 20, child.stdout.take().context("the child has no output")?);
         let (sender, receiver) = channel();
-        std::thread::spawn(move || {
+        let read = move || {
             privileges::renounce();
             loop {
                 match messages::read(&mut stdout) {
@@ -79,7 +79,11 @@ impl Running {
                     }
                 }
             }
-        });
+        };
+        std::thread::Builder::new()
+            .name("child".to_owned())
+            .spawn(read)
+            .context("cannot start the thread that reads the child's messages")?;
         Ok(Self { child, stdin: Some(stdin), messages: receiver })
     }
 

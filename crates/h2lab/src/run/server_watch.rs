@@ -62,7 +62,7 @@ impl ServerWatch {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
+        let watch = move || {
             // The socket is open, and everybody may see whether a process runs.
             privileges::renounce();
             let mut ends = ServerEnds {
@@ -88,7 +88,11 @@ impl ServerWatch {
                 }
                 std::thread::park_timeout(PERIOD);
             }
-        });
+        };
+        let thread = std::thread::Builder::new()
+            .name("server-watch".to_owned())
+            .spawn(watch)
+            .context("cannot start the thread that watches the server")?;
         Ok(Self { stop, thread })
     }
 

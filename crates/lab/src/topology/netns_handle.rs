@@ -47,10 +47,11 @@ impl NetnsHandle {
 /// A fresh network namespace, made by a thread that ends: the caller stays where it is.
 pub(super) fn new_namespace() -> Result<OwnedFd> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| -> io::Result<OwnedFd> {
+        let make = || -> io::Result<OwnedFd> {
             unshare(UnshareFlags::NEWNET)?;
             Ok(File::open("/proc/thread-self/ns/net")?.into())
-        });
+        };
+        let thread = std::thread::Builder::new().spawn_scoped(scope, make)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
     .during(SetupStep::NetworkNamespace)
@@ -59,11 +60,13 @@ pub(super) fn new_namespace() -> Result<OwnedFd> {
 /// Runs `work` in a thread inside of `namespace`. A thread that ends need not move back, which a panic could prevent.
 pub(super) fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+        let moved = || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
                 .during(SetupStep::NetworkNamespace)?;
             Ok(work())
-        });
+        };
+        let thread =
+            std::thread::Builder::new().spawn_scoped(scope, moved).during(SetupStep::NetworkNamespace)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -45,22 +45,34 @@ impl Saver {
             return false;
         }
         let Some(journal) = journal() else { return true };
-        let (sender, _) = self.worker.get_or_insert_with(|| {
-            let (sender, journals) = channel();
-            let (file, names) = (Arc::clone(&self.file), Arc::clone(&self.names));
-            let busy = Arc::clone(&self.busy);
-            let thread = thread::spawn(move || {
-                for journal in journals {
-                    // If it fails, the last journal remains, which is still valid; the transfer itself will meet the cause.
-                    let _ = file.sync_data().and_then(|()| names.write_journal(&journal));
-                    busy.store(false, Ordering::Release);
-                }
-            });
-            (sender, thread)
-        });
-        self.busy.store(true, Ordering::Release);
-        let _ = sender.send(journal);
+        if self.worker.is_none() {
+            self.worker = self.start_worker().ok();
+        }
+        match &self.worker {
+            Some((sender, _)) => {
+                self.busy.store(true, Ordering::Release);
+                let _ = sender.send(journal);
+            }
+            // No thread can be had: the caller waits for the disk. An error is treated as the thread treats it.
+            None => {
+                let _ = self.file.sync_data().and_then(|()| self.names.write_journal(&journal));
+            }
+        }
         true
+    }
+
+    fn start_worker(&self) -> io::Result<(Sender<Journal>, JoinHandle<()>)> {
+        let (sender, journals) = channel::<Journal>();
+        let (file, names) = (Arc::clone(&self.file), Arc::clone(&self.names));
+        let busy = Arc::clone(&self.busy);
+        let thread = thread::Builder::new().name("journal".to_owned()).spawn(move || {
+            for journal in journals {
+                // If it fails, the last journal remains, which is still valid; the transfer itself will meet the cause.
+                let _ = file.sync_data().and_then(|()| names.write_journal(&journal));
+                busy.store(false, Ordering::Release);
+            }
+        })?;
+        Ok((sender, thread))
     }
 
     /// Saves `journal` and returns when that is done.

@@ -96,7 +96,7 @@ impl<'a> Driver<'a> {
             proven: false,
             interrupted: false,
             blocked_since: None,
-            pulse: Pulse::start(SHORTEST_PAUSE, clock),
+            pulse: Pulse::start(SHORTEST_PAUSE, clock)?,
             paused_before: Duration::ZERO,
         })
     }

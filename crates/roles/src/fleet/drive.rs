@@ -111,7 +111,8 @@ fn send(coordinator: &mut Coordinator, transports: &[Option<AgentTransport>], cl
 fn end(transports: Vec<Option<AgentTransport>>) {
     std::thread::scope(|scope| {
         for transport in transports.into_iter().flatten() {
-            scope.spawn(|| drop(transport));
+            // Where no thread can be had the closure is dropped here, and the transport with it: one after another.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || drop(transport));
         }
     });
 }

@@ -85,7 +85,7 @@ impl Team {
     }
 
     /// Has all threads end.
-    fn fail(&self) {
+    pub fn fail(&self) {
         // Under the lock, so that no thread checks before it and waits after it.
         let _ready = lock(&self.ready);
         self.failed.store(true, Ordering::Relaxed);

@@ -100,7 +100,7 @@ fn parts(
         let threads: Vec<_> = (0..of)
             .map(|number| {
                 let (part, sender) = (Part { number, of, team: Some(&team) }, sender.clone());
-                scope.spawn(move || {
+                let work = move || {
                     let mut guard = FailOnPanic(part.team);
                     if let Some(begin) = spec.on_thread {
                         begin();
@@ -114,12 +114,14 @@ fn parts(
                         guard.0 = None;
                     }
                     result
-                })
+                };
+                let builder = std::thread::Builder::new().name("load".to_owned());
+                builder.spawn_scoped(scope, work).inspect_err(|_| team.fail())
             })
             .collect();
         drop(sender);
         report(&updates, of, progress);
-        let joined = threads.into_iter().map(|thread| match thread.join() {
+        let joined = threads.into_iter().map(|thread| match thread?.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });

@@ -115,11 +115,11 @@ impl Bulk {
     }
 
     /// The same, and unfinished uploads to which nothing has come for `after` are removed, with a line in the log: it must be set before.
-    #[must_use]
-    pub fn expiring(self, after: Duration) -> Self {
-        let (Store::Folder(folder), Some(uploads)) = (&self.store, &self.uploads) else { return self };
-        let expiry = Expiry::start(Arc::clone(uploads), Arc::clone(folder), after, self.log.clone());
-        Self { _expiry: Some(expiry), ..self }
+    /// Fails if no thread can be had.
+    pub fn expiring(self, after: Duration) -> io::Result<Self> {
+        let (Store::Folder(folder), Some(uploads)) = (&self.store, &self.uploads) else { return Ok(self) };
+        let expiry = Expiry::start(Arc::clone(uploads), Arc::clone(folder), after, self.log.clone())?;
+        Ok(Self { _expiry: Some(expiry), ..self })
     }
 
     /// Plans the response to a request.

@@ -111,7 +111,8 @@ impl Digests {
         let grace = self.grace;
         let worker = inner.worker.get_or_insert_with(|| {
             let (sender, jobs) = sync_channel(QUEUE);
-            thread::spawn(move || work(&jobs, grace));
+            // If no thread can be had nobody receives, and the checksum is left out below.
+            let _ = thread::Builder::new().name("checksums".to_owned()).spawn(move || work(&jobs, grace));
             sender
         });
         if worker.try_send(job).is_err() {

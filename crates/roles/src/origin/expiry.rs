@@ -1,6 +1,7 @@
 //! Removes what is left of uploads that nobody continues, also of those of an earlier process.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,10 +35,10 @@ impl Expiry {
         folder: Arc<ServedFolder>,
         after: Duration,
         log: Option<Arc<Log>>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let period = (after / 4).clamp(PERIOD[0], PERIOD[1]);
-        let thread = thread::spawn(move || {
+        let remove = move || {
             loop {
                 let latest = SystemTime::now().checked_sub(after);
                 for path in latest.map(|latest| expire(&uploads, &folder, latest)).unwrap_or_default() {
@@ -49,8 +50,9 @@ impl Expiry {
                     return;
                 }
             }
-        });
-        Self { stop: Some(stop), thread: Some(thread) }
+        };
+        let thread = thread::Builder::new().name("expiry".to_owned()).spawn(remove)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 

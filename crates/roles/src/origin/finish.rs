@@ -108,14 +108,22 @@ impl Pool {
         let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
         if open > self.threads.len() && self.threads.len() < WORKERS {
             let (queue, open) = (Arc::clone(&self.queue), Arc::clone(&self.open));
-            self.threads.push(thread::spawn(move || {
+            let work_off = move || {
                 loop {
                     let order = lock(&queue).recv();
                     let Ok(order) = order else { return };
                     work(order);
                     open.fetch_sub(1, Ordering::AcqRel);
                 }
-            }));
+            };
+            let started = thread::Builder::new().name("uploads".to_owned()).spawn(work_off);
+            self.threads.extend(started.ok());
+        }
+        // No thread can be had: the caller waits for the disk.
+        if self.threads.is_empty() {
+            work(order);
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            return;
         }
         // We hold the receiver ourselves.
         let _ = self.orders.send(order);

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
 use super::super::exit::Usage;
@@ -98,7 +98,8 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
             .guarded(args.access.token()?)
             .in_chunks(chunk)
             .logged(args.log)
-            .expiring(args.uploads.expire()),
+            .expiring(args.uploads.expire())
+            .context("cannot start the thread that removes unfinished uploads")?,
     );
     config.site = OriginContent::Bulk(Arc::clone(&content));
     let exit = origin::serve(&config)?;

@@ -95,13 +95,16 @@ impl Dump {
         } else {
             Box::new(ownership::create(path).with_context(|| format!("--dump {name}: cannot write"))?)
         };
-        Ok(Self::start(name, form, out))
+        Self::start(name, form, out)
     }
 
-    fn start(name: String, form: Form, out: Box<dyn Write + Send>) -> Self {
+    fn start(name: String, form: Form, out: Box<dyn Write + Send>) -> Result<Self> {
         let (requests, incoming) = sync_channel(ROOM);
-        let writer = std::thread::spawn(move || write(&incoming, form, BufWriter::new(out)));
-        Self { name, queue: Arc::new(DumpQueue { requests, lost: AtomicU64::new(0) }), writer }
+        let writer = std::thread::Builder::new()
+            .name("dump".to_owned())
+            .spawn(move || write(&incoming, form, BufWriter::new(out)))
+            .context("--dump: cannot start a thread")?;
+        Ok(Self { name, queue: Arc::new(DumpQueue { requests, lost: AtomicU64::new(0) }), writer })
     }
 
     /// The listener that the load reports its requests to.
@@ -278,7 +281,7 @@ mod tests {
 
     /// Dumps so many requests.
     fn dumped(form: Form, sink: &Sink, requests: u64) -> Option<String> {
-        let dump = Dump::start("x".to_owned(), form, Box::new(sink.clone()));
+        let dump = Dump::start("x".to_owned(), form, Box::new(sink.clone())).unwrap();
         let listener = dump.listener();
         (0..requests).for_each(|n| listener.ended(3, &sample(n)));
         drop(listener);

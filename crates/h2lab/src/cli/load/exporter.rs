@@ -48,7 +48,10 @@ impl Exporter {
         let (metrics, listener) = (Arc::new(Metrics::new(threads)), Arc::new(listener));
         let ended = Arc::new(AtomicBool::new(false));
         let (of_thread, reported, end) = (Arc::clone(&listener), Arc::clone(&metrics), Arc::clone(&ended));
-        let thread = std::thread::spawn(move || serve(&of_thread, &reported, &end));
+        let thread = std::thread::Builder::new()
+            .name("prometheus".to_owned())
+            .spawn(move || serve(&of_thread, &reported, &end))
+            .context("--prometheus: cannot start a thread")?;
         Ok(Self { metrics, listener, ended, thread: Some(thread) })
     }
 

@@ -58,8 +58,10 @@ impl LoadView {
         // Room for what comes while the terminal is written to; more than that is old and may be lost.
         let (news, incoming) = sync_channel(64);
         let mut screen = Screen::new(show, plan);
-        let thread = std::thread::spawn(move || follow(&incoming, &mut screen));
-        Self { news: Some(news), thread: Some(thread) }
+        let follow = move || follow(&incoming, &mut screen);
+        // Where no thread can be had the load runs without a view.
+        let thread = std::thread::Builder::new().name("view".to_owned()).spawn(follow).ok();
+        Self { news: Some(news), thread }
     }
 
     /// Shows the current step.
