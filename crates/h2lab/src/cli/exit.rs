@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(exit_of(&anyhow::Error::new(Usage("x".to_owned()))), Exit::Usage);
         let file =
             |errno| exit_of(&Err::<(), _>(io::Error::from(errno)).context("cannot write x").unwrap_err());
-        for errno in [Errno::NOSPC, Errno::FBIG, Errno::ROFS, Errno::MFILE] {
+        for errno in [Errno::NOSPC, Errno::FBIG, Errno::ROFS, Errno::MFILE, Errno::AGAIN] {
             assert_eq!(file(errno), Exit::Environment, "{errno}");
         }
         assert_eq!(file(Errno::NOENT), Exit::Usage);

@@ -62,10 +62,11 @@ pub enum FailureKind {
     Harness,
 }
 
-/// Whether this error says that what the machine has is used up, or what this process may have of it: files, memory,
-/// space on the disk. Nothing that a peer does and no other file name would help.
+/// Whether this error says that what the machine has is used up, or what this process may have of it: files, memory, threads
+/// (`EAGAIN` of clone(2); whoever waits for I/O treats it before), space on the disk. Nothing that a peer does and no other file name would help.
 pub fn is_exhausted(error: &io::Error) -> bool {
-    const EXHAUSTED: [Errno; 8] = [
+    const EXHAUSTED: [Errno; 9] = [
+        Errno::AGAIN,
         Errno::MFILE,
         Errno::NFILE,
         Errno::NOMEM,
@@ -81,6 +82,8 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 impl From<&ConnectError> for FailureKind {
     fn from(error: &ConnectError) -> Self {
         match error {
+            // connect(2) says EAGAIN where the server's queue of a Unix socket is full.
+            ConnectError::Io(error) if error.kind() == io::ErrorKind::WouldBlock => Self::Unreachable,
             ConnectError::Io(error) if is_exhausted(error) => Self::Environment,
             _ => Self::Unreachable,
         }
@@ -473,7 +476,7 @@ mod tests {
             (kind(Errno::MFILE), kind(Errno::NOMEM)),
             (FailureKind::Environment, FailureKind::Environment)
         );
-        assert_eq!(kind(Errno::NETUNREACH), FailureKind::Unreachable);
+        assert_eq!((kind(Errno::NETUNREACH), kind(Errno::AGAIN)), (FailureKind::Unreachable, FailureKind::Unreachable));
         assert_eq!(FailureKind::from(&ConnectError::Refused), FailureKind::Unreachable);
     }
 

@@ -4,6 +4,7 @@
 //! number of requests and of an open loop's schedule; they share nothing while they run but two flags. They begin at the
 //! same moment, so that their schedules, phases and slices of time are one.
 
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -116,7 +117,10 @@ fn parts(
                     result
                 };
                 let builder = std::thread::Builder::new().name("load".to_owned());
-                builder.spawn_scoped(scope, work).inspect_err(|_| team.fail())
+                builder.spawn_scoped(scope, work).map_err(|error| {
+                    team.fail();
+                    io::Error::new(error.kind(), format!("cannot start a thread: {error}"))
+                })
             })
             .collect();
         drop(sender);
