@@ -476,7 +476,10 @@ mod tests {
             (kind(Errno::MFILE), kind(Errno::NOMEM)),
             (FailureKind::Environment, FailureKind::Environment)
         );
-        assert_eq!((kind(Errno::NETUNREACH), kind(Errno::AGAIN)), (FailureKind::Unreachable, FailureKind::Unreachable));
+        assert_eq!(
+            (kind(Errno::NETUNREACH), kind(Errno::AGAIN)),
+            (FailureKind::Unreachable, FailureKind::Unreachable)
+        );
         assert_eq!(FailureKind::from(&ConnectError::Refused), FailureKind::Unreachable);
     }
 
