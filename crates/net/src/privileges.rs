@@ -95,7 +95,7 @@ pub fn needed(candidates: &[CapabilitySet], works: impl Fn() -> bool + Send) -> 
     // A thread of its own, since effective capabilities belong to threads.
     std::thread::scope(|scope| match std::thread::Builder::new().spawn_scoped(scope, attempt) {
         Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-        // No thread can be had; what needs a capability will fail and say so.
+        // The thread cannot be started; what needs a capability will fail and say so.
         Err(_) => NONE,
     })
 }

@@ -53,14 +53,12 @@ impl Running {
     pub fn start(mut command: Command, spec: &impl Serialize) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         die_with_us(&mut command);
-        let mut child = command.spawn().context("cannot re-execute h2lab")?;
-        let mut stdin = child.stdin.take().context("the child has no standard input")?;
-        let mut line = serde_json::to_vec(spec)?;
-        line.push(b'\n');
-        stdin.write_all(&line).context("the child does not take its task")?;
-        let mut stdout =
-            BufReader::with_capacity(1 << 20, child.stdout.take().context("the child has no output")?);
-        let (sender, receiver) = channel();
+        let child = command.spawn().context("cannot re-execute h2lab")?;
+        let (sender, messages) = channel();
+        // From here on an error kills the child.
+        let mut running = Self { child, stdin: None, messages };
+        let stdout = running.child.stdout.take().context("the child has no output")?;
+        let mut stdout = BufReader::with_capacity(1 << 20, stdout);
         let read = move || {
             privileges::renounce();
             loop {
@@ -84,7 +82,12 @@ impl Running {
             .name("child".to_owned())
             .spawn(read)
             .context("cannot start the thread that reads the child's messages")?;
-        Ok(Self { child, stdin: Some(stdin), messages: receiver })
+        let mut stdin = running.child.stdin.take().context("the child has no standard input")?;
+        let mut line = serde_json::to_vec(spec)?;
+        line.push(b'\n');
+        stdin.write_all(&line).context("the child does not take its task")?;
+        running.stdin = Some(stdin);
+        Ok(running)
     }
 
     /// Takes messages in until the child has sent everything, has failed, or `stop` is set. A generator that is done keeps its

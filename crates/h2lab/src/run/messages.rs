@@ -63,7 +63,8 @@ pub enum FailureKind {
 }
 
 /// Whether this error says that what the machine has is used up, or what this process may have of it: files, memory, threads
-/// (`EAGAIN` of clone(2); whoever waits for I/O treats it before), space on the disk. Nothing that a peer does and no other file name would help.
+/// (`EAGAIN` of clone(2)), space on the disk. Nothing that a peer does and no other file name would help. `EAGAIN` of
+/// non-blocking I/O does not get here: it is not an error there.
 pub fn is_exhausted(error: &io::Error) -> bool {
     const EXHAUSTED: [Errno; 9] = [
         Errno::AGAIN,

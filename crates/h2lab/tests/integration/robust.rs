@@ -18,7 +18,7 @@ use socket2::SockRef;
 use crate::hostile::attacker::{frame, read_frame};
 use crate::hostile::server::served;
 use crate::origin::Origin;
-use crate::support::{Finished, binary, folder, h2lab, run_program};
+use crate::support::{Finished, as_nobody_behind, binary, folder, h2lab, need, run_program};
 
 /// Requests of each load here.
 const REQUESTS: u64 = 20;
@@ -439,6 +439,28 @@ fn too_many_open_files_are_this_machines_fault_and_not_the_servers() {
         let finished = scripted(&format!("ulimit -n 16; exec \"$0\" {command}"));
         assert_eq!(finished.code, Some(4), "{command}: {}", finished.transcript());
         assert!(finished.stderr.contains("Too many open files"), "{command}: {}", finished.transcript());
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_this_machines_fault_and_no_panic() {
+    // prlimit is of the same package.
+    let Some(_) = need("setpriv") else { return };
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/bytes/10000", origin.clear);
+    for command in [
+        "load --no-store -n20 -c2 -t2",
+        "load --no-store -n20 --dump=dump.csv",
+        "load --no-store -n20 --prometheus=0",
+        "compare --out=run -q20 -z1s --repetitions=1",
+        "bulk get -o got",
+        "bulk serve --listen=127.0.0.1:0 --writable .",
+    ] {
+        let words = command.split(' ').chain(Some(url.as_str()).filter(|_| !command.contains("serve")));
+        // The process itself is the one that the limit allows.
+        let finished = as_nobody_behind(&["prlimit", "--nproc=1"], &words.collect::<Vec<_>>());
+        assert_eq!(finished.code, Some(4), "{command}: {}", finished.transcript());
+        assert!(finished.stderr.contains("Resource temporarily unavailable"), "{}", finished.transcript());
     }
 }
 

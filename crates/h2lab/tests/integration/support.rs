@@ -217,10 +217,20 @@ const NOBODY: u32 = 65534;
 /// change the user. Needs `setpriv`.
 #[track_caller]
 pub fn as_nobody<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
-    if !is_root() {
-        return h2lab(arguments);
-    }
+    as_nobody_behind(&[], arguments)
+}
+
+/// The same behind a command that executes the rest of its command line, such as `prlimit`.
+#[track_caller]
+pub fn as_nobody_behind<S: AsRef<OsStr>>(prefix: &[&str], arguments: &[S]) -> Finished {
     let folder = folder();
+    let prefix = prefix.iter().map(OsStr::new);
+    let arguments = arguments.iter().map(AsRef::as_ref);
+    if !is_root() {
+        let binary = binary();
+        let words: Vec<&OsStr> = prefix.chain([binary.as_os_str()]).chain(arguments).collect();
+        return run_program(Path::new("env"), folder.path(), &words);
+    }
     let copy = folder.path().join("h2lab");
     fs::copy(binary(), &copy).expect("the binary can be copied");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -228,8 +238,7 @@ pub fn as_nobody<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may give away");
     let mut words: Vec<&OsStr> =
         ["--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(OsStr::new).into();
-    words.push(copy.as_os_str());
-    words.extend(arguments.iter().map(AsRef::as_ref));
+    words.extend(prefix.chain([copy.as_os_str()]).chain(arguments));
     run_program(Path::new("setpriv"), folder.path(), &words)
 }
 

@@ -53,7 +53,7 @@ impl Saver {
                 self.busy.store(true, Ordering::Release);
                 let _ = sender.send(journal);
             }
-            // No thread can be had: the caller waits for the disk. An error is treated as the thread treats it.
+            // The thread cannot be started: the caller waits for the disk, and ignores an error as the thread does.
             None => {
                 let _ = self.file.sync_data().and_then(|()| self.names.write_journal(&journal));
             }

@@ -111,7 +111,7 @@ fn send(coordinator: &mut Coordinator, transports: &[Option<AgentTransport>], cl
 fn end(transports: Vec<Option<AgentTransport>>) {
     std::thread::scope(|scope| {
         for transport in transports.into_iter().flatten() {
-            // Where no thread can be had the closure is dropped here, and the transport with it: one after another.
+            // If the thread cannot be started, the closure and the transport in it are dropped here, one after another.
             let _ = std::thread::Builder::new().spawn_scoped(scope, || drop(transport));
         }
     });

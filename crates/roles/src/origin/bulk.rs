@@ -115,7 +115,7 @@ impl Bulk {
     }
 
     /// The same, and unfinished uploads to which nothing has come for `after` are removed, with a line in the log: it must be set before.
-    /// Fails if no thread can be had.
+    /// Fails if its thread cannot be started.
     pub fn expiring(self, after: Duration) -> io::Result<Self> {
         let (Store::Folder(folder), Some(uploads)) = (&self.store, &self.uploads) else { return Ok(self) };
         let expiry = Expiry::start(Arc::clone(uploads), Arc::clone(folder), after, self.log.clone())?;

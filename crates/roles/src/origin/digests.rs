@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -111,13 +111,17 @@ impl Digests {
         let grace = self.grace;
         let worker = inner.worker.get_or_insert_with(|| {
             let (sender, jobs) = sync_channel(QUEUE);
-            // If no thread can be had nobody receives, and the checksum is left out below.
+            // If it cannot be started the receiver is dropped, and the send below fails.
             let _ = thread::Builder::new().name("checksums".to_owned()).spawn(move || work(&jobs, grace));
             sender
         });
-        if worker.try_send(job).is_err() {
+        if let Err(error) = worker.try_send(job) {
+            if matches!(error, TrySendError::Disconnected(_)) {
+                // The next request tries to start it again.
+                inner.worker = None;
+            }
             inner.known.remove(&key);
-            // Too many wait, or the thread has died: no request must wait for what will not come.
+            // Too many wait, or there is no thread: no request must wait for what will not come.
             let _ = known.field.set(None);
         }
         known

@@ -108,7 +108,7 @@ impl Pool {
         let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
         if open > self.threads.len() && self.threads.len() < WORKERS {
             let (queue, open) = (Arc::clone(&self.queue), Arc::clone(&self.open));
-            let work_off = move || {
+            let run_orders = move || {
                 loop {
                     let order = lock(&queue).recv();
                     let Ok(order) = order else { return };
@@ -116,10 +116,10 @@ impl Pool {
                     open.fetch_sub(1, Ordering::AcqRel);
                 }
             };
-            let started = thread::Builder::new().name("uploads".to_owned()).spawn(work_off);
+            let started = thread::Builder::new().name("uploads".to_owned()).spawn(run_orders);
             self.threads.extend(started.ok());
         }
-        // No thread can be had: the caller waits for the disk.
+        // No thread could be started: the caller waits for the disk.
         if self.threads.is_empty() {
             work(order);
             self.open.fetch_sub(1, Ordering::AcqRel);

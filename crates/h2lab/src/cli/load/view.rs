@@ -59,7 +59,7 @@ impl LoadView {
         let (news, incoming) = sync_channel(64);
         let mut screen = Screen::new(show, plan);
         let follow = move || follow(&incoming, &mut screen);
-        // Where no thread can be had the load runs without a view.
+        // If the thread cannot be started the load runs without a view.
         let thread = std::thread::Builder::new().name("view".to_owned()).spawn(follow).ok();
         Self { news: Some(news), thread }
     }

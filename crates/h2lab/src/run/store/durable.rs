@@ -45,7 +45,7 @@ impl Batch {
                 .iter()
                 .map(|written| {
                     let wait = thread::Builder::new().spawn_scoped(scope, || written.file.sync_all());
-                    // Where no thread can be had, this one waits.
+                    // If the thread cannot be started, this one waits.
                     wait.map_err(|_| written.file.sync_all())
                 })
                 .collect();
