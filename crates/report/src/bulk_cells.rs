@@ -145,16 +145,16 @@ pub(super) fn overview(cells: &[BulkCell<'_>]) -> (Vec<Protocol>, Vec<Row>) {
 /// Columns of the figures of each cell.
 pub(super) const COLUMNS: [Column; 11] = [
     name("cell"),
-    numeric("rate", "Mbit/s"),
-    numeric("of", "tcp"),
-    numeric("data", "GB"),
-    numeric("reads", ""),
-    numeric("largest", "KiB"),
-    numeric("DATA", "KiB mean/most"),
-    numeric("WINDOW_", "UPDATEs"),
-    numeric("CPU s/GB", "cli/srv"),
-    numeric("retrans", "srv"),
-    name("held back by"),
+    numeric("rate", "Mbit/s").rank(1),
+    numeric("of", "tcp").rank(2),
+    numeric("data", "GB").rank(3),
+    numeric("reads", "").rank(8),
+    numeric("largest", "KiB").rank(9),
+    numeric("DATA", "KiB mean/most").rank(6),
+    numeric("WINDOW_", "UPDATEs").rank(7),
+    numeric("CPU s/GB", "cli/srv").rank(5),
+    numeric("retrans", "srv").rank(4),
+    name("held back by").rank(1),
 ];
 
 /// A cell's figures under [`COLUMNS`].
@@ -380,6 +380,9 @@ fn each(out: &mut String, report: &Report<'_>, cells: &[BulkCell<'_>], style: Te
             paragraph(out, style, "  ", &note);
         }
     }
+    if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
+        painted(out, style, Paint::Dim, "", &note);
+    }
 }
 
 #[cfg(test)]
@@ -391,7 +394,7 @@ mod tests {
     fn the_report_of_bulk_work() {
         insta::assert_snapshot!(crate::text(
             &[Fixture::bulk().report()],
-            TextStyle { colour: false, width: 130 }
+            TextStyle { width: 130, ..TextStyle::default() }
         ));
     }
 

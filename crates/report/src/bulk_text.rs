@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::answer;
 use super::format::{bytes, count, number, plural};
 use super::page::{Page, listed, some};
 use super::style::{TextStyle, paragraph};
@@ -12,7 +13,8 @@ use h2lab_analysis::bulk::summary::AT_SPEED;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::{bits_per_second, bits_text};
 use h2lab_model::bulk::{
-    BulkRecord, ByteMeter, Certainty, DigestVerdict, TransferDirection, TransferOutcome, TransferRecord,
+    BindingKind, BulkRecord, ByteMeter, Certainty, DigestVerdict, TransferDirection, TransferOutcome,
+    TransferRecord,
 };
 
 /// Files that are complete and listed; further ones are counted.
@@ -35,7 +37,28 @@ pub fn bulk_text(record: &BulkRecord, style: TextStyle) -> String {
     mechanics(&mut page, record, &summary);
     files(&mut page, record);
     page.doubts(&record.warnings);
-    page.out
+    page.blank();
+    answer::lines(&mut page.out, &answered(record, &summary), style);
+    style.printable(page.out)
+}
+
+/// What was carried, what was not, and what limited it: the answer of a transfer.
+fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
+    let tally = summary.tally;
+    let files = match (tally.complete, tally.failed) {
+        (complete, 0) if complete == tally.all() => "all complete".to_owned(),
+        (complete, 0) => format!("{} complete, the others as far as the time went", count(complete)),
+        (complete, failed) => format!("{} complete, {} failed", count(complete), count(failed)),
+    };
+    let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
+    let mut sentences =
+        vec![format!("{rate} over {}: {}, {files}.", record.protocol, plural(tally.all(), "file"))];
+    let held = summary.binding().map(|bound| &bound.binding);
+    sentences.extend(held.filter(|binding| binding.kind != BindingKind::Unknown).map(|binding| {
+        let change = binding.fix.as_ref().map_or(String::new(), |fix| format!(" Change: {fix}."));
+        format!("Limited by {}.{change}", binding.kind.words())
+    }));
+    sentences
 }
 
 fn carried(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, millis_unit, plural};
-use super::style::{Paint, TextStyle, paragraph};
+use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, condition};
 use h2lab_analysis::diagnose::waits::{CauseKind, Doubt, LatencyBreakdown, Split, Waits};
@@ -212,12 +212,16 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
         let _ = writeln!(out, "{}", style.paint(Paint::Bold, &condition::heading(report, group)));
         let rows: Vec<Vec<String>> = table.rows.iter().map(|(_, row, _)| row.clone()).collect();
         let lines = table::lay_out(&table.columns, &rows, style.limit());
+        let left_out = table::left_out(&table.columns, &rows, style.limit());
         for line in &lines[..2] {
             let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
         }
         for (line, (_, _, notes)) in lines[2..].iter().zip(&table.rows) {
             let _ = writeln!(out, "{line}");
             paragraph(out, style, "  ", &notes.join("; "));
+        }
+        if let Some(note) = left_out {
+            painted(out, style, Paint::Dim, "", &note);
         }
     }
 }
@@ -232,7 +236,7 @@ mod tests {
     fn the_table_says_where_the_time_went_and_what_it_rests_on() {
         let fixture = Fixture::explained();
         let mut out = String::new();
-        text(&mut out, &fixture.report(), TextStyle { colour: false, width: 100 });
+        text(&mut out, &fixture.report(), TextStyle::default());
         insta::assert_snapshot!(out);
     }
 

@@ -66,18 +66,20 @@ pub(super) fn heading(report: &Report<'_>, group: &[&CellSummary]) -> String {
     rendered.join(", ")
 }
 
-/// The beginning of a sentence: what distinguishes a group from the others, `At 3% loss`; nothing if there is only one group.
-pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
+/// What distinguishes a group from the others: `3% loss`; nothing if there is only one group.
+pub(super) fn distinction(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
     let all = all(report);
     let rendered = aspects(report, group).into_iter().filter(|aspect| differs(aspect, &all));
     let words = rendered.map(|aspect| if is_clear(&aspect, &all) { aspect.short } else { aspect.long });
-    match words.collect::<Vec<_>>().join(", ") {
-        text if text.is_empty() => None,
-        text => Some(match text.strip_prefix("no ") {
-            Some(what) if !what.contains(", ") => format!("Without {what}"),
-            _ => format!("At {text}"),
-        }),
-    }
+    Some(words.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+}
+
+/// The same as the beginning of a sentence: `At 3% loss`.
+pub(super) fn beginning(report: &Report<'_>, group: &[&CellSummary]) -> Option<String> {
+    distinction(report, group).map(|text| match text.strip_prefix("no ") {
+        Some(what) if !what.contains(", ") => format!("Without {what}"),
+        _ => format!("At {text}"),
+    })
 }
 
 /// What distinguishes conditions besides their headlines, whatever side it is on: `bbr, bandwidth 10mbit`; nothing where nothing

@@ -44,6 +44,11 @@ pub(super) fn millis_unit(duration: Duration) -> String {
     format!("{} ms", millis(duration))
 }
 
+/// A bound in milliseconds: `0.2 ms`, `1.04 ms`.
+pub(super) fn bound(duration: Duration) -> String {
+    format!("{} ms", (millis_f64(duration) * 1e3).round() / 1e3)
+}
+
 /// A rate without its unit: `1,000`, `49.8`.
 pub(super) fn rate(rps: f64) -> String {
     // An offered rate is a count over a time: 999.97 is printed as 1,000.

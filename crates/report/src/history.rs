@@ -112,13 +112,13 @@ fn past_cell(summary: &CellSummary) -> PastCell {
 
 const COLUMNS: [Column; 8] = [
     name("started"),
-    name("cell"),
-    number("served/s", ""),
-    number("p50 ms", ""),
-    number("p99 ms", ""),
-    number("failed", ""),
-    name("state"),
-    name("target"),
+    name("cell").rank(1),
+    number("served/s", "").rank(3),
+    number("p50 ms", "").rank(5),
+    number("p99 ms", "").rank(2),
+    number("failed", "").rank(4),
+    name("state").rank(1),
+    name("target").rank(6),
 ];
 
 /// Cells of one run that are listed; further ones are counted.
@@ -141,7 +141,11 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
         let mut place = String::new();
         let ended = if run.interrupted { " (interrupted)" } else { "" };
         let more = run.cells.len().saturating_sub(LISTED);
-        let more = if more > 0 { format!(", {more} more cells") } else { String::new() };
+        let more = match more {
+            0 => String::new(),
+            1 => ", 1 more cell".to_owned(),
+            n => format!(", {n} more cells"),
+        };
         paragraph(
             &mut place,
             style,
@@ -149,13 +153,18 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
             &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
         );
         if let Some(line) = &run.resume {
-            let missing =
-                format!("  {} repetitions are missing; to go on: {line}", count(run.missing as u64));
-            let _ = writeln!(place, "{missing}");
+            let (missing, verb) = match run.missing {
+                1 => ("1 repetition".to_owned(), "is"),
+                n => (format!("{} repetitions", count(n as u64)), "are"),
+            };
+            let _ = writeln!(place, "  {missing} {verb} missing; to go on: {line}");
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
-    out
+    if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
+        paragraph(&mut out, style, "", &note);
+    }
+    style.printable(out)
 }
 
 fn rows_of(run: &PastRun) -> usize {

@@ -1,16 +1,18 @@
 //! Reports for people and programs: text, JSON, CSV, Markdown, self-contained HTML. All from the same summaries.
 //!
-//! A report is of one run or of several, one after the other; comparing their cells is up to the reader.
+//! A report is of one run or of several, one after the other; [`Diff`] compares two.
 //!
 //! Never contains: I/O, a clock, a decision: conclusions are drawn in `h2lab_analysis`.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answer;
 mod bulk_cells;
 mod bulk_text;
 mod causes;
 mod condition;
 mod csv;
+mod diff;
 pub mod document;
 mod factors;
 mod fleet_text;
@@ -20,6 +22,7 @@ mod history;
 mod html;
 mod load_text;
 mod markdown;
+mod matrix;
 mod notes;
 mod page;
 mod probe;
@@ -37,9 +40,10 @@ mod vegeta;
 pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
+pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{
-    BulkDocument, Document, FleetDocument, LoadDocument, RunsDocument, TimelineAsked, TimelineDocument,
-    bulk_document, document, documents, fleet_document, load_document, timeline_document,
+    BulkDocument, Document, FleetDocument, LoadDocument, RunsComparisonDocument, RunsDocument, TimelineAsked,
+    TimelineDocument, bulk_document, document, documents, fleet_document, load_document, timeline_document,
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
@@ -48,7 +52,7 @@ pub use load_text::load_text;
 pub use markdown::markdown;
 pub use probe::{junit, probe_text, sarif};
 pub use sentences::violation;
-pub use style::TextStyle;
+pub use style::{AnswerPlace, TextStyle};
 pub use text::text;
 pub use timeline::{study_text, timeline_text};
 pub use vegeta::vegeta;

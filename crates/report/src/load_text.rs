@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::Report;
 use super::format::{bytes, count, millis, millis_unit, number, plural, rate};
 use super::page::{Page, listed, some};
-use super::style::{Paint, TextStyle, paragraph};
-use super::table::{self, name, number as numeric};
+use super::style::{Paint, TextStyle, painted, paragraph};
+use super::table::{self, Column, name, number as numeric};
 use super::text::{findings, places};
-use super::{notes, sentences};
-use h2lab_analysis::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, bars};
+use super::{answer, notes, sentences};
+use h2lab_analysis::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, RampStep, RampSteps, bars};
 use h2lab_wire::ErrorCode;
 use h2lab_wire::connection::FRAME_TYPES;
 use h2lab_wire::setting_name_in;
@@ -28,7 +28,9 @@ pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     doubts(&mut page, report, summary);
     findings(&mut page.out, report, style);
     places(&mut page.out, report, style);
-    page.out
+    page.blank();
+    answer::text(&mut page.out, report, style);
+    style.printable(page.out)
 }
 
 /// The counts and times of a cell, without conclusions.
@@ -40,7 +42,10 @@ fn counted(summary: &CellSummary, style: TextStyle) -> Page {
     let mut page = Page::new(style);
     requests(&mut page, summary);
     latencies(&mut page, summary);
-    histogram(&mut page, &summary.response);
+    if !summary.is_dead() {
+        histogram(&mut page, &summary.response);
+    }
+    ramp(&mut page, summary);
     outcomes(&mut page, summary);
     connections(&mut page, summary);
     traffic(&mut page, summary);
@@ -96,15 +101,19 @@ fn rounded(time: Duration) -> Duration {
 fn latencies(page: &mut Page, summary: &CellSummary) {
     let columns = [
         name("Latency, ms"),
-        numeric("min", ""),
-        numeric("p50", ""),
-        numeric("p90", ""),
-        numeric("p95", ""),
-        numeric("p99", ""),
-        numeric("p99.9", ""),
-        numeric("max", ""),
-        numeric("mean", ""),
+        numeric("min", "").rank(5),
+        numeric("p50", "").rank(1),
+        numeric("p90", "").rank(6),
+        numeric("p95", "").rank(2),
+        numeric("p99", "").rank(1),
+        numeric("p99.9", "").rank(7),
+        numeric("max", "").rank(3),
+        numeric("mean", "").rank(4),
     ];
+    // The ages of unfinished requests are no response times where nothing was answered.
+    if summary.is_dead() {
+        return;
+    }
     let kinds =
         [("  response", &summary.response), ("  service", &summary.service), ("  TTFB", &summary.ttfb)];
     let rows: Vec<Vec<String>> = kinds.into_iter().filter_map(|(name, of)| row(name, of)).collect();
@@ -116,6 +125,56 @@ fn latencies(page: &mut Page, summary: &CellSummary) {
     lines.remove(1); // the units' line: the title has said it
     lines[0] = page.style.paint(Paint::Bold, &lines[0]);
     page.out.push_str(&(lines.join("\n") + "\n"));
+    if let Some(note) = table::left_out(&columns, &rows, page.style.limit()) {
+        painted(&mut page.out, page.style, Paint::Dim, "", &note);
+    }
+}
+
+/// The columns of [`step_rows`].
+pub(super) const STEP_COLUMNS: [Column; 7] = [
+    name("from"),
+    numeric("offered", "/s").rank(1),
+    numeric("served", "/s").rank(1),
+    numeric("p50", "ms").rank(3),
+    numeric("p95", "ms").rank(2),
+    numeric("p99", "ms").rank(4),
+    name("").rank(1),
+];
+
+/// A row for each step of a rate that changes; the knee is named.
+pub(super) fn step_rows(steps: &RampSteps) -> Vec<Vec<String>> {
+    let row = |step: &RampStep| {
+        let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), millis);
+        let is_knee = steps.knee().is_some_and(|knee| knee.from == step.from);
+        let word = match (is_knee, step.why) {
+            (true, _) => "knee",
+            (false, Some(_)) => "too much",
+            (false, None) => "",
+        };
+        vec![
+            format!("{:.1} s", step.from.as_secs_f64()),
+            rate(step.offered_rps),
+            rate(step.served_rps),
+            time(step.p50),
+            time(step.p95),
+            time(step.p99),
+            word.to_owned(),
+        ]
+    };
+    steps.steps.iter().map(row).collect()
+}
+
+/// The steps of a rate that changes.
+fn ramp(page: &mut Page, summary: &CellSummary) {
+    let Some(steps) = RampSteps::of(summary) else { return };
+    page.heading("Each step of the rate");
+    let rows = step_rows(&steps);
+    let lines = table::lay_out(&STEP_COLUMNS, &rows, page.style.limit());
+    for (k, line) in lines.iter().enumerate() {
+        let line = if k < 2 { page.style.paint(Paint::Dim, line) } else { line.clone() };
+        page.out.push_str(&line);
+        page.out.push('\n');
+    }
 }
 
 fn row(name: &str, latency: &Latency) -> Option<Vec<String>> {
@@ -161,7 +220,9 @@ fn connections(page: &mut Page, summary: &CellSummary) {
         } else {
             format!(" ({} to {})", count(spread.min.into()), count(spread.max.into()))
         };
-        format!("{} requests each{range}", number(summary.requests_per_connection()))
+        let each = summary.requests_per_connection();
+        let noun = if (each - 1.0).abs() < f64::EPSILON { "request" } else { "requests" };
+        format!("{} {noun} each{range}", number(each))
     });
     let text = listed([
         Some(format!("{} opened", count(totals.opened))),

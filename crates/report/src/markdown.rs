@@ -4,72 +4,97 @@ use std::fmt::Write;
 
 use super::bulk_cells::{self, BulkCell};
 use super::format::{count, millis, rate};
-use super::runs::{self, Compared};
+use super::matrix::{self, MatrixRow};
 use super::table::Column;
-use super::{Report, causes, condition, notes, sentences};
-use h2lab_analysis::stats::{CellState, CellSummary, Tail};
+use super::{Report, answer, causes, condition, load_text, notes, sentences, text};
+use h2lab_analysis::stats::{CellState, CellSummary, RampSteps, Tail};
 
-/// Of each run the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
+/// Of each run the answer, the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
 pub fn markdown(reports: &[Report<'_>]) -> String {
     let title = |report: &Report<'_>| match reports {
         [_] => "h2lab".to_owned(),
         _ => escaped(report.name()),
     };
     let runs = reports.iter().map(|report| format!("# {}\n\n{}", title(report), one(report)));
-    let mut out = runs.collect::<Vec<_>>().join("\n");
-    for comparison in Compared::all(reports) {
-        compared(&mut out, &comparison);
-    }
-    out
+    runs.collect::<Vec<_>>().join("\n")
 }
 
-/// A run against the first one.
-fn compared(out: &mut String, comparison: &Compared<'_>) {
-    let _ = writeln!(out, "\n# {}\n", escaped(&comparison.heading()));
-    let titles: Vec<&str> = runs::COLUMNS.iter().map(|column| column.title).collect();
-    let sides = runs::COLUMNS.map(|column| if column.left { "---" } else { "--:" });
-    let _ = writeln!(out, "| {} |\n|{}|", titles.join(" | "), sides.join("|"));
-    for row in comparison.rows() {
-        let cells: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+/// A table: its titles, and whether each column stands left.
+pub(super) fn table(out: &mut String, titles: &[String], sides: &[bool], rows: &[Vec<String>]) {
+    let line = |cells: &[String]| {
+        format!("| {} |\n", cells.iter().map(|cell| escaped(cell)).collect::<Vec<_>>().join(" | "))
+    };
+    let sides: Vec<&str> = sides.iter().map(|left| if *left { "---" } else { "--:" }).collect();
+    *out += &line(titles);
+    let _ = writeln!(out, "|{}|", sides.join("|"));
+    rows.iter().for_each(|row| *out += &line(row));
+}
+
+/// The titles of columns with their units, and their sides.
+pub(super) fn titled(columns: &[Column]) -> (Vec<String>, Vec<bool>) {
+    let title = |column: &Column| format!("{} {}", column.title, column.unit).trim().to_owned();
+    (columns.iter().map(title).collect(), columns.iter().map(|column| column.left).collect())
+}
+
+/// The verdicts as a table, and in full for who opens them.
+fn verdicts(out: &mut String, report: &Report<'_>) {
+    let Some(matrix) = matrix::of(report) else { return };
+    let _ = writeln!(out, "\n## {}\n", escaped(&matrix.title()));
+    let row = |row: &MatrixRow| {
+        let fields = row.fields.iter().map(|field| match field {
+            None => "-".to_owned(),
+            Some(field) if field.second().is_empty() => field.first(),
+            Some(field) => format!("{} ({})", field.first(), field.second()),
+        });
+        let is_named = matrix.titles()[1] == row.baseline;
+        let baseline = if is_named { String::new() } else { format!("{} ", row.baseline) };
+        [row.condition.clone(), baseline + &row.baseline_figure].into_iter().chain(fields).collect()
+    };
+    let rows: Vec<Vec<String>> = matrix.rows.iter().map(row).collect();
+    table(out, &matrix.titles(), &vec![true; matrix.columns.len() + 2], &rows);
+    let _ = writeln!(out, "\n<details><summary>In sentences</summary>\n");
+    for field in matrix.rows.iter().flat_map(|row| row.fields.iter().flatten()) {
+        let _ = writeln!(out, "- {}", escaped(&field.sentence));
     }
+    let _ = writeln!(out, "\n</details>\n");
+    let notes = matrix.notes().into_iter().chain(sentences::how_sure(report));
+    for note in notes.chain(sentences::missing_tails(report)) {
+        let _ = writeln!(out, "{}\n", escaped(&note));
+    }
+}
+
+/// The steps of a run with one cell whose rate changes.
+fn steps(out: &mut String, report: &Report<'_>) {
+    let [summary] = report.analysis.cells.as_slice() else { return };
+    let Some(steps) = RampSteps::of(summary) else { return };
+    let (titles, sides) = titled(&load_text::STEP_COLUMNS);
     out.push('\n');
-    for doubt in comparison.doubts() {
-        let _ = writeln!(out, "- {}", escaped(&doubt));
-    }
+    table(out, &titles, &sides, &load_text::step_rows(&steps));
 }
 
 /// What the slow requests of a group waited for, if that was analysed.
 fn tails(out: &mut String, report: &Report<'_>, group: &[&CellSummary]) {
-    let Some(table) = causes::table(report, group) else { return };
+    let Some(found) = causes::table(report, group) else { return };
     let _ =
         writeln!(out, "\n### Where the time of slow requests went\n\nIn each field: {}.\n", causes::LEGEND);
-    let titles: Vec<String> = table
-        .columns
-        .iter()
-        .map(|column| format!("{} {}", column.title, column.unit).trim().to_owned())
-        .collect();
-    let _ = writeln!(out, "| {} |\n|---|{}", titles.join(" | "), "--:|".repeat(titles.len() - 1));
-    for (_, row, _) in &table.rows {
-        let cells: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
-    }
+    let (titles, sides) = titled(&found.columns);
+    let rows: Vec<Vec<String>> = found.rows.iter().map(|(_, row, _)| row.clone()).collect();
+    table(out, &titles, &sides, &rows);
     out.push('\n');
-    for (summary, _, notes) in &table.rows {
+    for (summary, _, notes) in &found.rows {
         let _ = writeln!(out, "- {}: {}", escaped(&summary.label), escaped(&notes.join("; ")));
     }
 }
 
 /// The transfers of cells of bulk work, and their limits.
 fn bulk(out: &mut String, cells: &[BulkCell<'_>]) {
-    let title = |column: &Column| format!("{} {}", column.title, column.unit).trim().to_owned();
-    let titles: Vec<String> = bulk_cells::COLUMNS.iter().map(title).collect();
-    let sides = bulk_cells::COLUMNS.map(|column| if column.left { "---" } else { "--:" });
-    let _ = writeln!(out, "| varied | {} |\n|---|{}|", titles.join(" | "), sides.join("|"));
-    for one in cells {
-        let row: Vec<String> = bulk_cells::row(one).iter().map(|figure| escaped(figure)).collect();
-        let _ = writeln!(out, "| {} | {} |", escaped(&one.factor), row.join(" | "));
-    }
+    let (mut titles, mut sides) = titled(&bulk_cells::COLUMNS);
+    titles.insert(0, "varied".to_owned());
+    sides.insert(0, true);
+    let row = |one: &BulkCell<'_>| [vec![one.factor.clone()], bulk_cells::row(one)].concat();
+    let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
+    out.push('\n');
+    table(out, &titles, &sides, &rows);
     for held in bulk_cells::held(cells) {
         let _ = writeln!(out, "\n## {}\n\n{}\n", escaped(&held.title), escaped(&held.shown));
         if let Some(fix) = &held.fix {
@@ -80,10 +105,10 @@ fn bulk(out: &mut String, cells: &[BulkCell<'_>]) {
 
 /// One run, without its title.
 fn one(report: &Report<'_>) -> String {
-    let mut out = sentences::claim(report).map_or(String::new(), |claim| format!("{}\n\n", escaped(&claim)));
-    for verdict in &report.analysis.verdicts {
-        let _ = writeln!(out, "- {}", escaped(&sentences::verdict(report, verdict)));
-    }
+    let answer = answer::of(report).into_iter().map(|sentence| format!("**{}**\n", escaped(&sentence)));
+    let mut out: String = answer.collect();
+    verdicts(&mut out, report);
+    steps(&mut out, report);
     let moved = bulk_cells::of(report);
     if let Some(cells) = &moved {
         bulk(&mut out, cells);
@@ -91,7 +116,7 @@ fn one(report: &Report<'_>) -> String {
     let groups = if moved.is_some() { Vec::new() } else { report.analysis.groups() };
     for group in groups {
         let _ = writeln!(out, "\n## {}\n", escaped(&condition::heading(report, &group)));
-        out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed | connections |\n";
+        out += "| cell | offered/s | served/s | p50 ms | p95 ms | p99 ms | max ms | n | failed + cut | connections |\n";
         out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
         for summary in &group {
             row(&mut out, summary);
@@ -138,10 +163,11 @@ fn one(report: &Report<'_>) -> String {
 
 fn row(out: &mut String, summary: &CellSummary) {
     let latencies = match summary.response.percentiles() {
-        Some(p) if summary.state == CellState::Ok => {
+        Some(p) if summary.state == CellState::Ok && !summary.is_dead() => {
             let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { "-".to_owned() };
             [millis(p.p50), millis(p.p95), p99, millis(p.max)].join(" | ")
         }
+        _ if summary.state == CellState::Ok => "- | - | - | -".to_owned(),
         _ => format!("{} | - | - | -", summary.state.name()),
     };
     let _ = writeln!(
@@ -151,13 +177,13 @@ fn row(out: &mut String, summary: &CellSummary) {
         rate(summary.offered_rps),
         rate(summary.served_rps),
         count(summary.response.n()),
-        count(summary.requests.failed),
+        text::failed(summary),
         count(summary.connections.opened)
     );
 }
 
 /// Escapes Markdown: a URL or a server's output may be in it.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '\\') {
@@ -181,8 +207,10 @@ mod tests {
             .filter(|line| line.starts_with('|'))
             .map(|line| line.matches('|').count())
             .collect();
-        assert_eq!(rows.len(), 2 * (2 + 4));
-        assert!(rows.iter().all(|&n| n == 11), "{rows:?}");
+        let (verdicts, cells) = rows.split_at(2 + 2);
+        assert!(verdicts.iter().all(|&n| n == 6), "{rows:?}");
+        assert_eq!(cells.len(), 2 * (2 + 4));
+        assert!(cells.iter().all(|&n| n == 11), "{rows:?}");
     }
 
     #[test]
@@ -190,8 +218,37 @@ mod tests {
         let fixture = super::super::testing::Fixture::new();
         let two = markdown(&[fixture.report(), Report { folder: Some("b"), ..fixture.report() }]);
         let titles: Vec<&str> = two.lines().filter(|line| line.starts_with("# ")).collect();
-        let compared = "# b against ./h2lab-runs/20260131T120000Z-42: no difference was resolved";
-        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b", compared]);
+        assert_eq!(titles, ["# ./h2lab-runs/20260131T120000Z-42", "# b"]);
+    }
+
+    #[test]
+    fn the_answer_comes_first_and_the_verdicts_follow_as_a_table() {
+        let fixture = super::super::testing::Fixture::new();
+        let markdown = markdown(&[fixture.report()]);
+        let lines: Vec<&str> = markdown.lines().filter(|line| !line.is_empty()).collect();
+        assert!(
+            lines[1].starts_with("**Overloaded at 3% loss: one HTTP/2 connection serves 290 of"),
+            "{}",
+            lines[1]
+        );
+        let row = "| 3% loss | p99 276 ms | unstable (290 of 1,000/s) | unstable (916 of 1,000/s) | undecided 1.83 × (0.89–2.46) |";
+        assert!(lines.contains(&row), "{markdown}");
+        assert!(
+            markdown.contains("<details><summary>In sentences</summary>\n\n- Without loss: "),
+            "{markdown}"
+        );
+    }
+
+    #[test]
+    fn requests_that_were_cut_off_are_counted_as_in_text() {
+        let mut fixture = super::super::testing::Fixture::new();
+        (fixture.analysis.cells[0].requests.failed, fixture.analysis.cells[0].requests.unfinished) =
+            (0, 4_332);
+        let markdown = markdown(&[fixture.report()]);
+        assert!(
+            markdown.contains(" failed + cut | connections |") && markdown.contains("| 0+4,332 |"),
+            "{markdown}"
+        );
     }
 
     #[test]

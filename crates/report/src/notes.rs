@@ -25,6 +25,24 @@ pub(super) fn ended(reason: &str) -> &'static str {
     }
 }
 
+/// A kind of failure in words, for sentences: `status 503`, `no connection`.
+pub(super) fn kind(error: &ErrorCount) -> String {
+    match error.kind.kind() {
+        Outcome::Status => format!("status {}", error.code),
+        Outcome::Timeout => "timed out".to_owned(),
+        Outcome::Connect => "no connection could be made".to_owned(),
+        Outcome::Tls => "the TLS handshake failed".to_owned(),
+        Outcome::Closed | Outcome::GoAway => "the connection was closed".to_owned(),
+        Outcome::Protocol => "the response broke the protocol".to_owned(),
+        Outcome::Reset | Outcome::Refused if error.code != 0 => {
+            format!("the stream was reset with {}", ErrorCode(error.code))
+        }
+        Outcome::Reset | Outcome::Refused => "the stream was reset".to_owned(),
+        Outcome::Cancelled => "cancelled by us".to_owned(),
+        other => other.name().to_owned(),
+    }
+}
+
 /// Failures of one kind: `88 × go-away (fault: sut)`.
 pub(super) fn error(error: &ErrorCount) -> String {
     let code = match (error.kind, error.code) {

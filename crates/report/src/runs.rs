@@ -1,19 +1,20 @@
-//! Runs against the first of them, as rows and sentences: the same for text, Markdown and HTML.
+//! A run against an earlier one, as rows and sentences: the same for text, Markdown and HTML.
 
-use super::Report;
-use super::format::{millis, rate, ratio};
+use super::format::{bound, count, millis, plural, rate, ratio};
+use super::sentences::lower_first;
 use super::table::{Column, name, number};
-use h2lab_analysis::stats::{CellComparison, Conclusion, RunsComparison, compare_runs};
+use super::{Report, condition};
+use h2lab_analysis::stats::{CellComparison, Conclusion, RunsComparison, Unclaimed, compare_runs};
 
 /// The columns of [`Compared::rows`].
 pub(super) const COLUMNS: [Column; 7] = [
     name("cell"),
-    name("figure"),
-    number("first", ""),
-    number("then", ""),
-    number("ratio", ""),
-    name("95 %"),
-    name("difference"),
+    name("figure").rank(0),
+    number("first", "").rank(4),
+    number("then", "").rank(3),
+    number("ratio", "").rank(1),
+    name("95 %").rank(2),
+    name("difference").rank(0),
 ];
 
 /// A run and what distinguishes it from the first one.
@@ -26,40 +27,124 @@ pub(super) struct Compared<'a> {
     pub comparison: RunsComparison,
 }
 
+/// The figures that are compared, in the order of [`CellComparison::conclusions`].
+fn figures(difference: &CellComparison) -> [String; 3] {
+    ["p50, ms".to_owned(), format!("{}, ms", difference.tail.name()), "served/s".to_owned()]
+}
+
 impl<'a> Compared<'a> {
     /// Each run but the first against the first; nothing of a single one.
     pub fn all(reports: &'a [Report<'a>]) -> Vec<Self> {
         let [first, others @ ..] = reports else { return Vec::new() };
-        let compare = |second: &'a Report<'a>| Self {
-            first,
-            second,
-            comparison: compare_runs((first.run, first.analysis), (second.run, second.analysis)),
-        };
-        others.iter().map(compare).collect()
+        others.iter().map(|second| Self::new(first, second)).collect()
     }
 
-    /// What is compared, and whether there is a difference.
+    /// `second` against `first`.
+    pub fn new(first: &'a Report<'a>, second: &'a Report<'a>) -> Self {
+        let comparison = compare_runs((first.run, first.analysis), (second.run, second.analysis));
+        Self { first, second, comparison }
+    }
+
+    /// What is compared, and whether there is a difference: the one statement on it.
     pub fn heading(&self) -> String {
+        format!("{} against {}: {}", self.second.name(), self.first.name(), self.statement())
+    }
+
+    fn statement(&self) -> String {
         let differences = &self.comparison.differences;
-        let real = differences.iter().filter(|difference| difference.is_real()).count();
         let void = |conclusion: &Conclusion| {
             matches!(conclusion, Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported)
         };
-        let claim = match (differences.len(), real) {
-            (0, _) => "no cell of the one corresponds to one of the other".to_owned(),
-            (_, 0) if differences.iter().all(|d| d.conclusions.iter().all(void)) => {
-                "not measured well enough to compare".to_owned()
-            }
-            (_, 0) => "no difference was resolved".to_owned(),
-            (1, _) => "the difference is real".to_owned(),
-            (all, real) => format!("the difference is real in {real} of {all} cells"),
+        if differences.is_empty() {
+            return "no cell of the one corresponds to one of the other".to_owned();
+        }
+        if differences.iter().all(|difference| difference.conclusions.iter().all(void)) {
+            return "not measured well enough to compare".to_owned();
+        }
+        let [worse, better] =
+            [Conclusion::Slower, Conclusion::Faster].map(|conclusion| self.most(conclusion));
+        let said: Vec<String> = [worse, better].into_iter().flatten().collect();
+        match said.as_slice() {
+            [] => self.nothing(),
+            _ => format!("{} ({})", said.join("; "), self.rule()),
+        }
+    }
+
+    /// The rule by which differences are claimed.
+    fn rule(&self) -> String {
+        let floors = self.comparison.differences.iter().map(|difference| difference.floor);
+        format!(
+            "differences below 10 %, or below {} in time, are not claimed",
+            floors.max().map_or_else(|| "0.2 ms".to_owned(), bound)
+        )
+    }
+
+    /// `slower in 2 of 4 cells, most of all h2c × 1 at 3% loss: p99, ms 1.50 × (1.40 to 1.60)`.
+    fn most(&self, conclusion: Conclusion) -> Option<String> {
+        let differences = &self.comparison.differences;
+        let its = |difference: &&CellComparison| difference.conclusions.contains(&conclusion);
+        let cells = differences.iter().filter(its).count();
+        let of_all = |difference: &CellComparison| -> Vec<(f64, String, [f64; 3])> {
+            let figures =
+                figures(difference).into_iter().zip(difference.ratios()).zip(difference.conclusions);
+            let its = figures.filter(|(_, concluded)| *concluded == conclusion);
+            its.filter_map(|((figure, ratio), _)| Some((ratio?[0].ln().abs(), figure, ratio?))).collect()
         };
-        format!("{} against {}: {claim}", self.second.name(), self.first.name())
+        let all = differences
+            .iter()
+            .flat_map(|difference| of_all(difference).into_iter().map(move |figure| (difference, figure)));
+        let (most, (_, figure, of)) = all.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0))?;
+        let word = if conclusion == Conclusion::Slower { "slower" } else { "faster" };
+        let place = match differences.len() {
+            1 => String::new(),
+            all => format!(
+                " in {} of {}, most of all {}",
+                count(cells as u64),
+                plural(all as u64, "cell"),
+                self.label(most)
+            ),
+        };
+        let figure = figure.trim_end_matches(", ms");
+        Some(format!("{word}{place}: {figure} {} × ({})", ratio(of[0]), interval(of[1], of[2])))
+    }
+
+    /// The statement where no difference is claimed.
+    fn nothing(&self) -> String {
+        let unclaimed =
+            self.comparison.differences.iter().flat_map(|difference| difference.unclaimed).flatten();
+        let open = unclaimed.filter(|why| !why.is_alike()).count();
+        match open {
+            0 => format!("no difference ({})", self.rule()),
+            _ => format!(
+                "no difference was found, and {} stayed undecided ({})",
+                plural(open as u64, "figure"),
+                self.rule()
+            ),
+        }
+    }
+
+    /// The name of a pair of cells: the label, and the condition where there are several.
+    pub fn label(&self, difference: &CellComparison) -> String {
+        let groups = self.second.analysis.groups();
+        let is_its = |group: &&Vec<_>| {
+            group
+                .iter()
+                .any(|summary: &&h2lab_analysis::stats::CellSummary| summary.cell.index == difference.cell)
+        };
+        let place = groups.iter().find(is_its).and_then(|group| condition::beginning(self.second, group));
+        place.map_or_else(
+            || difference.label.clone(),
+            |at| format!("{} {}", difference.label, lower_first(&at)),
+        )
     }
 
     /// Three rows for each pair of cells: median, tail, throughput.
     pub fn rows(&self) -> Vec<Vec<String>> {
-        self.comparison.differences.iter().flat_map(rows).collect()
+        self.comparison
+            .differences
+            .iter()
+            .flat_map(|difference| rows(difference, self.label(difference)))
+            .collect()
     }
 
     /// The reasons to doubt the ratios, in sentences; the last one always applies.
@@ -93,23 +178,23 @@ impl<'a> Compared<'a> {
     }
 }
 
-fn rows(difference: &CellComparison) -> [Vec<String>; 3] {
+fn rows(difference: &CellComparison, label: String) -> [Vec<String>; 3] {
     let [median, tail, throughput] = difference.conclusions;
-    let time = |figure: &str, of: Option<h2lab_analysis::stats::RatioInterval>, conclusion: Conclusion| {
-        let figures = of.map(|of| {
-            [millis(of.baseline), millis(of.candidate), ratio(of.ratio), interval(of.low, of.high)]
-        });
-        row(format!("{figure}, ms"), figures, word(conclusion, ["faster", "slower"]))
+    let [of_median, of_tail, of_throughput] = difference.unclaimed;
+    let [p50, tail_name, served_name] = figures(difference);
+    let time = |of: Option<h2lab_analysis::stats::RatioInterval>| {
+        of.map(|of| [millis(of.baseline), millis(of.candidate), ratio(of.ratio), interval(of.low, of.high)])
     };
     let served = difference
         .throughput
         .map(|of| [rate(of.baseline_rps), rate(of.cell_rps), ratio(of.ratio), interval(of.low, of.high)]);
+    let times = ["faster", "slower"];
     let mut rows = [
-        time("p50", difference.median, median),
-        time(difference.tail.name(), difference.tail_ratio, tail),
-        row("served/s".to_owned(), served, word(throughput, ["more", "less"])),
+        row(p50, time(difference.median), word(median, of_median, times)),
+        row(tail_name, time(difference.tail_ratio), word(tail, of_tail, times)),
+        row(served_name, served, word(throughput, of_throughput, ["more", "less"])),
     ];
-    rows[0][0].clone_from(&difference.label);
+    rows[0][0] = label;
     rows
 }
 
@@ -123,27 +208,31 @@ fn interval(low: f64, high: f64) -> String {
     format!("{} to {}", ratio(low), ratio(high))
 }
 
-fn word(conclusion: Conclusion, [less, more]: [&'static str; 2]) -> &'static str {
+fn word(conclusion: Conclusion, why: Option<Unclaimed>, [less, more]: [&'static str; 2]) -> &'static str {
     match conclusion {
         Conclusion::Faster => less,
         Conclusion::Slower => more,
         Conclusion::Failed => "failed",
         Conclusion::Invalid => "invalid",
         Conclusion::Unsupported => "unsupported",
-        _ => "none resolved",
+        _ => match why {
+            Some(Unclaimed::NoFigure) => "-",
+            Some(why) if why.is_alike() => "same",
+            _ => "undecided",
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::testing::Fixture;
-    use super::super::{TextStyle, documents, markdown, text};
+    use super::super::{Diff, DiffSide, TextStyle};
     use super::*;
     use h2lab_analysis::stats::analyse;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
-    /// The texts of a clean run and one that takes `factor` times as long.
+    /// The texts of `diff` of a clean run and one that takes `factor` times as long.
     fn rendered(factor: f64) -> [String; 3] {
         let of = |factor| {
             let cell = cell(0, 0, Protocol::H1, 32, 0.0);
@@ -160,24 +249,32 @@ mod tests {
             folder: Some(folder),
             page: None,
         };
-        let reports = [report(&first, &analyses.0, "runs/a"), report(&second, &analyses.1, "runs/b")];
-        let json = serde_json::to_string(&documents(&reports)).unwrap();
-        [text(&reports, TextStyle::default()), markdown(&reports), json]
+        let sides = [report(&first, &analyses.0, "runs/a"), report(&second, &analyses.1, "runs/b")]
+            .map(DiffSide::Run);
+        let diff = Diff::new(&sides[0], &sides[1]);
+        let json = serde_json::to_string(&diff.document()).unwrap();
+        [diff.text(TextStyle::default()), diff.markdown(), json]
     }
 
     #[test]
-    fn every_form_says_that_a_difference_is_real_and_that_times_differ() {
+    fn every_form_says_once_that_there_is_a_difference_and_that_times_differ() {
         let [text, markdown, json] = rendered(1.5);
         for form in [&text, &markdown] {
-            assert!(form.contains("runs/b against runs/a: the difference is real"), "{form}");
-            assert!(form.contains("Two runs at different times"), "{form}");
+            let flat = form.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                flat.contains("runs/b against runs/a: slower: p") && flat.contains(" 1.50 × ("),
+                "{form}"
+            );
+            assert!(flat.contains("below 0.2 ms in time, are not claimed"), "{form}");
+            assert!(flat.contains("Two runs at different times"), "{form}");
+            assert!(!flat.contains("none resolved") && !flat.contains("is real"), "{form}");
         }
         let line = text.lines().find(|line| line.contains("p50, ms")).unwrap();
         assert!(line.starts_with("h1") && line.contains("1.50") && line.ends_with("slower"), "{line}");
         let line = text.lines().find(|line| line.contains("served/s")).unwrap();
-        assert!(line.ends_with("none resolved"), "{line}");
+        assert!(line.ends_with("same"), "{line}");
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let cell = &json["comparisons"][0]["cells"][0];
+        let cell = &json["cells"][0];
         assert_eq!((&cell["real"], &cell["median_verdict"]), (&true.into(), &"slower".into()));
         assert!(cell["median"]["low"].as_f64().unwrap() > 1.0);
     }
@@ -185,9 +282,21 @@ mod tests {
     #[test]
     fn alike_runs_have_no_difference_and_one_run_no_comparison() {
         let [text, _, json] = rendered(1.0);
-        assert!(text.contains("no difference was resolved"), "{text}");
+        assert!(text.contains("runs/b against runs/a: no difference (differences below 10 %"), "{text}");
         assert!(json.contains("\"real\":false"), "{json}");
         let fixture = Fixture::new();
         assert!(Compared::all(&[fixture.report()]).is_empty());
+    }
+
+    #[test]
+    fn the_same_run_at_every_width_fits_and_names_what_is_left_out() {
+        let fixture = Fixture::new();
+        let sides = [DiffSide::Run(fixture.report()), DiffSide::Run(fixture.report())];
+        for width in [60, 80] {
+            let text = Diff::new(&sides[0], &sides[1]).text(TextStyle { width, ..TextStyle::default() });
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width, "{width}: {text}");
+            assert!(text.contains("h2c × 16 at 3% loss"), "{text}");
+        }
     }
 }

@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-use super::format::{count, millis_unit, plural, rate, ratio};
-use super::{Report, condition};
+use super::format::{bound, count, millis_unit, plural, rate, ratio};
+use super::{Report, condition, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Instability, RatioInterval, Tail, Violation,
+    CellState, CellSummary, CellVerdict, Conclusion, Instability, RatioInterval, Tail, Unclaimed, Violation,
 };
 use h2lab_base::units::format_duration;
 use h2lab_model::record::Level;
-use h2lab_model::scenario::{Difference, Scenario};
-use h2lab_model::workload::Protocol;
+use h2lab_model::scenario::Difference;
+use h2lab_model::workload::{Arrival, Protocol};
 
 /// A cell in a sentence: `HTTP/1.1`, `one HTTP/2 connection`, `16 HTTP/2 connections`.
 pub(super) fn name(summary: &CellSummary) -> String {
@@ -79,34 +79,51 @@ pub(super) fn headline(report: &Report<'_>, verdict: &CellVerdict) -> String {
         Conclusion::Faster => format!("{name} {} faster than {base}: {}", is(cell), tail(verdict, "")),
         Conclusion::Slower => format!("{name} {} slower than {base}: {}", is(cell), tail(verdict, "")),
         Conclusion::NoDifference => no_difference(verdict, &name, &base),
-        Conclusion::Unstable { offered_rps, served_rps } => format!(
-            "{name} {} {} of {} requests/s; {base} serves {}",
-            verb(cell, "serve"),
-            rate(served_rps),
-            rate(offered_rps),
-            rate(baseline.served_rps)
-        ),
-        Conclusion::BaselineUnstable { offered_rps, served_rps } => format!(
-            "{name} {} the load, {base} serves only {} of {} requests/s",
-            verb(cell, "carry"),
-            rate(served_rps),
-            rate(offered_rps)
-        ),
+        Conclusion::Unstable { offered_rps, served_rps } => match grown(cell) {
+            Some(grown) => format!("with {name} {grown}; {base} {} the load", verb(baseline, "carry")),
+            None => format!(
+                "{name} {} {} of {} requests/s; {base} {} {}",
+                verb(cell, "serve"),
+                rate(served_rps),
+                rate(offered_rps),
+                verb(baseline, "serve"),
+                rate(baseline.served_rps)
+            ),
+        },
+        Conclusion::BaselineUnstable { offered_rps, served_rps } => match grown(baseline) {
+            Some(grown) => format!("{name} {} the load, with {base} {grown}", verb(cell, "carry")),
+            None => format!(
+                "{name} {} the load, {base} {} only {} of {} requests/s",
+                verb(cell, "carry"),
+                verb(baseline, "serve"),
+                rate(served_rps),
+                rate(offered_rps)
+            ),
+        },
         Conclusion::BothUnstable => format!(
-            "neither carries the load of {}: {base} serves {}/s, {name} {}/s",
+            "neither carries the load of {}: {base} {} {}/s, {name} {}/s",
             condition::offered(&cell.cell),
+            verb(baseline, "serve"),
             rate(baseline.served_rps),
             rate(cell.served_rps)
         ),
         Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
-            format!("no verdict on {name}: {}", first_reason(baseline, cell))
+            format!("no verdict on {name}: {}", first_reason(report, verdict))
         }
     };
     format!("{at}{body}{}", served(verdict))
 }
 
+/// How response times grew, of a cell that shows in nothing else that it does not carry the load.
+fn grown(cell: &CellSummary) -> Option<String> {
+    match &cell.state {
+        CellState::Unstable { why: why @ Instability::Growing { .. }, .. } => Some(format!("the {why}")),
+        _ => None,
+    }
+}
+
 /// The clause about throughput, which applies to a closed loop: there the server determines the rate.
-fn served(verdict: &CellVerdict) -> String {
+pub(super) fn served(verdict: &CellVerdict) -> String {
     verdict.throughput.map_or(String::new(), |of| {
         format!(
             "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
@@ -140,7 +157,7 @@ fn cause(report: &Report<'_>, cell: &CellSummary) -> String {
 }
 
 /// A sentence as a clause: its first letter in lower case, unless its first word is a name such as `HTTP/2` or `DATA`.
-fn lower_first(text: &str) -> String {
+pub(super) fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
         (Some(first), Some(second)) if second.is_lowercase() || second == ' ' => {
@@ -151,31 +168,41 @@ fn lower_first(text: &str) -> String {
 }
 
 fn no_difference(verdict: &CellVerdict, name: &str, base: &str) -> String {
+    let why = why_unclaimed(verdict);
     let Some(median) = verdict
         .median_ratio
         .filter(|_| verdict.median_conclusion.as_ref().is_some_and(Conclusion::claims_a_difference))
     else {
-        return format!("{name}: {}, no difference resolved{}", tail(verdict, base), too_short(verdict));
+        return format!("{name}: {}, no difference resolved{why}", tail(verdict, base));
     };
     let word = if median.ratio < 1.0 { "faster" } else { "slower" };
     format!(
-        "{name}: {}, no difference resolved in the tail{}; the usual request is {word}: p50 {}",
+        "{name}: {}, no difference resolved in the tail{why}; the usual request is {word}: p50 {}",
         tail(verdict, base),
-        too_short(verdict),
         interval(&median, "")
     )
 }
 
+/// Which of the rules for a difference was not met, where the interval does not show it.
+fn why_unclaimed(verdict: &CellVerdict) -> String {
+    match (verdict.unclaimed(), verdict.tail_ratio) {
+        (Some(Unclaimed::Small), _) => " (less than 10 %)".to_owned(),
+        (Some(Unclaimed::BelowFloor), _) => {
+            format!(" (differences below {} are not claimed)", bound(verdict.floor))
+        }
+        (Some(Unclaimed::Undecided), _) => " (the interval includes 1)".to_owned(),
+        (Some(Unclaimed::Unsound), Some(tail)) => too_short(&tail),
+        _ => String::new(),
+    }
+}
+
 /// The remedy, where repetitions were too short for the stalls in them.
-fn too_short(verdict: &CellVerdict) -> String {
-    let unsound = verdict.tail_ratio.filter(|ratio| !ratio.is_sound());
-    unsound.map_or(String::new(), |ratio| {
-        let seconds = ratio.needed_repetition().as_secs_f64().ceil();
-        let stall = format_duration(ratio.longest_stall);
-        format!(
-            " (requests stalled together for up to {stall}: that needs repetitions of {seconds} s, -z {seconds}s)"
-        )
-    })
+fn too_short(tail: &RatioInterval) -> String {
+    let seconds = tail.needed_repetition().as_secs_f64().ceil();
+    let stall = format_duration(tail.longest_stall);
+    format!(
+        " (requests stalled together for up to {stall}: that needs repetitions of {seconds} s, -z {seconds}s)"
+    )
 }
 
 /// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
@@ -204,8 +231,13 @@ fn is(cell: &CellSummary) -> &'static str {
     if is_plural(cell) { "are" } else { "is" }
 }
 
+/// `has` in the cell's number.
+pub(super) fn has(cell: &CellSummary) -> &'static str {
+    if is_plural(cell) { "have" } else { "has" }
+}
+
 /// A regular verb in the cell's number.
-fn verb(cell: &CellSummary, stem: &str) -> String {
+pub(super) fn verb(cell: &CellSummary, stem: &str) -> String {
     match stem.strip_suffix('y') {
         _ if is_plural(cell) => stem.to_owned(),
         Some(stem) => format!("{stem}ies"),
@@ -214,19 +246,39 @@ fn verb(cell: &CellSummary, stem: &str) -> String {
 }
 
 /// The first reason for which there is no verdict, and the cell that it is about.
-fn first_reason(baseline: &CellSummary, cell: &CellSummary) -> String {
-    let reason = |summary: &CellSummary| match &summary.state {
-        CellState::Invalid { reasons } => {
-            reasons.first().map(|reason| (summary.label.clone(), reason.clone()))
-        }
-        CellState::Failed { why } | CellState::Unsupported { why } => {
-            Some((summary.label.clone(), why.clone()))
+pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String {
+    let reason = |index| {
+        let summary = report.analysis.cell(index)?;
+        Some(format!("{}: {}", summary.label, no_result(summary)?))
+    };
+    reason(verdict.cell).or_else(|| reason(verdict.baseline)).unwrap_or_default()
+}
+
+/// Why a cell has no result; `None` if it has one.
+pub(super) fn no_result(summary: &CellSummary) -> Option<String> {
+    match &summary.state {
+        CellState::Invalid { reasons } => reasons.first().cloned(),
+        CellState::Failed { why } | CellState::Unsupported { why } => Some(why.clone()),
+        CellState::Ok | CellState::Unstable { .. } if summary.is_dead() && !summary.cell.work.bulk => {
+            let sent = plural(summary.requests.sent, "request");
+            Some(match summary.errors.first() {
+                None => format!("none of {sent} was answered"),
+                Some(most) if most.count == summary.requests.sent => {
+                    format!("none of {sent} succeeded: {}", notes::kind(most))
+                }
+                Some(most) => format!("none of {sent} succeeded, most: {}", notes::kind(most)),
+            })
         }
         CellState::Ok | CellState::Unstable { .. } => None,
-    };
-    reason(cell)
-        .or_else(|| reason(baseline))
-        .map_or(String::new(), |(label, reason)| format!("{label}: {reason}"))
+    }
+}
+
+/// What a cell had to carry: `1,000 requests/s`, `32 in flight`; of a changing rate the mean.
+pub(super) fn load(summary: &CellSummary) -> String {
+    match summary.cell.work.arrival {
+        Arrival::Ramp { .. } => format!("{} requests/s on average", rate(summary.offered_rps)),
+        _ => condition::offered(&summary.cell),
+    }
 }
 
 /// The note beneath a row for a state other than ok.
@@ -245,13 +297,6 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
         CellState::Failed { why } => Some(format!("failed: {why}")),
         CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
     }
-}
-
-/// The scenario's claim, if one was given: not the default question of every comparison.
-pub(super) fn claim(report: &Report<'_>) -> Option<String> {
-    let claim = report.run.scenario.claim.trim();
-    let is_reported = !claim.is_empty() && claim != Scenario::default().claim;
-    is_reported.then(|| format!("Claim: {claim}"))
 }
 
 /// The work, and how it was measured, in a line.
@@ -332,14 +377,25 @@ pub(super) fn recordings(report: &Report<'_>) -> Vec<String> {
     Level::ALL.into_iter().filter(|level| of(level) > 0).map(rendered).collect()
 }
 
-/// The sample behind the tails, once for all verdicts.
+/// How verdicts came about, once for all of them: the sample, and the rules as they were used.
 pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
     let ratios: Vec<&RatioInterval> =
         report.analysis.verdicts.iter().filter_map(|v| v.tail_ratio.as_ref()).collect();
     let fewest = ratios.iter().min_by_key(|ratio| ratio.blocks)?;
+    let floors = || report.analysis.verdicts.iter().map(|verdict| verdict.floor);
+    let floor = match (floors().min()?, floors().max()?) {
+        (least, most) if least == most => bound(most),
+        (least, most) => format!("{} to {}", bound(least), bound(most)),
+    };
+    let stalls = if ratios.iter().all(|ratio| ratio.is_sound()) {
+        ""
+    } else {
+        "; nothing is claimed where requests stalled together for more than a quarter of a repetition"
+    };
     Some(format!(
-        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference is claimed if its interval \
-         is clear of 1 and it is 10 % or more.",
+        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference of the tails is claimed if \
+         its interval is clear of 1, it is 10 % or more, and it is no less than {floor} (twice how late our own generator and link were, and \
+         never less than 0.2 ms){stalls}.",
         plural(fewest.blocks as u64, "block"),
         format_duration(fewest.block)
     ))
@@ -475,7 +531,7 @@ mod tests {
         };
         let sentence = concluded(|_, verdict| same(verdict));
         let expected = "At 3% loss: 16 HTTP/2 connections: \
-                        p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved.";
+                        p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 238 ms against 250 ms), no difference resolved (the interval includes 1).";
         assert_eq!(sentence, expected);
         let sentence = concluded(|_, verdict| {
             same(verdict);
@@ -605,15 +661,6 @@ mod tests {
         });
         let expected = "; served 0.71 × (95 % interval 0.66–0.76; 7,100 against 10,000 requests/s).";
         assert!(sentence.ends_with(expected), "{sentence}");
-    }
-
-    #[test]
-    fn a_claim_is_reported_where_the_scenario_makes_one() {
-        let mut fixture = Fixture::new();
-        fixture.run.scenario.claim = Scenario::default().claim;
-        assert_eq!(claim(&fixture.report()), None);
-        fixture.run.scenario.claim = "It is slow.".to_owned();
-        assert_eq!(claim(&fixture.report()).as_deref(), Some("Claim: It is slow."));
     }
 
     #[test]

@@ -206,9 +206,13 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
             .collect();
         let headers = rows.len();
         rows.extend(matrix.rows.into_iter().map(|(name, figures)| [vec![name], figures].concat()));
-        for (k, line) in table::lay_out(&columns, &rows, style.limit()).into_iter().skip(2).enumerate() {
-            *out += &if k < headers { style.paint(Paint::Dim, &line) } else { line };
-            out.push('\n');
+        for part in table::parts(&columns, &rows, style.limit()) {
+            let rows: Vec<Vec<String>> = rows.iter().map(|row| table::picked(row, &part)).collect();
+            let lines = table::lay_out(&table::picked(&columns, &part), &rows, style.limit());
+            for (k, line) in lines.into_iter().skip(2).enumerate() {
+                *out += &if k < headers { style.paint(Paint::Dim, &line) } else { line };
+                out.push('\n');
+            }
         }
         painted(out, style, Paint::Dim, "", &matrix.key);
     }
@@ -224,7 +228,7 @@ mod tests {
         let fixture = Fixture::study();
         let all = crate::text(&[fixture.report()], TextStyle::default());
         let from = all.find("Tail: p99").expect("it is there");
-        let to = all.find("\nVerdict").expect("it is there");
+        let to = all.find("\nVerdicts").expect("it is there");
         insta::assert_snapshot!(&all[from..to]);
         assert!(!crate::text(&[Fixture::new().report()], TextStyle::default()).contains("on ramps"));
     }

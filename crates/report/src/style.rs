@@ -11,11 +11,26 @@ pub struct TextStyle {
     pub colour: bool,
     /// Characters per line; below 60 lines are broken as if it were 60.
     pub width: usize,
+    /// Whether characters beyond ASCII may be used.
+    pub unicode: bool,
+    /// Whether each verdict is also a sentence beneath the matrix.
+    pub verdicts: bool,
+    /// Where the answer of a run stands.
+    pub answer: AnswerPlace,
+}
+
+/// Where the answer of a run stands in its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerPlace {
+    /// At the beginning: of a report.
+    First,
+    /// At the end: where the run has just ended, and a terminal shows the last lines.
+    Last,
 }
 
 impl Default for TextStyle {
     fn default() -> Self {
-        Self { colour: false, width: 100 }
+        Self { colour: false, width: 100, unicode: true, verdicts: false, answer: AnswerPlace::First }
     }
 }
 
@@ -45,6 +60,38 @@ impl TextStyle {
     pub(super) fn limit(self) -> usize {
         self.width.max(60)
     }
+
+    /// `text` as it may be printed: in ASCII where there is no more.
+    pub fn printable(self, text: String) -> String {
+        if self.unicode || text.is_ascii() { text } else { text.chars().fold(String::new(), in_ascii) }
+    }
+}
+
+/// Appends a character in ASCII. Those of our own texts have a likeness, of one character where columns depend on it.
+fn in_ascii(mut out: String, c: char) -> String {
+    match c {
+        c if c.is_ascii() => out.push(c),
+        '×' => out.push('x'),
+        '–' | '—' | '−' | '─' | '━' | '▃' | '▂' | '▌' | '▍' => out.push('-'),
+        '■' | '█' | '▉' | '▇' | '▆' | '▲' => out.push('#'),
+        '▅' | '▄' | '▊' | '▋' => out.push('+'),
+        '▁' | '▎' | '▏' => out.push('_'),
+        '▼' => out.push('v'),
+        'µ' | 'μ' => out.push('u'),
+        '·' | '•' => out.push('*'),
+        '‘' | '’' => out.push('\''),
+        '“' | '”' => out.push('"'),
+        '←' => out.push_str("<-"),
+        '→' => out.push_str("->"),
+        '≤' => out.push_str("<="),
+        '≥' => out.push_str(">="),
+        '±' => out.push_str("+-"),
+        '∞' => out.push_str("inf"),
+        '…' => out.push_str("..."),
+        '§' => out.push_str("section "),
+        _ => out.push('?'),
+    }
+    out
 }
 
 /// [`paragraph`] in `paint`.
@@ -60,5 +107,22 @@ pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &s
     for (i, line) in wrap(text, style.limit() - indent.len()).into_iter().enumerate() {
         let lead = if i == 0 { lead } else { &indent };
         let _ = writeln!(out, "{lead}{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_unicode_every_character_of_ours_has_a_likeness() {
+        let style = TextStyle { unicode: false, ..TextStyle::default() };
+        let text = "16 × p99 1.83 × (0.89–2.46), ≤4, ■■, 3 µs, a → b".to_owned();
+        assert_eq!(style.printable(text.clone()), "16 x p99 1.83 x (0.89-2.46), <=4, ##, 3 us, a -> b");
+        assert_eq!(TextStyle::default().printable(text.clone()), text);
+        let report = |style| crate::text(&[crate::testing::Fixture::study().report()], style);
+        let unknown = |text: &str| text.matches('?').count();
+        assert!(report(style).is_ascii());
+        assert_eq!(unknown(&report(style)), unknown(&report(TextStyle::default())));
     }
 }

@@ -9,16 +9,38 @@ pub(super) struct Column {
     pub unit: &'static str,
     /// Names are left-aligned, numbers right-aligned.
     pub left: bool,
+    /// Which columns are left out first where a table is too wide: those of the highest rank, of equal ones the rightmost. The
+    /// first column stays.
+    pub rank: u8,
 }
+
+impl Column {
+    /// The same with another rank than [`UNRANKED`].
+    pub const fn rank(self, rank: u8) -> Self {
+        Self { rank, ..self }
+    }
+
+    /// Its title in a sentence: `req/conn`, `served`.
+    fn title_in_words(&self) -> String {
+        if self.title.ends_with(['/', '_', '-']) {
+            format!("{}{}", self.title, self.unit)
+        } else {
+            self.title.to_owned()
+        }
+    }
+}
+
+/// The rank of columns that have no other.
+const UNRANKED: u8 = 100;
 
 /// A number's column.
 pub(super) const fn number(title: &'static str, unit: &'static str) -> Column {
-    Column { title, unit, left: false }
+    Column { title, unit, left: false, rank: UNRANKED }
 }
 
 /// A name's column.
 pub(super) const fn name(title: &'static str) -> Column {
-    Column { title, unit: "", left: true }
+    Column { title, unit: "", left: true, rank: UNRANKED }
 }
 
 /// Characters of `text`; each that we print is one column wide.
@@ -26,37 +48,77 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Lines of a table: two of header, then one per row. Columns are two spaces apart, one if it would be wider than
-/// `limit` otherwise.
-pub(super) fn lay_out(columns: &[Column], rows: &[Vec<String>], limit: usize) -> Vec<String> {
-    let widths: Vec<usize> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, column)| {
-            let cells = rows.iter().map(|row| width(&row[i]));
-            cells.chain([width(column.title), width(column.unit)]).max().unwrap_or(0)
-        })
-        .collect();
-    let gap =
-        if widths.iter().sum::<usize>() + 2 * columns.len().saturating_sub(1) > limit { " " } else { "  " };
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells
-            .zip(&widths)
-            .zip(columns)
-            .map(|((cell, &wide), column)| {
-                // A format's width ends at 65,535, a cell's text does not: a URL may be in it.
-                let space = " ".repeat(wide - width(cell));
-                if column.left { format!("{cell}{space}") } else { format!("{space}{cell}") }
-            })
-            .collect();
-        padded.join(gap).trim_end().to_owned()
+/// The characters that each column needs.
+fn widths(columns: &[Column], rows: &[Vec<String>]) -> Vec<usize> {
+    let needed = |(i, column): (usize, &Column)| {
+        let cells = rows.iter().map(|row| width(&row[i]));
+        cells.chain([width(column.title), width(column.unit)]).max().unwrap_or(0)
     };
-    let mut lines = vec![
-        line(&mut columns.iter().map(|column| column.title)),
-        line(&mut columns.iter().map(|column| column.unit)),
-    ];
-    lines.extend(rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
+    columns.iter().enumerate().map(needed).collect()
+}
+
+/// The places of the columns that have room.
+fn kept(columns: &[Column], widths: &[usize], limit: usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    let needed = |kept: &[usize]| kept.iter().map(|&i| widths[i] + 1).sum::<usize>();
+    while kept.len() > 1 && needed(&kept) > limit + 1 {
+        let least = kept[1..].iter().copied().max_by_key(|&i| (columns[i].rank, i));
+        kept.retain(|&i| Some(i) != least);
+    }
+    kept
+}
+
+/// Names the columns that [`lay_out`] leaves out, in a sentence; `None` if there are none.
+pub(super) fn left_out(columns: &[Column], rows: &[Vec<String>], limit: usize) -> Option<String> {
+    let kept = kept(columns, &widths(columns, rows), limit);
+    let names: Vec<String> =
+        (0..columns.len()).filter(|i| !kept.contains(i)).map(|i| columns[i].title_in_words()).collect();
+    (!names.is_empty()).then(|| format!("Left out for want of width: {}.", names.join(", ")))
+}
+
+/// Lines of a table: two of header, then one per row. Columns are two spaces apart, one if it would be wider than
+/// `limit` otherwise. Those for which there is no room even then are left out, by their rank.
+pub(super) fn lay_out(columns: &[Column], rows: &[Vec<String>], limit: usize) -> Vec<String> {
+    let widths = widths(columns, rows);
+    let kept = kept(columns, &widths, limit);
+    let all: usize = kept.iter().map(|&i| widths[i]).sum();
+    let gap = if all + 2 * kept.len().saturating_sub(1) > limit { " " } else { "  " };
+    let line = |cells: Vec<&str>| {
+        let padded = kept.iter().map(|&i| {
+            // A format's width ends at 65,535, a cell's text does not: a URL may be in it.
+            let (cell, space) = (cells[i], " ".repeat(widths[i] - width(cells[i])));
+            if columns[i].left { format!("{cell}{space}") } else { format!("{space}{cell}") }
+        });
+        padded.collect::<Vec<_>>().join(gap).trim_end().to_owned()
+    };
+    let header = |text: fn(&Column) -> &'static str| line(columns.iter().map(text).collect());
+    let mut lines = vec![header(|column| column.title), header(|column| column.unit)];
+    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
     lines
+}
+
+/// Columns that are all as important, after the first one, in as many parts as are needed for each to fit: the places of each
+/// part's columns. The first column is in all of them.
+pub(super) fn parts(columns: &[Column], rows: &[Vec<String>], limit: usize) -> Vec<Vec<usize>> {
+    let widths = widths(columns, rows);
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let mut room = 0;
+    for place in 1..columns.len() {
+        match parts.last_mut() {
+            Some(part) if widths[place] + 2 <= room => part.push(place),
+            _ => {
+                room = limit.saturating_sub(widths[0]);
+                parts.push(vec![0, place]);
+            }
+        }
+        room = room.saturating_sub(widths[place] + 2);
+    }
+    parts
+}
+
+/// The fields of `row` at these places.
+pub(super) fn picked<T: Clone>(row: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().map(|&place| row[place].clone()).collect()
 }
 
 /// Breaks `text` at spaces into lines of at most `limit` characters; a longer word gets a line of its own.
@@ -89,9 +151,39 @@ mod tests {
     }
 
     #[test]
+    fn columns_without_room_are_left_out_by_rank_and_named() {
+        let columns = [
+            name("cell"),
+            number("p50", "ms").rank(1),
+            number("req/", "conn").rank(3),
+            number("max", "ms").rank(2),
+        ];
+        let rows = [["h1", "25.1", "1,000", "99.9"].map(str::to_owned).to_vec()];
+        let at = |limit| (lay_out(&columns, &rows, limit)[2].clone(), left_out(&columns, &rows, limit));
+        assert_eq!(at(23), ("h1    25.1  1,000  99.9".to_owned(), None));
+        assert_eq!(at(20), ("h1   25.1 1,000 99.9".to_owned(), None));
+        let without = Some("Left out for want of width: req/conn.".to_owned());
+        assert_eq!(at(19), ("h1    25.1  99.9".to_owned(), without));
+        assert_eq!(at(1).1.as_deref(), Some("Left out for want of width: p50, req/conn, max."));
+    }
+
+    #[test]
+    fn a_wide_table_of_equals_is_cut_in_parts_that_fit() {
+        let columns = [name(""), number("", ""), number("", ""), number("", "")];
+        let rows = [["h1", "1234", "1234", "1234"].map(str::to_owned).to_vec()];
+        assert_eq!(parts(&columns, &rows, 20), [vec![0, 1, 2, 3]]);
+        assert_eq!(parts(&columns, &rows, 19), [vec![0, 1, 2], vec![0, 3]]);
+        assert_eq!(parts(&columns, &rows, 1), [[0, 1], [0, 2], [0, 3]]);
+        for part in parts(&columns, &rows, 14) {
+            let line = &lay_out(&picked(&columns, &part), &[picked(&rows[0], &part)], 14)[2];
+            assert!(line.chars().count() <= 14, "{line}");
+        }
+    }
+
+    #[test]
     fn a_cell_of_any_length_is_laid_out() {
         let rows = [vec!["a".repeat(70_000), "1".to_owned()]];
-        assert_eq!(lay_out(&[name("cell"), number("p50", "ms")], &rows, 80)[2].len(), 70_004);
+        assert_eq!(lay_out(&[name("cell"), number("p50", "ms")], &rows, 80)[2].len(), 70_000);
     }
 
     #[test]

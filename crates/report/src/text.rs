@@ -3,74 +3,58 @@
 use std::fmt::Write;
 
 use super::format::{count, millis, number, rate};
-use super::runs::{self, Compared};
-use super::style::{Paint, TextStyle, painted, paragraph};
+use super::style::{AnswerPlace, Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, bulk_cells, causes, condition, notes, sentences, study};
+use super::{Report, answer, bulk_cells, causes, condition, matrix, notes, sentences, study};
 use h2lab_analysis::diagnose::Finding;
-use h2lab_analysis::stats::{CellState, CellSummary, Conclusion, Tail};
+use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 
 /// A longer label gets its own line, so that figures stay in their columns.
 const LONGEST_LABEL: usize = 14;
 
-/// The report for a terminal: of each run a table per condition, the verdicts, findings, doubts, and where the files are. Several
-/// runs are listed by name.
+/// The report for a terminal: of each run the answer, a table per condition, the verdicts, findings, doubts, and where the files
+/// are. Several runs are listed by name.
 pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
-    let [report] = reports else {
-        let headed = |report: &Report<'_>| {
-            let heading = format!("Run {} ({})", report.name(), report.run.command.join(" "));
-            let mut out = String::new();
-            painted(&mut out, style, Paint::Bold, "", &heading);
-            out + &one(report, style)
-        };
-        let mut out = reports.iter().map(headed).collect::<Vec<_>>().join("\n");
-        for comparison in Compared::all(reports) {
-            out.push('\n');
-            compared(&mut out, &comparison, style);
-        }
-        return out;
+    let text = match reports {
+        [report] => one(report, style),
+        _ => reports.iter().map(|report| headed(report, style)).collect::<Vec<_>>().join("\n"),
     };
-    one(report, style)
+    style.printable(text)
 }
 
-/// A run against the first one: a table, and the reasons to doubt it.
-fn compared(out: &mut String, comparison: &Compared<'_>, style: TextStyle) {
-    painted(out, style, Paint::Bold, "", &comparison.heading());
-    let rows = comparison.rows();
-    if !rows.is_empty() {
-        let lines = table::lay_out(&runs::COLUMNS, &rows, style.limit());
-        let _ = writeln!(out, "{}", style.paint(Paint::Dim, lines[0].trim_end()));
-        for line in &lines[2..] {
-            let _ = writeln!(out, "{}", line.trim_end());
-        }
-    }
-    for doubt in comparison.doubts() {
-        paragraph(out, style, "- ", &doubt);
-    }
+/// One of several runs, under its name.
+fn headed(report: &Report<'_>, style: TextStyle) -> String {
+    let heading = format!("Run {} ({})", report.name(), report.run.command.join(" "));
+    let mut out = String::new();
+    painted(&mut out, style, Paint::Bold, "", &heading);
+    out + &one(report, style)
 }
 
 /// One run.
 fn one(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
-    for line in [sentences::claim(report), sentences::work(report)].into_iter().flatten() {
+    if style.answer == AnswerPlace::First {
+        answer::text(&mut out, report, style);
+        out.push('\n');
+    }
+    if let Some(line) = sentences::work(report) {
         paragraph(&mut out, style, "", &line);
     }
     if let Some(cells) = bulk_cells::of(report) {
         bulk_cells::text(&mut out, report, &cells, style);
-        warnings(&mut out, report, style);
-        places(&mut out, report, style);
-        return out;
+    } else {
+        tables(&mut out, report, style);
+        study::text(&mut out, report, style);
+        causes::text(&mut out, report, style);
+        matrix::text(&mut out, report, style);
+        findings(&mut out, report, style);
     }
-    for group in report.analysis.groups() {
-        out.push('\n');
-        table(&mut out, report, &group, style);
-    }
-    study::text(&mut out, report, style);
-    causes::text(&mut out, report, style);
-    verdicts(&mut out, report, style);
-    findings(&mut out, report, style);
     warnings(&mut out, report, style);
     places(&mut out, report, style);
+    if style.answer == AnswerPlace::Last {
+        out.push('\n');
+        answer::text(&mut out, report, style);
+    }
     out
 }
 
@@ -86,41 +70,58 @@ pub(super) fn figures(summary: &CellSummary) -> Vec<String> {
 
 const COLUMNS: [Column; 13] = [
     name("cell"),
-    numeric("offered", "/s"),
-    numeric("served", "/s"),
-    numeric("p50", "ms"),
-    numeric("p95", "ms"),
-    numeric("p99", "ms"),
-    numeric("max", "ms"),
-    numeric("n", ""),
-    numeric("failed", "+cut"),
-    numeric("conns", "/rep"),
-    numeric("req/", "conn"),
-    numeric("retrans", "cli/srv"),
-    numeric("dropped", "up/down"),
+    numeric("offered", "/s").rank(4),
+    numeric("served", "/s").rank(1),
+    numeric("p50", "ms").rank(2),
+    numeric("p95", "ms").rank(3),
+    numeric("p99", "ms").rank(1),
+    numeric("max", "ms").rank(5),
+    numeric("n", "").rank(6),
+    numeric("failed", "+cut").rank(2),
+    numeric("conns", "/rep").rank(9),
+    numeric("req/", "conn").rank(10),
+    numeric("retrans", "cli/srv").rank(7),
+    numeric("dropped", "up/down").rank(8),
 ];
 
-fn table(out: &mut String, report: &Report<'_>, group: &[&CellSummary], style: TextStyle) {
-    let _ = writeln!(out, "{}", style.paint(Paint::Bold, &condition::heading(report, group)));
-    let rows: Vec<Vec<String>> = group.iter().map(|summary| row(summary)).collect();
+/// A table for each condition; all have the same columns.
+fn tables(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    let groups = report.analysis.groups();
+    let rows: Vec<Vec<String>> = groups.iter().flatten().map(|summary| row(summary)).collect();
     let lines = table::lay_out(&COLUMNS, &rows, style.limit());
-    for line in &lines[..2] {
-        let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+    let mut rows_left = &lines[2..];
+    for group in &groups {
+        let (its, rest) = rows_left.split_at(group.len());
+        rows_left = rest;
+        out.push('\n');
+        painted(out, style, Paint::Bold, "", &condition::heading(report, group));
+        for line in &lines[..2] {
+            let _ = writeln!(out, "{}", style.paint(Paint::Dim, line));
+        }
+        for (line, summary) in its.iter().zip(group) {
+            cell(out, line, summary, style);
+        }
+        if let Some(sizes) = sentences::request_sizes(group) {
+            painted(out, style, Paint::Dim, "", &sizes);
+        }
     }
-    for (line, summary) in lines[2..].iter().zip(group) {
-        if summary.label.chars().count() > LONGEST_LABEL {
-            let _ = writeln!(out, "{}", summary.label);
-        }
-        let _ = writeln!(out, "{line}");
-        if let Some(state) = sentences::state(summary) {
-            painted(out, style, Paint::Yellow, "  ", &state);
-        }
-        for note in notes::of(summary) {
-            paragraph(out, style, "  ", &note);
-        }
+    if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
+        painted(out, style, Paint::Dim, "", &note);
     }
-    let Some(sizes) = sentences::request_sizes(group) else { return };
-    painted(out, style, Paint::Dim, "", &sizes);
+}
+
+/// The row of a cell, and the notes beneath it.
+fn cell(out: &mut String, line: &str, summary: &CellSummary, style: TextStyle) {
+    if summary.label.chars().count() > LONGEST_LABEL {
+        let _ = writeln!(out, "{}", summary.label);
+    }
+    let _ = writeln!(out, "{line}");
+    if let Some(state) = sentences::state(summary) {
+        painted(out, style, Paint::Yellow, "  ", &state);
+    }
+    for note in notes::of(summary) {
+        paragraph(out, style, "  ", &note);
+    }
 }
 
 fn row(summary: &CellSummary) -> Vec<String> {
@@ -153,7 +154,7 @@ fn row(summary: &CellSummary) -> Vec<String> {
 }
 
 /// Failures, and after a plus the requests that were cut off unfinished.
-fn failed(summary: &CellSummary) -> String {
+pub(super) fn failed(summary: &CellSummary) -> String {
     match (summary.requests.failed, summary.requests.unfinished) {
         (failed, 0) => count(failed),
         (failed, unfinished) => format!("{}+{}", count(failed), count(unfinished)),
@@ -165,36 +166,11 @@ fn latencies(summary: &CellSummary) -> [String; 5] {
     let n = count(summary.response.n());
     let dash = || "-".to_owned();
     match summary.response.percentiles() {
-        Some(p) if summary.state == CellState::Ok => {
+        Some(p) if summary.state == CellState::Ok && !summary.is_dead() => {
             let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
             [millis(p.p50), millis(p.p95), p99, millis(p.max), n]
         }
         _ => [dash(), dash(), dash(), dash(), n],
-    }
-}
-
-fn verdicts(out: &mut String, report: &Report<'_>, style: TextStyle) {
-    if report.analysis.verdicts.is_empty() {
-        return;
-    }
-    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Verdict"));
-    for verdict in &report.analysis.verdicts {
-        let paint = match verdict.conclusion {
-            Conclusion::Faster | Conclusion::BaselineUnstable { .. } => Some(Paint::Green),
-            Conclusion::Slower | Conclusion::Unstable { .. } => Some(Paint::Red),
-            Conclusion::BothUnstable | Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
-                Some(Paint::Yellow)
-            }
-            Conclusion::NoDifference => None,
-        };
-        let sentence = sentences::verdict(report, verdict);
-        match paint {
-            Some(paint) => painted(out, style, paint, "- ", &sentence),
-            None => paragraph(out, style, "- ", &sentence),
-        }
-    }
-    for note in [sentences::how_sure(report), sentences::missing_tails(report)].into_iter().flatten() {
-        paragraph(out, style, "", &note);
     }
 }
 
@@ -272,6 +248,21 @@ mod tests {
     }
 
     #[test]
+    fn the_report_of_a_run_that_has_just_ended_at_80_columns() {
+        let style =
+            TextStyle { width: 80, verdicts: true, answer: AnswerPlace::Last, ..TextStyle::default() };
+        insta::assert_snapshot!(text(&[Fixture::new().report()], style));
+    }
+
+    #[test]
+    fn the_report_of_a_default_run_at_60_columns() {
+        insta::assert_snapshot!(text(
+            &[Fixture::new().report()],
+            TextStyle { width: 60, ..TextStyle::default() }
+        ));
+    }
+
+    #[test]
     fn several_runs_stand_under_their_names_and_one_has_no_heading() {
         let fixture = Fixture::new();
         let (first, second) = (fixture.report(), Report { folder: Some("b"), ..fixture.report() });
@@ -287,8 +278,8 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_asked_for() {
         let fixture = Fixture::new();
-        for width in [100, 120] {
-            let text = text(&[fixture.report()], TextStyle { colour: false, width });
+        for width in [60, 80, 100, 120] {
+            let text = text(&[fixture.report()], TextStyle { width, ..TextStyle::default() });
             let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
             assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
         }
@@ -308,7 +299,7 @@ mod tests {
         assert!(!text.lines().nth(line).unwrap()[7..].contains(|c: char| c.is_ascii_digit()), "{text}");
         let below = text.lines().nth(line + 1).unwrap();
         assert_eq!(below, "  unsupported: h2 no: the server closes the connection");
-        assert!(text.contains("no verdict on one HTTP/2 connection over TLS: h2 × 1: h2 no"), "{text}");
+        assert!(text.contains("1 of 7 comparisons has no verdict: h2 × 1: h2 no: the server"), "{text}");
         let document = crate::document(&report);
         let cell = document.cells.last().unwrap();
         assert_eq!((cell.state.as_str(), cell.repetitions, cell.duration_s), ("unsupported", 0, 0.0));
@@ -321,6 +312,8 @@ mod tests {
     fn there_is_no_escape_sequence_unless_asked_for() {
         let fixture = Fixture::new();
         assert!(!text(&[fixture.report()], TextStyle::default()).contains('\x1b'));
-        assert!(text(&[fixture.report()], TextStyle { colour: true, width: 100 }).contains("\x1b[1m"));
+        assert!(
+            text(&[fixture.report()], TextStyle { colour: true, ..TextStyle::default() }).contains("\x1b[1m")
+        );
     }
 }

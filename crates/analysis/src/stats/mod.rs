@@ -3,6 +3,7 @@
 //! [`analyse`] is the entry point. Everything is a pure function of the record; the only randomness is the bootstrap's, from
 //! the run's seed.
 
+mod answer;
 mod bars;
 mod bootstrap;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod checks;
 mod connections;
 mod latency;
 mod process;
+mod ramp_steps;
 mod ramps;
 mod rate;
 mod runs;
@@ -25,6 +27,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
+pub use answer::Answer;
 pub use bars::{HistogramBar, bars};
 pub use bootstrap::RatioInterval;
 pub use connections::{
@@ -33,15 +36,16 @@ pub use connections::{
 };
 pub use latency::{Latency, Percentiles, Tail};
 pub use process::ProcessTotals;
+pub use ramp_steps::{Overload, RampStep, RampSteps};
 pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use state::{invalid_reasons, was_paused};
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Instability, RepetitionSeries, RequestCounts};
-pub use threshold::{Threshold, ThresholdError, Violation};
+pub use threshold::{CellFigures, Threshold, ThresholdError, Violation};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-pub use verdict::{CellVerdict, Conclusion};
+pub use verdict::{CellVerdict, Conclusion, Unclaimed};
 
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::Naming;

@@ -5,11 +5,12 @@
 //! so that other changes in between are in the ratio and in no interval.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::bootstrap::{self, RatioInterval};
 use super::rate::{self, RateRatio};
-use super::verdict::{EFFECT, conclude, floor};
-use super::{Analysis, CellState, CellSummary, Conclusion, Tail};
+use super::verdict::{EFFECT, conclude, floor, unclaimed};
+use super::{Analysis, CellState, CellSummary, Conclusion, Tail, Unclaimed};
 use h2lab_base::units::format_duration;
 use h2lab_model::record::RunRecord;
 
@@ -33,11 +34,22 @@ pub struct CellComparison {
     /// The conclusions on the median, the tail and the throughput: [`Conclusion::Faster`] is less time, or more
     /// throughput.
     pub conclusions: [Conclusion; 3],
+    /// Why no difference is claimed of each of these; `None` if one is, or if a state decided.
+    pub unclaimed: [Option<Unclaimed>; 3],
+    /// Differences of times below this are not claimed.
+    pub floor: Duration,
     /// The differences in their work, as text: then the ratio compares two different questions.
     pub differs_in: Vec<String>,
 }
 
 impl CellComparison {
+    /// The ratios of median, tail and throughput, in the order of the conclusions, each with its interval.
+    pub fn ratios(&self) -> [Option<[f64; 3]>; 3] {
+        let of_time = |ratio: Option<RatioInterval>| ratio.map(|of| [of.ratio, of.low, of.high]);
+        let throughput = self.throughput.map(|of| [of.ratio, of.low, of.high]);
+        [of_time(self.median), of_time(self.tail_ratio), throughput]
+    }
+
     /// Whether any difference is claimed to be real.
     pub fn is_real(&self) -> bool {
         self.conclusions.iter().any(Conclusion::claims_a_difference)
@@ -91,16 +103,20 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     let (median, tail_ratio) = (ratio(0.5), ratio(tail.share()));
     let throughput = rate::ratio(&baseline.series, &candidate.series, seed);
     let floor = floor(baseline, candidate);
-    let of_time = |ratio: Option<RatioInterval>| {
-        ratio.map_or(Conclusion::NoDifference, |ratio| conclude(&ratio, floor))
+    let of_time = |ratio: Option<RatioInterval>, must_be_sound: bool| match ratio {
+        None => (Conclusion::NoDifference, Some(Unclaimed::NoFigure)),
+        Some(ratio) if must_be_sound && !ratio.is_sound() => {
+            (Conclusion::NoDifference, Some(Unclaimed::Unsound))
+        }
+        Some(ratio) => (conclude(&ratio, floor), unclaimed(&ratio, floor)),
     };
-    let conclusions = match doubtful(baseline, candidate) {
-        Some(conclusion) => [conclusion; 3],
-        None => [
-            of_time(median),
-            of_time(tail_ratio.filter(RatioInterval::is_sound)),
-            throughput.map_or(Conclusion::NoDifference, |ratio| conclude_rate(&ratio)),
-        ],
+    let of_rate = |ratio: Option<RateRatio>| {
+        let none = (Conclusion::NoDifference, Some(Unclaimed::NoFigure));
+        ratio.map_or(none, |ratio| (conclude_rate(&ratio), unclaimed_rate(&ratio)))
+    };
+    let concluded = match doubtful(baseline, candidate) {
+        Some(conclusion) => [(conclusion, None); 3],
+        None => [of_time(median, false), of_time(tail_ratio, true), of_rate(throughput)],
     };
     CellComparison {
         label: if baseline.label == candidate.label {
@@ -114,7 +130,9 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
         tail,
         tail_ratio,
         throughput,
-        conclusions,
+        conclusions: concluded.map(|(conclusion, _)| conclusion),
+        unclaimed: concluded.map(|(_, why)| why),
+        floor,
         differs_in: differs_in(baseline, candidate),
     }
 }
@@ -127,16 +145,28 @@ fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
         () if is(|state| matches!(state, CellState::Unsupported { .. })) => Some(Conclusion::Unsupported),
         () if is(|state| matches!(state, CellState::Failed { .. })) => Some(Conclusion::Failed),
         () if is(|state| matches!(state, CellState::Invalid { .. })) => Some(Conclusion::Invalid),
+        () if baseline.is_dead() || candidate.is_dead() => Some(Conclusion::Failed),
         () => None,
     }
 }
 
 /// The conclusion that a ratio of throughputs supports.
 fn conclude_rate(ratio: &RateRatio) -> Conclusion {
-    match ratio.is_clear_of_one() && (ratio.ratio - 1.0).abs() >= EFFECT {
-        true if ratio.ratio > 1.0 => Conclusion::Faster,
-        true => Conclusion::Slower,
-        false => Conclusion::NoDifference,
+    match unclaimed_rate(ratio) {
+        Some(_) => Conclusion::NoDifference,
+        None if ratio.ratio > 1.0 => Conclusion::Faster,
+        None => Conclusion::Slower,
+    }
+}
+
+/// Why it supports no difference.
+fn unclaimed_rate(ratio: &RateRatio) -> Option<Unclaimed> {
+    let is_small = |ratio: f64| (ratio - 1.0).abs() < EFFECT;
+    match ratio.is_clear_of_one() {
+        true if is_small(ratio.ratio) => Some(Unclaimed::Small),
+        true => None,
+        false if is_small(ratio.low) && is_small(ratio.high) => Some(Unclaimed::Small),
+        false => Some(Unclaimed::Undecided),
     }
 }
 

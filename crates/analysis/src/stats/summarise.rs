@@ -81,6 +81,8 @@ impl CellSummary {
 
 /// See [`CellSummary::hop_connections`].
 fn hop_connections(repetitions: &[&CellRecord]) -> Option<u64> {
+    // The sum of none would be 0.
+    let _ = repetitions.first()?;
     repetitions
         .iter()
         .map(|repetition| repetition.sidecar.as_ref().map(|sidecar| u64::from(sidecar.connections)))
@@ -228,6 +230,7 @@ mod tests {
         let summary = CellSummary::of(&[&record]);
         assert_eq!(summary.state, CellState::Unsupported { why: "it speaks HTTP/1.1 only".to_owned() });
         assert_eq!((summary.repetitions, summary.measured), (0, Duration::ZERO));
+        assert_eq!(summary.hop_connections, None, "a sidecar that never ran held none");
         assert_eq!(summary.warnings, Vec::<String>::new());
         // One existing repetition counts more than a missing one.
         assert_eq!(CellSummary::of(&[&record, &clean()]).state, CellState::Ok);

@@ -205,6 +205,11 @@ impl CellSummary {
         self.connections.requests as f64 / self.connections.opened.max(1) as f64
     }
 
+    /// Whether requests were made and none succeeded: then the ages of unfinished ones are no latencies.
+    pub const fn is_dead(&self) -> bool {
+        self.requests.sent > 0 && self.requests.succeeded == 0
+    }
+
     /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).
     pub fn served_share(&self) -> f64 {
         if self.offered_rps > 0.0 { self.served_rps / self.offered_rps } else { 0.0 }

@@ -47,7 +47,7 @@ pub enum Conclusion {
     },
     /// Neither carries the load.
     BothUnstable,
-    /// The server of one of them ended by itself.
+    /// The server of one of them ended by itself, or answered no request successfully.
     Failed,
     /// One of them was not measured soundly.
     Invalid,
@@ -64,6 +64,28 @@ impl Conclusion {
     /// Whether it claims that the two differ in latency.
     pub const fn claims_a_difference(&self) -> bool {
         matches!(self, Self::Faster | Self::Slower)
+    }
+}
+
+/// Why no difference is claimed of two figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unclaimed {
+    /// There is no figure to compare.
+    NoFigure,
+    /// Stalls are too long for the time measured: the interval is narrower than it should be.
+    Unsound,
+    /// The interval includes 1, and a difference of a tenth or more.
+    Undecided,
+    /// The difference in milliseconds is below the floor, whatever the ratio.
+    BelowFloor,
+    /// The difference is less than a tenth.
+    Small,
+}
+
+impl Unclaimed {
+    /// Whether the figures are known to be alike; if not, another measurement may find a difference.
+    pub const fn is_alike(self) -> bool {
+        matches!(self, Self::BelowFloor | Self::Small)
     }
 }
 
@@ -91,6 +113,18 @@ pub struct CellVerdict {
     pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.
     pub floor: Duration,
+}
+
+impl CellVerdict {
+    /// Why its tail is neither faster nor slower; `None` if it is, or if states decided.
+    pub fn unclaimed(&self) -> Option<Unclaimed> {
+        match self.tail_ratio {
+            _ if self.conclusion != Conclusion::NoDifference => None,
+            None => Some(Unclaimed::NoFigure),
+            Some(tail) if !tail.is_sound() => Some(Unclaimed::Unsound),
+            Some(tail) => unclaimed(&tail, self.floor),
+        }
+    }
 }
 
 /// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
@@ -160,10 +194,12 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdic
 fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
     use CellState::{Failed, Invalid, Ok, Unstable, Unsupported};
     match (&baseline.state, &candidate.state) {
-        (Ok, Ok) => None,
         (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
         (Failed { .. }, _) | (_, Failed { .. }) => Some(Conclusion::Failed),
         (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
+        // The ages of unfinished requests are no latencies.
+        _ if baseline.is_dead() || candidate.is_dead() => Some(Conclusion::Failed),
+        (Ok, Ok) => None,
         (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
         (Ok, &Unstable { offered_rps, served_rps, .. }) => {
             Some(Conclusion::Unstable { offered_rps, served_rps })
@@ -184,12 +220,25 @@ pub(super) fn floor(baseline: &CellSummary, candidate: &CellSummary) -> Duration
 
 /// The conclusion that a ratio's interval supports.
 pub(super) fn conclude(ratio: &RatioInterval, floor: Duration) -> Conclusion {
-    let worth_a_word =
-        (ratio.ratio - 1.0).abs() >= EFFECT && ratio.candidate.abs_diff(ratio.baseline) >= floor;
-    match ratio.is_clear_of_one() && worth_a_word {
-        true if ratio.ratio < 1.0 => Conclusion::Faster,
-        true => Conclusion::Slower,
-        false => Conclusion::NoDifference,
+    match unclaimed(ratio, floor) {
+        Some(_) => Conclusion::NoDifference,
+        None if ratio.ratio < 1.0 => Conclusion::Faster,
+        None => Conclusion::Slower,
+    }
+}
+
+/// Why a ratio's interval supports no difference, soundness aside; `None` if it does.
+pub(super) fn unclaimed(ratio: &RatioInterval, floor: Duration) -> Option<Unclaimed> {
+    let is_small = |ratio: f64| (ratio - 1.0).abs() < EFFECT;
+    let is_below = |end: f64| (end - 1.0).abs() * ratio.baseline.as_secs_f64() < floor.as_secs_f64();
+    let ends = [ratio.low, ratio.high];
+    match ratio.is_clear_of_one() {
+        true if is_small(ratio.ratio) => Some(Unclaimed::Small),
+        true if ratio.candidate.abs_diff(ratio.baseline) < floor => Some(Unclaimed::BelowFloor),
+        true => None,
+        false if ends.into_iter().all(is_small) => Some(Unclaimed::Small),
+        false if ends.into_iter().all(is_below) => Some(Unclaimed::BelowFloor),
+        false => Some(Unclaimed::Undecided),
     }
 }
 
@@ -235,6 +284,21 @@ mod tests {
         let two_and_a_half_ms = ratio(1.1, 1.09, 1.11);
         assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_499)), Conclusion::Slower);
         assert_eq!(conclude(&two_and_a_half_ms, Duration::from_micros(2_501)), Conclusion::NoDifference);
+    }
+
+    #[test]
+    fn what_is_not_claimed_says_which_rule_was_not_met() {
+        let why = |ratio: &RatioInterval, floor: Duration| unclaimed(ratio, floor);
+        assert_eq!(why(&ratio(1.3, 1.01, 1.6), FLOOR), None);
+        assert_eq!(why(&ratio(1.09, 1.08, 1.10), FLOOR), Some(Unclaimed::Small));
+        assert_eq!(why(&ratio(1.0, 0.95, 1.05), FLOOR), Some(Unclaimed::Small));
+        assert_eq!(why(&ratio(1.0, 0.85, 1.05), FLOOR), Some(Unclaimed::Undecided));
+        assert_eq!(why(&ratio(1.3, 0.99, 1.6), FLOOR), Some(Unclaimed::Undecided));
+        let floor = Duration::from_millis(10);
+        assert_eq!(why(&ratio(1.3, 1.2, 1.4), floor), Some(Unclaimed::BelowFloor), "7.5 of 25 ms");
+        assert_eq!(why(&ratio(1.0, 0.7, 1.3), floor), Some(Unclaimed::BelowFloor));
+        assert_eq!(why(&ratio(1.0, 0.7, f64::INFINITY), floor), Some(Unclaimed::Undecided));
+        assert!(Unclaimed::Small.is_alike() && !Unclaimed::Unsound.is_alike());
     }
 
     fn summary(index: u32, protocol: Protocol, change: impl Fn(&mut CellRecord)) -> CellSummary {
@@ -323,6 +387,24 @@ mod tests {
             panic!()
         };
         assert!(offered_rps > 999.0 && served_rps < 520.0, "{served_rps}");
+    }
+
+    #[test]
+    fn without_a_single_success_the_ages_of_unfinished_requests_are_no_verdict() {
+        use h2lab_model::record::Outcome::{Connect, Unfinished};
+        let dead = |index, outcome| {
+            summary(index, Protocol::H2c, |record| {
+                record.cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 25 };
+                let cut = record.cell.work.phases.cut(record.started_at);
+                record.samples.edit().iter_mut().for_each(|s| (s.outcome, s.completed_at) = (outcome, cut));
+            })
+        };
+        let ok = summary(0, Protocol::H1, |_| ());
+        for outcome in [Unfinished, Connect] {
+            let verdict = one(&ok, &dead(1, outcome), 1);
+            let is_void = matches!(verdict.conclusion, Conclusion::Failed | Conclusion::Unsupported);
+            assert!(is_void && verdict.tail_ratio.is_none(), "{outcome}: {verdict:?}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
 use crate::run::store::RunFolder;
 use h2lab_lab::sut;
+use h2lab_report::AnswerPlace;
 
 /// The flags in place of what a scenario says.
 #[derive(Debug, Args)]
@@ -190,7 +191,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     let run = executed.run.without_secrets();
     let concluded = [Concluded::new(&run, Some(&executed.folder))];
     let stored = concluded[0].store();
-    output::write_out(&concluded, output)?;
+    output::write_out(&concluded, output, AnswerPlace::Last)?;
     match executed.failure.map_or(stored, Err) {
         Err(failure) => Err(failure),
         // Half a run opens and shuts no gate.
@@ -207,12 +208,13 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
 
 /// Prints what is about to happen and how long it takes.
 fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
-    let points = plan.iter().map(|cell| cell.index).max().map_or(0, |index| index + 1);
+    let plural = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
+    let points = plan.iter().map(|cell| cell.index).max().map_or(0, |index| index as usize + 1);
     let estimate = estimate(plan, run);
     let repetitions = match estimate.open() {
-        open if open == plan.len() => format!("{open} repetitions"),
-        open => format!("{open} of {} repetitions to be made", plan.len()),
+        open if open == plan.len() => plural(open, "repetition"),
+        open => format!("{open} of {} to be made", plural(plan.len(), "repetition")),
     };
     let time = about(estimate.left(Duration::ZERO));
-    say!("{points} cells, {repetitions}, about {time}; run folder {}", path.display());
+    say!("{}, {repetitions}, about {time}; run folder {}", plural(points, "cell"), path.display());
 }

@@ -7,6 +7,7 @@ mod capture;
 mod cells;
 mod client;
 mod compare;
+mod diff;
 mod discover;
 mod doctor;
 mod engine;
@@ -79,6 +80,7 @@ enum Command {
     Run(Box<run::RunArgs>),
     Link(Box<link::LinkCommandArgs>),
     Report(report::ReportArgs),
+    Diff(diff::DiffArgs),
     Runs(runs::RunsArgs),
     Trace(Box<trace::TraceArgs>),
     Timeline(Box<timeline::TimelineArgs>),
@@ -135,6 +137,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::main(&args, command_line),
         Command::Link(args) => return end(link::main(&args)),
         Command::Report(args) => report::main(&args),
+        Command::Diff(args) => diff::main(&args),
         Command::Runs(args) => runs::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Timeline(args) => timeline::main(&args),

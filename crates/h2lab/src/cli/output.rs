@@ -11,7 +11,7 @@ use h2lab_analysis::stats;
 use h2lab_analysis::stats::{Analysis, CellState, CellSummary, Conclusion, Threshold};
 use h2lab_model::record::{Outcome, RunRecord};
 use h2lab_model::scenario::Cell;
-use h2lab_report::{Explained, Report, TextStyle};
+use h2lab_report::{AnswerPlace, Explained, Report, TextStyle};
 
 use super::Exit;
 use super::exit::Usage;
@@ -37,9 +37,13 @@ pub struct OutputArgs {
     /// Exit with 1 if this holds: 'h2c.p99 > 1.2*h1.p99', 'errors > 0.1%'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = threshold)]
     pub fail_if: Vec<Threshold>,
+    /// Print each verdict as a sentence, too, beneath the matrix
+    #[arg(long)]
+    pub verdicts: bool,
 }
 
-fn threshold(text: &str) -> Result<Threshold, String> {
+/// A condition of `--fail-if`.
+pub fn threshold(text: &str) -> Result<Threshold, String> {
     text.parse().map_err(|error: stats::ThresholdError| error.to_string())
 }
 
@@ -97,7 +101,8 @@ impl<'a> Concluded<'a> {
         }
     }
 
-    fn report(&self) -> Report<'_> {
+    /// As reports have it.
+    pub fn report(&self) -> Report<'_> {
         Report {
             run: self.run,
             analysis: &self.analysis,
@@ -143,10 +148,12 @@ impl<'a> Concluded<'a> {
     }
 }
 
-/// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk.
-pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<()> {
+/// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk. A run that
+/// has just ended ends with its answer; a report begins with it.
+pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs, answer: AnswerPlace) -> Result<()> {
     let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
-    let text = if output.json { files::json(&reports)? } else { h2lab_report::text(&reports, style()) };
+    let style = TextStyle { verdicts: output.verdicts, answer, ..style() };
+    let text = if output.json { files::json(&reports)? } else { h2lab_report::text(&reports, style) };
     print(&text)?;
     output.files.iter().try_for_each(|path| files::write(path, &reports))
 }
@@ -234,11 +241,25 @@ fn unanswered(summary: &CellSummary) -> Option<String> {
 /// The report's name in the run folder.
 const PAGE: &str = "report.html";
 
-/// As wide as the terminal, within limits; in colour only where it is wanted.
+/// As wide as the terminal, within limits; in colour and beyond ASCII only where that is wanted.
 pub fn style() -> TextStyle {
     const PIPED: u16 = 110;
     let stdout = std::io::stdout();
-    let width = rustix::termios::tcgetwinsize(&stdout).map_or(PIPED, |size| size.ws_col);
+    let size = rustix::termios::tcgetwinsize(&stdout).map(|size| size.ws_col);
+    // A pseudo-terminal without a size reports 0.
+    let width = size.ok().filter(|columns| *columns > 0).unwrap_or(PIPED);
     let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    TextStyle { width: usize::from(width).clamp(80, 160), colour }
+    TextStyle {
+        width: usize::from(width).clamp(60, 160),
+        colour,
+        unicode: takes_unicode(stdout.is_terminal()),
+        ..TextStyle::default()
+    }
+}
+
+/// Whether characters beyond ASCII may be used: by a terminal's locale. Without one the reader is unknown; files are UTF-8.
+pub fn takes_unicode(is_terminal: bool) -> bool {
+    let mut names = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
+    let locale = names.find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    !is_terminal || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
 }

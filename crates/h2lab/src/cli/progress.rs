@@ -6,12 +6,49 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Cell, Estimate};
+use h2lab_report::TextStyle;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::note;
+use super::output::takes_unicode;
 use crate::run::execute::RunObserver;
 use crate::run::messages::{Failure, RepetitionProgress};
 use h2lab_net::clock::Clock;
+
+/// Columns of a bar, its percentage, and the spaces between.
+pub const BAR: usize = 24 + 1 + 4 + 2;
+/// Columns that stay free behind it: a terminal echoes Ctrl-C there, and what is echoed must not wrap.
+const FREE: usize = 3;
+
+/// A bar on stderr that no line of it outlasts; nothing if it `is_hidden` or stderr is no terminal.
+pub fn bar(is_hidden: bool) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let is_terminal = std::io::stderr().is_terminal();
+    if is_hidden || !is_terminal {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let chars = if takes_unicode(is_terminal) { "█▉▊▋▌▍▎▏ " } else { "=> " };
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}").expect("it is a constant");
+    bar.set_style(style.progress_chars(chars));
+    bar
+}
+
+/// As much of `words` as has room in a line, behind a bar of so many columns: what wraps is not removed again.
+pub fn fitted(words: &str, bar: usize) -> String {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).map(|size| usize::from(size.ws_col));
+    let columns = size.ok().filter(|columns| *columns > 0).unwrap_or(80);
+    let style = TextStyle { unicode: takes_unicode(std::io::stderr().is_terminal()), ..TextStyle::default() };
+    cut(style.printable(words.to_owned()), columns.saturating_sub(bar + FREE))
+}
+
+/// The first `room` characters, the last of them dots if there are more.
+fn cut(words: String, room: usize) -> String {
+    if words.chars().count() <= room {
+        return words;
+    }
+    let dots = "...".chars().take(room);
+    words.chars().take(room.saturating_sub(3)).chain(dots).collect()
+}
 
 /// A progress bar over all repetitions, or a line for each where there is no terminal.
 #[derive(Debug)]
@@ -31,14 +68,9 @@ impl PlanProgressBar {
     /// A bar for the repetitions of `plan` that `run` does not have yet. A quiet one prints only what is wrong with them.
     pub fn new(plan: &[Cell], run: &RunRecord, is_quiet: bool) -> Self {
         let estimate = estimate(plan, run);
-        let bar = ProgressBar::new(millis(estimate.left(Duration::ZERO)));
+        let bar = bar(is_quiet);
+        bar.set_length(millis(estimate.left(Duration::ZERO)));
         let is_piped = !std::io::stderr().is_terminal();
-        if is_piped || is_quiet {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}")
-            .expect("the template is a constant");
-        bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
         let clock = Clock::start();
         Self {
             shown: bar,
@@ -62,7 +94,9 @@ impl PlanProgressBar {
         let passed = millis(self.clock.now().since(Time::ZERO));
         self.shown.set_length(passed + millis(left));
         self.shown.set_position(passed);
-        self.shown.set_message(format!("{}{words}; about {} left", self.label, about(left)));
+        // The cell's name may be long: what changes comes first.
+        let message = format!("about {} left; {}{words}", about(left), self.label);
+        self.shown.set_message(fitted(&message, BAR));
     }
 }
 
@@ -145,6 +179,14 @@ impl RunObserver for PlanProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_cut_where_the_terminal_ends() {
+        let words = || "3/16 direct over RTT 25ms: h2c × 1".to_owned();
+        assert_eq!(cut(words(), 34), words());
+        assert_eq!(cut(words(), 12), "3/16 dire...");
+        assert_eq!((cut(words(), 2), cut(words(), 0)), ("..".to_owned(), String::new()));
+    }
 
     #[test]
     fn times_are_reported_as_exactly_as_they_are_known() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::record::RunRecord;
+use h2lab_report::AnswerPlace;
 
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
@@ -15,14 +16,14 @@ use crate::run::{history, store};
 ///
 /// All figures are computed again from the run folder, so that a newer h2lab may report more. Several runs are printed
 /// one after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, and in
-/// JSON as one document `{"runs": [...]}`. Each but the first is then compared with the first: ratios of median, tail
-/// and throughput with 95 % intervals, and whether the difference is real.
+/// JSON as one document `{"runs": [...]}`; a page has all of them in one picture. `h2lab diff` compares two.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab report h2lab-runs/20260131T120000Z-1", "the text again"),
         ("h2lab report RUN -o run.html -o run.csv", "other forms of it"),
-        ("h2lab report latest~1 latest -o both.html", "is the difference real? And both in one picture"),
+        ("h2lab report latest --verdicts", "each verdict as a sentence"),
+        ("h2lab report latest~1 latest -o both.html", "two runs in one picture"),
         ("h2lab report before after --json", "two runs in one document"),
     ],
 ))]
@@ -50,6 +51,6 @@ pub fn main(args: &ReportArgs) -> Result<Exit> {
     }
     let concluded: Vec<Concluded<'_>> =
         runs.iter().zip(&paths).map(|(run, path)| Concluded::new(run, Some(path.as_path()))).collect();
-    output::write_out(&concluded, &args.output)?;
+    output::write_out(&concluded, &args.output, AnswerPlace::First)?;
     output::judge(&concluded, &args.output)
 }

@@ -1,4 +1,4 @@
-//! What is kept of loads: `runs` lists it, `report A B` says whether two of them differ.
+//! What is kept of loads: `runs` lists it, `diff A B` says whether two of them differ.
 
 use std::path::Path;
 
@@ -106,14 +106,16 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
         [("a", 9_000, 10), ("slow", 300, 1_000)].map(|(out, n, ms)| load(folder.path(), out, n, &url(ms)));
     copy(&folder.path().join("a"), &folder.path().join("again"));
     let compared = |first: &str, second: &str| {
-        let document = run(folder.path(), 0, &["report", "--json", first, second]).json();
-        document["comparisons"][0]["cells"][0].clone()
+        run_diff(folder.path(), &[first, second, "--json"]).json()["cells"][0].clone()
     };
-    let report = |first: &str, second: &str| run(folder.path(), 0, &["report", first, second]).stdout;
+    let diff = |first: &str, second: &str| {
+        let finished = run_diff(folder.path(), &[first, second]);
+        finished.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
     let (same, slower) = (compared("a", "again"), compared("a", "slow"));
-    let text = report("a", "slow");
+    let text = diff("a", "slow");
     assert!(text.contains("the two runs differ in") && text.contains("/delay/1000"), "{text}");
-    assert!(report("a", "again").contains("again against a"));
+    assert!(diff("a", "again").contains("again against a: no difference"));
     if measured.iter().any(|document| document["state"] != "ok") {
         // Too busy: then nothing may be claimed, however large the difference is.
         assert_eq!((&slower["real"], &slower["median_verdict"]), (&false.into(), &"invalid".into()));
@@ -141,5 +143,77 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
     let ratio = medians[1].expect("a number") / medians[0].expect("a number");
     assert!((bound(&slower, "ratio") / ratio - 1.0).abs() < 0.01, "{ratio} is true: {slower:#}");
     assert!(bound(&slower, "low") > 1.5, "{slower:#}");
-    assert!(text.contains("slow against a: the difference is real"), "{text}");
+    assert!(text.contains("slow against a: slower: "), "{text}");
+}
+
+/// `diff`, which ends with 5 if a load was invalid.
+#[track_caller]
+fn run_diff(folder: &Path, arguments: &[&str]) -> Finished {
+    let finished = run_program(&binary(), folder, &[&["diff"], arguments].concat());
+    assert!(matches!(finished.code, Some(0 | 5)), "{arguments:?}: {}", finished.transcript());
+    finished
+}
+
+#[test]
+fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_documents() {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let url = |ms: u32| format!("http://{}/delay/{ms}", origin.clear);
+    for (out, ms) in [("quick", 1), ("slow", 300)] {
+        let document = load(folder.path(), out, 60, &url(ms));
+        std::fs::write(folder.path().join(format!("{out}.json")), document.to_string()).expect("room");
+    }
+    let diff = |arguments: &[&str]| run_program(&binary(), folder.path(), &[&["diff"], arguments].concat());
+    let condition = "--fail-if=p50 > 10*base.p50";
+    for ending in ["", ".json"] {
+        let [quick, slow] = ["quick", "slow"].map(|name| format!("{name}{ending}"));
+        let failed = diff(&[&quick, &slow, condition]);
+        assert_eq!(failed.code, Some(1), "{}", failed.transcript());
+        assert!(
+            failed.stderr.contains("failed: p50 > 10*base.p50: ") && failed.stderr.contains("; base p50 ")
+        );
+        let other = diff(&[&slow, &quick, condition]);
+        assert!(matches!(other.code, Some(0 | 5)), "{}", other.transcript());
+    }
+    let printed = diff(&["quick.json", "slow"]);
+    assert_eq!(printed.code, Some(0), "a folder beside a document: {}", printed.transcript());
+    let flat = printed.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("slow against quick.json, 1 pair of cells: p99 is") && flat.contains("cannot be said"),
+        "{flat}"
+    );
+    let figures = diff(&["quick.json", "slow.json", "--json"]).json()["figures"][0].clone();
+    assert!(figures["then"]["p50"].as_f64() > figures["first"]["p50"].as_f64(), "{figures:#}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_with_the_reason() {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    load(folder.path(), "run", 10, &format!("http://{}/", origin.clear));
+    std::fs::write(folder.path().join("other.json"), "{\"a\": 1}").expect("room");
+    for (arguments, reason) in [
+        (["run", "missing"], "missing"),
+        (["run", "other.json"], "other.json is neither a run folder nor what"),
+        (["run", "run"], "names `h3`, but no cell"),
+    ] {
+        let more = if arguments[1] == "run" { "--fail-if=h3.p99 > base.p99" } else { "--json" };
+        let finished = run(folder.path(), 2, &[&["diff"], &arguments[..], &[more]].concat());
+        assert!(finished.stderr.contains(reason), "{reason}: {}", finished.transcript());
+    }
+    let files = run(folder.path(), 2, &["diff", "run", "run", "-o=x.csv"]);
+    assert!(files.stderr.contains("written as .md, .json or .html"), "{}", files.transcript());
+}
+
+#[test]
+fn a_run_ends_with_the_answer_with_which_its_report_begins() {
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let url = format!("http://{}/", origin.clear);
+    let done = run(folder.path(), 0, &["load", "--quiet", "-n=60", "-c=2", "--out=run", &url]);
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, ending) =
+        done.stdout.rsplit_once("\nAnswer: ").unwrap_or_else(|| panic!("{}", done.transcript()));
+    let report = run_program(&binary(), folder.path(), &["report", "run"]);
+    let beginning = report.stdout.strip_prefix("Answer: ").and_then(|text| text.split("\n\n").next());
+    assert_eq!(beginning.map(flat), Some(flat(ending)), "{}", report.transcript());
+    let document = run_program(&binary(), folder.path(), &["report", "run", "--json"]).json();
+    assert_eq!(document["answer"].as_str().map(flat), Some(flat(ending)), "{document:#}");
 }

@@ -19,7 +19,8 @@ pub use record::{BulkParameters, BulkRecord};
 pub use repetition::duration;
 pub use tally::TransferTally;
 pub use transfer::{
-    DigestRecord, DigestVerdict, PartRecord, TransferDirection, TransferOutcome, TransferRecord,
+    DigestRecord, DigestVerdict, PartRecord, TIME_WAS_OVER, TransferDirection, TransferOutcome,
+    TransferRecord,
 };
 
 pub use crate::record::{ByteMeter, FrameFigures, IoFigures, RateSpread, meter as rate};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     BulkParameters, BulkRecord, ConnectionFigures, DigestRecord, PartRecord, ReceiverFigures, SenderFigures,
-    TransferDirection, TransferOutcome, TransferRecord,
+    TIME_WAS_OVER, TransferDirection, TransferOutcome, TransferRecord,
 };
 use crate::record::{BulkRepetition, CellRecord, ConnectionRecord, Fault, Outcome, Sample};
 use crate::workload::Work;
@@ -56,7 +56,7 @@ pub fn duration(work: &Work) -> Duration {
 fn transfer(work: &Work, sample: &Sample) -> TransferRecord {
     let outcome = match sample.outcome {
         Outcome::Succeeded => TransferOutcome::Complete,
-        Outcome::Unfinished => TransferOutcome::Partial { why: "the time was over".to_owned() },
+        Outcome::Unfinished => TransferOutcome::Partial { why: TIME_WAS_OVER.to_owned() },
         other => {
             TransferOutcome::Failed { why: other.to_string(), fault: other.fault().unwrap_or(Fault::Sut) }
         }

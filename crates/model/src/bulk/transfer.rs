@@ -38,6 +38,9 @@ impl TransferDirection {
     }
 }
 
+/// Why a transfer is partial that was to last for a time: it is as it was planned.
+pub const TIME_WAS_OVER: &str = "the time was over";
+
 /// How a transfer ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", tag = "outcome")]

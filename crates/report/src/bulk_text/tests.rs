@@ -5,7 +5,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_transfer::{Algorithm, Checksum};
 
 fn rendered(record: &BulkRecord) -> String {
-    bulk_text(record, TextStyle { colour: false, width: 110 })
+    bulk_text(record, TextStyle { width: 110, ..TextStyle::default() })
 }
 
 /// The same in one line.
@@ -37,7 +37,11 @@ fn every_file_that_is_not_complete_is_listed() {
     let text = rendered(&record);
     assert_eq!(text.matches("failed: the server vanished (fault: sut)").count(), 31);
     assert_eq!(text.matches("partial: the time was over").count(), 1);
-    assert_eq!(text.matches(" complete, ").count(), LISTED + 1, "those listed, and the count of all");
+    assert_eq!(
+        text.matches(" complete, ").count(),
+        LISTED + 2,
+        "those listed, the count of all, and the answer"
+    );
     assert!(text.contains("- and 1 more that are complete"), "{text}");
 }
 
@@ -131,7 +135,7 @@ fn nothing_at_all_is_reported_without_figures() {
 #[test]
 fn no_line_is_wider_than_asked_for() {
     for width in [80, 120] {
-        let text = bulk_text(&record(), TextStyle { colour: false, width });
+        let text = bulk_text(&record(), TextStyle { width, ..TextStyle::default() });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
         assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
     }

@@ -9,7 +9,7 @@ use super::{
     LatencyDocument, LinkDocument, MemoryDocument, RunsDocument, SettingsDocument, StallsDocument,
     TcpDocument, VerdictDocument,
 };
-use crate::{Report, bulk_cells, sentences};
+use crate::{Report, answer, bulk_cells, sentences};
 use h2lab_analysis::stats::{
     CellState, CellSummary, CellVerdict, Conclusion, Latency, LinkTotals, ProcessTotals,
 };
@@ -37,6 +37,7 @@ pub fn document(report: &Report<'_>) -> Document {
         seed: run.seed,
         run_folder: report.folder.map(str::to_owned),
         report: report.page.map(str::to_owned),
+        answer: answer::line(report),
         interrupted: run.interrupted,
         resumed: run.resumed.clone(),
         cells: cells(report),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CellDocument;
 use super::build::cell;
-use crate::Report;
+use crate::{Report, answer};
 
 /// The document of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,9 @@ pub struct LoadDocument {
     pub run_folder: Option<String>,
     /// Where the HTML report is; null if none was written.
     pub report: Option<String>,
+    /// The answer, in one to three sentences.
+    #[serde(default)]
+    pub answer: String,
     /// Whether it was interrupted before its end.
     pub interrupted: bool,
 }
@@ -44,6 +47,7 @@ pub fn load_document(report: &Report<'_>) -> LoadDocument {
         machine: run.machine.clone(),
         run_folder: report.folder.map(str::to_owned),
         report: report.page.map(str::to_owned),
+        answer: answer::line(report),
         interrupted: run.interrupted,
     }
 }

@@ -30,7 +30,8 @@ pub use fleet::{
     AgentDocument, FleetAskedDocument, FleetDocument, PairDocument, StartDocument, fleet_document,
 };
 pub use load::{LoadDocument, load_document};
-pub use runs::{DifferenceDocument, RunsComparisonDocument};
+pub use runs::{DifferenceDocument, FigurePairDocument, RunsComparisonDocument};
+pub(crate) use runs::{comparison as run_comparison, figure_pairs};
 pub use study::{ConditionDocument, ConfigurationDocument, NeededDocument, RampsDocument, StudyDocument};
 pub use timeline::{TimelineAsked, TimelineDocument, timeline_document};
 
@@ -69,6 +70,9 @@ pub struct Document {
     pub run_folder: Option<String>,
     /// Where the HTML report is; null if none was written.
     pub report: Option<String>,
+    /// The answer, in one to three sentences.
+    #[serde(default)]
+    pub answer: String,
     /// Whether the run was interrupted before its end.
     pub interrupted: bool,
     /// When it was resumed after an interruption, UTC, RFC 3339.

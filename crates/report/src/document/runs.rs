@@ -1,5 +1,7 @@
 //! Runs against the first of them, in the document of several runs.
 
+use std::collections::BTreeMap;
+
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +9,7 @@ use super::RatioDocument;
 use super::round::{micros, rounded};
 use crate::Report;
 use crate::runs::Compared;
-use h2lab_analysis::stats::{CellComparison, RateRatio, RatioInterval};
+use h2lab_analysis::stats::{CellComparison, CellFigures, RateRatio, RatioInterval};
 use h2lab_base::units::millis_f64;
 
 /// A run against the first one.
@@ -17,14 +19,46 @@ pub struct RunsComparisonDocument {
     pub first: String,
     /// The other run.
     pub second: String,
+    /// What changed, in a sentence.
+    #[serde(default)]
+    pub statement: String,
     /// Each pair of cells that are called alike, or the only ones of two runs with one each.
     pub cells: Vec<DifferenceDocument>,
+    /// Of `diff`: the figures of each pair, which is all that there is where one side is a document without requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<FigurePairDocument>,
     /// Cells of the first run without a counterpart.
     pub only_first: Vec<String>,
     /// Cells of the other run without one.
     pub only_second: Vec<String>,
     /// What makes the ratios doubtful, in sentences.
     pub warnings: Vec<String>,
+}
+
+/// The figures of two cells that correspond, by the names that `--fail-if` has: times in ms, `errors` as a share of 1, `throughput`
+/// per second. Null where a cell has none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FigurePairDocument {
+    /// How the second one is called.
+    pub label: String,
+    /// The first run's.
+    pub first: BTreeMap<String, Option<f64>>,
+    /// The other run's.
+    pub then: BTreeMap<String, Option<f64>>,
+}
+
+/// The figures of pairs of cells.
+pub(crate) fn figure_pairs(pairs: &[(CellFigures, CellFigures)]) -> Vec<FigurePairDocument> {
+    let named = |figures: &CellFigures| {
+        let value = |(name, value): (&str, f64)| (name.to_owned(), value.is_finite().then(|| rounded(value)));
+        CellFigures::NAMES.into_iter().zip(figures.values).map(value).collect()
+    };
+    let pair = |(first, then): &(CellFigures, CellFigures)| FigurePairDocument {
+        label: then.label.clone(),
+        first: named(first),
+        then: named(then),
+    };
+    pairs.iter().map(pair).collect()
 }
 
 /// A cell against the corresponding one of the first run. Ratios are the other run's figure over the first one's.
@@ -61,11 +95,14 @@ pub(super) fn comparisons(reports: &[Report<'_>]) -> Vec<RunsComparisonDocument>
     Compared::all(reports).iter().map(comparison).collect()
 }
 
-fn comparison(compared: &Compared<'_>) -> RunsComparisonDocument {
+/// A run against the first one.
+pub(crate) fn comparison(compared: &Compared<'_>) -> RunsComparisonDocument {
     let comparison = &compared.comparison;
     RunsComparisonDocument {
         first: compared.first.name().to_owned(),
         second: compared.second.name().to_owned(),
+        statement: compared.heading(),
+        figures: Vec::new(),
         cells: comparison.differences.iter().map(difference).collect(),
         only_first: comparison.only_first.clone(),
         only_second: comparison.only_second.clone(),

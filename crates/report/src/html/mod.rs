@@ -27,7 +27,7 @@ use template::render;
 
 use super::runs::{self, Compared};
 use super::style::TextStyle;
-use super::{Report, condition, format, load_text, notes, sentences, text};
+use super::{Report, answer, condition, format, load_text, notes, sentences, text};
 use h2lab_analysis::stats::{CellSummary, Conclusion, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 
@@ -58,8 +58,6 @@ struct Comparison {
 struct Run {
     /// Its name and its claim, where there are several runs.
     heading: Option<(String, String)>,
-    /// The scenario's claim.
-    claim: Option<String>,
     verdicts: Vec<VerdictLine>,
     notes: Vec<String>,
     bars: String,
@@ -160,7 +158,6 @@ fn run(report: &Report<'_>, several: bool) -> Run {
     Run {
         heading: several.then(|| (report.name().to_owned(), title(report))),
         verdicts: report.analysis.verdicts.iter().map(|verdict| verdict_line(report, verdict)).collect(),
-        claim: sentences::claim(report),
         notes: [sentences::work(report), sentences::how_sure(report), sentences::missing_tails(report)]
             .into_iter()
             .flatten()
@@ -187,33 +184,16 @@ fn is_emulated(report: &Report<'_>) -> bool {
 fn counted(report: &Report<'_>) -> Option<String> {
     match report.analysis.cells.as_slice() {
         [summary] if summary.repetitions > 0 => {
-            Some(load_text::counts(summary, TextStyle { width: 110, colour: false }))
+            Some(load_text::counts(summary, TextStyle { width: 110, ..TextStyle::default() }))
         }
         _ => None,
     }
 }
 
-/// The claim in a line: the strongest verdict, else what was measured.
+/// The first sentence of the answer.
 fn title(report: &Report<'_>) -> String {
-    if report.analysis.cells.iter().any(|summary| summary.cell.work.bulk) {
-        return "How fast bulk data came, and what held it back".to_owned();
-    }
-    let weight = |conclusion: &Conclusion| match conclusion {
-        Conclusion::Failed => 4,
-        Conclusion::Unstable { .. } | Conclusion::BaselineUnstable { .. } => 3,
-        Conclusion::Slower | Conclusion::Faster => 2,
-        Conclusion::BothUnstable => 1,
-        Conclusion::NoDifference | Conclusion::Invalid | Conclusion::Unsupported => 0,
-    };
-    let verdicts = report.analysis.verdicts.iter();
-    let decisive = verdicts.rev().max_by_key(|verdict| weight(&verdict.conclusion));
-    match decisive {
-        Some(verdict) if weight(&verdict.conclusion) > 0 => sentences::headline(report, verdict),
-        Some(_) => "No difference between the protocols was resolved".to_owned(),
-        None => "What was measured".to_owned(),
-    }
+    answer::of(report).into_iter().next().unwrap_or_default()
 }
-
 fn verdict_line(report: &Report<'_>, verdict: &h2lab_analysis::stats::CellVerdict) -> VerdictLine {
     // The sign repeats the colour's meaning, for readers without colour.
     let (class, sign) = match verdict.conclusion {
@@ -401,9 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_is_the_title() {
+    fn the_answer_is_the_title() {
         let page = page();
-        let claim = "At 3% loss: one HTTP/2 connection serves 290 of 1,000 requests/s; HTTP/1.1 serves 999";
+        let claim = "Overloaded at 3% loss: one HTTP/2 connection serves 290 of 1,000 requests/s, HTTP/1.1 all of them.";
         assert!(
             page.contains(&format!("<h1>{}</h1>", svg::escape(claim).replace('/', "&#x2f;"))),
             "{}",
@@ -442,7 +422,7 @@ mod tests {
             }
             fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
             let found = html(&[fixture.report()]);
-            let text = crate::text(&[fixture.report()], TextStyle { width: 200, colour: false });
+            let text = crate::text(&[fixture.report()], TextStyle { width: 200, ..TextStyle::default() });
             [
                 "Bytes and TCP data segments of",
                 "Bytes and UDP datagrams of",

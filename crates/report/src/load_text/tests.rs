@@ -74,9 +74,57 @@ fn what_is_zero_is_left_out() {
 }
 
 #[test]
+fn a_load_ends_with_its_answer_and_failures_are_in_it() {
+    let text = rendered(&troubled(), TextStyle::default());
+    let from = text.find("\nAnswer: ").expect("it has one");
+    let answer: Vec<&str> = text[from..].split_whitespace().collect();
+    let answer = answer.join(" ");
+    assert!(answer.starts_with("Answer: 997 of 1,000 requests/s are served: p50 "), "{answer}");
+    assert!(answer.ends_with("0.3 % of 3,000 requests failed (most: status 503)."), "{answer}");
+}
+
+#[test]
+fn where_nothing_succeeded_no_latency_is_printed_and_the_answer_says_so() {
+    let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+    as_load(&mut record);
+    record
+        .samples
+        .edit()
+        .iter_mut()
+        .for_each(|sample| (sample.outcome, sample.status) = (Outcome::Status, 503));
+    let text = rendered(&run(vec![record]), TextStyle::default());
+    assert!(!text.contains("Latency, ms") && !text.contains("Response times"), "{text}");
+    assert!(text.ends_with("Answer: No result: none of 3,000 requests succeeded: status 503.\n"), "{text}");
+}
+
+#[test]
+fn a_ramp_has_a_row_for_each_step_and_names_the_knee() {
+    let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+    as_load(&mut record);
+    let (phases, started) = (record.cell.work.phases, record.started_at);
+    let over = phases.warmup + phases.measure;
+    record.cell.work.arrival = Arrival::Ramp { from: 1000.0, to: 1001.0, over, steps: 0 };
+    // From the second third on every other request is never answered.
+    let (late, cut) = (phases.measure_from(started) + phases.measure / 3, phases.cut(started));
+    let mut samples = record.samples.edit();
+    let unanswered = samples.iter_mut().filter(|sample| sample.scheduled_at >= late).step_by(2);
+    unanswered.for_each(|sample| (sample.outcome, sample.completed_at) = (Outcome::Unfinished, cut));
+    drop(samples);
+    let text = rendered(&run(vec![record]), TextStyle { width: 60, ..TextStyle::default() });
+    let from = text.find("Each step of the rate").expect("it is there");
+    let rows: Vec<&str> = text[from..].lines().skip(1).take(5).collect();
+    assert!(rows[0].starts_with("from") && rows[0].contains("offered"), "{text}");
+    assert!(
+        !rows[2].contains("knee") && rows[3].ends_with("knee") && rows[4].ends_with("too much"),
+        "{text}"
+    );
+    assert!(text.contains("Answer: Knee: 1,000 requests/s are carried, "), "{text}");
+}
+
+#[test]
 fn no_line_is_wider_than_asked_for() {
-    for width in [80, 120] {
-        let text = rendered(&troubled(), TextStyle { colour: false, width });
+    for width in [60, 80, 120] {
+        let text = rendered(&troubled(), TextStyle { width, ..TextStyle::default() });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
         assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
     }

@@ -56,7 +56,7 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
         let _ = write!(out, "\n{}\n", paragraph(&format!("warning: {warning}"), style.width, 2).join("\n"));
     }
     let _ = write!(out, "\n{}", closing(report));
-    out
+    style.printable(out)
 }
 
 /// Reports one check. If it `repeats` another failed case of the same check, it has the same fixes and similar evidence, which
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_reported_with_its_evidence_and_its_fixes() {
-        let style = TextStyle { width: 100, colour: false };
+        let style = TextStyle::default();
         insta::assert_snapshot!(probe_text(&report(), style, false));
     }
 

@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
 use crate::style::{Paint, TextStyle, paragraph};
-use crate::table::{lay_out, name, number};
+use crate::table::{lay_out, left_out, name, number};
 use h2lab_model::timeline::hops::{Hop, HopVerdict, Leg, Ruling};
 
 /// Renders all of it.
-pub(super) fn render(out: &mut String, document: &TimelineDocument, style: TextStyle, unicode: bool) {
+pub(super) fn render(out: &mut String, document: &TimelineDocument, style: TextStyle) {
     overview(out, document, style);
     for hop in &document.hops {
         rulings(out, hop, style);
     }
     let summaries = document.legs.iter().map(|leg| &leg.summary);
-    let track = Track::of(summaries, style, unicode);
+    let track = Track::of(summaries, style);
     for leg in &document.legs {
         let title = format!("\nin front of {} ({}), asked in {}", leg.server, leg.version, leg.protocol);
         let _ = writeln!(out, "{}", style.paint(Paint::Bold, &title));
@@ -41,6 +41,9 @@ fn overview(out: &mut String, document: &TimelineDocument, style: TextStyle) {
     out.push('\n');
     for line in lay_out(&columns, &rows, style.limit()) {
         let _ = writeln!(out, "{line}");
+    }
+    if let Some(note) = left_out(&columns, &rows, style.limit()) {
+        paragraph(out, style, "", &note);
     }
 }
 

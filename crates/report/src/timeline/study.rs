@@ -3,21 +3,21 @@
 use std::fmt::Write as _;
 
 use crate::style::{Paint, TextStyle, paragraph};
-use crate::table::{Column, lay_out, name, number};
+use crate::table::{Column, lay_out, left_out, name, number};
 use h2lab_model::timeline::study::{Announcement, StudyTable, TimelineRow};
 
 /// The columns of the table.
 pub(crate) const STUDY_COLUMNS: [Column; 10] = [
     name("page"),
-    name("announced by"),
-    name("behind"),
-    name("103 on"),
-    number("promise", "ms"),
-    number("103", "ms"),
-    number("pushed", "ms"),
-    number("response", "ms"),
-    number("lead", "ms"),
-    name("the original: promise / 103 / response, lead"),
+    name("announced by").rank(1),
+    name("behind").rank(1),
+    name("103 on").rank(7),
+    number("promise", "ms").rank(2),
+    number("103", "ms").rank(2),
+    number("pushed", "ms").rank(4),
+    number("response", "ms").rank(3),
+    number("lead", "ms").rank(1),
+    Column { unit: "/ 103 / response, lead", ..name("the original: promise") }.rank(1),
 ];
 
 /// How a page was announced, as the server's setting.
@@ -118,6 +118,9 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
         for line in lay_out(columns, &rows, style.limit()) {
             let _ = writeln!(out, "{line}");
         }
+        if let Some(note) = left_out(columns, &rows, style.limit()) {
+            paragraph(&mut out, style, "", &note);
+        }
         for row in group {
             for text in flaws(document, row) {
                 let text = format!("{}: {text}", label(row));
@@ -132,5 +135,5 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
     if let Some(original) = &document.original {
         paragraph(&mut out, style, "\nThe original study: ", &original.what);
     }
-    out
+    style.printable(out)
 }

@@ -32,15 +32,15 @@ fn pauses(document: &TimelineDocument) -> Option<String> {
     ))
 }
 
-/// The document for people. `unicode`: whether lines and dots beyond ASCII may be used.
-pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: bool) -> String {
+/// The document for people.
+pub fn timeline_text(document: &TimelineDocument, style: TextStyle) -> String {
     let mut out = String::new();
     paragraph(&mut out, style, "", &style.paint(Paint::Bold, &heading(document)));
     if document.legs.is_empty() {
-        let track = Track::of([&document.summary], style, unicode);
+        let track = Track::of([&document.summary], style);
         waterfall(&mut out, &document.summary, &track);
     } else {
-        hops::render(&mut out, document, style, unicode);
+        hops::render(&mut out, document, style);
     }
     if document.answered < document.runs {
         let missing = document.runs - document.answered;
@@ -52,12 +52,17 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle, unicode: boo
         out.push('\n');
         paragraph(&mut out, style, "", &style.paint(Paint::Red, &words));
     }
-    out
+    style.printable(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::style::AnswerPlace;
+
+    /// Of a terminal that takes no more.
+    const ASCII: TextStyle =
+        TextStyle { colour: false, width: 100, unicode: false, verdicts: false, answer: AnswerPlace::First };
     use crate::document::{TimelineAsked, timeline_document};
     use crate::timeline::event::{EventKind, stream_events};
     use h2lab_model::timeline::testing::{exchange, pushed};
@@ -79,7 +84,7 @@ mod tests {
     fn each_thing_has_its_line_in_order_of_time() {
         let mut run = exchange("/early", &[(103, 2.0)], 80.0);
         run.streams.push(pushed("/style.css", 1.0, 4.0));
-        let text = timeline_text(&document(vec![run]), TextStyle::default(), false);
+        let text = timeline_text(&document(vec![run]), ASCII);
         let names: Vec<&str> =
             text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(
@@ -109,7 +114,7 @@ mod tests {
         lost.failed = Some("the server ended it".to_owned());
         let runs =
             vec![exchange("/early", &[(103, 2.0)], 80.0), lost, exchange("/early", &[(103, 3.0)], 90.0)];
-        let text = timeline_text(&document(runs), TextStyle::default(), true);
+        let text = timeline_text(&document(runs), TextStyle::default());
         assert!(text.contains("medians of 3 runs"), "{text}");
         let hints = text.lines().find(|line| line.trim_start().starts_with("103")).unwrap();
         assert!(hints.contains("3.00") && hints.contains("2.0–9.0"), "{hints}");
@@ -120,7 +125,7 @@ mod tests {
     fn runs_in_which_the_client_did_not_run_are_counted() {
         let run = exchange("/early", &[(103, 2.0)], 80.0);
         let paused = h2lab_model::timeline::Waterfall { paused_ms: 2_900.4, ..run.clone() };
-        let text = |runs| timeline_text(&document(runs), TextStyle::default(), true);
+        let text = |runs| timeline_text(&document(runs), TextStyle::default());
         assert!(!text(vec![run.clone(), run.clone()]).contains("did not run"));
         let text = text(vec![run, paused]);
         assert!(text.contains("In 1 of 2 runs h2lab did not run for up to 2900 ms"), "{text}");
@@ -146,15 +151,11 @@ mod tests {
         };
         let mut last = run(200, None);
         last.left_off = 3;
-        let text = timeline_text(
-            &document(vec![run(200, Some(4.0)), run(502, None), last]),
-            TextStyle::default(),
-            false,
-        );
+        let text = timeline_text(&document(vec![run(200, Some(4.0)), run(502, None), last]), ASCII);
         assert!(text.contains("/early (200 in 2, 502 in 1 runs)"), "{text}");
         assert!(text.contains("/style.css, pushed, not finished in 2 of 3 runs"), "{text}");
         assert!(text.contains("3 more streams are not shown"), "{text}");
-        let alone = timeline_text(&document(vec![run(200, None)]), TextStyle::default(), false);
+        let alone = timeline_text(&document(vec![run(200, None)]), ASCII);
         assert!(alone.contains("/style.css, pushed, not finished\n"), "{alone}");
     }
 }

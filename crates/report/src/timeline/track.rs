@@ -30,7 +30,6 @@ pub(super) fn waterfall(out: &mut String, summary: &TimelineSummary, track: &Tra
 /// The time axis of a line.
 pub(super) struct Track {
     style: TextStyle,
-    unicode: bool,
     width: usize,
     most: f64,
     has_spread: bool,
@@ -38,11 +37,7 @@ pub(super) struct Track {
 
 impl Track {
     /// One that fits all of these.
-    pub fn of<'a>(
-        summaries: impl IntoIterator<Item = &'a TimelineSummary>,
-        style: TextStyle,
-        unicode: bool,
-    ) -> Self {
+    pub fn of<'a>(summaries: impl IntoIterator<Item = &'a TimelineSummary>, style: TextStyle) -> Self {
         let (mut most, mut has_spread) = (0.0_f64, false);
         for summary in summaries {
             let streams = summary.streams.iter().flat_map(stream_events);
@@ -54,7 +49,6 @@ impl Track {
         let taken = 2 + NAME + TIME + if has_spread { SPREAD } else { 0 } + 2;
         Self {
             style,
-            unicode,
             width: style.limit().saturating_sub(taken).clamp(16, 80),
             most: most.max(1e-6),
             has_spread,
@@ -69,7 +63,8 @@ impl Track {
             let mut line = format!("  {:<NAME$}{time:>TIME$}", event.name);
             if self.has_spread {
                 let spread = event.spread.map(|one| format!("{:.1}–{:.1}", one.min, one.max));
-                let spread = if self.unicode { spread } else { spread.map(|text| text.replace('–', "-")) };
+                let spread =
+                    if self.style.unicode { spread } else { spread.map(|text| text.replace('–', "-")) };
                 let _ = write!(line, "{:>SPREAD$}", spread.unwrap_or_default());
             }
             let _ = writeln!(out, "{line}  {}", self.mark(before, event));
@@ -81,7 +76,7 @@ impl Track {
     fn mark(&self, before: f64, event: &TimelineEvent) -> String {
         let place = |ms: f64| ((ms / self.most) * (self.width - 1) as f64).round() as usize;
         let (from, to) = (place(before.min(event.ms)), place(event.ms));
-        let (dash, dot) = match (self.unicode, event.kind) {
+        let (dash, dot) = match (self.style.unicode, event.kind) {
             (true, EventKind::Interim) => ('─', "◆"),
             (true, EventKind::Promise) => ('─', "▶"),
             (true, EventKind::Reset) => ('─', "✗"),

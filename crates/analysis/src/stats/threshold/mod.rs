@@ -9,9 +9,12 @@
 //! cells of a group, or, if both name the same cells, for each cell by itself: `h1.max > 10*h1.p50`. Cells of different
 //! groups are not compared with each other.
 
+mod against;
 mod parse;
 #[cfg(test)]
 mod tests;
+
+pub use against::CellFigures;
 
 use std::fmt;
 use std::time::Duration;
@@ -170,12 +173,17 @@ enum Fit {
 
 /// Whether `name` fits a cell. Spaces do not count, and `x` stands for `×`, which few keyboards have.
 fn name_fits(name: &str, label: &str, cell: &Cell) -> Option<Fit> {
+    fits(name, label, cell.protocol.name())
+}
+
+/// The same by the protocol's name.
+fn fits(name: &str, label: &str, protocol: &str) -> Option<Fit> {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).map(|c| if c == '×' { 'x' } else { c }).collect()
     };
     match plain(name) {
         name if name == plain(label) => Some(Fit::Label),
-        name if name == cell.protocol.name() => Some(Fit::Protocol),
+        name if name == protocol => Some(Fit::Protocol),
         _ => None,
     }
 }
@@ -249,6 +257,11 @@ pub enum ThresholdError {
         /// What would fit.
         expected: &'static str,
     },
+    /// It compares cells of one run, where two runs are compared.
+    #[error(
+        "`{0}` compares cells of one run: a figure is held against `base.p99`, the same cell of the first run, or a number"
+    )]
+    NoBase(String),
     /// It names cells that the run does not have.
     #[error("`{condition}` names `{name}`, but no cell of this run is called so; there are {known}")]
     NoSuchCell {

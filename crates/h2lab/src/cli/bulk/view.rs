@@ -1,13 +1,13 @@
 //! How far a transfer is: a bar on a terminal, nothing when stderr is piped.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
+use super::super::progress::{BAR, bar, fitted};
 use h2lab_roles::bulk::BulkProgress;
 
 /// Over which time the rate is shown.
@@ -22,13 +22,7 @@ pub struct BulkView {
 impl BulkView {
     /// A bar, unless it would not be seen.
     pub fn new(is_quiet: bool) -> Self {
-        let bar = ProgressBar::new(0);
-        if is_quiet || !std::io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}").expect("it is a constant");
-        bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
-        Self { bar }
+        Self { bar: bar(is_quiet) }
     }
 
     /// Shows how far it is.
@@ -39,7 +33,7 @@ impl BulkView {
         let (here, total) = progress.transfers.amount();
         self.bar.set_length(total);
         self.bar.set_position(here);
-        self.bar.set_message(words(progress, here, total));
+        self.bar.set_message(fitted(&words(progress, here, total), BAR));
     }
 }
 

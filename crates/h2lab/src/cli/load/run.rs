@@ -34,6 +34,12 @@ use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, SampleListener};
 
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
+    if args.output.verdicts {
+        return Err(Usage(
+            "--verdicts: a load is compared with nothing; `h2lab compare` gives verdicts".to_owned(),
+        )
+        .into());
+    }
     args.reach.check(&args.client.protocol)?;
     let requests = requests::read(&args.urls, args.urls_file.as_deref())?;
     let protocols = plan::protocols(args, requests.url.is_tls())?;
@@ -286,10 +292,12 @@ impl Attempts<'_> {
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
 fn sentence(plan: &LoadPlan) -> String {
     let (cell, work) = (&plan.cell, &plan.cell.work);
-    let plural = |n: u32, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
-    let connections = plural(cell.connections, "connection");
+    let plural = |n: u64, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
+    let connections = plural(cell.connections.into(), "connection");
     let arrival = match work.arrival {
-        Arrival::Closed { concurrency } => format!("closed loop of {}", plural(concurrency, "request")),
+        Arrival::Closed { concurrency } => {
+            format!("closed loop of {}", plural(concurrency.into(), "request"))
+        }
         Arrival::Constant { rate } => format!("{rate} requests/s"),
         Arrival::Poisson { rate } => format!("{rate} requests/s (Poisson)"),
         Arrival::Ramp { from, to, over, .. } => {
@@ -302,8 +310,8 @@ fn sentence(plan: &LoadPlan) -> String {
     };
     let measure = format_duration(work.phases.measure);
     let end = match plan.requests {
-        Some(n) if work.phases.measure >= plan::ENDLESS => format!("{n} requests"),
-        Some(n) => format!("{n} requests, {measure} at most"),
+        Some(n) if work.phases.measure >= plan::ENDLESS => plural(n, "request"),
+        Some(n) => format!("{}, {measure} at most", plural(n, "request")),
         None => format!("for {measure}"),
     };
     let warmup = work.phases.warmup;

@@ -9,7 +9,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::super::output::takes_unicode;
 use super::plan::{self, LoadPlan};
+use h2lab_report::TextStyle;
 use h2lab_roles::load::{LoadProgress, Recent};
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
@@ -93,26 +95,30 @@ impl Drop for LoadView {
 }
 
 fn follow(incoming: &Receiver<News>, screen: &mut Screen) {
+    let unicode = takes_unicode(std::io::stderr().is_terminal());
+    let style = TextStyle { unicode, ..TextStyle::default() };
     while let Ok(news) = incoming.recv() {
         let text = match news {
             News::Announcement(text) => screen.announcement(&text),
             News::Progress(progress) => screen.progress(&progress),
         };
-        put(&text);
+        put(&text, style);
     }
-    put(&screen.cleared());
+    put(&screen.cleared(), style);
 }
 
 /// One write, so that no partial frame is seen. Errors do not matter.
-fn put(text: &str) {
+fn put(text: &str, style: TextStyle) {
     if !text.is_empty() {
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = std::io::stderr().write_all(style.printable(text.to_owned()).as_bytes());
     }
 }
 
 /// What is on the screen, as text to write; no terminal is touched here.
 struct Screen {
     show: Show,
+    /// What a plain line may take.
+    columns: usize,
     colour: bool,
     /// With -n: how many.
     requests: Option<u64>,
@@ -153,6 +159,7 @@ impl Screen {
     fn new(show: Show, plan: &LoadPlan) -> Self {
         Self {
             colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            columns: columns().map_or(usize::MAX, |columns| columns - 1),
             ..Self::blank(show, plan.requests, plan.cell.work.phases.measure < plan::ENDLESS)
         }
     }
@@ -161,6 +168,7 @@ impl Screen {
     fn blank(show: Show, requests: Option<u64>, is_timed: bool) -> Self {
         Self {
             show,
+            columns: usize::MAX,
             colour: false,
             requests,
             is_timed,
@@ -198,7 +206,7 @@ impl Screen {
         }
         let text = match self.show {
             Show::Nothing => String::new(),
-            Show::Lines => self.line(now) + "\n",
+            Show::Lines => fit(&self.line(now), self.columns) + "\n",
             Show::View => self.draw(now),
         };
         self.recent = Recent::default();
@@ -216,7 +224,7 @@ impl Screen {
     /// `12.0s: 120000 answered, 12345/s, p50 1.2ms, p99 3.4ms, 3 failed, 50 in flight, 0 waiting, 50 connections`.
     fn line(&self, now: &LoadProgress) -> String {
         format!(
-            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {} connections",
+            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {} connection{}",
             now.elapsed.as_secs_f64(),
             now.succeeded,
             self.rate,
@@ -224,7 +232,8 @@ impl Screen {
             now.failed,
             in_flight(now),
             now.waiting,
-            now.connections
+            now.connections,
+            if now.connections == 1 { "" } else { "s" }
         )
     }
 
@@ -243,9 +252,8 @@ impl Screen {
     /// The view, drawn over the last one. The cursor is never hidden and rests below: even a killed program leaves the terminal
     /// usable.
     fn draw(&mut self, now: &LoadProgress) -> String {
-        let width =
-            rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
-        let lines = self.lines(now, width.clamp(20, 100));
+        // The last column stays free: some terminals wrap what fills the line.
+        let lines = self.lines(now, (columns().unwrap_or(80) - 1).clamp(10, 100));
         let mut text = self.back();
         for line in &lines {
             let _ = writeln!(text, "{line}\x1b[K");
@@ -277,15 +285,16 @@ impl Screen {
         let failed = format!("{} failed", now.failed);
         let failed = if now.failed > 0 { self.red(&failed) } else { failed };
         let mut lines = vec![
-            format!("{head}  {bar}"),
+            fit(&format!("{head}  {bar}"), width),
             fit(
                 &format!("{:.0}/s{}, {} answered, {failed}", self.rate, self.latencies(), now.succeeded),
                 width,
             ),
             fit(
                 &format!(
-                    "{} connections, {} in flight, {} waiting",
+                    "{} connection{}, {} in flight, {} waiting",
                     now.connections,
+                    if now.connections == 1 { "" } else { "s" },
                     in_flight(now),
                     now.waiting
                 ),
@@ -308,6 +317,12 @@ impl Screen {
     fn red(&self, text: &str) -> String {
         if self.colour { format!("\x1b[31m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// The columns of the terminal on stderr, if there is one that has a size.
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Requests that were sent and have not ended.

@@ -5,7 +5,6 @@ mod hops;
 mod request;
 pub mod study;
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -88,7 +87,7 @@ pub fn main(args: &TimelineArgs) -> Result<Exit> {
     let text = if args.json {
         serde_json::to_string_pretty(&document)? + "\n"
     } else {
-        timeline_text(&document, output::style(), takes_unicode())
+        timeline_text(&document, output::style())
     };
     output::print(&text)?;
     conclude(&document)
@@ -110,15 +109,6 @@ fn conclude(document: &TimelineDocument) -> Result<Exit> {
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     Ok(Exit::Done)
-}
-
-/// Whether lines and dots beyond ASCII may be used: by a terminal's locale; files are UTF-8.
-fn takes_unicode() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-    !std::io::stdout().is_terminal()
-        || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
 }
 
 /// The exchange with a live server.

@@ -11,6 +11,7 @@ use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::{Detail, Head, dependency, plain};
 use h2lab_wire::{ErrorCode, StreamId};
 
+use super::super::output::takes_unicode;
 use super::document::{FrameDocument, millis, on_the_wire};
 use super::selection::Gap;
 use h2lab_net::tcp::Endpoint;
@@ -44,12 +45,7 @@ impl LineFormatter {
     /// As stdout and its reader's locale can take it.
     pub fn for_stdout(verbose: bool, is_terminal: bool) -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-            .into_iter()
-            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-        // Without a terminal the reader is unknown; files are written in UTF-8.
-        let unicode = !is_terminal
-            || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"));
+        let unicode = takes_unicode(is_terminal);
         let colour =
             is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();

@@ -1,6 +1,7 @@
 //! Why a file did not arrive.
 
 use h2lab_base::text::PeerText;
+use h2lab_model::bulk::TIME_WAS_OVER;
 use h2lab_model::record::Fault;
 use h2lab_transfer::{Changed, Checksum};
 
@@ -53,7 +54,7 @@ pub enum FetchError {
     #[error("interrupted")]
     Interrupted,
     /// The time of -z was over.
-    #[error("the time was over")]
+    #[error("{TIME_WAS_OVER}")]
     Deadline,
 }
 

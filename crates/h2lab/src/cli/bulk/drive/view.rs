@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use super::super::super::progress::fitted;
 use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::bulk::ByteMeter;
 use h2lab_model::fleet::{Coordinator, Stage};
@@ -41,7 +42,7 @@ impl DriveView {
             Stage::Closing(_) => "collecting the servers' figures".to_owned(),
             Stage::Over => String::new(),
         };
-        self.line.set_message(words);
+        self.line.set_message(fitted(&words, 0));
         self.line.tick();
     }
 

@@ -1,0 +1,215 @@
+//! Conditions on two runs: `p99 > 1.1*base.p99` holds a cell's figure against that of the same cell in the first run, the base.
+
+use super::{
+    Bound, CellSummary, Fit, METRICS, Metric, MetricFigure, Relation, Threshold, ThresholdError, Unit,
+    Violation, fits, without_latency,
+};
+
+/// The name of the first run.
+const BASE: &str = "base";
+
+/// The figures of a cell that a condition can use, wherever they come from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellFigures {
+    /// The cell's label.
+    pub label: String,
+    /// The name of its protocol.
+    pub protocol: String,
+    /// Why it has no response times; then those below are infinite.
+    pub without: Option<String>,
+    /// A figure for each of [`CellFigures::NAMES`]: times in ms, errors as a share of 1, throughput in requests per second.
+    pub values: [f64; METRICS.len()],
+}
+
+impl CellFigures {
+    /// The names of the figures, in their order.
+    pub const NAMES: [&'static str; METRICS.len()] = {
+        let mut names = [""; METRICS.len()];
+        let mut k = 0;
+        while k < names.len() {
+            names[k] = METRICS[k].0;
+            k += 1;
+        }
+        names
+    };
+
+    /// Those of a cell of a run.
+    pub fn of(summary: &CellSummary) -> Self {
+        Self {
+            label: summary.label.clone(),
+            protocol: summary.cell.protocol.name().to_owned(),
+            without: without_latency(summary).map(str::to_owned),
+            values: METRICS.map(|(_, metric)| metric.of(summary)),
+        }
+    }
+
+    /// The figure with this name.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        Self::NAMES.iter().position(|known| *known == name).map(|place| self.values[place])
+    }
+
+    fn get(&self, metric: Metric) -> f64 {
+        self.value(metric.name()).unwrap_or(f64::NAN)
+    }
+}
+
+/// Whose figure a side means.
+#[derive(Clone, Copy)]
+struct Whose<'a> {
+    is_base: bool,
+    /// The cells' name without `base`.
+    name: Option<&'a str>,
+}
+
+impl MetricFigure {
+    fn whose(&self) -> Whose<'_> {
+        match self.cells.as_deref() {
+            Some(BASE) => Whose { is_base: true, name: None },
+            Some(cells) => match cells.strip_prefix("base.") {
+                Some(name) => Whose { is_base: true, name: Some(name) },
+                None => Whose { is_base: false, name: Some(cells) },
+            },
+            None => Whose { is_base: false, name: None },
+        }
+    }
+
+    fn of_figures(&self, figures: &CellFigures) -> f64 {
+        self.factor * figures.get(self.metric)
+    }
+
+    /// `p99 61.2ms`, `1.1 × 61.2ms` of a side with a factor.
+    fn print(&self, figures: &CellFigures) -> String {
+        let value = figures.get(self.metric);
+        match &figures.without {
+            Some(why) if value.is_infinite() => why.clone(),
+            _ => format!("{} {}", self.metric.name(), self.metric.unit().print(value)),
+        }
+    }
+}
+
+/// How well a name fits the cells that it fits best.
+fn best(name: &str, pairs: &[(CellFigures, CellFigures)]) -> Option<Fit> {
+    pairs.iter().filter_map(|(_, now)| fits(name, &now.label, &now.protocol)).max()
+}
+
+impl Threshold {
+    /// Every pair of cells, of the base and of the run that is held against it, for which the condition holds. A cell that
+    /// collapsed meets no upper bound, even if the base's did, too.
+    pub fn check_against(
+        &self,
+        pairs: &[(CellFigures, CellFigures)],
+    ) -> Result<Vec<Violation>, ThresholdError> {
+        let bound = match &self.bound {
+            Bound::Number(_) => None,
+            Bound::MetricFigure(figure) => Some(figure),
+        };
+        let sides: Vec<Whose<'_>> =
+            [Some(&self.figure), bound].into_iter().flatten().map(MetricFigure::whose).collect();
+        let is_of_one_run = bound.is_some() && sides[0].is_base == sides[1].is_base;
+        if is_of_one_run && sides[0].name != sides[1].name {
+            return Err(ThresholdError::NoBase(self.text.clone()));
+        }
+        let names: Vec<&str> = sides.iter().filter_map(|side| side.name).collect();
+        self.refuse_unnamed(&names, pairs)?;
+        let is_meant = |(_, now): &&(CellFigures, CellFigures)| {
+            names.iter().all(|name| best(name, pairs) == fits(name, &now.label, &now.protocol))
+        };
+        Ok(pairs.iter().filter(is_meant).filter_map(|pair| self.violation(pair)).collect())
+    }
+
+    fn refuse_unnamed(
+        &self,
+        names: &[&str],
+        pairs: &[(CellFigures, CellFigures)],
+    ) -> Result<(), ThresholdError> {
+        let Some(name) = names.iter().find(|name| best(name, pairs).is_none()) else { return Ok(()) };
+        let known: std::collections::BTreeSet<&str> =
+            pairs.iter().flat_map(|(_, now)| [now.label.as_str(), now.protocol.as_str()]).collect();
+        Err(ThresholdError::NoSuchCell {
+            condition: self.text.clone(),
+            name: (*name).to_owned(),
+            known: known.into_iter().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    fn violation(&self, (base, now): &(CellFigures, CellFigures)) -> Option<Violation> {
+        let side = |figure: &MetricFigure| if figure.whose().is_base { base } else { now };
+        let value = self.figure.of_figures(side(&self.figure));
+        let (bound, other) = match &self.bound {
+            Bound::Number(number) => (*number, String::new()),
+            Bound::MetricFigure(figure) => {
+                let of = side(figure);
+                let name = if figure.whose().is_base { "base " } else { "" };
+                (figure.of_figures(of), format!("; {name}{}", figure.print(of)))
+            }
+        };
+        let is_upper = matches!(self.relation, Relation::Greater | Relation::GreaterOrEqual);
+        let has_collapsed = is_upper && value.is_infinite() && self.figure.metric.unit() == Unit::Time;
+        (has_collapsed || self.relation.holds(value, bound)).then(|| Violation {
+            group: 0,
+            condition: self.text.clone(),
+            measured: format!("{}: {}{other}", now.label, self.figure.print(side(&self.figure))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(label: &str, p99: f64, throughput: f64) -> CellFigures {
+        let protocol = label.split(' ').next().unwrap().to_owned();
+        let mut values = [p99; METRICS.len()];
+        (values[7], values[8]) = (0.0, throughput);
+        let without = p99.is_infinite().then(|| "does not carry the load".to_owned());
+        CellFigures { label: label.to_owned(), protocol, without, values }
+    }
+
+    fn pair(label: &str, base: f64, now: f64) -> (CellFigures, CellFigures) {
+        (figures(label, base, 1000.0), figures(label, now, 900.0))
+    }
+
+    fn held(condition: &str, pairs: &[(CellFigures, CellFigures)]) -> Vec<String> {
+        let threshold: Threshold = condition.parse().unwrap();
+        threshold.check_against(pairs).unwrap().into_iter().map(|violation| violation.measured).collect()
+    }
+
+    #[test]
+    fn a_figure_is_held_against_that_of_the_same_cell_in_the_base() {
+        let pairs = [pair("h1", 10.0, 10.9), pair("h2c × 4", 100.0, 111.0)];
+        assert_eq!(held("p99 > 1.1*base.p99", &pairs), ["h2c × 4: p99 111ms; base p99 100ms"]);
+        assert_eq!(held("p99 > 1.05*base.p99", &pairs).len(), 2);
+        assert_eq!(held("1.1*base.p99 < p99", &pairs).len(), 1, "sides may change places");
+        assert_eq!(held("throughput < 0.95*base.throughput", &pairs).len(), 2);
+        assert_eq!(held("throughput < 0.9*base.throughput", &pairs), Vec::<String>::new());
+    }
+
+    #[test]
+    fn cells_are_named_as_elsewhere() {
+        let pairs = [pair("h1", 10.0, 20.0), pair("h2c × 1", 10.0, 20.0), pair("h2c × 4", 10.0, 20.0)];
+        assert_eq!(held("h2c.p99 > base.p99", &pairs).len(), 2);
+        assert_eq!(held("h2cx4.p99 > base.p99", &pairs).len(), 1);
+        assert_eq!(held("p99 > 1.1*base.h1.p99", &pairs).len(), 1);
+        assert_eq!(held("p99 > 15ms", &pairs).len(), 3, "a number is for the second run alone");
+        assert_eq!(held("base.p99 > 15ms", &pairs).len(), 0);
+        assert_eq!(held("h1.max > 3*h1.p50", &pairs).len(), 0);
+    }
+
+    #[test]
+    fn what_collapsed_fails_even_beside_a_base_that_did() {
+        assert_eq!(
+            held("p99 > 1.1*base.p99", &[pair("h1", f64::INFINITY, f64::INFINITY)]),
+            ["h1: does not carry the load; base does not carry the load"]
+        );
+        assert_eq!(held("p99 > 1.1*base.p99", &[pair("h1", f64::INFINITY, 10.0)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn unknown_cells_and_two_cells_of_one_run_are_refused() {
+        let pairs = [pair("h1", 10.0, 20.0), pair("h2c × 1", 10.0, 20.0)];
+        let refused =
+            |condition: &str| condition.parse::<Threshold>().unwrap().check_against(&pairs).unwrap_err();
+        assert!(matches!(refused("h3.p99 > base.p99"), ThresholdError::NoSuchCell { .. }));
+        assert!(matches!(refused("h2c.p99 > h1.p99"), ThresholdError::NoBase(_)));
+    }
+}

@@ -1,0 +1,151 @@
+//! `h2lab diff A B`: what changed from one run to another, for people and for CI.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use h2lab_analysis::stats::Threshold;
+use h2lab_model::record::RunRecord;
+use h2lab_report::{Diff, DiffSide, PrintedRun};
+
+use super::exit::Usage;
+use super::files::{self, ResultFormat};
+use super::output::{self, Concluded};
+use super::{Exit, help, say};
+use crate::run::{history, store};
+
+/// Compare two runs, or two files that --json printed
+///
+/// Says in one statement what changed from the first to the second: ratios of median, tail and throughput of the cells that
+/// correspond (those called alike, in their order), with 95 % intervals. Files of --json hold no requests, so that there are
+/// ratios but no intervals. For CI, --fail-if holds a figure against that of the same cell in the first run, the base.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab diff latest~1 latest", "what changed between the last two runs"),
+        ("h2lab diff before.json after.json --fail-if 'p99 > 1.1*base.p99'", "fail if a p99 grew by more than a tenth"),
+        ("h2lab diff A B --fail-if 'h2c.throughput < 0.95*base.throughput'", "the cells of one protocol"),
+        ("h2lab diff A B -o diff.md -o diff.html", "for a pull request, and both runs in one picture"),
+    ],
+))]
+pub struct DiffArgs {
+    /// The run to compare with, the base: a run folder (`latest`, `latest~1`), or a file of --json
+    #[arg(value_name = "A")]
+    first: PathBuf,
+    /// The run that is compared
+    #[arg(value_name = "B")]
+    second: PathBuf,
+    /// One JSON document on stdout instead of text
+    #[arg(long)]
+    json: bool,
+    /// Write a report too, by its ending: .md .json .html (of two run folders); repeatable
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Exit with 1 if this holds: 'p99 > 1.1*base.p99', 'errors > 0.1%'; repeatable
+    #[arg(long, value_name = "EXPR", value_parser = output::threshold)]
+    fail_if: Vec<Threshold>,
+}
+
+/// What an argument names.
+enum Source {
+    Folder(PathBuf, Box<RunRecord>),
+    File(PrintedRun),
+}
+
+impl Source {
+    fn read(named: &Path) -> Result<Self> {
+        let path = history::find(named)?;
+        if path.is_file() {
+            let json =
+                std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path.display().to_string();
+            let printed = PrintedRun::read(&name, &json).map_err(|error| Usage(format!("{name} {error}")))?;
+            return Ok(Self::File(printed));
+        }
+        let run = store::read(&path).map_err(|error| Usage(format!("{error:#}")))?;
+        if run.repetitions.is_empty() {
+            return Err(Usage(format!("{} holds no repetition", path.display())).into());
+        }
+        Ok(Self::Folder(path, Box::new(run)))
+    }
+
+    fn concluded(&self) -> Side<'_> {
+        match self {
+            Self::Folder(path, run) => Side::Run(Box::new(Concluded::new(run, Some(path.as_path())))),
+            Self::File(printed) => Side::Printed(printed),
+        }
+    }
+}
+
+/// The same with all that is concluded from it.
+enum Side<'a> {
+    Run(Box<Concluded<'a>>),
+    Printed(&'a PrintedRun),
+}
+
+impl Side<'_> {
+    fn of_diff(&self) -> DiffSide<'_> {
+        match self {
+            Self::Run(concluded) => DiffSide::Run(concluded.report()),
+            Self::Printed(printed) => DiffSide::Printed((*printed).clone()),
+        }
+    }
+}
+
+/// Reads both, compares, and checks the conditions.
+pub fn main(args: &DiffArgs) -> Result<Exit> {
+    args.check_files()?;
+    let sources = [Source::read(&args.first)?, Source::read(&args.second)?];
+    let concluded = sources.each_ref().map(Source::concluded);
+    let sides = concluded.each_ref().map(Side::of_diff);
+    let diff = Diff::new(&sides[0], &sides[1]);
+    let json = || -> Result<String> { Ok(serde_json::to_string_pretty(&diff.document())? + "\n") };
+    output::print(&if args.json { json()? } else { diff.text(output::style()) })?;
+    for path in &args.files {
+        let text = match (ResultFormat::of(path)?, &sides) {
+            (ResultFormat::Json, _) => json()?,
+            (ResultFormat::Html, [DiffSide::Run(first), DiffSide::Run(second)]) => {
+                h2lab_report::html(&[*first, *second])
+            }
+            (ResultFormat::Html, _) => {
+                return Err(Usage(format!("-o {}: a page needs two run folders", path.display())).into());
+            }
+            _ => diff.markdown(),
+        };
+        files::put(path, &text)?;
+    }
+    judge(&diff, &args.fail_if)
+}
+
+impl DiffArgs {
+    /// Refuses files that cannot be written, before anything is read.
+    fn check_files(&self) -> Result<()> {
+        self.files.iter().try_for_each(|path| match ResultFormat::of(path)? {
+            ResultFormat::Json | ResultFormat::Html | ResultFormat::Markdown => Ok(files::check_place(path)?),
+            _ => Err(Usage(format!("-o {}: a comparison is written as .md, .json or .html", path.display()))
+                .into()),
+        })
+    }
+}
+
+/// The exit code: a condition that held counts before a comparison of what was not measured soundly.
+fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
+    let pairs = diff.pairs();
+    if pairs.is_empty() {
+        return Err(Usage("no cell of the one run corresponds to one of the other".to_owned()).into());
+    }
+    let mut failed = false;
+    for condition in conditions {
+        for violation in
+            condition.check_against(&pairs).map_err(|error| Usage(format!("--fail-if: {error}")))?
+        {
+            say("failed", &violation);
+            failed = true;
+        }
+    }
+    Ok(match diff.is_sound() {
+        _ if failed => Exit::CheckFailed,
+        true => Exit::Done,
+        false => Exit::Invalid,
+    })
+}

@@ -1,0 +1,555 @@
+//! The answer of a run in a few sentences: what every report begins with, and every run ends with.
+
+use super::bulk_cells::{self, BulkCell};
+use super::causes::{self, Tail};
+use super::format::{count, millis_unit, plural, rate, ratio};
+use super::sentences::{self, name};
+use super::style::{Paint, TextStyle, painted};
+use super::{Report, condition, notes};
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::diagnose::waits::CauseKind;
+use h2lab_analysis::stats::{
+    Answer, CellState, CellSummary, CellVerdict, Conclusion, Instability, Overload, RampStep, RampSteps,
+};
+use h2lab_base::units::millis_f64;
+use h2lab_model::bulk::rate::bits_text;
+use h2lab_model::workload::Arrival;
+
+/// The answer: what loses most, what wins most, and the cause if one was found. Without verdicts it is about the cells themselves.
+pub(super) fn of(report: &Report<'_>) -> Vec<String> {
+    if let Some(cells) = bulk_cells::of(report) {
+        return of_bulk(&cells);
+    }
+    let mut sentences = match report.analysis.verdicts.as_slice() {
+        [] => of_cells(report),
+        _ => of_verdicts(report),
+    };
+    sentences.extend(slow_requests(report));
+    sentences
+}
+
+/// The same in one line, for JSON and titles.
+pub(super) fn line(report: &Report<'_>) -> String {
+    of(report).join(" ")
+}
+
+/// Appends the answer to a report for a terminal.
+pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    lines(out, &of(report), style);
+}
+
+/// Appends the sentences of an answer.
+pub(super) fn lines(out: &mut String, sentences: &[String], style: TextStyle) {
+    for (k, sentence) in sentences.iter().enumerate() {
+        let lead = if k == 0 { "Answer: " } else { "        " };
+        painted(out, style, Paint::Bold, lead, sentence);
+    }
+}
+
+fn of_verdicts(report: &Report<'_>) -> Vec<String> {
+    let answer = Answer::of(report.analysis);
+    let mut sentences: Vec<String> = [answer.worst, answer.best]
+        .into_iter()
+        .flatten()
+        .filter_map(|verdict| decided(report, verdict))
+        .collect();
+    if sentences.is_empty() {
+        sentences.extend(open(report, &answer));
+    }
+    let is_said = answer.voids == answer.all;
+    sentences.extend(answer.void.filter(|_| !is_said).and_then(|void| without(report, &answer, void)));
+    let blamed = answer.worst.map(|worst| worst.cell).or(answer.best.and_then(overloaded_baseline));
+    sentences.extend(blamed.and_then(|cell| cause(report, cell)));
+    sentences
+}
+
+/// The baseline, where it is what does not carry the load.
+fn overloaded_baseline(verdict: &CellVerdict) -> Option<u32> {
+    matches!(verdict.conclusion, Conclusion::BaselineUnstable { .. }).then_some(verdict.baseline)
+}
+
+/// `Slower at 3% loss: 4 HTTP/2 connections have 1.83 × the p99 of HTTP/1.1 (505 ms against 276 ms; 95 % interval 1.20–2.46).`
+fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
+    let (cell, baseline) = (report.analysis.cell(verdict.cell)?, report.analysis.cell(verdict.baseline)?);
+    let (name, base) = (name(cell), name(baseline));
+    let (lead, body) = match verdict.conclusion {
+        Conclusion::Unstable { .. } => ("Overloaded", overloaded(cell, &name, &base)),
+        Conclusion::BaselineUnstable { .. } => ("Better", overloaded(baseline, &base, &name)),
+        Conclusion::Faster | Conclusion::Slower => {
+            let tail = verdict.tail_ratio?;
+            let lead = if tail.ratio < 1.0 { "Faster" } else { "Slower" };
+            let body = format!(
+                "{name} {} {} × the {} of {base} ({} against {}; 95 % interval {}–{})",
+                sentences::has(cell),
+                ratio(tail.ratio),
+                verdict.tail.name(),
+                millis_unit(tail.candidate),
+                millis_unit(tail.baseline),
+                ratio(tail.low),
+                ratio(tail.high)
+            );
+            (lead, body)
+        }
+        _ => return None,
+    };
+    Some(format!("{lead}{}: {body}{}.", at(report, verdict.group), sentences::served(verdict)))
+}
+
+/// `one HTTP/2 connection serves 295 of 1,000 requests/s, HTTP/1.1 all of them`.
+fn overloaded(cell: &CellSummary, name: &str, other: &str) -> String {
+    let load = sentences::load(cell);
+    match &cell.state {
+        CellState::Unstable { why: Instability::Growing { first, second }, .. } => format!(
+            "with {name} the mean response time grew from {} to {} while it was measured; {other} carried the {load}",
+            millis_unit(*first),
+            millis_unit(*second)
+        ),
+        _ => format!(
+            "{name} {} {} of {load}, {other} all of them",
+            sentences::verb(cell, "serve"),
+            rate(cell.served_rps)
+        ),
+    }
+}
+
+/// ` at 3% loss`; nothing where there is only one condition.
+fn at(report: &Report<'_>, group: u32) -> String {
+    let groups = report.analysis.groups();
+    let its = groups.iter().find(|cells| cells.first().is_some_and(|first| first.cell.group == group));
+    let beginning = its.and_then(|cells| condition::beginning(report, cells));
+    beginning.map_or(String::new(), |text| format!(" {}", sentences::lower_first(&text)))
+}
+
+/// The answer where nothing is faster or slower.
+fn open(report: &Report<'_>, answer: &Answer<'_>) -> Vec<String> {
+    let comparisons = plural(answer.all as u64, "comparison");
+    let compared = || report.analysis.verdicts.first().map(|verdict| sentences::headline(report, verdict));
+    if let Some(both) = answer.both_unstable {
+        return vec![format!("Overloaded: {}.", sentences::headline(report, both))];
+    }
+    if let Some(void) = answer.void.filter(|_| answer.voids == answer.all) {
+        return vec![format!("No result: {}.", sentences::first_reason(report, void))];
+    }
+    match (answer.alike, answer.undecided) {
+        (1, 0) if answer.all == 1 => vec![format!("No difference: {}.", compared().unwrap_or_default())],
+        (0, 1) if answer.all == 1 => vec![format!("Undecided: {}.", compared().unwrap_or_default())],
+        (_, 0) => {
+            vec![format!("No difference of 10 % or more in {} of {comparisons}.", count(answer.alike as u64))]
+        }
+        (0, _) => vec![format!(
+            "Undecided: a difference was resolved in none of {comparisons}. Longer or more repetitions (-z, --repetitions) narrow the intervals."
+        )],
+        (alike, undecided) => vec![format!(
+            "No difference was found: of {comparisons} {} {} less than 10 %, {} stayed undecided. Longer or more \
+             repetitions (-z, --repetitions) narrow the intervals.",
+            count(alike as u64),
+            if alike == 1 { "shows" } else { "show" },
+            count(undecided as u64)
+        )],
+    }
+}
+
+/// The comparisons that have no verdict, beside others that do.
+fn without(report: &Report<'_>, answer: &Answer<'_>, void: &CellVerdict) -> Option<String> {
+    let reason = sentences::first_reason(report, void);
+    let n = count(answer.voids as u64);
+    let verb = if answer.voids == 1 { "has" } else { "have" };
+    (!reason.is_empty())
+        .then(|| format!("{n} of {} {verb} no verdict: {reason}.", plural(answer.all as u64, "comparison")))
+}
+
+/// `Cause (LOSS101): every drop stalls all streams. Change: connections = 16 (client).`
+fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
+    let its = report.findings.iter().filter(|finding| finding.cell == cell);
+    let dearest = its.max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))?;
+    let symptom = sentences::lower_first(dearest.symptom.trim_end_matches('.'));
+    Some(format!("Cause ({}): {symptom}.{}", dearest.rule, change(report, dearest)))
+}
+
+/// The first of the fixes that concerns the cell's server, else the first one.
+fn change(report: &Report<'_>, finding: &Finding) -> String {
+    let target = report.analysis.cell(finding.cell).map_or("", |summary| summary.cell.target.name());
+    let is_its = |fix: &&h2lab_model::Fix| !fix.product.is_empty() && target.contains(fix.product.as_str());
+    let fix = finding.fixes.iter().find(is_its).or(finding.fixes.first());
+    fix.map_or(String::new(), |fix| format!(" Change: {} ({}).", fix.setting, fix.product))
+}
+
+/// The answer of cells that are compared with nothing: of the one, or of the worst and the best.
+fn of_cells(report: &Report<'_>) -> Vec<String> {
+    let cells = &report.analysis.cells;
+    let [summary] = cells.as_slice() else { return of_several(report, cells) };
+    let mut sentences = vec![of_one(summary)];
+    sentences.extend(failures(summary).filter(|_| !is_without_result(summary)));
+    sentences.extend(cause(report, summary.cell.index));
+    sentences
+}
+
+/// Whether a cell has no result: then its figures are no answer.
+fn is_without_result(summary: &CellSummary) -> bool {
+    summary.is_dead() || !matches!(summary.state, CellState::Ok | CellState::Unstable { .. })
+}
+
+/// The answer of one cell.
+fn of_one(summary: &CellSummary) -> String {
+    if let Some(reason) = sentences::no_result(summary) {
+        let lead = if matches!(summary.state, CellState::Invalid { .. }) {
+            "Not a valid measurement"
+        } else {
+            "No result"
+        };
+        return format!("{lead}: {reason}.");
+    }
+    let load = sentences::load(summary);
+    let latencies = latencies(summary).map_or(String::new(), |latencies| format!(": {latencies}"));
+    if let Some(steps) = RampSteps::of(summary) {
+        return ramp(&steps);
+    }
+    match (&summary.state, summary.cell.work.arrival) {
+        (CellState::Unstable { why, served_rps, .. }, _) => match why {
+            Instability::Served { .. } => {
+                format!("Overloaded: {} of {load} are served.", rate(*served_rps))
+            }
+            Instability::Growing { .. } => format!("Overloaded by {load}: {why}."),
+        },
+        (_, Arrival::Closed { .. }) => {
+            format!("{} requests/s with {load}{latencies}.", rate(summary.served_rps))
+        }
+        _ if summary.requests.succeeded < summary.requests.sent => {
+            format!("{} of {load} are served{latencies}.", rate(summary.served_rps))
+        }
+        _ => format!("All of {load} are served{latencies}."),
+    }
+}
+
+/// `p50 1.2 ms, p99 3.4 ms, max 8 ms`.
+fn latencies(summary: &CellSummary) -> Option<String> {
+    let tail = summary.response.tail();
+    let p = summary.response.percentiles()?;
+    Some(format!(
+        "p50 {}, {} {}, max {}",
+        millis_unit(p.p50),
+        tail.name(),
+        millis_unit(summary.response.quantile(tail.share())),
+        millis_unit(p.max)
+    ))
+}
+
+/// `Carries 1,400 requests/s; from 1,600 on it does not.`
+fn ramp(steps: &RampSteps) -> String {
+    match (steps.last_carried(), steps.knee()) {
+        (Some(carried), Some(knee)) => format!(
+            "Knee: {} requests/s are carried, {} no more ({}).",
+            rate(carried.offered_rps),
+            rate(knee.offered_rps),
+            why_over(knee)
+        ),
+        (None, Some(knee)) => {
+            format!(
+                "Overloaded from the beginning: {} requests/s are not carried ({}).",
+                rate(knee.offered_rps),
+                why_over(knee)
+            )
+        }
+        (Some(carried), None) => {
+            format!("No knee: all of up to {} requests/s are carried.", rate(carried.offered_rps))
+        }
+        (None, None) => "No result: nothing was offered.".to_owned(),
+    }
+}
+
+/// `1,520 were served`, `p95 45 ms, 1.2 ms before`.
+pub(super) fn why_over(step: &RampStep) -> String {
+    match step.why {
+        Some(Overload::Served) => format!("{} were served", rate(step.served_rps)),
+        Some(Overload::Slower(least)) => {
+            format!("p95 {}, {} before", millis_unit(step.p95.unwrap_or_default()), millis_unit(least))
+        }
+        None => String::new(),
+    }
+}
+
+/// `1.2 % of the requests failed, most of them with status 503.`
+fn failures(summary: &CellSummary) -> Option<String> {
+    let requests = &summary.requests;
+    let most = summary.errors.first()?;
+    let share = requests.failed as f64 / requests.sent.max(1) as f64 * 100.0;
+    let share = if share < 0.1 { "Less than 0.1".to_owned() } else { format!("{share:.1}") };
+    let most_of = if summary.errors.len() == 1 { "" } else { "most: " };
+    (requests.failed > 0).then(|| {
+        format!("{share} % of {} failed ({most_of}{}).", plural(requests.sent, "request"), notes::kind(most))
+    })
+}
+
+/// Cells of which each has a condition of its own.
+fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let place = |summary: &CellSummary| format!("{}{}", name(summary), at(report, summary.cell.group));
+    let unstable =
+        |summary: &&CellSummary| matches!(summary.state, CellState::Unstable { .. }) && !summary.is_dead();
+    let worst = cells.iter().filter(unstable).min_by(|a, b| a.served_share().total_cmp(&b.served_share()));
+    sentences.extend(worst.map(|summary| {
+        let load = sentences::load(summary);
+        format!(
+            "Overloaded: {} {} {} of {load}.",
+            place(summary),
+            sentences::verb(summary, "serve"),
+            rate(summary.served_rps)
+        )
+    }));
+    let is_sound = |summary: &&CellSummary| summary.state == CellState::Ok && !summary.is_dead();
+    let tail = |summary: &&CellSummary| summary.response.quantile(summary.response.tail().share());
+    let mut sound: Vec<&CellSummary> = cells.iter().filter(is_sound).collect();
+    sound.sort_by_key(tail);
+    let figure = |summary: &CellSummary| {
+        format!("{} {} ({})", summary.response.tail().name(), millis_unit(tail(&summary)), place(summary))
+    };
+    match sound.as_slice() {
+        [] => {}
+        [one] => sentences.push(format!("{}.", figure(one))),
+        [best, .., worst] => sentences.push(format!("From {} to {}.", figure(best), figure(worst))),
+    }
+    let void: Vec<&CellSummary> = cells.iter().filter(|summary| is_without_result(summary)).collect();
+    if let Some(first) = void.first() {
+        let reason = sentences::no_result(first).unwrap_or_default();
+        let verb = if void.len() == 1 { "has" } else { "have" };
+        sentences.push(format!(
+            "{} of {} {verb} no result: {}: {reason}.",
+            count(void.len() as u64),
+            plural(cells.len() as u64, "cell"),
+            place(first)
+        ));
+    }
+    let blamed = worst.or(sound.last().copied());
+    sentences.extend(blamed.and_then(|summary| cause(report, summary.cell.index)));
+    sentences
+}
+
+/// What slow requests waited for most, where that was analysed: in the cell where they waited longest.
+fn slow_requests(report: &Report<'_>) -> Option<String> {
+    let tails = report.analysis.cells.iter().filter_map(|summary| {
+        let tail = Tail::of(report, summary.cell.index).filter(|tail| tail.unsupported().is_none())?;
+        (tail.split.requests > 0).then_some((summary, tail))
+    });
+    let mean = |tail: &Tail<'_>| tail.split.total_ns / tail.split.requests.max(1);
+    let (summary, tail) = tails.max_by_key(|(_, tail)| mean(tail))?;
+    let share = |kind: &CauseKind| tail.split.share(*kind);
+    let most = *CauseKind::ALL.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
+    let whose = if report.analysis.cells.len() > 1 {
+        format!(" of {}{}", name(summary), at(report, summary.cell.group))
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "The slowest twentieth of the requests{whose} waited most for {}: {} of {} ms on average.",
+        waited_for(most),
+        causes::percent(share(&most)),
+        super::format::number(
+            (millis_f64(std::time::Duration::from_nanos(mean(&tail))) * 10.0).round() / 10.0
+        )
+    ))
+}
+
+/// A cause as what requests waited for.
+const fn waited_for(kind: CauseKind) -> &'static str {
+    match kind {
+        CauseKind::OwnLoss => "their own lost segments",
+        CauseKind::HeadOfLine => "lost segments of other streams",
+        CauseKind::UnnamedLoss => "lost segments",
+        CauseKind::HandshakeLoss => "lost packets of the handshake",
+        CauseKind::Handshake => "the handshake",
+        CauseKind::CongestionWindow => "the congestion window",
+        CauseKind::FlowWindow => "the flow-control window",
+        CauseKind::StreamSlot => "a connection or a stream",
+        CauseKind::Server => "the server",
+        CauseKind::Client => "the client",
+        CauseKind::Queue => "the queue of the link",
+        CauseKind::Propagation => "the delay of the link",
+        CauseKind::Unknown => "something undetermined",
+    }
+}
+
+/// The answer of bulk work: the slowest and the fastest cell, and what limited the slowest.
+fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
+    let rate = |one: &&BulkCell<'_>| one.rate().unwrap_or(0.0);
+    let mut sound: Vec<&BulkCell<'_>> = cells.iter().filter(|one| one.rate().is_some()).collect();
+    sound.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let figure = |one: &BulkCell<'_>| {
+        let of_tcp = one
+            .of_tcp
+            .filter(|_| one.summary.cell.protocol != h2lab_model::workload::Protocol::Tcp)
+            .map_or(String::new(), |share| format!(", {} × of what TCP alone carries there", ratio(share)));
+        let place = if cells.len() == 1 { String::new() } else { format!(" ({})", one.factor) };
+        format!("{}{place}: {}{of_tcp}", name(one.summary), bits_text(one.rate().unwrap_or(0.0)))
+    };
+    let mut sentences = match sound.as_slice() {
+        [] => Vec::new(),
+        [one] => vec![format!("{}.", figure(one))],
+        [slowest, .., fastest] => {
+            vec![format!("Slowest: {}.", figure(slowest)), format!("Fastest: {}.", figure(fastest))]
+        }
+    };
+    let void: Vec<&BulkCell<'_>> = cells.iter().filter(|one| one.rate().is_none()).collect();
+    if let Some(first) = void.first() {
+        let reason = sentences::no_result(first.summary)
+            .or_else(|| sentences::state(first.summary))
+            .unwrap_or_else(|| "nothing was carried".to_owned());
+        sentences.push(format!(
+            "{} of {} without a rate: {} ({}): {reason}.",
+            count(void.len() as u64),
+            plural(cells.len() as u64, "cell"),
+            first.summary.label,
+            first.factor
+        ));
+    }
+    if let Some(held) = bulk_cells::held(cells).first() {
+        let change = held.fix.as_deref().map_or(String::new(), |fix| format!(" Change: {fix}."));
+        sentences.push(format!("Cause: {}.{change}", held.title));
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::style::AnswerPlace;
+    use super::super::testing::Fixture;
+    use super::*;
+    use h2lab_analysis::stats::RatioInterval;
+    use std::time::Duration;
+
+    /// The p99 of 16 connections at 3 % loss, of which nothing stalls too long.
+    fn with_ratio(fixture: &mut Fixture, conclusion: Conclusion, ratio: f64) {
+        let verdict = fixture.analysis.verdicts.last_mut().expect("it has some");
+        verdict.conclusion = conclusion;
+        verdict.tail = h2lab_analysis::stats::Tail::P99;
+        verdict.tail_ratio = Some(RatioInterval {
+            share: 0.99,
+            baseline: Duration::from_millis(250),
+            candidate: Duration::from_millis(250).mul_f64(ratio),
+            ratio,
+            low: ratio * 0.8,
+            high: ratio * 1.2,
+            block: Duration::from_millis(250),
+            longest_stall: Duration::ZERO,
+            blocks: 24,
+        });
+    }
+
+    #[test]
+    fn it_names_what_loses_most_what_wins_most_the_cause_and_the_change() {
+        let mut fixture = Fixture::new();
+        with_ratio(&mut fixture, Conclusion::Faster, 0.44);
+        assert_eq!(
+            of(&fixture.report()),
+            [
+                "Overloaded at 3% loss: one HTTP/2 connection serves 290 of 1,000 requests/s, HTTP/1.1 all of them.",
+                "Faster at 3% loss: 16 HTTP/2 connections have 0.44 × the p99 of HTTP/1.1 (110 ms against 250 ms; 95 % \
+                 interval 0.35–0.53).",
+                "Cause (LOSS101): every drop stalls all streams of the connection, 31 at a time on average. Change: \
+                 connections = 16 (client).",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_invalid_or_failed_cell_is_mentioned_and_never_the_answer() {
+        let mut fixture = Fixture::new();
+        fixture.findings.clear();
+        fixture.analysis.cells[5].state =
+            CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
+        for verdict in &mut fixture.analysis.verdicts {
+            let is_its = verdict.cell == 5;
+            verdict.conclusion = if is_its { Conclusion::Invalid } else { Conclusion::NoDifference };
+        }
+        with_ratio(&mut fixture, Conclusion::Slower, 2.0);
+        let answer = of(&fixture.report());
+        assert!(
+            answer[0].starts_with("Slower at 3% loss: 16 HTTP/2 connections have 2.00 × the p99"),
+            "{answer:?}"
+        );
+        assert_eq!(answer[1], "1 of 6 comparisons has no verdict: h2c × 1: the link was late.");
+        fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
+        assert_eq!(of(&fixture.report()), ["No result: h2c × 1: the link was late."]);
+    }
+
+    #[test]
+    fn without_a_difference_it_says_whether_there_is_none_or_none_was_resolved() {
+        let mut fixture = Fixture::new();
+        fixture.findings.clear();
+        let pattern = fixture.analysis.verdicts[0].clone();
+        let mut answered = |conclusions: &[(f64, f64)]| {
+            let verdict = |&(low, high): &(f64, f64)| {
+                let mut verdict = pattern.clone();
+                verdict.conclusion = Conclusion::NoDifference;
+                let tail = verdict.tail_ratio.as_mut().expect("it has one");
+                (tail.low, tail.high, tail.longest_stall) = (low, high, Duration::ZERO);
+                verdict
+            };
+            fixture.analysis.verdicts = conclusions.iter().map(verdict).collect();
+            of(&fixture.report()).join(" ")
+        };
+        let (same, open) = ((0.97, 1.03), (0.5, 2.0));
+        assert!(answered(&[same]).starts_with("No difference: Without loss: one HTTP/2 connection: p9"));
+        assert!(answered(&[open]).starts_with("Undecided: Without loss: "));
+        assert_eq!(answered(&[same, same]), "No difference of 10 % or more in 2 of 2 comparisons.");
+        assert!(
+            answered(&[open, open])
+                .starts_with("Undecided: a difference was resolved in none of 2 comparisons.")
+        );
+        let both = answered(&[same, open]);
+        assert!(
+            both.starts_with("No difference was found: of 2 comparisons 1 shows less than 10 %, 1 stayed"),
+            "{both}"
+        );
+    }
+
+    #[test]
+    fn a_cell_that_gets_slower_and_slower_is_not_said_to_serve_its_load() {
+        let mut fixture = Fixture::new();
+        let (offered_rps, served_rps) = (1000.0, 999.0);
+        let (first, second) = (Duration::from_millis(30), Duration::from_millis(300));
+        let why = Instability::Growing { first, second };
+        fixture.analysis.cells[5].state = CellState::Unstable { offered_rps, served_rps, why };
+        fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
+        fixture.analysis.verdicts[0].conclusion = Conclusion::Unstable { offered_rps, served_rps };
+        let expected = "Overloaded at 3% loss: with one HTTP/2 connection the mean response time grew from 30 ms to 300 ms \
+                        while it was measured; HTTP/1.1 carried the 1,000 requests/s.";
+        assert_eq!(of(&fixture.report())[0], expected);
+        let sentence = sentences::verdict(&fixture.report(), &fixture.analysis.verdicts[0]);
+        assert!(sentence.contains("grew from 30 ms to 300 ms") && !sentence.contains("999"), "{sentence}");
+    }
+
+    #[test]
+    fn bulk_work_is_answered_by_rates_and_what_held_them_back() {
+        let fixture = Fixture::bulk();
+        let answer = of(&fixture.report());
+        assert!(
+            answer[0].starts_with("Slowest: one HTTP/2 connection (") && answer[0].contains("100 Mbit/s"),
+            "{answer:?}"
+        );
+        assert!(answer[0].contains("0.25 × of what TCP alone carries there"), "{answer:?}");
+        assert!(
+            answer[1].starts_with("Fastest: TCP without HTTP (") && answer[1].contains("800 Mbit/s"),
+            "{answer:?}"
+        );
+    }
+
+    #[test]
+    fn every_form_has_the_same_answer() {
+        let fixture = Fixture::new();
+        let report = fixture.report();
+        let sentences = of(&report);
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (text, markdown) =
+            (flat(&crate::text(&[report], TextStyle::default())), crate::markdown(&[report]));
+        assert!(text.starts_with(&format!("Answer: {}", sentences[0])), "{text}");
+        assert!(markdown.contains("**Overloaded at 3% loss: "), "{markdown}");
+        assert_eq!(crate::document(&report).answer, sentences.join(" "));
+        let last = crate::text(&[report], TextStyle { answer: AnswerPlace::Last, ..TextStyle::default() });
+        assert!(flat(&last).ends_with(&format!("Answer: {}", sentences.join(" "))), "{last}");
+        let html = crate::html(&[report]);
+        assert!(
+            html.contains("Overloaded at 3% loss: one HTTP&#x2f;2 connection serves 290 of 1,000"),
+            "the title"
+        );
+    }
+}
