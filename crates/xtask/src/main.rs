@@ -14,6 +14,7 @@ mod history;
 mod needs;
 mod process;
 mod source;
+mod strings;
 mod test;
 mod tiers;
 mod unused;
@@ -41,6 +42,8 @@ enum Task {
     FuzzProof,
     /// Measure a commit and append a row to results/history.csv.
     History(history::Arguments),
+    /// Write the inventory of all that users read, for a review as a diff: docs/strings.txt.
+    Strings,
     /// All that must hold before a commit: install what the tests need, then `check` and every test. With a filter the tests
     /// alone.
     Test(test::Arguments),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::FuzzProof => fuzz_proof::run(),
         Task::History(arguments) => history::run(&arguments),
+        Task::Strings => strings::run(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Verify(arguments) => verify::run(&arguments),
     };

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -22,6 +23,24 @@ pub struct File {
     pub product: String,
     /// Test code, in the same form.
     pub tests: String,
+    /// What product code says in literals and in the documentation of the command line, in the order of the file.
+    pub said: Vec<Said>,
+}
+
+/// A piece of text in product code.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    /// A literal as it is written, with the code before it on its line.
+    Literal {
+        /// Such as `reason = `.
+        before: String,
+        /// With its quotes.
+        text: String,
+    },
+    /// One line of documentation inside an item that clap reads, without `///`.
+    Help(String),
+    /// The documentation above ends.
+    HelpEnds,
 }
 
 /// The files of a workspace's crates.
@@ -47,10 +66,11 @@ impl Tree {
         for path in paths {
             let text =
                 fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let code = code(&text);
+            let (code, pieces) = scan(&text);
             let split = split(&code);
             test_modules.extend(split.modules.iter().map(|name| submodule(&path, name)));
-            sources.push((path, code, split));
+            let said = said(&code, &pieces, &split.kept);
+            sources.push((path, code, split, said));
         }
         let is_test = |path: &Path| {
             let inside = path.strip_prefix(workspace).unwrap_or(path);
@@ -58,11 +78,14 @@ impl Tree {
                 || path.file_name().is_some_and(|file| TEST_FILES.iter().any(|name| file == *name))
                 || path.ancestors().any(|at| test_modules.contains(&at.with_extension("")))
         };
-        let files = sources.into_iter().map(|(path, code, split)| {
-            let (product, tests) =
-                if is_test(&path) { (String::new(), code) } else { (split.product, split.tests) };
+        let files = sources.into_iter().map(|(path, code, split, said)| {
+            let (product, tests, said) = if is_test(&path) {
+                (String::new(), code, Vec::new())
+            } else {
+                (split.product, split.tests, said)
+            };
             let path = path.strip_prefix(workspace).unwrap_or(&path).to_owned();
-            File { path, product, tests }
+            File { path, product, tests, said }
         });
         Ok(Self { files: files.collect() })
     }
@@ -112,7 +135,13 @@ fn is_of_word(c: char) -> bool {
 /// `text` with comments blanked, and literals filled with quotes, except for what a format string captures: `{name}`.
 /// Lines stay where they are.
 pub fn code(text: &str) -> String {
+    scan(text).0
+}
+
+/// The same, and every comment and literal with the place in it where it was.
+pub fn scan(text: &str) -> (String, Vec<(usize, &str)>) {
     let (mut rest, mut out) = (text, String::with_capacity(text.len()));
+    let mut pieces = Vec::new();
     let mut in_word = false;
     while let Some(first) = rest.chars().next() {
         let (length, filler) = if rest.starts_with("//") {
@@ -128,10 +157,56 @@ pub fn code(text: &str) -> String {
             continue;
         };
         in_word = false;
+        pieces.push((out.len(), &rest[..length]));
         fill(&rest[..length], filler, &mut out);
         rest = &rest[length..];
     }
-    out
+    (out, pieces)
+}
+
+/// What a user may read of the `pieces` of `code` that lie in `kept`.
+fn said(code: &str, pieces: &[(usize, &str)], kept: &[Range<usize>]) -> Vec<Said> {
+    let help = read_by_clap(code);
+    let mut said = Vec::new();
+    let mut help_end = None;
+    for &(at, piece) in pieces.iter().filter(|(at, _)| kept.iter().any(|part| part.contains(at))) {
+        if help_end.is_some_and(|end: usize| !code[end.min(at)..at].trim().is_empty()) {
+            said.push(Said::HelpEnds);
+            help_end = None;
+        }
+        if piece.starts_with('/') {
+            let doc = piece.strip_prefix("///").filter(|_| help.iter().any(|item| item.contains(&at)));
+            if let Some(doc) = doc {
+                said.push(Said::Help(doc.trim().to_owned()));
+                help_end = Some(at);
+            }
+            continue;
+        }
+        let line = code[..at].rfind('\n').map_or(0, |end| end + 1);
+        // A literal on a line of its own belongs to the call above.
+        let before = code[line..at].trim();
+        let before = if before.is_empty() { code[..at].trim_end().lines().last().unwrap_or("") } else { before };
+        said.push(Said::Literal { before: before.trim().to_owned(), text: piece.to_owned() });
+    }
+    said
+}
+
+/// What product code in `text` says.
+#[cfg(test)]
+pub fn said_in(text: &str) -> Vec<Said> {
+    let (code, pieces) = scan(text);
+    said(&code, &pieces, &split(&code).kept)
+}
+
+/// The items of `code` whose documentation is help of the command line.
+fn read_by_clap(code: &str) -> Vec<Range<usize>> {
+    let derives = code.match_indices("#[derive(").map(|(at, _)| at);
+    let is_of_clap = |at: &usize| {
+        words(&code[*at..at + closing(&code[*at..])])
+            .any(|word| ["Args", "Parser", "Subcommand", "ValueEnum"].contains(&word))
+    };
+    // Blanked comments are blanks: those before the derive are between the item above and it.
+    derives.filter(is_of_clap).map(|at| code[..at].trim_end().len()..at + item(&code[at..])).collect()
 }
 
 fn fill(piece: &str, filler: char, out: &mut String) {
@@ -206,23 +281,26 @@ struct Split {
     product: String,
     tests: String,
     modules: Vec<String>,
+    /// Where the product lies in the whole.
+    kept: Vec<Range<usize>>,
 }
 
 /// Divides what [`code`] has left by its `cfg` attributes.
 fn split(code: &str) -> Split {
-    let mut split = Split { product: String::new(), tests: String::new(), modules: Vec::new() };
+    let mut split =
+        Split { product: String::new(), tests: String::new(), modules: Vec::new(), kept: Vec::new() };
     let mut rest = code;
     while let Some(at) = rest.find("#[cfg(") {
         let end = at + closing(&rest[at..]);
         let condition: Vec<&str> = words(&rest[at..end]).collect();
         if !condition.contains(&"test") || condition.contains(&"not") {
-            split.product.push_str(&rest[..end]);
+            split.keep(code, rest, end);
             rest = &rest[end..];
             continue;
         }
         let after = end + item(&rest[end..]);
-        let (before, item) = (&rest[..at], &rest[at..after]);
-        split.product.push_str(before);
+        split.keep(code, rest, at);
+        let item = &rest[at..after];
         split.tests.push_str(item);
         split.tests.push('\n');
         if let Some(name) = item.strip_suffix(';').and_then(|item| {
@@ -233,8 +311,17 @@ fn split(code: &str) -> Split {
         }
         rest = &rest[after..];
     }
-    split.product.push_str(rest);
+    split.keep(code, rest, rest.len());
     split
+}
+
+impl Split {
+    /// The first `length` bytes of what is left of `code` are product.
+    fn keep(&mut self, code: &str, rest: &str, length: usize) {
+        let start = code.len() - rest.len();
+        self.product.push_str(&rest[..length]);
+        self.kept.push(start..start + length);
+    }
 }
 
 /// The length up to the end of the brackets that open first.
