@@ -23,7 +23,7 @@ use h2lab_roles::load::{LoadError, LoadSpec};
 /// What is asked.
 #[derive(Debug, Clone, Args)]
 pub struct AskArgs {
-    /// Cancel a request that is unanswered for this long, and give up on a server that is silent for this long
+    /// Timeout of a request, and of a server that sends nothing
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]

@@ -21,7 +21,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 /// connections, without loss and with 3 %, in about a minute. No root is needed; every flag replaces a value of
 /// scenarios/compare.toml, and several values of a flag are compared with each other.
 ///
-/// With URLs: finds out which protocols each server speaks and measures them over the network as it is, by default with
+/// With URLs: finds out which protocols each server speaks and measures them without emulation, by default with
 /// a low load: GET, 50 requests per second, one HTTP/2 connection.
 ///
 /// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.

@@ -168,7 +168,7 @@ fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
         .sum();
     let all: u64 = cells().map(|cell| cell.requests.sent).sum();
     let what = match level {
-        Level::Hist => "no single request was kept (--record hist)",
+        Level::Hist => "no individual request was kept (--record hist)",
         _ => {
             "the slow and the failed ones and one in a thousand of the others: percentiles of this file mean nothing"
         }
@@ -181,7 +181,7 @@ fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
 fn began(reports: &[Report<'_>]) -> Result<Vec<u64>> {
     let began = |report: &Report<'_>| {
         let started = &report.run.started;
-        let time = humantime::parse_rfc3339(started).with_context(|| format!("`{started}` is no time"))?;
+        let time = humantime::parse_rfc3339(started).with_context(|| format!("`{started}` is not a time"))?;
         Ok(time.duration_since(SystemTime::UNIX_EPOCH).map(nanos).unwrap_or_default())
     };
     reports.iter().map(began).collect()

@@ -18,19 +18,19 @@ pub struct LinkArgs {
     /// One-way delay, both directions (the RTT is twice that)
     #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
     pub delay: Option<Axis<Duration>>,
-    /// Half-width of a uniform variation of the delay
+    /// Jitter: the delay varies uniformly by up to this, both ways
     #[arg(long, value_name = "LIST", value_parser = axis::<Duration>)]
     pub jitter: Option<Axis<Duration>>,
-    /// Share of packets lost, each direction (such as 3%)
+    /// Packet loss, each direction (such as 3%)
     #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
     pub loss: Option<Axis<Ratio>>,
-    /// How losses are spread: bernoulli, gilbert-elliott[:MEAN-BURST], burst[:BURST]; a burst of 5 packets or 50ms
+    /// Loss model: bernoulli, gilbert-elliott[:MEAN-BURST], burst[:BURST]; a burst of 5 packets or 50ms
     #[arg(long, value_name = "LIST", value_parser = axis::<LossShape>)]
     pub loss_model: Option<Axis<LossShape>>,
-    /// Capacity, each direction (such as 100mbit), or unlimited
+    /// Bandwidth, each direction (such as 100mbit), or unlimited
     #[arg(long, value_name = "LIST", value_parser = axis::<Capacity>)]
     pub bandwidth: Option<Axis<Capacity>>,
-    /// Bytes that may wait for the bandwidth before the tail is dropped
+    /// Queue limit in bytes; packets beyond it are dropped
     #[arg(long, value_name = "LIST", value_parser = axis::<QueueSize>)]
     pub queue: Option<Axis<QueueSize>>,
     /// Congestion control of both ends: cubic, bbr, reno … (h3: those three)
@@ -54,16 +54,16 @@ pub struct LinkArgs {
     /// Queue discipline: drop-tail, codel[:TARGET/INTERVAL] (RFC 8289)
     #[arg(long, value_name = "LIST", value_parser = axis::<QueueDiscipline>)]
     pub queue_discipline: Option<Axis<QueueDiscipline>>,
-    /// Share of packets that skip the delay, or are held back: 1%, 1%:2ms; of every 5th: 50%:gap5
+    /// Packet reordering: share that skips the delay, or is held back: 1%, 1%:2ms; of every 5th: 50%:gap5
     #[arg(long, value_name = "LIST", value_parser = axis::<Reorder>)]
     pub reorder: Option<Axis<Reorder>>,
-    /// Share of packets that are duplicated
+    /// Packet duplication
     #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
     pub duplicate: Option<Axis<Ratio>>,
-    /// Share of packets with a flipped bit in the payload; the receiver drops them for their checksum
+    /// Packet corruption: share with a flipped payload bit; the receiver drops them (checksum)
     #[arg(long, value_name = "LIST", value_parser = axis::<Ratio>)]
     pub corrupt: Option<Axis<Ratio>>,
-    /// Intervals in which no packet passes, from the start of the link: 2s..2.5s; repeatable, all apply to every cell
+    /// Blackouts: intervals without any packet, from the start of the link: 2s..2.5s; repeatable, all apply to every cell
     #[arg(long, value_name = "FROM..TO", value_parser = value::<BlackOut>)]
     pub blackout: Vec<BlackOut>,
     /// Change the link during a repetition: 10s:loss=3%,delay=20ms; repeatable, all apply to every cell

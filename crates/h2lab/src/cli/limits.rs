@@ -54,7 +54,7 @@ impl LimitArg {
             "body-period" => limits.body_period = time(value)?,
             "body-rate" => limits.body_rate = number(value)?,
             "idle" => limits.idle = time(value)?,
-            _ => return Err(format!("`{name}` is no limit; there are {KNOWN}")),
+            _ => return Err(format!("`{name}` is not a limit; known: {KNOWN}")),
         }
         Ok(())
     }

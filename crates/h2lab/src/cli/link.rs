@@ -268,7 +268,7 @@ fn write_out(
     } else {
         format!("client {}, server {}", done.congestion.client, done.congestion.server)
     };
-    let scheduling = if summary.realtime { "real time" } else { "no real time: `h2lab doctor` says why" };
+    let scheduling = if summary.realtime { "real time" } else { "not real-time: see `h2lab doctor`" };
     writeln!(out, "\nlink      {congestion}; seed {seed}; {} ({scheduling})", summary.mechanism)?;
     for sysctl in sysctls.rendered() {
         writeln!(out, "sysctl    {sysctl}")?;

@@ -79,7 +79,8 @@ pub struct OriginArgs {
 }
 
 fn quic_congestion(text: &str) -> Result<Congestion, String> {
-    Congestion::named(text).ok_or_else(|| format!("`{text}` is none that QUIC has (reno, cubic, bbr)"))
+    Congestion::named(text)
+        .ok_or_else(|| format!("`{text}` is not a congestion control of QUIC (reno, cubic, bbr)"))
 }
 
 /// `--goaway`.

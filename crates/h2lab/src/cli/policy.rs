@@ -16,10 +16,10 @@ use h2lab_net::tcp::StreamSocket;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Client")]
 pub struct PolicyArgs {
-    /// Connections up to which HTTP/1.1 grows while requests wait [default: of `load` -c]
+    /// Maximum HTTP/1.1 connections; more are opened while requests wait [default: of `load` -c]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
-    /// What h2, h2c and h3 dial when requests wait and no connection is usable
+    /// Dial policy of h2, h2c and h3 when requests wait and no connection is usable
     ///
     /// single-flight: one connection for all that wait. stampede: one for each request that waits, as Go's net/http and
     /// others do after a GOAWAY.
@@ -31,7 +31,7 @@ pub struct PolicyArgs {
     /// Keep at most this many idle connections, as the pools of `OkHttp` and Go do [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
     pub pool_size: Option<u32>,
-    /// Cancel each request that is unanswered for this long, as callers do whose user has gone away
+    /// Cancel each request after this long without a response, as callers do whose user has left
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub cancel_after: Option<Duration>,
     /// Give up on a connection that is not established, with TLS, within this long [default: 10s]

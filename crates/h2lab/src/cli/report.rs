@@ -43,7 +43,7 @@ pub fn main(args: &ReportArgs) -> Result<Exit> {
     for path in &paths {
         let run = store::read(path).map_err(|error| Usage(format!("{error:#}")))?;
         if run.repetitions.is_empty() {
-            return Err(Usage(format!("{} holds no repetition", path.display())).into());
+            return Err(Usage(format!("{} has no repetitions", path.display())).into());
         }
         let cells: Vec<_> = run.repetitions.iter().map(|repetition| repetition.cell.clone()).collect();
         args.output.check_names(&cells)?;

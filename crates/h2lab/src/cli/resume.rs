@@ -23,7 +23,7 @@ pub struct FolderArgs {
     /// not kept in a folder and must be given again. `h2lab runs` prints the command.
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
-    /// No plan and no progress, only warnings about repetitions
+    /// Suppress plan and progress; warnings are still printed
     #[arg(long)]
     pub quiet: bool,
 }
@@ -60,7 +60,7 @@ impl Unfinished {
         for (what, then, now) in present {
             if *then != now {
                 return refuse(format!(
-                    "{what} was {then}, is {now}: its repetitions could not be pooled; run it anew"
+                    "{what} was {then}, is {now}: its repetitions could not be pooled; start a new run"
                 ));
             }
         }

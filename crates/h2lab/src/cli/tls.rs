@@ -15,10 +15,10 @@ use h2lab_net::tls::{Identity, TlsError};
 /// Trusted authorities and the client certificate.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TlsArgs {
-    /// Accept any certificate
+    /// Skip certificate verification
     #[arg(short = 'k', long)]
     pub insecure: bool,
-    /// Trust these certificates (PEM) instead of the system's
+    /// Trust these CAs (PEM) instead of the system's
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
     #[command(flatten)]

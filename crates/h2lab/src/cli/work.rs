@@ -15,7 +15,7 @@ pub struct WorkArgs {
     /// Connections of h2, h2c and h3; auto: as many as loss, RTT and rate need by the PFTK model
     #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<ConnectionCount>)]
     pub connections: Option<Axis<ConnectionCount>>,
-    /// Streams that we open at most on one connection
+    /// Maximum concurrent streams per connection
     #[arg(short = 'm', long, value_name = "LIST", value_parser = axis::<u32>)]
     pub streams: Option<Axis<u32>>,
     /// Requests per second in all, open loop
@@ -27,7 +27,7 @@ pub struct WorkArgs {
     /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10
     #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = value::<Ramp>, conflicts_with_all = ["rate", "arrival"])]
     pub ramp: Option<Ramp>,
-    /// How open-loop requests are spread
+    /// Arrival process of an open loop
     #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
     pub arrival: Option<ArrivalArg>,
     /// Measured time of one repetition of a cell
@@ -39,16 +39,16 @@ pub struct WorkArgs {
     /// Time before measuring in which requests are sent but not counted
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
-    /// Time after measuring for open requests to finish
+    /// Grace period after measuring for requests in flight
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub drain: Option<Duration>,
-    /// Cancel a request that is unanswered for this long
+    /// Cancel a request after this long without a response
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// Seeds of all random choices
     #[arg(long, value_name = "LIST", value_parser = axis::<u64>)]
     pub seed: Option<Axis<u64>>,
-    /// A short run: as the scenario's [quick] table says, else one repetition of 1 s for each cell
+    /// Quick run: the scenario's [quick] table, else one repetition of 1 s per cell
     #[arg(long, conflicts_with_all = ["repetitions", "measure"])]
     pub quick: bool,
 }

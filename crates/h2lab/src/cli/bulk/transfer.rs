@@ -40,7 +40,7 @@ pub struct TransferArgs {
     /// Connections
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub connections: u32,
-    /// Requests at a time on one connection of HTTP/2 or HTTP/3 [default: 1]
+    /// Concurrent requests per connection of HTTP/2 or HTTP/3 [default: 1]
     #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub streams: Option<u32>,
     /// Size of a part; smaller if a worker would get none [default: a quarter of each worker's share, 16M to 1G]. With
@@ -61,7 +61,7 @@ pub struct TransferArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
-    /// No progress
+    /// Suppress progress
     #[arg(short = 'q', long)]
     quiet: bool,
     // The last: the headings of these flags go for all that follow them.

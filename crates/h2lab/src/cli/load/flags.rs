@@ -17,13 +17,13 @@ pub struct AmountArgs {
     /// Connections [default: 50 of HTTP/1.1, 1 of HTTP/2]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub connections: Option<u32>,
-    /// Requests at a time on one connection of HTTP/2 [default: 1 with -c, else 100; as many as are due with -q]
+    /// Concurrent requests per HTTP/2 connection [default: 1 with -c, else 100; as many as are due with -q]
     #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub streams: Option<u32>,
-    /// End after so many requests
+    /// Stop after this many requests
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "warmup")]
     pub requests: Option<u64>,
-    /// End after this time [default: 10s, no end with -n]
+    /// Stop after this time [default: 10s, no end with -n]
     #[arg(short = 'z', long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Threads that generate the load, never more than connections [default: CPUs]
@@ -32,7 +32,7 @@ pub struct AmountArgs {
     /// Open loop: requests per second in all, due by the clock whatever the server does
     #[arg(short = 'q', long, value_name = "RATE", value_parser = rate)]
     pub rate: Option<f64>,
-    /// How open-loop requests are spread
+    /// Arrival process of an open loop
     #[arg(long, value_name = "SHAPE", requires = "rate")]
     pub arrival: Option<ArrivalArg>,
     /// Open loop whose rate changes, in a straight line or in steps: 100..5000/60s, 100..5000/60s/10
@@ -41,10 +41,10 @@ pub struct AmountArgs {
     /// Time before measuring in which requests are sent but not counted [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
-    /// Time after the last request in which answers may still come [default: 5s]
+    /// Grace period for requests in flight after the last one is sent [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub drain: Option<Duration>,
-    /// Cancel a request that is unanswered for this long
+    /// Cancel a request after this long without a response
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]

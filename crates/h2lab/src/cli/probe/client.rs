@@ -54,7 +54,7 @@ pub struct ProbeClientArgs {
     /// Time for the command to end after the server has gone silent, in the test cases that do so
     #[arg(long, alias = "patience", value_name = "TIME", default_value = "5s", value_parser = duration)]
     idle_timeout: Duration,
-    /// Longest time of the command in any test case
+    /// Maximum time of the command in a test case
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     time_limit: Duration,
     #[command(flatten)]

@@ -22,23 +22,23 @@ pub struct SafetyArgs {
     /// its owner has agreed
     #[arg(long = "i-own-this-host")]
     owned: bool,
-    /// Largest number of requests to send [default: 100; 30000 with --i-own-this-host]
+    /// Maximum requests to send [default: 100; 30000 with --i-own-this-host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     max_requests: Option<u64>,
-    /// Largest number of bytes to send [default: 1M; 256M with --i-own-this-host]
+    /// Maximum bytes to send [default: 1M; 256M with --i-own-this-host]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_bytes: Option<u64>,
-    /// Longest time of the whole probe [default: 3m; 10m with --i-own-this-host]
+    /// Maximum time of the probe [default: 3m; 10m with --i-own-this-host]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_time: Option<Duration>,
-    /// Requests per second at most [default: 50; 2000 with --i-own-this-host]
+    /// Maximum requests per second [default: 50; 2000 with --i-own-this-host]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     max_rate: Option<f64>,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.1..=100_000.0).contains(rate));
-    rate.ok_or_else(|| format!("`{text}` is no rate from 0.1 to 100000 requests per second"))
+    rate.ok_or_else(|| format!("`{text}` is not a rate from 0.1 to 100000 requests per second"))
 }
 
 impl SafetyArgs {

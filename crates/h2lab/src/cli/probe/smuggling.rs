@@ -85,7 +85,7 @@ pub struct SmugglingArgs {
     /// Only malformed HTTP/2, no offers of h2c
     #[arg(long)]
     downgrade_only: bool,
-    /// Time without an answer after which the proxy counts as silent
+    /// Timeout: time without a response from the proxy
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
@@ -115,7 +115,7 @@ impl FlagRefusal for ChecksRequests {
 
 fn path(text: &str) -> Result<String, String> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_path { Ok(text.to_owned()) } else { Err(format!("`{text}` is no path (such as /admin)")) }
+    if is_path { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a path (such as /admin)")) }
 }
 
 fn fixture_called(name: &str) -> Result<&'static Fixture, String> {

@@ -30,10 +30,10 @@ pub struct UrlArgs {
     /// Check what these other ports of the host speak too
     #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Time without an answer after which the server counts as silent
+    /// Timeout: time without a response from the server
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     timeout: Duration,
-    /// Longest time to watch an idle connection
+    /// Maximum time to watch an idle connection
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     idle: Duration,
     /// Attack the server too, each attack until it shows a limit; needs --i-own-this-host

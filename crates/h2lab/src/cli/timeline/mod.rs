@@ -41,7 +41,7 @@ use request::prepare;
         ("h2lab timeline https://service.example/", "one exchange as a waterfall"),
         ("h2lab timeline https://service.example/ -n 11 -o page.html", "medians of eleven, and a picture"),
         ("h2lab timeline https://service.example/ --no-push --json", "a client that refuses push, for scripts"),
-        ("h2lab timeline '/early?ms=80' --hops haproxy,nginx", "who of the two forwards a 103?"),
+        ("h2lab timeline '/early?ms=80' --hops haproxy,nginx", "which of the two forwards a 103?"),
         ("h2lab timeline '/early?at=0,20,40&ms=80' --hops apache,origin/h2c --early-hints", "three, asked in h2c"),
     ],
 ))]

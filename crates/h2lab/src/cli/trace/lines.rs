@@ -235,7 +235,7 @@ impl LineFormatter {
         let is_long = result.generator.longest_pause_ns >= LONG_PAUSE_NS;
         parts.extend(is_long.then(|| {
             let time = format_duration(paused);
-            format!("h2lab did not run for {time} (it was stopped, or its machine was): the times say little of the server")
+            format!("h2lab did not run for {time} (it was stopped, or its machine was): the times say little about the server")
         }));
         parts.join(", ")
     }

@@ -50,7 +50,7 @@ pub struct TraceArgs {
     /// Connections
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     connections: u32,
-    /// Streams that we open at most on one connection
+    /// Maximum concurrent streams per connection
     #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: u32,
     /// Keep the connections open for this long after the last response, to see what the server does with them

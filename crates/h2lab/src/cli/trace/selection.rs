@@ -16,7 +16,7 @@ impl FromStr for FrameType {
         let named = (0..=0x10).map(FrameKind).find(|kind| kind.to_string().eq_ignore_ascii_case(text));
         let number = || u8::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(FrameKind);
         named.or_else(number).map(Self).ok_or_else(|| {
-            format!("`{text}` is no frame type (such as HEADERS, DATA, SETTINGS, GOAWAY, or a number such as 0x10)")
+            format!("`{text}` is not a frame type (such as HEADERS, DATA, SETTINGS, GOAWAY, or a number such as 0x10)")
         })
     }
 }

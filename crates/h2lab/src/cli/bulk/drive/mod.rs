@@ -60,7 +60,7 @@ pub struct DriveArgs {
     /// server: URL, HOST:PORT
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
     servers: Vec<ServerArg>,
-    /// For how long
+    /// Duration of the transfers
     #[arg(short = 'z', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
     /// Concurrent transfers of each client
@@ -105,7 +105,7 @@ pub struct DriveArgs {
     /// Print one JSON document instead of text
     #[arg(long, conflicts_with = "dry_run")]
     json: bool,
-    /// No progress
+    /// Suppress progress
     #[arg(short = 'q', long)]
     quiet: bool,
     // The last: the headings of these flags go for all that follow them.

@@ -51,7 +51,7 @@ impl FromStr for AgentPlace {
         let (name, address) = match text.split_once('=') {
             None => (text, None),
             Some((name, address)) => match listening(address) {
-                None => return refuse(&format!(" (`{address}` is no IP address)")),
+                None => return refuse(&format!(" (`{address}` is not an IP address)")),
                 address => (name, address),
             },
         };
