@@ -46,7 +46,7 @@ pub struct Impairment {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub delay: Duration,
-    /// Half-width of a uniform variation of the delay.
+    /// Jitter: the delay varies uniformly by up to this, both ways.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub jitter: Duration,
@@ -60,7 +60,7 @@ pub struct Impairment {
     pub loss_per: LossPer,
     /// Capacity; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Bytes that may wait for the bandwidth before the tail is dropped. `None`: 1000 packets of 1500 bytes, as
+    /// Queue limit in bytes; packets beyond it are dropped. `None`: 1000 packets of 1500 bytes, as
     /// netem's `limit`. Meaningless without `bandwidth`.
     pub queue_bytes: Option<u64>,
     /// What keeps the queue short. Meaningless without `bandwidth`.
@@ -69,7 +69,7 @@ pub struct Impairment {
     /// Which packets leave their place in the order.
     #[serde(skip_serializing_if = "is_default")]
     pub reorder: Reorder,
-    /// Share of packets that come twice.
+    /// Packet duplication, as a share.
     #[serde(skip_serializing_if = "is_default")]
     pub duplicate: Ratio,
     /// Share of packets of which a bit of the payload is flipped.
@@ -115,7 +115,7 @@ pub struct Step {
     /// Which packets leave their place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Reorder>,
-    /// Share of packets that come twice.
+    /// Packet duplication, as a share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Ratio>,
     /// Share of packets of which a bit is flipped.

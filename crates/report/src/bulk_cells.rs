@@ -222,7 +222,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
     notes.extend(pooled.per_stream.filter(|spread| spread.n > 1).map(|spread| {
         let [least, middle, most] = [spread.min, spread.median, spread.max].map(bits_text);
         format!(
-            "{} streams: {least} at least, {middle} in the middle, {most} at most, each over its own time",
+            "{} streams: min {least}, median {middle}, max {most}, each over its own time",
             count(spread.n)
         )
     }));

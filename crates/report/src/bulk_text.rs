@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::answer;
 use super::format::{bytes, count, number, plural};
+use super::notes;
 use super::page::{Page, listed, some};
 use super::style::{TextStyle, paragraph};
 use h2lab_analysis::bulk::BulkSummary;
@@ -93,7 +94,7 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
     page.line("Streams", &listed([Some(over), some(summary.broken_streams, "broken")]));
     let each = summary.per_stream.filter(|spread| spread.n > 1).map(|spread| {
         let [min, median, max] = [spread.min, spread.median, spread.max].map(bits_text);
-        format!("{min} at least, {median} in the middle, {max} at most, over its own time")
+        format!("min {min}, median {median}, max {max}, over its own time")
     });
     page.line("  each", &each.unwrap_or_default());
 }
@@ -101,8 +102,8 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
 /// The note on bytes that did not have to be transferred.
 const fn from_before(direction: TransferDirection) -> &'static str {
     match direction {
-        TransferDirection::Get => "bytes were here from before",
-        TransferDirection::Put => "bytes were there from before",
+        TransferDirection::Get => "bytes already here",
+        TransferDirection::Put => "bytes already there",
     }
 }
 
@@ -207,7 +208,7 @@ fn frames(record: &BulkRecord) -> String {
         format!("up to {} were let in{unused}", format_bytes(most.into()))
     });
     listed([
-        Some(format!("{} DATA of {} in the mean", count(frames.data), format_bytes(mean.round() as u64))),
+        Some(format!("{} DATA, mean {}", count(frames.data), format_bytes(mean.round() as u64))),
         Some(format!("{} at most", format_bytes(frames.largest_data))),
         asked,
     ])
@@ -219,11 +220,7 @@ fn credit(record: &BulkRecord) -> String {
     let asked =
         record.asked.update_bytes.map(|bytes| format!("asked for every {}", format_bytes(bytes.into())));
     listed([
-        Some(format!(
-            "{} WINDOW_UPDATEs of {} in the mean",
-            count(frames.updates),
-            format_bytes(mean.round() as u64)
-        )),
+        Some(format!("{} WINDOW_UPDATEs, mean {}", count(frames.updates), format_bytes(mean.round() as u64))),
         asked,
     ])
 }
@@ -271,7 +268,7 @@ fn file(transfer: &TransferRecord) -> String {
         TransferOutcome::Complete => "complete".to_owned(),
         TransferOutcome::Partial { why } => format!("partial: {why}"),
         TransferOutcome::Failed { why, fault } => {
-            format!("failed: {why} (fault: {})", format!("{fault:?}").to_lowercase())
+            format!("failed: {why} ({})", notes::fault(*fault))
         }
     };
     let what = listed([Some(format!("{}{of}", bytes(transfer.bytes as f64))), held, checksum(transfer)]);
@@ -286,7 +283,7 @@ fn checksum(transfer: &TransferRecord) -> Option<String> {
         (DigestVerdict::Differs, Some(rendered)) => {
             format!("CHECKSUM MISMATCH: {computed} here, {} declared", rendered.hex())
         }
-        _ => format!("{computed} here, and the other end declares none"),
+        _ => format!("{computed}; server sent no checksum"),
     })
 }
 

@@ -161,7 +161,7 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
             aspects.push(Aspect::new("down", direction("downlink", &link.downlink)));
         }
         None if matches!(cell.target, Target::Url { .. }) => {
-            aspects.push(Aspect::new("link", "the network as it is".to_owned()));
+            aspects.push(Aspect::new("link", "live network, no emulation".to_owned()));
         }
         None => aspects.push(Aspect::new("link", "loopback".to_owned())),
     }
@@ -290,7 +290,7 @@ mod tests {
             conditions(&[first, second]).into_iter().map(|(heading, _)| heading).collect();
         let expected = [
             "uplink delay 12.5ms, downlink delay 5ms, cubic, 1,000 requests/s, origin",
-            "the network as it is, cubic, 50 requests/s, http://a/",
+            "live network, no emulation, cubic, 50 requests/s, http://a/",
         ];
         assert_eq!(headings, expected);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::answer;
 use super::format::{bytes, count, number, plural};
+use super::notes;
 use super::page::{Page, listed, some};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
@@ -94,15 +95,14 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
     let all = bytes(summary.bytes as f64);
     page.line("Received", &format!("{all} in {}: {rate} over {}", short(summary.elapsed), record.protocol));
-    let lost = (summary.lost_bytes > 0).then(|| {
-        format!("{} by pairs that were lost, as far as they had reported", bytes(summary.lost_bytes as f64))
-    });
+    let lost = (summary.lost_bytes > 0)
+        .then(|| format!("{} by lost pairs, as last reported", bytes(summary.lost_bytes as f64)));
     page.line("  of these", &lost.unwrap_or_default());
     let tally = summary.pairs;
     page.line("Pairs", &pairs_in_words(summary));
     let each = summary.per_pair.filter(|spread| spread.n > 1).map(|spread| {
         let [min, median, max] = [spread.min, spread.median, spread.max].map(bits_text);
-        format!("{min} at least, {median} in the middle, {max} at most, over its own time")
+        format!("min {min}, median {median}, max {max}, over its own time")
     });
     page.line("  each", &each.unwrap_or_default());
     let TransferTally { complete, partial, failed } = summary.files;
@@ -119,10 +119,9 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
 /// How precisely the common start was kept.
 fn start(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     if !record.start_at.happened() {
-        return page.line("Start", "it never came to that");
+        return page.line("Start", "never started");
     }
-    let late =
-        summary.latest_start.map(|late| format!("all that began did within {} of one instant", fine(late)));
+    let late = summary.latest_start.map(|late| format!("all started within {} of each other", fine(late)));
     let uncertainty = summary.clock_uncertainty.map(|most| format!("clocks compared to ±{}", fine(most)));
     page.line("Start", &listed([late, uncertainty]));
 }
@@ -154,7 +153,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         page.line(
             "Frames",
             &listed([
-                Some(format!("{} DATA of {} in the mean", count(frames.data), size(mean))),
+                Some(format!("{} DATA, mean {}", count(frames.data), size(mean))),
                 Some(format!("{} at most", format_bytes(frames.largest_data))),
                 most.map(|most| format!("up to {} were let in", format_bytes(most.into()))),
             ]),
@@ -165,7 +164,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         page.line(
             "  credit",
             &listed([
-                Some(format!("{} WINDOW_UPDATEs of {} in the mean", count(frames.updates), size(mean))),
+                Some(format!("{} WINDOW_UPDATEs, mean {}", count(frames.updates), size(mean))),
                 asked.map(|bytes| format!("asked for every {}", format_bytes(bytes.into()))),
             ]),
         );
@@ -319,8 +318,8 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
                     TransferOutcome::Partial { why } if why == TIME_WAS_OVER => None,
                     TransferOutcome::Partial { why } => Some(format!("{who}: {what} partial: {why}")),
                     TransferOutcome::Failed { why, fault } => {
-                        let fault = format!("{fault:?}").to_lowercase();
-                        Some(format!("{who}: {what} failed: {why} (fault: {fault})"))
+                        let fault = notes::fault(*fault);
+                        Some(format!("{who}: {what} failed: {why} ({fault})"))
                     }
                 }
             })),
@@ -422,7 +421,7 @@ mod tests {
             "4 pairs, 1 complete, 2 failed, 1 LOST",
             "ssh:kek-2 ← ssh:lyon-1: LOST: ssh:kek-2: its agent ended: killed by signal 9",
             "ssh:kek-2 ← ssh:lyon-2: failed: 10.0.0.2:8080: connection refused",
-            "failed: the server has gone: connection refused (fault: sut)",
+            "failed: the server has gone: connection refused (server error)",
             "62.5 MB by pairs that were lost",
         ] {
             assert!(flat.contains(rendered), "{rendered}\n{text}");
@@ -438,7 +437,7 @@ mod tests {
         record.pairs.iter_mut().for_each(|pair| pair.meter = h2lab_model::bulk::ByteMeter::new(Time::ZERO));
         let text = fleet_text(&record, STYLE);
         assert!(
-            text.contains("it never came to that") && text.starts_with("Received      0 B in 0ms: nothing"),
+            text.contains("never started") && text.starts_with("Received      0 B in 0ms: nothing"),
             "{text}"
         );
     }

@@ -127,7 +127,7 @@ const LISTED: usize = 4;
 /// The list for a terminal, in the order given: under each run its folder and its command.
 pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
     if runs.is_empty() {
-        return "No run was kept here.\n".to_owned();
+        return "No stored runs.\n".to_owned();
     }
     let rows: Vec<Vec<String>> = runs.iter().flat_map(rows).collect();
     let lines = table::lay_out(&COLUMNS, &rows, style.limit());
@@ -244,6 +244,6 @@ mod tests {
         fixture.run.interrupted = true;
         let text = history_text(&[past_run(&fixture.run, "x")], TextStyle::default());
         assert!(text.contains("nothing measured") && text.contains("x (interrupted): h2lab"), "{text}");
-        assert_eq!(history_text(&[], TextStyle::default()), "No run was kept here.\n");
+        assert_eq!(history_text(&[], TextStyle::default()), "No stored runs.\n");
     }
 }

@@ -350,7 +350,7 @@ fn generator(page: &mut Page, summary: &CellSummary) {
         format!("late by p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0))
     });
     let awake = match generator.awake_us_per_request {
-        awake if awake > 0.0 => format!(" ({} of them awake to be in time)", number(awake)),
+        awake if awake > 0.0 => format!(" ({} of them spinning to be on time)", number(awake)),
         _ => String::new(),
     };
     let text = listed([
@@ -380,7 +380,7 @@ fn doubts(page: &mut Page, report: &Report<'_>, summary: &CellSummary) {
     if doubts.is_empty() {
         return;
     }
-    page.heading("Doubts about the measurement");
+    page.heading("Warnings");
     for doubt in doubts {
         paragraph(&mut page.out, page.style, "- ", &doubt);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::format::{count, millis_unit, number, plural};
 use h2lab_analysis::stats::{CellSummary, ErrorCount};
-use h2lab_model::record::Outcome;
+use h2lab_model::record::{Fault, Outcome};
 use h2lab_wire::ErrorCode;
 
 /// The notes of a cell, in sentences; none if its connections lasted and no request failed.
@@ -43,15 +43,24 @@ pub(super) fn kind(error: &ErrorCount) -> String {
     }
 }
 
-/// Failures of one kind: `88 × go-away (fault: sut)`.
+/// Failures of one kind: `88 × go-away (server error)`.
 pub(super) fn error(error: &ErrorCount) -> String {
     let code = match (error.kind, error.code) {
         (Outcome::Status, code) => format!(" {code}"),
         (_, 0) => String::new(),
         (_, code) => format!(" {}", ErrorCode(code)),
     };
-    let fault = format!("{:?}", error.fault).to_lowercase();
-    format!("{} × {}{code} (fault: {fault})", count(error.count), error.kind)
+    format!("{} × {}{code} ({})", count(error.count), error.kind, fault(error.fault))
+}
+
+/// Whose fault it was.
+pub(super) const fn fault(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Client => "client error",
+        Fault::Link => "network error",
+        Fault::Sut | Fault::Origin => "server error",
+        Fault::Harness => "h2lab error",
+    }
 }
 
 /// Behind a sidecar the table's connections are the generator's to the sidecar; those over the link are the sidecar's. Both are
@@ -96,7 +105,6 @@ fn failures(summary: &CellSummary) -> Option<String> {
 mod tests {
     use super::*;
     use h2lab_analysis::stats::Closing;
-    use h2lab_model::record::Fault;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
@@ -159,6 +167,6 @@ mod tests {
             ErrorCount { kind: Outcome::GoAway, code: 0, fault: Fault::Sut, count: 4_117 },
             ErrorCount { kind: Outcome::Status, code: 502, fault: Fault::Sut, count: 1 },
         ];
-        assert_eq!(of(&summary), ["failed: 4,117 × go-away (fault: sut), 1 × status 502 (fault: sut)"]);
+        assert_eq!(of(&summary), ["failed: 4,117 × go-away (server error), 1 × status 502 (server error)"]);
     }
 }

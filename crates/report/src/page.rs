@@ -48,7 +48,7 @@ impl Page {
 
     /// The doubts about a transfer.
     pub fn doubts(&mut self, warnings: &[String]) {
-        self.list("Doubts about the measurement", warnings);
+        self.list("Warnings", warnings);
     }
 
     /// An empty line.

@@ -327,12 +327,13 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// How large a request of each cell was: `Bytes and TCP data segments of a request: h1 1,768 B in 2.03`. Cells are left out of which
+/// How large a request of each cell was: `per request: h1 1,768 B in 2.0 segments`. Cells are left out of which
 /// that is not known, and those where a sidecar rewrites requests, since the generator's bytes then never cross the link.
 pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     let size = |summary: &&CellSummary| {
         let per = &summary.per_request;
-        let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.2}"));
+        let unit = if summary.cell.protocol.is_quic() { "datagrams" } else { "segments" };
+        let segments = per.segments_up.map_or(String::new(), |n| format!(" in {n:.1} {unit}"));
         let bytes = count(per.bytes_up.unwrap_or_default().round() as u64);
         format!("{} {bytes} B{segments}", summary.label)
     };
@@ -340,27 +341,19 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
         summary.repetitions > 0 && summary.cell.sidecar.is_none() && summary.per_request.bytes_up.is_some()
     };
     let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();
-    let quic = sent.iter().filter(|summary| summary.cell.protocol.is_quic()).count();
-    let what = match quic {
-        0 => "TCP data segments",
-        n if n == sent.len() => "UDP datagrams",
-        _ => "TCP data segments (of h3: UDP datagrams)",
-    };
     let sizes = sent.iter().map(size).collect::<Vec<_>>().join(", ");
-    (!sent.is_empty()).then(|| format!("Bytes and {what} of a request: {sizes}"))
+    (!sent.is_empty()).then(|| format!("per request: {sizes}"))
 }
 
 /// How requests were recorded.
 pub(super) const fn recorded(level: Level) -> &'static str {
     match level {
-        Level::Full => "every request is kept by itself, so that percentiles are exact",
+        Level::Full => "every request is kept: percentiles are exact",
         Level::Tail => {
-            "every request is counted and in the histograms, to three digits; one by one were kept the slowest, the \
-             failed and a thousandth of the others, and no frames from then on"
+            "all requests are counted, in histograms to three digits; kept individually: the slowest, the failed, one \
+             in a thousand of the others; no frames from then on"
         }
-        Level::Hist => {
-            "every request is counted and in the histograms, to three digits; none was kept by itself"
-        }
+        Level::Hist => "all requests are counted, in histograms to three digits; none is kept individually",
     }
 }
 
@@ -409,7 +402,7 @@ pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
     short.then(|| format!("A p99 is printed only with {} or more requests above it.", Tail::NEEDED_ABOVE))
 }
 
-/// Doubts about the measurement, each once, with the cells that it is about.
+/// Warnings about the measurement, each once, with the cells that it is about.
 pub(super) fn warnings(report: &Report<'_>) -> Vec<String> {
     let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
     for group in report.analysis.groups() {

@@ -217,7 +217,7 @@ fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     if warnings.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Doubts about the measurement"));
+    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Warnings"));
     for warning in warnings {
         paragraph(out, style, "- ", &warning);
     }

@@ -141,7 +141,7 @@ impl fmt::Display for ErrorCode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The peer broke HTTP/2 or HTTP/3; the engine answered with this code, in a GOAWAY or by closing the transport.
-    #[error("the peer broke {}: {reason} ({code})", code.protocol())]
+    #[error("invalid {} from the peer: {reason} ({code})", code.protocol())]
     PeerMisbehaved {
         /// The code that was sent to the peer.
         code: ErrorCode,
@@ -149,7 +149,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// The peer broke HTTP/1.1.
-    #[error("the peer broke HTTP/1.1: {0}")]
+    #[error("invalid HTTP/1.1 from the peer: {0}")]
     BadHttp1(&'static str),
     /// The first bytes are of another protocol: an HTTP/1.1 answer on an HTTP/2 connection, TLS on a cleartext port …
     #[error("the peer does not speak {expected}: {hint}")]

@@ -57,7 +57,7 @@ pub struct Analysis {
     pub cells: Vec<CellSummary>,
     /// Each cell of a group against the group's baseline, in the same order.
     pub verdicts: Vec<CellVerdict>,
-    /// Doubts about the measurement as a whole; those about one cell are in its summary.
+    /// Warnings about the measurement as a whole; those about one cell are in its summary.
     pub warnings: Vec<String>,
 }
 
@@ -90,9 +90,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
         && analysis.cells.iter().any(|cell| cell.repetitions == 1)
     {
-        analysis.warnings.push(
-            "cells with one repetition: how much repetitions differ is not in their intervals".to_owned(),
-        );
+        analysis.warnings.push("cells with one repetition: intervals omit run-to-run variation".to_owned());
     }
     if run.interrupted {
         analysis

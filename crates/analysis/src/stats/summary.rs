@@ -195,7 +195,7 @@ pub struct CellSummary {
     pub level: Level,
     /// Whether the figures may be trusted and compared.
     pub state: CellState,
-    /// Doubts about the measurement, in sentences.
+    /// Warnings about the measurement, in sentences.
     pub warnings: Vec<String>,
 }
 

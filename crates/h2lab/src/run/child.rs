@@ -133,7 +133,7 @@ impl Running {
                 let message = format!("the process that measures ended without a result ({status})");
                 match DisturbanceKind::ended(status.code(), status.signal()) {
                     DisturbanceKind::Killed { .. } => (FailureKind::Killed, message),
-                    _ => (FailureKind::Harness, format!("{message}; its last words are above")),
+                    _ => (FailureKind::Harness, format!("{message}; its last output is above")),
                 }
             }
             Err(error) => (FailureKind::Harness, format!("the process that measures is gone: {error}")),

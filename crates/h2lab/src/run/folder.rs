@@ -31,7 +31,7 @@ pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<Pa
         Ok(path) => Ok(path),
         Err(error) => {
             let path = private(&std::env::temp_dir(), &stamp, seed).context(
-                "neither here nor in the temporary folder can a run folder be made; name one with --out DIR",
+                "cannot make a run folder here or in the temporary folder; name one with --out DIR",
             )?;
             say!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
             Ok(path)

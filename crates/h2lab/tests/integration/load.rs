@@ -296,7 +296,7 @@ fn a_threshold_that_holds_is_exit_code_1_with_everything_reported() {
     let finished = h2lab(&["load", "-n5", "--no-store", "--fail-if", "errors > 1%", &url]);
     assert_eq!(finished.code, Some(1), "{}", finished.transcript());
     assert!(finished.stderr.contains("failed: "), "{}", finished.transcript());
-    for words in ["5 failed", "503: 5", "5 × status 503 (fault: sut)"] {
+    for words in ["5 failed", "503: 5", "5 × status 503 (server error)"] {
         assert!(finished.stdout.contains(words), "{words}\n{}", finished.transcript());
     }
     let fine = h2lab(&["load", "-n5", "--no-store", "--fail-if", "errors > 1%", &origin.clear]);

@@ -10,7 +10,7 @@ use h2lab_net::process::WaitError;
 #[derive(Debug, thiserror::Error)]
 pub enum SutError {
     /// No server has that name.
-    #[error("there is no server called `{name}`; there are {known}")]
+    #[error("no server is called `{name}`; known: {known}")]
     Unknown {
         /// The name.
         name: String,
@@ -54,7 +54,7 @@ pub enum SutError {
         said: String,
     },
     /// It is a proxy without an upstream.
-    #[error("{server} is a proxy, and nothing is behind it")]
+    #[error("{server} is a proxy and has no upstream")]
     NoUpstream {
         /// The proxy.
         server: &'static str,

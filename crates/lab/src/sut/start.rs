@@ -121,7 +121,7 @@ pub fn start_sidecar(
 ) -> Result<StartedSut, SutError> {
     let sut = find(name)?;
     if !sut.is_proxy() {
-        let why = "it is no proxy, and so no sidecar".to_owned();
+        let why = "not a proxy, so it cannot be a sidecar".to_owned();
         return Err(SutError::Unsupported { server: sut.name(), why });
     }
     start_proxy(sut, options, upstream, place)

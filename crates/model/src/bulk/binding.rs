@@ -53,7 +53,7 @@ impl BindingKind {
             Self::Cpu => "the CPU",
             Self::Peer => "the other end",
             Self::Link => "the link",
-            Self::Unknown => "something unknown",
+            Self::Unknown => "undetermined",
         }
     }
 }

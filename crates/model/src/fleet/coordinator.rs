@@ -324,7 +324,7 @@ impl Coordinator {
         seen.readiness = Readiness::Ready;
         let server = seen.server;
         if seen.record.offset.is_none() {
-            return self.lose(agent, "its clock shows no time that can be compared");
+            return self.lose(agent, "its clock cannot be compared");
         }
         if let Some(task) = server.and_then(|server| self.job.serve_task(server)) {
             self.agents[agent].readiness = Readiness::Opening;

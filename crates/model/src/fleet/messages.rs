@@ -151,7 +151,7 @@ pub enum MessageError {
         theirs: u32,
     },
     /// Not a message.
-    #[error("the other end says what no h2lab says ({why}): `{line}`")]
+    #[error("not a message of h2lab ({why}): `{line}`")]
     NoMessage {
         /// Its beginning.
         line: PeerText,

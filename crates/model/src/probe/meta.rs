@@ -82,7 +82,7 @@ impl Severity {
 }
 
 fn no_severity(text: &str) -> String {
-    format!("`{text}` is no severity: info, low, medium, high or critical")
+    format!("`{text}` is not a severity: info, low, medium, high or critical")
 }
 
 /// A check without its verdict.

@@ -129,7 +129,7 @@ pub struct ProbeReport {
     pub attempts: Vec<Observation>,
     /// What was sent.
     pub spent: Spent,
-    /// Doubts about the probe itself.
+    /// Warnings about the probe itself.
     pub warnings: Vec<String>,
     /// The version of h2lab.
     pub version: String,

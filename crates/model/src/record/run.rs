@@ -166,7 +166,7 @@ pub struct CellRecord {
     pub bulk: Option<BulkRepetition>,
     /// Its environment.
     pub environment: Environment,
-    /// Doubts about the measurement, in sentences.
+    /// Warnings about the measurement, in sentences.
     pub warnings: Vec<String>,
     /// Why it could not be measured: the target does not speak the cell's protocol. All else is empty then.
     pub unsupported: Option<String>,

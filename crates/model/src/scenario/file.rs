@@ -99,7 +99,7 @@ pub struct WorkAxes {
     /// Time before measuring in which requests are sent but not counted.
     #[serde(with = "duration_text")]
     pub warmup: Duration,
-    /// Time after measuring in which what is under way may finish.
+    /// Grace period after measuring for requests in flight.
     #[serde(with = "duration_text")]
     pub drain: Duration,
     /// A request unanswered for this long is cancelled.
@@ -145,7 +145,7 @@ pub struct MatrixAxes {
     pub h2c_mode: H2cMode,
     /// Connections of the multiplexed protocols.
     pub connections: Axis<ConnectionCount>,
-    /// Streams that we open at most on one connection (`-m`).
+    /// Maximum concurrent streams per connection (`-m`).
     pub streams: Axis<u32>,
     /// Connections that HTTP/1.1 opens before measuring.
     pub warm_pool: u32,

@@ -24,7 +24,7 @@ pub struct LinkAxes {
     pub loopback: bool,
     /// One-way delay.
     pub delay: Axis<Duration>,
-    /// Half-width of a uniform variation of the delay.
+    /// Jitter: the delay varies uniformly by up to this, both ways.
     pub jitter: Axis<Duration>,
     /// Whether jitter lets packets overtake each other.
     #[serde(skip_serializing_if = "is_default")]
@@ -46,7 +46,7 @@ pub struct LinkAxes {
     /// Packets that leave their place in the order.
     #[serde(skip_serializing_if = "is_default")]
     pub reorder: Axis<Reorder>,
-    /// Share of packets that come twice.
+    /// Packet duplication, as a share.
     #[serde(skip_serializing_if = "is_default")]
     pub duplicate: Axis<Ratio>,
     /// Share of packets of which a bit of the payload is flipped.
@@ -94,7 +94,7 @@ pub struct LinkOverride {
     pub queue_discipline: Option<QueueDiscipline>,
     /// Packets that leave their place in the order.
     pub reorder: Option<Reorder>,
-    /// Share of packets that come twice.
+    /// Packet duplication, as a share.
     pub duplicate: Option<Ratio>,
     /// Share of packets of which a bit of the payload is flipped.
     pub corrupt: Option<Ratio>,
@@ -153,7 +153,7 @@ pub struct LinkStep {
     pub bandwidth: Option<Bandwidth>,
     /// Packets that leave their place in the order.
     pub reorder: Option<Reorder>,
-    /// Share of packets that come twice.
+    /// Packet duplication, as a share.
     pub duplicate: Option<Ratio>,
     /// Share of packets of which a bit of the payload is flipped.
     pub corrupt: Option<Ratio>,

@@ -47,7 +47,9 @@ fn variations(scenario: &Scenario) -> Result<(), ScenarioError> {
     let (with, why) = match scenario {
         scenario if scenario.vary.is_empty() => return Ok(()),
         Scenario { seed, .. } if seed.varies() => ("seed", "groups are those of one seed: give one"),
-        Scenario { matrix, .. } if !matrix.live.is_empty() => ("live", "a live server is measured as it is"),
+        Scenario { matrix, .. } if !matrix.live.is_empty() => {
+            ("live", "live servers are measured without emulation")
+        }
         Scenario { study: true, .. } => ("study", "a study has every configuration under every condition"),
         _ => return Ok(()),
     };
@@ -152,7 +154,7 @@ fn limited(matrix: &MatrixAxes, matrices: &[MatrixAxes]) -> Result<(), ScenarioE
         field: "limited",
         value: absent.clone(),
         with: "origin",
-        why: format!("of the servers {} none is called so", there.join(", ")),
+        why: format!("none of the servers {} has that name", there.join(", ")),
     })
 }
 
@@ -193,7 +195,7 @@ fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
         return Ok(());
     }
     let (with, why) = if matrix.sidecar.is_none() {
-        ("sidecar", "which program is it? Such as haproxy")
+        ("sidecar", "name the program, such as haproxy")
     } else if !matrix.live.is_empty() {
         ("live", "sidecars stand at an emulated link, and a live server has none")
     } else if matrix.h2c_mode == H2cMode::Upgrade && matrix.protocols.values().contains(&Protocol::H2c) {

@@ -132,7 +132,7 @@ impl SysctlAxes {
                     return refuse(name, why);
                 }
                 if table.keys().filter(|other| dotted(other) == dotted(name)).count() > 1 {
-                    return refuse(name, "it is there twice, with dots and with slashes");
+                    return refuse(name, "duplicate: with dots and with slashes");
                 }
                 if self.tcp_buffer.is_some() && [READ_BUFFERS, WRITE_BUFFERS].contains(&dotted(name).as_str())
                 {
@@ -159,7 +159,7 @@ fn flaw(name: &str) -> Option<&'static str> {
         !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain)
     };
     if parts.len() < 2 || !parts.iter().all(is_word) {
-        return Some("it is no name of a sysctl, such as net.ipv4.tcp_rto_min_us");
+        return Some("not the name of a sysctl, such as net.ipv4.tcp_rto_min_us");
     }
     if parts[0] != "net" {
         return Some("only those of a network namespace can be set, whose names begin with `net.`");

@@ -56,7 +56,7 @@ impl TimelineStream {
 pub struct TimelineSummary {
     /// How the connections came to be: medians.
     pub connect: Connecting,
-    /// How far those times lie apart; empty with one run.
+    /// Spread of those times (min–max); empty with one run.
     pub connect_spread: BTreeMap<String, TimeSpread>,
     /// The streams, by what they are about: those of the same path that came to be in the same way are one.
     pub streams: Vec<TimelineStream>,

@@ -29,7 +29,7 @@ use super::saver::Saver;
 pub enum SinkError {
     /// There is not enough room.
     #[error(
-        "{}: there is no room: {} are needed and {} are free",
+        "{}: not enough space: {} needed, {} free",
         .path.display(), format_bytes(*.needed), format_bytes(*.free)
     )]
     Full {
@@ -42,7 +42,7 @@ pub enum SinkError {
     },
     /// What is free is to stay free.
     #[error(
-        "{}: there is no room: {} more are needed, and of the {} that are free {} stay free (--reserve)",
+        "{}: not enough space: {} more needed, {} free, of which {} are reserved (--reserve)",
         .path.display(), format_bytes(*.needed), format_bytes(*.free), format_bytes(*.spare)
     )]
     Spared {
@@ -62,7 +62,7 @@ pub enum SinkError {
         path: PathBuf,
     },
     /// An existing device, pipe or link has the name.
-    #[error("{}: there is something of this name that is no file; give another name, or --discard to keep nothing", .path.display())]
+    #[error("{}: exists and is not a file; give another name, or --discard to store nothing", .path.display())]
     NotAFile {
         /// What is there.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum SinkError {
         path: PathBuf,
     },
     /// Its journal is inconsistent.
-    #[error("{}: {why}; remove it and {}, or give --no-resume, to begin anew", journal_of(.path).display(), part_of(.path).display())]
+    #[error("{}: {why}; remove it and {}, or give --no-resume, to start over", journal_of(.path).display(), part_of(.path).display())]
     Journal {
         /// The file.
         path: PathBuf,

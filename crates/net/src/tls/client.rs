@@ -18,7 +18,7 @@ use super::session::TlsSession;
 /// What a client trusts, presents and caches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Accept any certificate (`-k`). Signatures are still checked, so that the handshake costs the same.
+    /// Skip certificate verification (`-k`). Signatures are still checked, so that the handshake costs the same.
     pub insecure: bool,
     /// PEM certificates to trust instead of the system's roots (`--cacert`).
     pub ca_pem: Option<Vec<u8>>,

@@ -35,7 +35,7 @@ fn every_file_that_is_not_complete_is_listed() {
     let complete = record.transfers[0].clone();
     record.transfers.extend(vec![complete; LISTED]);
     let text = rendered(&record);
-    assert_eq!(text.matches("failed: the server vanished (fault: sut)").count(), 31);
+    assert_eq!(text.matches("failed: the server vanished (server error)").count(), 31);
     assert_eq!(text.matches("partial: the time was over").count(), 1);
     assert_eq!(
         text.matches(" complete, ").count(),
@@ -126,7 +126,7 @@ fn a_checksum_that_differs_cannot_be_overlooked() {
 fn nothing_at_all_is_reported_without_figures() {
     let record = BulkRecord::new(Protocol::H2, TransferDirection::Put, h2lab_base::units::Time::ZERO);
     let text = rendered(&record);
-    for word in ["Limit", "Rate over time", "Frames", "Waited", "CPU", "Doubts"] {
+    for word in ["Limit", "Rate over time", "Frames", "Waited", "CPU", "Warnings"] {
         assert!(!text.contains(word), "{word}\n{text}");
     }
     assert!(text.starts_with("Sent          0 B in 0ms: nothing over h2"), "{text}");

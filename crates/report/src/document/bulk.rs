@@ -74,7 +74,7 @@ pub struct BulkDocument {
     pub congestion_control: Vec<String>,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Doubts about the measurement.
+    /// Warnings about the measurement.
     pub warnings: Vec<String>,
 }
 

@@ -46,7 +46,7 @@ pub struct FleetDocument {
     pub tally: PairTally,
     /// How the files ended of which that is known.
     pub files: TransferTally,
-    /// How well the common start was kept; null if it never came to that.
+    /// How well the common start was kept; null if it never started.
     pub start: Option<StartDocument>,
     /// Frames of the data and the credit returned for it, of all pairs that reported it; null in HTTP/1.1.
     pub frames: Option<BulkFramesDocument>,
@@ -58,7 +58,7 @@ pub struct FleetDocument {
     pub servers: Vec<AgentDocument>,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Doubts about the measurement.
+    /// Warnings about the measurement.
     pub warnings: Vec<String>,
 }
 

@@ -86,7 +86,7 @@ pub struct Document {
     /// The study's part; null unless the scenario says `study = true`.
     #[serde(default)]
     pub study: Option<StudyDocument>,
-    /// Doubts about the measurement as a whole.
+    /// Warnings about the measurement as a whole.
     pub warnings: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ pub struct CellDocument {
     pub sysctls: Sysctls,
     /// How the generator did.
     pub generator: GeneratorDocument,
-    /// Doubts about the measurement.
+    /// Warnings about the measurement.
     pub warnings: Vec<String>,
     /// Diagnoses of this cell.
     pub findings: Vec<Finding>,

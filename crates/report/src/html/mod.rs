@@ -423,12 +423,8 @@ mod tests {
             fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
             let found = html(&[fixture.report()]);
             let text = crate::text(&[fixture.report()], TextStyle { width: 200, ..TextStyle::default() });
-            [
-                "Bytes and TCP data segments of",
-                "Bytes and UDP datagrams of",
-                "segments (of h3: UDP datagrams) of",
-            ]
-            .map(|words| (found.contains(words), text.contains(words)))
+            ["segments, h2c", "datagrams, h3", "segments, h3"]
+                .map(|words| (found.contains(words), text.contains(words)))
         };
         assert_eq!(spoken([H1, H2c]), [(true, true), (false, false), (false, false)]);
         assert_eq!(spoken([H3, H3]), [(false, false), (true, true), (false, false)]);

@@ -43,8 +43,8 @@ fn what_others_do_not_show_is_there() {
     for words in [
         "3,000 sent in 3s, 2,992 succeeded (99.7 %), 8 failed",
         "503: 5",
-        "5 × status 503 (fault: origin)",
-        "3 × reset CANCEL (fault: origin)",
+        "5 × status 503 (server error)",
+        "3 × reset CANCEL (server error)",
         "by the server's GOAWAY",
         "1 × NO_ERROR last stream 1999 `bye`",
         "broken (connection reset)",
@@ -62,7 +62,7 @@ fn what_is_zero_is_left_out() {
     as_load(&mut record);
     let text = rendered(&run(vec![record]), TextStyle::default());
     for word in
-        ["failed", "unfinished", "Errors", "GOAWAY", "RST_STREAM", "ended", "Waited", "Frames", "Doubts"]
+        ["failed", "unfinished", "Errors", "GOAWAY", "RST_STREAM", "ended", "Waited", "Frames", "Warnings"]
     {
         assert!(!text.contains(word), "{word}\n{text}");
     }

@@ -147,8 +147,8 @@ fn limits(out: &mut String, limits: &ServerLimits) {
     let rows = [
         ("requests on a connection (HTTP/2)", &limits.requests_per_connection),
         ("requests on a connection (HTTP/1.1)", &limits.h1_requests_per_connection),
-        ("streams at a time, announced", &limits.concurrent_streams_advertised),
-        ("streams at a time, served", &limits.concurrent_streams),
+        ("concurrent streams, announced", &limits.concurrent_streams_advertised),
+        ("concurrent streams, served", &limits.concurrent_streams),
         ("idle before the end (HTTP/2)", &limits.idle_ms),
         ("idle before the end (HTTP/1.1)", &limits.h1_idle_ms),
         ("header list, announced", &limits.header_list_advertised),
@@ -244,7 +244,7 @@ fn closing(report: &ProbeReport) -> String {
         spent.ms as f64 / 1e3,
     );
     let failed = report.count(Verdict::Fail) > 0;
-    let next = if failed { "\n`h2lab explain ID` says what a check is about.\n" } else { "\n" };
+    let next = if failed { "\n`h2lab explain ID` explains a check.\n" } else { "\n" };
     format!("{}; {traffic}.{next}", words.join(", "))
 }
 

@@ -23,7 +23,7 @@ pub(crate) const STUDY_COLUMNS: [Column; 10] = [
 /// How a page was announced, as the server's setting.
 pub(crate) fn announcement(row: &TimelineRow) -> String {
     match row.case.announcement {
-        Announcement::BackendLink => "Link from behind".to_owned(),
+        Announcement::BackendLink => "Link from upstream".to_owned(),
         Announcement::BackendHints => "103 from behind".to_owned(),
         Announcement::Link | Announcement::Early => row.case.setting.clone(),
     }

@@ -10,7 +10,7 @@ pub fn heading(document: &TimelineDocument) -> String {
     let times = if document.runs == 1 {
         "one run".to_owned()
     } else {
-        format!("medians of {} runs and how far they lie apart", document.runs)
+        format!("medians of {} runs and spread (min–max)", document.runs)
     };
     let asked = &document.asked;
     let push = if asked.protocol.is_multiplexed() && !asked.push { ", push refused" } else { "" };

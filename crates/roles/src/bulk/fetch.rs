@@ -208,7 +208,7 @@ impl Fetch {
                 why: made_printable(&error.to_string()).into_owned(),
                 fault: error.fault(),
             },
-            None => TransferOutcome::Partial { why: "it was not begun".to_owned() },
+            None => TransferOutcome::Partial { why: "never started".to_owned() },
         };
         let direction = self.options.direction;
         let is_gone = direction == TransferDirection::Get
@@ -474,7 +474,7 @@ impl Fetch {
             self.fail(always_refused(words));
         } else if is_short && is_lost {
             // It is unknown whether the rest would be of the same state of the file, or even what is missing.
-            let words = format!("{words}, and the server gives nothing (ETag) by which it could be resumed");
+            let words = format!("{words}, and the server sends no ETag by which it could be resumed");
             self.fail(FetchError::Vanished(words));
         } else if is_short {
             self.ask_again(ask);

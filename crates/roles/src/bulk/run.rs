@@ -75,8 +75,6 @@ pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&BulkProgress<'_>)) -> Result
         wall: clock.now().since(began),
     };
     let mut record = record::of(job, &config(job, job.protocol.is_tls()), &done, cpu);
-    record.warnings.extend(
-        record.silence().map(|time| format!("nothing moved in the last {time:.1?} before the time was over")),
-    );
+    record.warnings.extend(record.silence().map(|time| format!("no data in the last {time:.1?}")));
     Ok(Moved { record, files: done.transfers.into_fetches() })
 }

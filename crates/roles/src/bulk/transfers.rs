@@ -254,8 +254,8 @@ impl Transfers {
     /// The error text for a silent server.
     pub const fn silence(&self) -> &'static str {
         match self.options.direction {
-            TransferDirection::Get => "no byte came",
-            TransferDirection::Put => "the server took no byte and gave no answer",
+            TransferDirection::Get => "no data received",
+            TransferDirection::Put => "the server accepted no data and sent no response",
         }
     }
 
@@ -454,7 +454,7 @@ impl Transfers {
             request.ask.outcome_class = OutcomeClass::Unprocessed;
         }
         let index = request.ask.fetch;
-        let why = why.or(is_unsent.then_some("the connection took no request"));
+        let why = why.or(is_unsent.then_some("the connection accepted no request"));
         let why = if request.ask.outcome_class == OutcomeClass::Silent { Some(self.silence()) } else { why };
         if let Some((_, stream)) = request.at.filter(|_| request.ask.purpose == RequestPurpose::Bytes) {
             if let Some((open, _)) = self.at_a_time.get_mut(&request.connection) {

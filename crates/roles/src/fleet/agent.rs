@@ -71,7 +71,7 @@ pub fn work(
         let now = agent.clock.now();
         if now.since(received_at) >= timeout {
             let timeout = h2lab_base::units::format_duration(timeout);
-            say(FromAgent::Refused { why: format!("nothing was heard of the driver for {timeout}") });
+            say(FromAgent::Refused { why: format!("no message from the driver for {timeout}") });
             break;
         }
         if is_connected && now.since(reported_at) >= PERIOD {

@@ -50,7 +50,7 @@ pub enum ReadError {
     #[error(transparent)]
     Message(#[from] MessageError),
     /// A line without end.
-    #[error("the other end says more than {LONGEST_LINE} bytes in one line")]
+    #[error("a line of the other end is longer than {LONGEST_LINE} bytes")]
     TooLong,
 }
 

@@ -22,9 +22,9 @@ const LOOKS_PER_TICK: usize = 64;
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 /// Why we end a connection by our own choice.
-const RECONNECT: &str = "it has carried as many requests as it may (--reconnect-every)";
-const SURPLUS: &str = "it is idle, and enough others are (--pool-size)";
-const TOO_LATE: &str = "it was dialled in a stampede, and another was there first (--dial-policy)";
+const RECONNECT: &str = "request limit reached (--reconnect-every)";
+const SURPLUS: &str = "idle, and the pool is full (--pool-size)";
+const TOO_LATE: &str = "dialled in a stampede and not needed (--dial-policy)";
 
 /// The notes on a connection in its slot, whose index is its name in the pool.
 #[derive(Debug, Default)]

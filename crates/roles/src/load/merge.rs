@@ -114,7 +114,7 @@ pub(super) fn merge(parts: Vec<Done>) -> Finished {
     }
     if kept_one_in > 1 {
         result.warnings.push(format!(
-            "of the slow and of the failed requests one in {kept_one_in} was kept as a sample; all are counted, and in the histograms"
+            "one in {kept_one_in} of the slow and failed requests was kept as a sample; all are counted, and in the histograms"
         ));
     }
     Finished { result, open, clock }
@@ -177,7 +177,7 @@ fn went_over(threads: &[Option<(Duration, usize)>]) -> Option<String> {
     let kept = (kept * threads.len()) as f64;
     Some(format!(
         "recording went from full to tail by itself after {} and about {kept} requests ({:.0}/s): above {FULL_RATE:.0}/s, or \
-         {MOST_SAMPLES} in all, not every request is kept by itself; --record full keeps all",
+         {MOST_SAMPLES} in all, not every request is kept; --record full keeps all",
         format_duration(Duration::from_millis(after.as_millis() as u64)),
         kept / after.as_secs_f64().max(f64::MIN_POSITIVE),
     ))

@@ -136,7 +136,7 @@ impl ChainSpec<'_> {
             };
             let is_last = n + 1 == self.links.len();
             if !sut::find(&link.server)?.is_proxy() && !is_last {
-                return refuse(format!("{} is no proxy: it comes last", link.server));
+                return refuse(format!("{} is not a proxy: it must come last", link.server));
             }
             servers.push((link.server.clone(), protocol));
         }

@@ -29,7 +29,7 @@ impl Refusal {
     }
 
     /// The head or the trailers exceed `max_header_list_size`: 431.
-    pub(super) const TOO_LARGE: Self = Self::with_status("its header fields are larger than we accept", 431);
+    pub(super) const TOO_LARGE: Self = Self::with_status("header fields larger than our limit", 431);
 }
 
 impl From<httparse::Error> for Refusal {
@@ -42,8 +42,8 @@ impl From<httparse::Error> for Refusal {
             httparse::Error::NewLine => Self::bad("a line does not end with CRLF"),
             httparse::Error::Status => Self::bad("the status line is malformed"),
             httparse::Error::Token => Self::bad("the request line is malformed"),
-            httparse::Error::TooManyHeaders => Self::with_status("it has too many header fields", 431),
-            httparse::Error::Version => Self::with_status("it is not a message of HTTP/1.0 or HTTP/1.1", 505),
+            httparse::Error::TooManyHeaders => Self::with_status("too many header fields", 431),
+            httparse::Error::Version => Self::with_status("not HTTP/1.0 or HTTP/1.1", 505),
         }
     }
 }
@@ -70,6 +70,8 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
             foreign("it opened with a TLS handshake; this port is cleartext, use http://")
         }
         [0x15 | 0x16, 3, ..] => foreign("it answered with a TLS record; try https://"),
+        [b'S', b'S', b'H', b'-', ..] if !server => foreign("it sent \"SSH-…\": an SSH server"),
+        [b'2', b'2', b'0', b' ' | b'-', ..] if !server => foreign("it sent \"220 …\": a mail or FTP server"),
         [0, _, _, 4 | 7, ..] => foreign("it answered with an HTTP/2 frame; try h2c (prior knowledge)"),
         _ if server && bytes.starts_with(PREFACE) => {
             foreign("it opened with the HTTP/2 preface; this port is HTTP/1.1")
@@ -283,19 +285,19 @@ fn read_fields(
             b"host" => {
                 check_host(field.value)?;
                 if host.replace(span_of(head, field.value)).is_some() {
-                    return Err(Refusal::bad("the Host field stands there twice"));
+                    return Err(Refusal::bad("duplicate Host header"));
                 }
                 scratch.pop();
             }
             b"content-length" => {
                 let length = parse_length(field.value)?;
                 if framing.content_length.replace(length).is_some_and(|other| other != length) {
-                    return Err(Refusal::bad("it has two different content-lengths"));
+                    return Err(Refusal::bad("two different content-lengths"));
                 }
             }
             b"transfer-encoding" => {
                 if framing.chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
-                    return Err(Refusal::with_status("its transfer-encoding is other than `chunked`", 501));
+                    return Err(Refusal::with_status("transfer-encoding other than `chunked`", 501));
                 }
                 framing.chunked = true;
             }
@@ -313,7 +315,7 @@ fn read_fields(
         }
     }
     if framing.chunked && framing.content_length.is_some() {
-        return Err(Refusal::bad("it has both a content-length and a transfer-encoding"));
+        return Err(Refusal::bad("both content-length and transfer-encoding"));
     }
     Ok((framing, host))
 }
@@ -365,7 +367,7 @@ fn check_host(value: &[u8]) -> Result<(), Refusal> {
 
 /// A content-length: digits alone (RFC 9110 §8.6). A list of equal lengths is refused too: no real peer sends it.
 fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
-    const BAD: Refusal = Refusal::bad("its content-length is not a number");
+    const BAD: Refusal = Refusal::bad("content-length is not a number");
     if value.is_empty() {
         return Err(BAD);
     }

@@ -238,7 +238,7 @@ impl Connection {
     /// A response that no request asked for. A server that gives up waiting for a request says 408 and closes, which is
     /// an orderly end (RFC 9110 §15.5.9).
     fn read_unasked(&mut self, status: u16) -> Progress {
-        let error = (status != 408).then_some(Error::BadHttp1("it answered although nothing was asked"));
+        let error = (status != 408).then_some(Error::BadHttp1("unsolicited response"));
         self.end(error);
         Progress::Again
     }

@@ -50,6 +50,7 @@ pub(super) fn of_server(bytes: &[u8]) -> Beginning {
             return Beginning::Foreign("it answered with a TLS alert; the port wants TLS, use https://");
         }
         [0x16, 0x03, ..] => return Beginning::Foreign("it answered with a TLS handshake; use https://"),
+        [b'S', b'S', b'H', b'-', ..] => return Beginning::Foreign("it sent \"SSH-…\": an SSH server"),
         _ => {}
     }
     let Some(header) = bytes.first_chunk().map(FrameHeader::parse) else { return Beginning::Incomplete };
@@ -58,7 +59,7 @@ pub(super) fn of_server(bytes: &[u8]) -> Beginning {
         kind::DATA..=kind::CONTINUATION if header.length <= super::settings::MIN_FRAME_SIZE => {
             Beginning::Wrong
         }
-        _ => Beginning::Foreign("its first bytes are no HTTP/2 frame"),
+        _ => Beginning::Foreign("its first bytes are not an HTTP/2 frame"),
     }
 }
 
@@ -92,7 +93,8 @@ mod tests {
         assert!(
             matches!(of_server(&[0x15, 3, 1, 0, 2, 2, 40]), Beginning::Foreign(hint) if hint.contains("TLS"))
         );
-        assert!(matches!(of_server(b"SSH-2.0-OpenSSH"), Beginning::Foreign(_)));
+        assert!(matches!(of_server(b"SSH-2.0-OpenSSH"), Beginning::Foreign(hint) if hint.contains("SSH")));
+        assert!(matches!(of_server(b"220 mail.test ESMTP"), Beginning::Foreign(_)));
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Met {
         assert_eq!(self.received.goaway, Some((code, words.to_owned())));
         self.assert_recorded(&match code {
             ErrorCode::ENHANCE_YOUR_CALM => words.to_owned(),
-            code => format!("the peer broke HTTP/2: {words} ({code})"),
+            code => format!("invalid HTTP/2 from the peer: {words} ({code})"),
         });
     }
 

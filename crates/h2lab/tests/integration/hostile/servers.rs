@@ -354,14 +354,14 @@ fn http1_whose_parts_never_end() {
     let unasked = |stream: &mut TcpStream| {
         http1_flood(stream, "", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     };
-    let too_large = "the peer broke HTTP/1.1: its header fields are larger than we accept";
+    let too_large = "invalid HTTP/1.1 from the peer: header fields larger than our limit";
     let attacks = [
         (Attack::Http1(lines), too_large),
         (Attack::Http1(line), too_large),
-        (Attack::Http1(extension), "the peer broke HTTP/1.1: a chunk's extensions are too long"),
+        (Attack::Http1(extension), "invalid HTTP/1.1 from the peer: a chunk's extensions are too long"),
         (Attack::Http1(trailers), too_large),
         (Attack::Http1(interims), "interims: more than 100 interim responses to a request"),
-        (Attack::Http1(unasked), "the peer broke HTTP/1.1: it answered although nothing was asked"),
+        (Attack::Http1(unasked), "invalid HTTP/1.1 from the peer: unsolicited response"),
     ];
     for (attack, why) in attacks {
         let met = meet(attack, &[]);

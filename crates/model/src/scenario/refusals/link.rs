@@ -109,7 +109,7 @@ fn queue(link: &LinkAxes) -> Result<(), ScenarioError> {
                 field,
                 value: queue.print(),
                 with,
-                why: "nothing waits where the bandwidth is unlimited; give one (such as 100mbit)".to_owned(),
+                why: "without a bandwidth there is no queue; give one (such as 100mbit)".to_owned(),
             });
         }
     }
@@ -131,7 +131,7 @@ fn without_effect(link: &LinkAxes) -> Result<(), ScenarioError> {
     if impairments().any(codel)
         && !impairments().any(|impairment| codel(impairment) && is_limited(impairment))
     {
-        let why = "nothing waits where the bandwidth is unlimited; give one (such as 100mbit)";
+        let why = "without a bandwidth there is no queue; give one (such as 100mbit)";
         return conflict("queue-discipline", link.queue_discipline.to_string(), "bandwidth", why);
     }
     let free = |impairment: &Impairment| impairment.jitter_order == JitterOrder::Free;
@@ -143,7 +143,7 @@ fn without_effect(link: &LinkAxes) -> Result<(), ScenarioError> {
     if impairments().any(own)
         && !impairments().any(|impairment| own(impairment) && impairment.worst_loss() > Ratio::ZERO)
     {
-        return conflict("loss-per", link.loss_per.to_string(), "loss", "nothing is lost; give a share");
+        return conflict("loss-per", link.loss_per.to_string(), "loss", "there is no loss; give a share");
     }
     Ok(())
 }

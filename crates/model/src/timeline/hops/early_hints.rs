@@ -45,7 +45,7 @@ fn replacement(front: &Leg, before: &TimelineStream, back: &Leg, behind: &Timeli
     let (status, _) = own.into_iter().max_by_key(|(_, runs)| *runs)?;
     let theirs = behind.stream.status.filter(|theirs| *theirs != status)?;
     let times = in_runs(front, times);
-    Some(format!("it answered {status} itself, {theirs} came from behind{times}"))
+    Some(format!("it answered {status} itself, {theirs} came from upstream{times}"))
 }
 
 /// ` (in 1 of 11 runs)`; empty for a single run.
@@ -80,15 +80,15 @@ fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStre
             let instead = instead(front, response);
             Ruling::new(
                 HopVerdict::Swallowed,
-                format!("{named} came from behind, none went on{own}; {instead}"),
+                format!("{named} came from upstream, none went on{own}; {instead}"),
             )
         }
         _ if through.len() < came.len() => {
-            let evidence = format!("{named} came from behind, {} went on{own}", through.len());
+            let evidence = format!("{named} came from upstream, {} went on{own}", through.len());
             Ruling::new(HopVerdict::Partly, evidence)
         }
         Some(Passage { what, runs: (went, came), .. }) => {
-            let evidence = format!("{what} came from behind in {came} runs, and went on in {went}{own}");
+            let evidence = format!("{what} came from upstream in {came} runs, and went on in {went}{own}");
             Ruling::new(HopVerdict::Partly, evidence)
         }
         None => {
@@ -119,7 +119,7 @@ fn instead(front: &Leg, response_ms: Option<f64>) -> String {
 /// How a response from behind was lost.
 fn breakage(front: &Leg, before: &WaterfallStream, behind: &WaterfallStream) -> String {
     let times = in_runs(front, front.asked - front.headed);
-    let response = format!("the response from behind ({})", behind.status.unwrap_or_default());
+    let response = format!("the response from upstream ({})", behind.status.unwrap_or_default());
     let interim = before.interim.first().or(behind.interim.first());
     let status = interim.map_or(103, |one| one.status);
     if before.ended_by_interim {
@@ -141,7 +141,7 @@ fn breakage(front: &Leg, before: &WaterfallStream, behind: &WaterfallStream) -> 
             "it took the {status} for the response: nothing came after it, {response} never did{times}"
         ),
         (_, true, false) => {
-            format!("{status} came from behind, and nothing went on, not even {response}{times}")
+            format!("{status} came from upstream, and nothing went on, not even {response}{times}")
         }
         (_, true, true) => format!("{response} never came{times}"),
     }

@@ -49,7 +49,7 @@ fn trailers(before: &WaterfallStream, behind: &WaterfallStream) -> Ruling {
         (None, Some(_)) if before.end_ms.is_none() => Ruling::none(),
         (None, Some(at)) => Ruling::new(
             HopVerdict::Swallowed,
-            format!("they came from behind at {at:.1} ms, and none went on"),
+            format!("they came from upstream at {at:.1} ms, and none went on"),
         ),
         (Some(_), None) => Ruling::new(HopVerdict::Added, "it adds some"),
         (None, None) => Ruling::none(),

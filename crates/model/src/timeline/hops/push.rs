@@ -19,7 +19,7 @@ pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &W
         _ => {}
     }
     let through = passages(went.clone(), &came, behind.headers_ms);
-    let from_behind = format!("{} promised from behind", resources(came.len()));
+    let from_behind = format!("{} promised from upstream", resources(came.len()));
     let own = match went.len() - through.len() {
         0 => String::new(),
         n => format!("; it promises {n} of its own"),
@@ -34,7 +34,7 @@ pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &W
     }
     if let Some(lost) = through.iter().find(|one| is_lost(&one.what)) {
         let evidence =
-            format!("it promised {}, which came from behind, and never sent all of it{own}", lost.what);
+            format!("it promised {}, which came from upstream, and never sent all of it{own}", lost.what);
         return Ruling::new(HopVerdict::Broken, evidence);
     }
     if through.len() < came.len() || through.iter().any(|one| one.runs.0 < one.runs.1) {

@@ -150,7 +150,7 @@ fn a_proxys_own_error_in_the_place_of_a_response_is_broken() {
     let behind = || exchange("/", &[(103, 2.0)], 80.0);
     let hop = ruling(with_status(502, exchange("/", &[], 3.0)), behind());
     assert_eq!(hop.early_hints.verdict, HopVerdict::Broken);
-    assert_eq!(hop.early_hints.evidence, "it answered 502 itself, 200 came from behind");
+    assert_eq!(hop.early_hints.evidence, "it answered 502 itself, 200 came from upstream");
     // The response from behind is the origin's.
     let both = ruling(with_status(503, exchange("/", &[(103, 2.1)], 80.0)), with_status(503, behind()));
     assert_eq!(both.early_hints.verdict, HopVerdict::Forwarded);

@@ -21,7 +21,7 @@ pub enum HopVerdict {
     Swallowed,
     /// The server disabled it at the one behind.
     Refused,
-    /// The server made it; nothing of the kind came from behind.
+    /// The server made it; nothing of the kind came from upstream.
     Added,
     /// The response did not come through, or what was promised did not.
     Broken,

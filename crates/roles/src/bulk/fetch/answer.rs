@@ -122,7 +122,7 @@ impl Fetch {
                 let parsed = content_range::parse(range);
                 let (carried, total) = parsed.ok_or_else(|| match range {
                     "" => contradiction("206 without Content-Range"),
-                    range => contradiction(format!("206 with a Content-Range that is none ({range})")),
+                    range => contradiction(format!("206 with an invalid Content-Range ({range})")),
                 })?;
                 let fits = carried.start == ask.from && ask.until.is_none_or(|until| carried.end <= until);
                 if !ask.has_range || !fits {

@@ -22,10 +22,10 @@ pub enum FetchError {
         words: Option<PeerText>,
     },
     /// It is another file than the one that is partly here.
-    #[error("{0}; give --no-resume to begin anew")]
+    #[error("{0}; give --no-resume to start over")]
     Changed(#[from] Changed),
     /// The server sends the whole only.
-    #[error("the server sends no ranges, so that it cannot be resumed; give --no-resume to begin anew")]
+    #[error("the server sends no ranges, so that it cannot be resumed; give --no-resume to start over")]
     NoRanges,
     /// What it sends does not fit what it announced.
     #[error("the server contradicts itself: {0}")]

@@ -25,13 +25,13 @@ const NAME: &str = "a field name holds an illegal byte or is followed by white s
 const VALUE: &str = "a field value holds a control character";
 const REQUEST_LINE: &str = "the request line is malformed";
 const STATUS_LINE: &str = "the status line is malformed";
-const VERSION: &str = "it is not a message of HTTP/1.0 or HTTP/1.1";
+const VERSION: &str = "not HTTP/1.0 or HTTP/1.1";
 const TARGET: &str = "the request target is malformed";
 const HOST: &str = "the host holds an illegal byte";
-const LENGTH: &str = "its content-length is not a number";
-const LENGTHS: &str = "it has two different content-lengths";
-const BOTH: &str = "it has both a content-length and a transfer-encoding";
-const CODING: &str = "its transfer-encoding is other than `chunked`";
+const LENGTH: &str = "content-length is not a number";
+const LENGTHS: &str = "two different content-lengths";
+const BOTH: &str = "both content-length and transfer-encoding";
+const CODING: &str = "transfer-encoding other than `chunked`";
 const CODING_1_0: &str = "an HTTP/1.0 message has a transfer-encoding";
 const EMPTY_LINE: &str = "an empty line stands where a message should begin";
 const TRAILER: &str = "a trailer field would change the framing of the message";
@@ -73,12 +73,7 @@ const REQUESTS: &[Rule] = &[
     rule("GET / HTTP/1.1¶host: a¶x: a\rb¶¶", "GET / HTTP/1.1¶host: a¶x: a b¶¶", 400, VALUE),
     rule("GET / HTTP/1.1¶host: a¶x: a\x7fb¶¶", "GET / HTTP/1.1¶host: a¶x: aéb¶¶", 400, VALUE),
     rule("GET / HTTP/1.1¶¶", "GET / HTTP/1.1¶host:¶¶", 400, "the Host field is missing"),
-    rule(
-        "GET / HTTP/1.1¶host: a¶host: a¶¶",
-        "GET / HTTP/1.1¶host: a¶¶",
-        400,
-        "the Host field stands there twice",
-    ),
+    rule("GET / HTTP/1.1¶host: a¶host: a¶¶", "GET / HTTP/1.1¶host: a¶¶", 400, "duplicate Host header"),
     rule("GET / HTTP/1.1¶host: a/b¶¶", "GET / HTTP/1.1¶host: [::1]:80¶¶", 400, HOST),
     rule("GET / HTTP/1.1¶host: a b¶¶", "GET / HTTP/1.1¶host: a.b¶¶", 400, HOST),
     // Framing (§6).
@@ -301,7 +296,7 @@ fn as_many_fields_as_there_is_room_for_are_taken_and_one_more_is_431() {
         let (seen, answer) = seen_of(server(), &wire(&head), usize::MAX);
         assert_eq!(text(&answer).get(9..12).unwrap_or_default(), status, "{fields} fields beside Host");
         assert_eq!(seen.contains(&Seen::End(FIRST)), status.is_empty());
-        let refused = Seen::Closed(Some(Error::BadHttp1("it has too many header fields")));
+        let refused = Seen::Closed(Some(Error::BadHttp1("too many header fields")));
         assert_eq!(seen.contains(&refused), !status.is_empty());
     }
 }

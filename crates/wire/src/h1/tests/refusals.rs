@@ -45,7 +45,7 @@ fn a_head_of_just_the_allowed_size_passes_and_one_byte_more_is_431() {
         }
     }
     let endless = [b"GET / HTTP/1.1\r\nhost: a\r\nx: ".to_vec(), vec![b'y'; 70_000]].concat();
-    let too_large = Error::BadHttp1("its header fields are larger than we accept");
+    let too_large = Error::BadHttp1("header fields larger than our limit");
     assert_eq!(refused(&endless), (Some(too_large), "431".to_owned()));
 }
 

@@ -166,7 +166,19 @@ fn the_end_of_an_idle_connection_is_orderly_even_after_a_408() {
 fn an_answer_to_nothing_is_an_error() {
     let (mut client, mut seen) = (client(), Vec::new());
     feed(&mut client, b"HTTP/1.1 200 OK\r\n\r\n", &mut seen);
-    assert_eq!(seen, [closed(Some(Error::BadHttp1("it answered although nothing was asked")))]);
+    assert_eq!(seen, [closed(Some(Error::BadHttp1("unsolicited response")))]);
+}
+
+#[test]
+fn a_server_of_another_protocol_is_named_by_what_it_sends() {
+    for (banner, word) in [("SSH-2.0-OpenSSH_9.2\r\n", "SSH"), ("220 mail.test ESMTP\r\n", "mail")] {
+        let (mut client, mut seen) = asking();
+        feed(&mut client, banner.as_bytes(), &mut seen);
+        let Some(Seen::Closed(Some(Error::WrongProtocol { hint, .. }))) = seen.last() else {
+            panic!("{banner}: {seen:?}")
+        };
+        assert!(hint.contains(word), "{hint}");
+    }
 }
 
 #[test]

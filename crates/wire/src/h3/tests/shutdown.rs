@@ -235,7 +235,6 @@ fn violations_are_reported_as_of_http_3() {
     let mut server = Scripted::new(Config::new(Role::Server));
     let seen = server.receive(0, &data(b"x"), false);
     let Some(Seen::Closed { error: Some(error) }) = seen.last() else { panic!("{seen:?}") };
-    let reported =
-        "the peer broke HTTP/3: DATA before the head of a message (RFC 9114 §4.1) (H3_FRAME_UNEXPECTED)";
+    let reported = "invalid HTTP/3 from the peer: DATA before the head of a message (RFC 9114 §4.1) (H3_FRAME_UNEXPECTED)";
     assert_eq!(error.to_string(), reported);
 }
