@@ -36,6 +36,7 @@ mod resume;
 mod rights;
 mod run;
 mod runs;
+mod scenarios;
 mod servers;
 mod signals;
 mod timeline;

@@ -1,4 +1,4 @@
-//! `h2lab run SCENARIO.toml`.
+//! `h2lab run SCENARIO`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,34 +10,38 @@ use h2lab_model::timeline::study::TimelineStudy;
 use super::cells::{CellArgs, CheckedScenario};
 use super::exit::Usage;
 use super::flags::{FlagRefusal, Flags};
-use super::output::OutputArgs;
+use super::output::{self, OutputArgs};
 use super::protocols::ProtocolArgs;
 use super::reach::ReachArgs;
 use super::resume::FolderArgs;
 use super::timeline::study;
-use super::{Exit, help, tls};
+use super::{Exit, help, scenarios, tls};
 use crate::run::execute::Live;
 
-/// Run a scenario file
+/// Run a scenario: a shipped one by its name, or a file
 ///
 /// The file says what is sent, what the link does, and who talks to whom in which protocol; missing keys take the values
-/// of `h2lab compare`. Flags replace what the file says. `scenarios/` holds files to begin with: the first line of each is
-/// the claim that it tests.
+/// of `h2lab compare`. Flags replace what the file says. --list describes the shipped scenarios, which need no file: what each
+/// claims, and how long it takes.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
-        ("h2lab run scenarios/compare.toml", "what `h2lab compare` runs"),
-        ("h2lab run scenarios/compare.toml --quick", "a look: one repetition of 1 s to each cell"),
-        ("h2lab run scenarios/sidecar-chaos.toml --quick -o study.html", "the short run that the file describes"),
-        ("h2lab run scenarios/early-push.toml -o early-push.html", "timelines instead of load: who announces early?"),
+        ("h2lab run --list", "the shipped scenarios, with the time each takes"),
+        ("h2lab run compare", "what `h2lab compare` runs"),
+        ("h2lab run compare --quick", "quick run: one repetition of 1 s for each cell"),
+        ("h2lab run sidecar-chaos --quick -o study.html", "the short run that the file describes"),
+        ("h2lab run early-push -o early-push.html", "timelines instead of load: who announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "resume a run that was interrupted"),
-        ("h2lab run scenarios/compare.toml --loss 1% --json", "another loss, as JSON"),
+        ("h2lab run my-scenario.toml --loss 1% --json", "a file of yours with another loss, as JSON"),
     ],
 ))]
 pub struct RunArgs {
-    /// The scenario file; with --resume it may be left out
-    #[arg(required_unless_present = "resume")]
+    /// The name of a shipped scenario, or a file; with --resume it may be left out
+    #[arg(required_unless_present_any = ["resume", "list"])]
     scenario: Option<PathBuf>,
+    /// List the shipped scenarios: name, time, claim
+    #[arg(long, exclusive = true)]
+    list: bool,
     #[command(flatten)]
     cells: CellArgs,
     #[command(flatten)]
@@ -62,10 +66,14 @@ impl FlagRefusal for NothingLive {
 
 /// Runs the file.
 pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
+    if args.list {
+        output::print(&scenarios::list()?)?;
+        return Ok(Exit::Done);
+    }
     args.output.validate()?;
     tls::announce_key_log()?;
     if let Some(path) = &args.scenario {
-        let text = text_of(path)?;
+        let text = scenarios::text_of(path)?;
         if TimelineStudy::is_asked_for(&text) {
             return args.timelines(path, &text);
         }
@@ -113,12 +121,7 @@ impl RunArgs {
     }
 }
 
-fn text_of(path: &Path) -> Result<String, Usage> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Usage(format!("cannot read the scenario {}: {error}", path.display())))
-}
-
 /// Reads a scenario file.
 fn read(path: &Path) -> Result<Scenario> {
-    Scenario::from_toml(&text_of(path)?).with_context(|| format!("in {}", path.display()))
+    Scenario::from_toml(&scenarios::text_of(path)?).with_context(|| format!("in {}", path.display()))
 }
