@@ -1,7 +1,9 @@
 //! `h2lab gen`: man pages, shell completions and, with the feature `schema`, JSON Schemas, from the program itself.
 
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf};
 
+use super::exit::Usage;
 use super::{Exit, help, output};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -18,7 +20,8 @@ mod schema;
 #[command(after_long_help = help::after(
     &[
         ("h2lab gen man ~/.local/share/man/man1", "man pages: `man h2lab-compare`"),
-        ("h2lab gen completions bash > ~/.local/share/bash-completion/completions/h2lab", "completions"),
+        ("h2lab gen completions --install", "completions, where your shell looks for them"),
+        ("h2lab gen completions zsh > _h2lab", "to stdout"),
     ],
 ))]
 pub struct GenArgs {
@@ -39,10 +42,14 @@ enum What {
         /// The folder; made if it is missing
         folder: PathBuf,
     },
-    /// Print completions for a shell
+    /// Print completions for a shell, or install them for the current user
     Completions {
-        /// The shell
-        shell: Shell,
+        /// The shell [default with --install: that of $SHELL]
+        #[arg(required_unless_present = "install")]
+        shell: Option<Shell>,
+        /// Write them where bash, zsh or fish looks for those of the current user
+        #[arg(long)]
+        install: bool,
     },
 }
 
@@ -59,12 +66,51 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             schema::write(folder)?;
         }
-        What::Completions { shell } => {
-            // It panics where it cannot write, so it gets a buffer.
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut super::command(), "h2lab", &mut script);
-            output::print(&String::from_utf8_lossy(&script))?;
+        What::Completions { shell, install: false } => {
+            let shell = shell.ok_or_else(|| Usage("give a shell".to_owned()))?;
+            output::print(&String::from_utf8_lossy(&completions(shell)))?;
         }
+        What::Completions { shell, install: true } => install(*shell)?,
     }
     Ok(Exit::Done)
+}
+
+fn completions(shell: Shell) -> Vec<u8> {
+    // It panics where it cannot write, so it gets a buffer.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut super::command(), "h2lab", &mut script);
+    script
+}
+
+/// Writes completions for this user, and says what else the shell needs.
+fn install(shell: Option<Shell>) -> Result<()> {
+    let shell = shell.or_else(Shell::from_env).ok_or_else(|| {
+        Usage("$SHELL names no shell that we have completions for: name it, such as `bash`".to_owned())
+    })?;
+    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = variable("HOME").context("$HOME is not set: h2lab gen completions SHELL > FILE")?;
+    let data = variable("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
+    let config = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
+    let Some(path) = place(shell, &data, &config) else {
+        let text = format!("{shell} has no folder for completions: h2lab gen completions {shell} > FILE");
+        return Err(Usage(text).into());
+    };
+    let folder = path.parent().unwrap_or(&data);
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::write(&path, completions(shell)).with_context(|| format!("cannot write {}", path.display()))?;
+    let then = match shell {
+        Shell::Zsh => format!("; in ~/.zshrc, before compinit: fpath+=({})", folder.display()),
+        _ => "; new shells have them".to_owned(),
+    };
+    output::print(&format!("{}{then}\n", path.display()))
+}
+
+/// Where `shell` looks for a user's completions.
+fn place(shell: Shell, data: &Path, config: &Path) -> Option<PathBuf> {
+    match shell {
+        Shell::Bash => Some(data.join("bash-completion/completions/h2lab")),
+        Shell::Zsh => Some(data.join("zsh/site-functions/_h2lab")),
+        Shell::Fish => Some(config.join("fish/completions/h2lab.fish")),
+        _ => None,
+    }
 }
