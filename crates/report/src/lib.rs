@@ -20,6 +20,7 @@ mod format;
 pub mod hdr;
 mod history;
 mod html;
+mod live;
 mod load_text;
 mod markdown;
 mod matrix;
@@ -48,6 +49,7 @@ pub use document::{
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::{html, study_page, timeline_page, timeline_svg};
+pub use live::repetition_figures;
 pub use load_text::load_text;
 pub use markdown::markdown;
 pub use probe::{junit, probe_text, sarif};

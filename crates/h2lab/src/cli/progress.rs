@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Cell, Estimate};
-use h2lab_report::TextStyle;
+use h2lab_report::{TextStyle, repetition_figures};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::note;
@@ -164,9 +164,12 @@ impl RunObserver for PlanProgressBar {
         let took = self.clock.now().since(self.began);
         self.estimate.finished(k, record.attempt + 1, took);
         self.began = self.clock.now();
+        let figures = repetition_figures(record).map_or(String::new(), |figures| format!(": {figures}"));
         if self.has_lines {
             let left = about(self.estimate.left(Duration::ZERO));
-            say!("{} in {:.1} s; about {left} left", self.label, took.as_secs_f64());
+            say!("{}{figures}; in {:.1} s, about {left} left", self.label, took.as_secs_f64());
+        } else if !self.shown.is_hidden() && !figures.is_empty() {
+            self.shown.suspend(|| say!("{}{figures}", self.label));
         }
     }
 
