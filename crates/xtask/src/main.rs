@@ -11,7 +11,10 @@ mod deps;
 mod fuzz_proof;
 mod generators;
 mod history;
+#[cfg(test)]
+mod links;
 mod needs;
+mod package;
 mod process;
 mod source;
 mod strings;
@@ -42,6 +45,8 @@ enum Task {
     FuzzProof,
     /// Measure a commit and append a row to results/history.csv.
     History(history::Arguments),
+    /// Make what is published: static binary, Debian package, container image.
+    Package(package::Arguments),
     /// Write the inventory of all that users read, for a review as a diff: docs/strings.txt.
     Strings,
     /// All that must hold before a commit: install what the tests need, then `check` and every test. With a filter the tests
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::FuzzProof => fuzz_proof::run(),
         Task::History(arguments) => history::run(&arguments),
+        Task::Package(arguments) => package::run(&arguments),
         Task::Strings => strings::run(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Verify(arguments) => verify::run(&arguments),

@@ -185,7 +185,8 @@ fn said(code: &str, pieces: &[(usize, &str)], kept: &[Range<usize>]) -> Vec<Said
         let line = code[..at].rfind('\n').map_or(0, |end| end + 1);
         // A literal on a line of its own belongs to the call above.
         let before = code[line..at].trim();
-        let before = if before.is_empty() { code[..at].trim_end().lines().last().unwrap_or("") } else { before };
+        let before =
+            if before.is_empty() { code[..at].trim_end().lines().last().unwrap_or("") } else { before };
         said.push(Said::Literal { before: before.trim().to_owned(), text: piece.to_owned() });
     }
     said

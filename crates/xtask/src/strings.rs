@@ -18,8 +18,18 @@ const FILE: &str = "docs/strings.txt";
 
 /// What precedes a literal that no user reads.
 const INTERNAL: [&str; 12] = [
-    "expect(", "reason = ", "panic!(", "unreachable!(", "include_str!(", "include_bytes!(", "env!(", "feature = ",
-    "not_found(", "assert!(", "cfg(", "serde(",
+    "expect(",
+    "reason = ",
+    "panic!(",
+    "unreachable!(",
+    "include_str!(",
+    "include_bytes!(",
+    "env!(",
+    "feature = ",
+    "not_found(",
+    "assert!(",
+    "cfg(",
+    "serde(",
 ];
 
 /// Folders whose texts are all for users, so that a single word counts, too.
@@ -57,7 +67,8 @@ fn inventory(root: &Path) -> Result<String> {
     }
     for (folder, ending) in OTHERS {
         for path in files(&root.join(folder), ending)? {
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let inside = path.strip_prefix(root).unwrap_or(&path);
             match ending {
                 "html" => of_template(&text).iter().for_each(|text| add(inside, text)),
@@ -153,10 +164,17 @@ fn of_template(text: &str) -> Vec<String> {
     while let Some(at) = rest.find(['<', '{']) {
         shown.push_str(&rest[..at]);
         rest = &rest[at..];
-        let end = [("{{", "}}"), ("{%", "%}"), ("{#", "#}"), ("<script", "</script>"), ("<style", "</style>"), ("<", ">")]
-            .into_iter()
-            .find(|(start, _)| rest.starts_with(start))
-            .map(|(_, end)| end);
+        let end = [
+            ("{{", "}}"),
+            ("{%", "%}"),
+            ("{#", "#}"),
+            ("<script", "</script>"),
+            ("<style", "</style>"),
+            ("<", ">"),
+        ]
+        .into_iter()
+        .find(|(start, _)| rest.starts_with(start))
+        .map(|(_, end)| end);
         // A value in the middle of a sentence is an ellipsis there; anything else ends the text.
         shown.push_str(if rest.starts_with("{{") { "…" } else { "\n" });
         let length = end.map_or(1, |end| rest.find(end).map_or(rest.len(), |at| at + end.len()));
@@ -170,7 +188,10 @@ fn of_template(text: &str) -> Vec<String> {
 /// What a script or a scenario says between double quotes; of a scenario the comments, too, which are its description.
 fn of_script(text: &str) -> Vec<String> {
     let comments: Vec<&str> = text.lines().map(|line| line.strip_prefix('#').unwrap_or("")).collect();
-    let quoted = text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| line.split('"').skip(1).step_by(2));
+    let quoted = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .flat_map(|line| line.split('"').skip(1).step_by(2));
     let quoted = quoted.filter(|line| is_text(line, false)).map(str::to_owned);
     paragraphs(&comments.join("\n")).into_iter().chain(quoted).collect()
 }

@@ -155,6 +155,7 @@ mod tests {
             path: "a.rs".into(),
             product: source::code(product),
             tests: "used_by_a_test();".to_owned(),
+            said: Vec::new(),
         };
         unused(&Tree { files: vec![file] }, drivers).iter().map(|item| item.name.to_owned()).collect()
     }

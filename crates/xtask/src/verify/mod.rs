@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{needs, process};
+use crate::{needs, package, process};
 use binary::H2lab;
 use items::Item;
 use outcome::ItemOutcome;
@@ -40,6 +40,8 @@ enum Step {
     Probe,
     /// Hostile servers and a lab that breaks, against every command.
     Faults,
+    /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
+    Package,
 }
 
 /// Arguments of `cargo xtask verify`.
@@ -81,6 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Bulk => items::bulk(),
             Step::Probe => items::probe(),
             Step::Faults => items::faults(seed)?,
+            Step::Package => items::package(),
         },
         &arguments.only,
     )?;
@@ -90,8 +93,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    needs::install_missing()?;
-    let h2lab = H2lab::build_in(&arguments.profile)?;
+    let h2lab = if matches!(arguments.step, Step::Package) {
+        H2lab::at(package::static_binary(&arguments.profile)?)
+    } else {
+        needs::install_missing()?;
+        H2lab::build_in(&arguments.profile)?
+    };
     if matches!(arguments.step, Step::Faults) {
         println!("--seed={seed}");
     }
@@ -188,6 +195,7 @@ mod tests {
             items::bulk(),
             items::probe(),
             items::faults(1).unwrap(),
+            items::package(),
         ];
         for items in steps {
             let mut ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();

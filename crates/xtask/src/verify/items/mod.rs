@@ -11,6 +11,7 @@ mod faults;
 mod keepalive;
 mod link;
 mod load;
+mod package;
 mod peers;
 mod probe;
 mod scenarios;
@@ -249,6 +250,11 @@ pub fn bulk() -> Vec<Item> {
 /// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence; the waterfall of early hints.
 pub fn probe() -> Vec<Item> {
     probe::items().into_iter().chain(peers::all()).chain(timeline::items()).collect()
+}
+
+/// Step `package`: what is published installs and runs where nothing of ours is.
+pub fn package() -> Vec<Item> {
+    package::items()
 }
 
 /// Step `faults`: nothing hangs, lies or ends with the wrong exit code, whatever servers and the machine do.
