@@ -28,6 +28,9 @@ mod curl;
 /// What other load generators are known to get wrong.
 mod defects;
 
+/// The commands of README.md and docs/, run as they are written.
+mod documented;
+
 /// Processes of a measurement that are killed or stopped while it runs: none of it becomes a verdict.
 mod disturbed;
 
@@ -75,6 +78,9 @@ mod origin;
 
 /// Text of peers and of foreign files is printable, wherever it is shown.
 mod printable;
+
+/// What ships beside the program: CI templates, completions, scenarios.
+mod packaging;
 
 /// `h2lab probe`: limits, readiness, attacks, the target authorization before them.
 mod probe;
