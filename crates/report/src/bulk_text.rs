@@ -62,6 +62,30 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
     sentences
 }
 
+/// The parts of the summary, for other forms.
+pub(super) struct BulkParts {
+    /// The answer in a few sentences.
+    pub answer: Vec<String>,
+    /// Its lines, each with its name.
+    pub lines: Vec<(String, String)>,
+    /// A line for each listed file.
+    pub files: Vec<String>,
+}
+
+/// The parts of the summary, for other forms.
+pub(super) fn parts(record: &BulkRecord) -> BulkParts {
+    let summary = BulkSummary::of(record);
+    let mut page = Page::new(TextStyle::default());
+    carried(&mut page, record, &summary);
+    limit(&mut page, &summary);
+    mechanics(&mut page, record, &summary);
+    BulkParts {
+        answer: answered(record, &summary),
+        lines: page.lines,
+        files: in_order(record).map(file).collect(),
+    }
+}
+
 fn carried(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
     let what = match record.direction {
         TransferDirection::Get => "Received",
@@ -241,18 +265,26 @@ fn waits(summary: &BulkSummary) -> String {
     }))
 }
 
+/// Whether a file arrived as it was sent.
+fn is_fine(transfer: &TransferRecord) -> bool {
+    transfer.outcome == TransferOutcome::Complete && transfer.digest.verdict != DigestVerdict::Differs
+}
+
+/// All listed files, those that are not complete first.
+fn in_order(record: &BulkRecord) -> impl Iterator<Item = &TransferRecord> {
+    let transfers = || record.transfers.iter();
+    transfers().filter(|one| !is_fine(one)).chain(transfers().filter(|one| is_fine(one)))
+}
+
 /// Each file with its checksum; those that are not complete first, and all of them.
 fn files(page: &mut Page, record: &BulkRecord) {
     page.heading("Each file");
-    let is_fine = |transfer: &&TransferRecord| {
-        transfer.outcome == TransferOutcome::Complete && transfer.digest.verdict != DigestVerdict::Differs
-    };
-    let fine: Vec<&TransferRecord> = record.transfers.iter().filter(is_fine).collect();
-    let others = record.transfers.iter().filter(|transfer| !is_fine(transfer));
-    for transfer in others.chain(fine.iter().copied().take(LISTED)) {
+    let fine = record.transfers.iter().filter(|one| is_fine(one)).count();
+    let others = record.transfers.len() - fine;
+    for transfer in in_order(record).take(others + LISTED) {
         paragraph(&mut page.out, page.style, "- ", &file(transfer));
     }
-    let more = fine.len().saturating_sub(LISTED) as u64 + record.overflow.files;
+    let more = fine.saturating_sub(LISTED) as u64 + record.overflow.files;
     if more > 0 {
         paragraph(&mut page.out, page.style, "- ", &format!("and {} more that are complete", count(more)));
     }

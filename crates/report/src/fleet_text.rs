@@ -52,6 +52,46 @@ fn answered(record: &FleetRecord, summary: &FleetSummary) -> String {
     format!("{rate} over {}: {pairs}.", record.protocol)
 }
 
+/// A table: its columns, and its rows.
+pub(super) type Table = (Vec<(&'static str, &'static str)>, Vec<Vec<String>>);
+
+/// The parts of the summary, for other forms.
+pub(super) struct FleetParts {
+    /// The answer in a sentence.
+    pub answer: String,
+    /// Its lines, each with its name.
+    pub lines: Vec<(String, String)>,
+    /// A row for each pair, and their sum.
+    pub pairs: Table,
+    /// A row for each server that reported.
+    pub servers: Table,
+    /// What limited pairs, in sentences.
+    pub limits: Vec<String>,
+    /// What is not complete, with the reason.
+    pub troubles: Vec<String>,
+}
+
+/// The parts of the summary, for other forms.
+pub(super) fn parts(record: &FleetRecord) -> FleetParts {
+    let summary = FleetSummary::of(record);
+    let mut page = Page::new(TextStyle::default());
+    carried(&mut page, record, &summary);
+    start(&mut page, record, &summary);
+    frames(&mut page, record, &summary);
+    let titles = |columns: &[Column]| columns.iter().map(|column| (column.title, column.unit)).collect();
+    FleetParts {
+        answer: answered(record, &summary),
+        lines: page.lines,
+        pairs: (titles(&PAIRS), pair_rows(record, &summary)),
+        servers: (titles(&SERVERS), server_rows(record)),
+        limits: limits_of(record)
+            .into_iter()
+            .map(|(limit, fix)| fix.map_or(limit.clone(), |fix| format!("{limit} Fix: {fix}")))
+            .collect(),
+        troubles: troubles_of(record),
+    }
+}
+
 /// The plan of a fleet, before it runs.
 pub fn fleet_plan_text(job: &FleetJob, style: TextStyle) -> String {
     const COLUMNS: [Column; 4] =
@@ -186,6 +226,11 @@ const PAIRS: [Column; 10] = [
 
 fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     page.heading("Each pair");
+    lay_out(page, &PAIRS, &pair_rows(record, summary));
+}
+
+/// A row for each pair, and one for their sum.
+fn pair_rows(record: &FleetRecord, summary: &FleetSummary) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = record.pairs.iter().map(|pair| row(record, summary, pair)).collect();
     let TransferTally { complete, partial, failed } = summary.files;
     rows.push(vec![
@@ -200,7 +245,7 @@ fn pairs(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         known(summary.cpu_per_gb),
         format!("{complete}/{partial}/{failed}"),
     ]);
-    lay_out(page, &PAIRS, &rows);
+    rows
 }
 
 fn row(record: &FleetRecord, summary: &FleetSummary, pair: &PairRecord) -> Vec<String> {
@@ -238,6 +283,14 @@ const SERVERS: [Column; 7] = [
 
 /// What serving took, by the agents' own figures; a server that ran already has no agent to report them.
 fn servers(page: &mut Page, record: &FleetRecord) {
+    let rows = server_rows(record);
+    if !rows.is_empty() {
+        page.heading("Each server, by its own figures");
+        lay_out(page, &SERVERS, &rows);
+    }
+}
+
+fn server_rows(record: &FleetRecord) -> Vec<Vec<String>> {
     let row = |server: &AgentRecord| {
         let figures = server.served.as_ref()?;
         Some(vec![
@@ -250,11 +303,7 @@ fn servers(page: &mut Page, record: &FleetRecord) {
             figures.congestion.clone().unwrap_or_else(|| "?".to_owned()),
         ])
     };
-    let rows: Vec<Vec<String>> = record.servers.iter().filter_map(row).collect();
-    if !rows.is_empty() {
-        page.heading("Each server, by its own figures");
-        lay_out(page, &SERVERS, &rows);
-    }
+    record.servers.iter().filter_map(row).collect()
 }
 
 fn called(agents: &[AgentRecord], place: u32) -> String {
@@ -262,14 +311,28 @@ fn called(agents: &[AgentRecord], place: u32) -> String {
 }
 
 /// `client ← server`.
-fn pair_name(record: &FleetRecord, pair: &PairRecord) -> String {
+pub(super) fn pair_name(record: &FleetRecord, pair: &PairRecord) -> String {
     let (client, server) =
         (called(&record.clients, pair.pair.client), called(&record.servers, pair.pair.server));
     format!("{client} ← {server}")
 }
 
-/// What limited pairs, each limit once with all of its pairs.
 fn limits(page: &mut Page, record: &FleetRecord) {
+    let limits = limits_of(record);
+    if limits.is_empty() {
+        return;
+    }
+    page.heading("What held them back");
+    for (limit, fix) in limits {
+        paragraph(&mut page.out, page.style, "- ", &limit);
+        if let Some(fix) = fix {
+            paragraph(&mut page.out, page.style, "  ", &format!("fix: {fix}"));
+        }
+    }
+}
+
+/// What limited pairs, each limit once with all of its pairs, and what lifts it.
+fn limits_of(record: &FleetRecord) -> Vec<(String, Option<String>)> {
     let mut rendered: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
     for pair in &record.pairs {
         let PairEnd::Reported(figures) = &pair.end else { continue };
@@ -287,23 +350,21 @@ fn limits(page: &mut Page, record: &FleetRecord) {
             }
         }
     }
-    if rendered.is_empty() {
-        return;
-    }
-    page.heading("What held them back");
-    for (words, sentence, fix, pairs) in rendered {
+    let one = |(words, sentence, fix, pairs): (&str, String, Option<&String>, Vec<String>)| {
         let more = pairs.len() - 1;
         let whom = if more == 0 { pairs[0].clone() } else { format!("{} and {more} more", pairs[0]) };
-        paragraph(&mut page.out, page.style, "- ", &format!("{words} ({whom}): {sentence}"));
-        if let Some(fix) = fix {
-            paragraph(&mut page.out, page.style, "  ", &format!("fix: {fix}"));
-        }
-    }
+        (format!("{words} ({whom}): {sentence}"), fix.cloned())
+    };
+    rendered.into_iter().map(one).collect()
 }
 
 /// Every pair that is not complete, every reason for which files were cut or failed, and every agent that was lost, with the
 /// reason.
 fn troubles(page: &mut Page, record: &FleetRecord) {
+    page.list("Not complete", &troubles_of(record));
+}
+
+fn troubles_of(record: &FleetRecord) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for pair in &record.pairs {
         let who = pair_name(record, pair);
@@ -339,7 +400,7 @@ fn troubles(page: &mut Page, record: &FleetRecord) {
         let is_its = |pair: &&Pair| pair.server == place && !is_lost(pair.client);
         lines.extend(rendered(server).filter(|_| !pairs.iter().any(|pair| is_its(&pair))));
     }
-    page.list("Not complete", &lines);
+    lines
 }
 
 #[cfg(test)]

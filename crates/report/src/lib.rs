@@ -48,7 +48,7 @@ pub use document::{
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
-pub use html::{html, study_page, timeline_page, timeline_svg};
+pub use html::{bulk_page, fleet_page, html, probe_page, study_page, timeline_page, timeline_svg};
 pub use live::repetition_figures;
 pub use load_text::load_text;
 pub use markdown::markdown;

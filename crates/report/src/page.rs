@@ -10,6 +10,8 @@ const INDENT: usize = 14;
 pub(super) struct Page {
     /// The text.
     pub out: String,
+    /// Its lines that have a name, for forms other than text: an empty name continues the one before.
+    pub lines: Vec<(String, String)>,
     /// Its style.
     pub style: TextStyle,
 }
@@ -17,12 +19,13 @@ pub(super) struct Page {
 impl Page {
     /// An empty page.
     pub const fn new(style: TextStyle) -> Self {
-        Self { out: String::new(), style }
+        Self { out: String::new(), lines: Vec::new(), style }
     }
 
     /// `Name          text`, a long text continued under its beginning. Without text there is no line.
     pub fn line(&mut self, name: &str, text: &str) {
         if !text.is_empty() {
+            self.lines.push((name.trim().to_owned(), text.to_owned()));
             paragraph(&mut self.out, self.style, &format!("{name:<INDENT$}"), text);
         }
     }

@@ -1,9 +1,10 @@
 //! The files of `-o`: which form an ending means, what it has room for, and how it is written.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use clap::Args;
 use h2lab_base::units::nanos;
 use h2lab_model::record::{Level, RunRecord, Sample};
 use h2lab_model::scenario::Cell;
@@ -108,6 +109,27 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
         ResultFormat::Parquet => return samples(path, first.run),
     };
     put(path, &text)
+}
+
+/// The page of commands whose `-o` is a file that they move.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PageArg {
+    /// Write the report as a page too: one HTML file that loads nothing
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl PageArg {
+    /// Refuses a file that could not be written, before anything is moved.
+    pub fn validate(&self) -> Result<(), Usage> {
+        let place = self.html.as_deref().map_or(Ok(()), check_place);
+        place.map_err(|Usage(why)| Usage(why.replacen("-o ", "--html ", 1)))
+    }
+
+    /// Writes the page, if it was asked for.
+    pub fn write(&self, page: impl FnOnce() -> String) -> Result<()> {
+        self.html.as_deref().map_or(Ok(()), |path| put(path, page()))
+    }
 }
 
 /// One run is its own document; several are a list of these.

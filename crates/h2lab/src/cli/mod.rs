@@ -49,6 +49,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 use h2lab_base::secrets;
@@ -116,6 +117,14 @@ enum Command {
     },
 }
 
+/// The command line of this process as reports have it: without secrets.
+static COMMAND_LINE: OnceLock<Vec<String>> = OnceLock::new();
+
+/// What a page says about how it was made.
+fn command_line() -> &'static [String] {
+    COMMAND_LINE.get().map_or(&[], Vec::as_slice)
+}
+
 /// Runs the program; `args` begin with its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
@@ -130,6 +139,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return end(Err(error));
     }
     let command_line = without_secrets(args.iter().map(|arg| arg.to_string_lossy().into_owned()));
+    let command_line = COMMAND_LINE.get_or_init(|| command_line).clone();
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
         Command::Load(args) => load::main(&args, command_line),

@@ -32,7 +32,7 @@ pub struct OutputArgs {
     /// Reports: .html .json .csv .md. Latencies for the tools of `HdrHistogram`: .hgrm (percentiles of the one cell, ms) and
     /// .hlog (histograms of every cell, which can be added up across runs). Single requests: .parquet (for `DuckDB`) and
     /// .vegeta.csv (for `vegeta report` and `vegeta plot`); they hold what --record kept.
-    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Exit with 1 if this holds: 'h2c.p99 > 1.2*h1.p99', 'errors > 0.1%'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = threshold)]

@@ -318,7 +318,7 @@ fn what_goes_too_far_is_refused_before_anything_is_sent() {
         (&["--pid=1", "http://127.0.0.1:9/"], "--resistance"),
         (&["--port=0", "http://127.0.0.1:9/"], "--port"),
         (&["--port=80", "--unix-socket=none.sock", "http://localhost/"], "has no ports"),
-        (&["-o", "report.html", "http://127.0.0.1:9/"], ".sarif"),
+        (&["-o", "report.pdf", "http://127.0.0.1:9/"], ".sarif"),
         (&["--fail-on=bad", "http://127.0.0.1:9/"], "no severity"),
         (&["ftp://127.0.0.1/"], "http"),
         (&[], "required"),

@@ -39,6 +39,8 @@ fn open(chromium: &Path, page: &Path) -> Seen {
         // Scripts and timers of the page run to their end before the document is dumped, without waiting for real.
         "--virtual-time-budget=5000",
         "--enable-logging=stderr",
+        // As narrow as a window may be: pages show the forms that they have for phones.
+        "--window-size=500,900",
         "--dump-dom",
     ]
     .map(str::to_owned);
@@ -117,14 +119,86 @@ fn the_report_opens_from_disk_with_no_network_and_a_silent_console() {
     for label in ["h1", "h2c × 1"] {
         assert!(seen.document.contains(label), "the cell `{label}` is in the page");
     }
+    // The height of the page, and how much wider than the screen it is.
+    let measure = "const root = document.documentElement; document.title = `${root.scrollHeight} ${root.scrollWidth - innerWidth}`;";
+    let seen = open(&chromium, &with_test(&report, "measure.html", measure));
+    let title =
+        seen.document.split("<title>").nth(1).and_then(|rest| rest.split('<').next()).expect("a title");
+    let (height, beyond) = title.split_once(' ').expect("two numbers");
+    assert!((1_000..8_000).contains(&height.parse::<i32>().unwrap()), "{height} px high");
+    assert!(beyond.parse::<i32>().unwrap() <= 0, "the page scrolls sideways by {beyond} px");
 }
 
-/// A page with what `script` does in it besides, after its own scripts.
+/// A page with another script before its end, as far as its policy lets it in.
 fn with_script(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
     let text = fs::read_to_string(report).expect("the report is written");
     let changed = report.with_file_name(name);
     fs::write(&changed, text.replace("</body>", &format!("<script>{script}</script></body>"))).unwrap();
     changed
+}
+
+/// The same in a page that lets scripts of a test in, too: all that its own scripts do can then be tried.
+fn with_test(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
+    let text = fs::read_to_string(report).expect("the report is written");
+    let open = report.with_file_name("open.html");
+    let (before, rest) = text.split_once("script-src 'sha256-").expect("the page has a policy");
+    let after = rest.split_once('\'').expect("the hash ends").1;
+    fs::write(&open, format!("{before}script-src 'unsafe-inline'{after}")).unwrap();
+    with_script(&open, name, script)
+}
+
+#[test]
+fn a_page_lets_in_no_script_but_its_own_and_its_legend_hides_what_it_names() {
+    let Some(chromium) = need("chromium") else { return };
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let report = folder.path().join("load.html");
+    let url = format!("http://{}/", origin.clear);
+    let page = report.display().to_string();
+    let finished = h2lab(&["load", "-n=2000", "--no-store", "--html", &page, &url]);
+    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    let strange = open(&chromium, &with_script(&report, "strange.html", "document.body.append('it ran')"));
+    assert!(!strange.document.contains("</script>it ran"), "it is in the page, and did not run");
+    assert!(
+        strange.console.iter().any(|line| line.contains("Content Security Policy")),
+        "{:?}",
+        strange.console
+    );
+    let press = "document.querySelector('button[data-entry]').click();";
+    let pressed = open(&chromium, &with_test(&report, "pressed.html", press));
+    assert!(pressed.console.is_empty(), "{:?}", pressed.console);
+    assert!(pressed.document.contains("aria-pressed=\"false\""), "the entry is not pressed any more");
+    assert_eq!(pressed.document.matches("class=\"off\"").count(), 2, "in both forms of the picture");
+}
+
+#[test]
+fn probes_and_transfers_have_pages_that_load_nothing_and_say_nothing() {
+    let Some(chromium) = need("chromium") else { return };
+    let (origin, folder) = (Origin::start(&[]), folder());
+    let url = format!("http://{}/bytes/10M", origin.clear);
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let pages = ["probe", "get", "put", "drive"].map(|name| place(&format!("{name}.html")));
+    let put = format!("http://{}/anything", origin.clear);
+    let probed = h2lab(&["probe", "--html", &pages[0], &url]);
+    let got = h2lab(&["bulk", "get", "--discard", "--html", &pages[1], &url]);
+    let sent = h2lab(&["bulk", "put", "--memory=1M", "--html", &pages[2], &put]);
+    let driven = h2lab(&[
+        "bulk",
+        "drive",
+        "--clients=local",
+        "--servers=local",
+        "--plain-http",
+        "-z=1s",
+        "--html",
+        &pages[3],
+    ]);
+    for (finished, (page, words)) in
+        [probed, got, sent, driven].iter().zip(pages.iter().zip(["checks", "over h", "over h", "over h"]))
+    {
+        let seen = open(&chromium, Path::new(page));
+        assert_eq!((seen.console, seen.requests), (Vec::<String>::new(), Vec::<String>::new()), "{page}");
+        assert!(seen.document.contains(words), "{page}: {}", finished.transcript());
+        assert!(seen.document.contains("Repeat and cite"), "{page}");
+    }
 }
 
 #[test]
@@ -154,18 +228,18 @@ fn a_slow_request_shows_its_latency_breakdown_by_click_by_keyboard_and_by_addres
     assert_eq!(reported(&open(&chromium, &report)), None, "nothing is open until it is asked for");
     let click =
         "document.querySelectorAll('.mark')[1].dispatchEvent(new MouseEvent('click', {bubbles: true}));";
-    let clicked = reported(&open(&chromium, &with_script(&report, "click.html", click))).expect("it is open");
+    let clicked = reported(&open(&chromium, &with_test(&report, "click.html", click))).expect("it is open");
     assert!(clicked.starts_with("slow request: "), "{clicked}");
     let arrow = "const first = document.querySelector('.mark[tabindex=\"0\"]'); first.focus();
                  first.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));";
-    let by_key = open(&chromium, &with_script(&report, "arrow.html", arrow));
+    let by_key = open(&chromium, &with_test(&report, "arrow.html", arrow));
     assert_eq!(reported(&by_key).as_ref(), Some(&clicked), "the second mark by another way");
     let address = report.with_file_name("report.html#breakdown-1");
     assert_eq!(reported(&open(&chromium, &address)), Some(clicked));
     let escape = format!(
         "{click} document.querySelectorAll('.mark')[1].dispatchEvent(new KeyboardEvent('keydown', {{key: 'Escape', bubbles: true}}));"
     );
-    let closed = open(&chromium, &with_script(&report, "escape.html", &escape));
+    let closed = open(&chromium, &with_test(&report, "escape.html", &escape));
     let panel = closed.document.split("class=\"breakdown\"").nth(1).and_then(|rest| rest.split('>').next());
     assert!(panel.is_some_and(|tag| tag.contains("hidden")), "{panel:?}");
 }

@@ -75,7 +75,8 @@ impl Scale {
                 let step = round_step((to - from) / 7.0);
                 let n = ((to - from) / step + 1e-9).floor() as u32;
                 let values = (0..=n).map(|i| from + f64::from(i) * step);
-                values.map(|value| Tick { value, label: format::number(value) }).collect()
+                let digits = digits(step);
+                values.map(|value| Tick { value, label: label(value, digits) }).collect()
             }
             Self::Log { from, to } => log_ticks(from, to),
             Self::Percentile { to } => [0.5, 0.9, 0.95, 0.99, 0.995, 0.999]
@@ -111,11 +112,72 @@ fn log_ticks(from: f64, to: f64) -> Vec<Tick> {
             let value = factor * 10_f64.powi(exponent);
             if value >= from * 0.999 && value <= to * 1.001 {
                 let named = labelled.is_empty() || labelled.contains(factor);
-                ticks.push(Tick { value, label: if named { format::number(value) } else { String::new() } });
+                let label = if named { label(value, digits(value)) } else { String::new() };
+                ticks.push(Tick { value, label });
             }
         }
     }
     ticks
+}
+
+/// The decimals that a round value needs.
+fn digits(value: f64) -> usize {
+    const MOST: usize = 9;
+    let is_whole = |digits: &usize| {
+        let scaled = value * 10_f64.powi(*digits as i32);
+        (scaled - scaled.round()).abs() < 1e-6 * scaled.abs().max(1.0)
+    };
+    (0..MOST).find(is_whole).unwrap_or(MOST)
+}
+
+/// A value with so many decimals.
+fn label(value: f64, digits: usize) -> String {
+    match digits {
+        0 => format::count(value.round() as u64),
+        _ if value == 0.0 => "0".to_owned(),
+        _ => format!("{value:.digits$}"),
+    }
+}
+
+/// A unit for an axis, and for all labels beside it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Unit {
+    /// Its name: `ms`.
+    pub name: &'static str,
+    /// How many milliseconds, or bits per second, it is.
+    size: f64,
+}
+
+impl Unit {
+    /// The unit of times up to this, in milliseconds.
+    pub fn of_time(largest_ms: f64) -> Self {
+        let of = |name, size| Self { name, size };
+        match largest_ms {
+            ms if ms >= 20_000.0 => of("s", 1e3),
+            ms if ms < 1.0 => of("µs", 1e-3),
+            _ => of("ms", 1.0),
+        }
+    }
+
+    /// The unit of rates up to this, in bits per second.
+    pub fn of_rate(largest_bps: f64) -> Self {
+        let of = |name, size| Self { name, size };
+        match largest_bps {
+            bps if bps >= 2e9 => of("Gbit/s", 1e9),
+            bps if bps < 2e6 => of("kbit/s", 1e3),
+            _ => of("Mbit/s", 1e6),
+        }
+    }
+
+    /// A value in this unit.
+    pub fn scaled(self, value: f64) -> f64 {
+        value / self.size
+    }
+
+    /// A value with this unit: `231 ms`.
+    pub fn text(self, value: f64) -> String {
+        format!("{} {}", format::number(self.scaled(value)), self.name)
+    }
 }
 
 /// The largest end at or below `value`.
@@ -167,17 +229,24 @@ impl PlotArea {
         self.left + self.width
     }
 
-    /// Grid, ticks and title of the horizontal axis, `below` units under the area.
+    /// Grid, ticks and title of the horizontal axis, `below` units under the area. A label that would touch the one before is
+    /// left out.
     pub fn draw_x(&self, svg: &mut Svg, title: &str, below: f64) {
+        const CHARACTER: f64 = 6.5;
+        let mut free = f64::NEG_INFINITY;
         for tick in self.x.ticks() {
             let x = self.at_x(tick.value);
-            let class = if tick.label.is_empty() { "grid minor" } else { "grid" };
-            svg.line(class, (x, self.top), (x, self.bottom()));
-            svg.text("tick", (x, self.bottom() + below + 14.0), Anchor::Middle, &tick.label);
+            let half = CHARACTER * tick.label.chars().count() as f64 / 2.0;
+            let has_room = !tick.label.is_empty() && x - half >= free;
+            svg.line(if has_room { "grid" } else { "grid minor" }, (x, self.top), (x, self.bottom()));
+            if has_room {
+                svg.text("tick", (x, self.bottom() + below + 15.0), Anchor::Middle, &tick.label);
+                free = x + half + CHARACTER;
+            }
         }
         svg.line("axis", (self.left, self.bottom()), (self.right(), self.bottom()));
         let middle = self.left + self.width / 2.0;
-        svg.text("title", (middle, self.bottom() + below + 31.0), Anchor::Middle, title);
+        svg.text("title", (middle, self.bottom() + below + 33.0), Anchor::Middle, title);
     }
 
     /// Grid, ticks and title of the vertical axis; the title is above it.
@@ -186,10 +255,10 @@ impl PlotArea {
             let y = self.at_y(tick.value);
             let class = if tick.label.is_empty() { "grid minor" } else { "grid" };
             svg.line(class, (self.left, y), (self.right(), y));
-            svg.text("tick", (self.left - 6.0, y + 3.5), Anchor::End, &tick.label);
+            svg.text("tick", (self.left - 6.0, y + 4.0), Anchor::End, &tick.label);
         }
         svg.line("axis", (self.left, self.top), (self.left, self.bottom()));
-        svg.text("title", (self.left - 34.0, self.top - 9.0), Anchor::Start, title);
+        svg.text("title", (4.0, self.top - 11.0), Anchor::Start, title);
     }
 }
 
@@ -215,8 +284,38 @@ mod tests {
         assert_eq!(labels(Scale::linear(263.0)), ["0", "50", "100", "150", "200", "250", "300"]);
         assert_eq!(labels(Scale::log(25.1, 797.0)), ["20", "50", "100", "200", "500", "1,000"]);
         assert_eq!(labels(Scale::log(25.1, 25.8)), ["20", "25", "30"]);
-        assert_eq!(labels(Scale::log(0.1, 9_000.0)), ["0.100", "1", "10", "100", "1,000", "10,000"]);
+        assert_eq!(labels(Scale::log(0.1, 9_000.0)), ["0.1", "1", "10", "100", "1,000", "10,000"]);
         assert_eq!(labels(Scale::Percentile { to: 0.99 }), ["50%", "90%", "95%", "99%"]);
+    }
+
+    #[test]
+    fn the_labels_of_an_axis_are_distinct_and_have_the_same_decimals() {
+        assert_eq!(labels(Scale::linear(0.000_7)), ["0", "0.0002", "0.0004", "0.0006", "0.0008"]);
+        assert_eq!(labels(Scale::linear(2.1)), ["0", "0.5", "1.0", "1.5", "2.0", "2.5"]);
+        for exponent in -9..9 {
+            for factor in [1.0, 1.3, 2.0, 2.6, 3.7, 5.0, 8.1] {
+                let largest = factor * 10_f64.powi(exponent);
+                for scale in [
+                    Scale::linear(largest),
+                    Scale::log(largest / 3.0, largest),
+                    Scale::log(largest / 4e4, largest),
+                ] {
+                    let labels = labels(scale);
+                    let distinct: std::collections::BTreeSet<&String> = labels.iter().collect();
+                    assert!(labels.len() > 1 && distinct.len() == labels.len(), "{largest}: {labels:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_unit_suits_the_largest_value_and_all_values_have_it() {
+        let names = [0.2, 1.0, 300.0, 19_000.0, 20_000.0].map(|ms| Unit::of_time(ms).name);
+        assert_eq!(names, ["µs", "ms", "ms", "ms", "s"]);
+        assert_eq!(Unit::of_time(0.2).text(0.05), "50 µs");
+        let names = [1e6, 2e6, 1.5e9, 4e9].map(|bps| Unit::of_rate(bps).name);
+        assert_eq!(names, ["kbit/s", "Mbit/s", "Mbit/s", "Gbit/s"]);
+        assert_eq!(Unit::of_rate(4e9).text(250e6), "0.250 Gbit/s");
     }
 
     #[test]

@@ -1,32 +1,43 @@
-//! Bulk work in the page: bars of each factor with the baseline as lines, rates over time, the table of each cell.
+//! Bulk work in the page: the rate of each factor with the baseline as lines, rates over time, the table of each cell.
 
 use serde::Serialize;
 
-use super::axis::{PlotArea, Scale};
-use super::bars::{WIDTH, frame, short};
+use super::axis::{PlotArea, Scale, Unit};
+use super::form::{Form, Rows, both};
+use super::shell::Section;
 use super::svg::{Anchor, Svg};
 use super::template::render;
+use super::ways::{Way, Ways};
 use crate::bulk_cells;
 use crate::bulk_cells::{BulkCell, Held};
 use crate::factors::BASELINE;
 use crate::{Report, condition, sentences};
-use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::workload::Protocol;
 
-/// What the template shows.
+/// The picture, and the colours of the protocols: class and name.
 #[derive(Serialize)]
-struct Part {
-    /// Each protocol and the colour of its bars.
-    protocols: Vec<(&'static str, usize)>,
-    bars: String,
+struct Rates {
+    protocols: Vec<(String, &'static str)>,
+    picture: String,
+}
+
+#[derive(Serialize)]
+struct HeldBack {
+    held: Vec<Held>,
+}
+
+/// Every condition.
+#[derive(Serialize)]
+struct Groups {
     columns: Vec<(&'static str, &'static str)>,
     groups: Vec<Group>,
-    held: Vec<Held>,
+    open: bool,
 }
 
 /// Cells of one condition.
 #[derive(Serialize)]
 struct Group {
+    /// Its address in the page.
+    id: String,
     factor: String,
     /// The whole condition.
     heading: String,
@@ -42,24 +53,35 @@ struct Cell {
     notes: Vec<String>,
 }
 
-const ROW: f64 = 24.0;
 const HEADING: f64 = 28.0;
 /// Points of a curve over time.
 const POINTS: usize = 60;
+/// Conditions that are shown without being asked for, if there are no more.
+const OPEN: usize = 2;
 
-/// The part of the page, if the run's work is bulk.
-pub(super) fn draw(report: &Report<'_>) -> Option<String> {
+/// The sections, if the run's work is bulk.
+pub(super) fn draw(report: &Report<'_>, ways: &Ways, prefix: &str) -> Option<Vec<Section>> {
     let cells = bulk_cells::of(report)?;
     let (protocols, _) = bulk_cells::overview(&cells);
-    let colour = |protocol: Protocol| protocols.iter().position(|one| *one == protocol).unwrap_or(0) % 7;
-    let part = Part {
-        protocols: protocols.iter().map(|one| (one.name(), colour(*one))).collect(),
-        bars: bars(&cells, &colour),
-        columns: bulk_cells::COLUMNS.iter().map(|column| (column.title, column.unit)).collect(),
-        groups: groups(report, &cells, &colour),
-        held: bulk_cells::held(&cells),
+    let rates = Rates {
+        protocols: protocols.iter().map(|one| (Way::of(*one).class(), one.name())).collect(),
+        picture: both(|form| picture(&cells, ways, form)),
     };
-    Some(render(include_str!("bulk.html"), &part))
+    let groups = groups(report, &cells, ways, prefix);
+    let groups = Groups {
+        columns: bulk_cells::COLUMNS.iter().map(|column| (column.title, column.unit)).collect(),
+        open: groups.len() <= OPEN,
+        groups,
+    };
+    let held = bulk_cells::held(&cells);
+    let section = |id: &str, title: &str, body: String| Section::new(format!("{prefix}{id}"), title, body);
+    let mut sections = vec![section("rates", "Rates", render(include_str!("bulk_rates.html"), &rates))];
+    if !held.is_empty() {
+        let body = render(include_str!("bulk_held.html"), &HeldBack { held });
+        sections.push(section("held", "What held data back", body));
+    }
+    sections.push(section("conditions", "Each condition", render(include_str!("bulk_groups.html"), &groups)));
+    Some(sections)
 }
 
 /// Runs of cells of one condition.
@@ -67,61 +89,82 @@ fn by_group<'a, 'b>(cells: &'b [BulkCell<'a>]) -> impl Iterator<Item = &'b [Bulk
     cells.chunk_by(|a, b| a.summary.cell.group == b.summary.cell.group)
 }
 
-/// A bar for each cell under the name of its factor; the rates of the baseline are lines through all of them.
-fn bars(cells: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> String {
-    let height = cells.len() as f64 * ROW + by_group(cells).count() as f64 * HEADING + 6.0;
-    let rates = cells.iter().filter_map(BulkCell::rate).map(|rate| rate / 1e6);
-    let frame = frame(rates, cells.iter().map(|one| one.summary.label.as_str()), 90.0, height);
-    let mut svg = Svg::new(WIDTH, height + 44.0, "The rate of each cell, as bars");
+/// A row for each cell under the name of its factor; the rates of the baseline are lines through all of them.
+fn picture(cells: &[BulkCell<'_>], ways: &Ways, form: Form) -> String {
+    const VALUE: usize = 12;
+    let rates = || cells.iter().filter_map(BulkCell::rate);
+    let (least, largest) = (rates().fold(f64::INFINITY, f64::min), rates().fold(1.0, f64::max));
+    let unit = Unit::of_rate(largest);
+    let rows = Rows::new(form, cells.iter().map(|one| one.summary.label.as_str()), VALUE);
+    let height = cells.len() as f64 * rows.height() + by_group(cells).count() as f64 * HEADING + 6.0;
+    let frame =
+        rows.area(height, Scale::fitting(unit.scaled(least.min(largest) / 2.0), unit.scaled(largest)));
+    let mut svg = Svg::new(form.width(), height + 46.0, "The rate of each configuration");
     let logarithmic = if frame.x.is_log() { ", logarithmic" } else { "" };
-    let title = format!("Mbit/s in the measured time{logarithmic}; dashed lines: the baseline's");
-    frame.draw_x(&mut svg, &title, 0.0);
-    let mut y = frame.top;
-    for group in by_group(cells) {
-        svg.text("condition", (8.0, y + 19.0), Anchor::Start, &group[0].factor);
-        y += HEADING;
-        for one in group {
-            bar(&mut svg, &frame, y, one, colour(one.summary.cell.protocol));
-            y += ROW;
-        }
-    }
+    frame.draw_x(&mut svg, &format!("{} in the measured time{logarithmic}", unit.name), 0.0);
     for one in cells.iter().filter(|one| one.factor == BASELINE) {
         if let Some(rate) = one.rate() {
-            let x = frame.at_x(rate / 1e6);
-            let class = format!("baseline stroke{}", colour(one.summary.cell.protocol));
+            let x = frame.at_x(unit.scaled(rate));
+            let class = format!("baseline {}", ways.way(one.summary).class());
             svg.line(&class, (x, frame.top), (x, frame.bottom()));
+        }
+    }
+    let mut y = frame.top;
+    for group in by_group(cells) {
+        svg.text("condition", (6.0, y + 19.0), Anchor::Start, &group[0].factor);
+        y += HEADING;
+        for one in group {
+            row(&mut svg, (rows, &frame, unit), y, one, ways.way(one.summary));
+            y += rows.height();
         }
     }
     svg.finish()
 }
 
-fn bar(svg: &mut Svg, frame: &PlotArea, y: f64, one: &BulkCell<'_>, colour: usize) {
-    let (top, thick) = (y + 3.0, ROW - 7.0);
-    let baseline = y + ROW / 2.0 + 4.0;
-    svg.text("label", (frame.left - 8.0, baseline), Anchor::End, &short(&one.summary.label));
+fn row(svg: &mut Svg, (rows, frame, unit): (Rows, &PlotArea, Unit), y: f64, one: &BulkCell<'_>, way: Way) {
+    let middle = rows.middle(y);
+    rows.label(svg, "label", y, &one.summary.label);
     let Some(rate) = one.rate() else {
         let note = sentences::state(one.summary).unwrap_or_default();
-        svg.rectangle("hatched empty", (frame.left, top), (frame.width, thick), &note);
-        svg.text("on-hatch", (frame.left + 10.0, baseline), Anchor::Start, &one.rate_text());
+        svg.rectangle("hatched empty", (frame.left, middle - 8.0), (frame.width, 16.0), &note);
+        svg.text("on-hatch", (frame.left + 8.0, middle + 4.5), Anchor::Start, &one.rate_text());
         return;
     };
     let of_tcp = one.of_tcp.map_or(String::new(), |share| format!(", {:.0} % of tcp", share * 100.0));
-    let note = format!("{}, {}: {}{of_tcp}", one.factor, one.summary.label, bits_text(rate));
-    let end = frame.at_x(rate / 1e6).max(frame.left + 1.0);
-    let class = format!("bar fill{colour}");
-    svg.rectangle(&class, (frame.left, top), (end - frame.left, thick), &note);
-    svg.text("value", (end + 6.0, baseline), Anchor::Start, &bits_text(rate));
+    let note = format!("{}, {}: {}{of_tcp}", one.factor, one.summary.label, unit.text(rate));
+    let (end, colour) = (frame.at_x(unit.scaled(rate)), way.class());
+    // Only on a linear axis a bar's length is its value.
+    if !frame.x.is_log() {
+        svg.rectangle(
+            &format!("bar {colour}"),
+            (frame.left, middle - 4.0),
+            ((end - frame.left).max(1.0), 8.0),
+            &note,
+        );
+    }
+    let mut last = end;
+    if let Some(spread) = one.pooled.as_ref().map(|pooled| pooled.rate).filter(|spread| spread.n > 1) {
+        let [least, most] = [spread.min, spread.max].map(|rate| frame.at_x(unit.scaled(rate)));
+        svg.line("bracket", (least, middle), (most, middle));
+        for x in [least, most] {
+            svg.line("bracket", (x, middle - 4.0), (x, middle + 4.0));
+        }
+        last = most.max(end);
+    }
+    svg.shape(&format!("dot {colour}"), way.shape(), ((end, middle), 5.0), &note);
+    rows.value(svg, y, last, &unit.text(rate));
 }
 
-fn groups(report: &Report<'_>, cells: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> Vec<Group> {
+fn groups(report: &Report<'_>, cells: &[BulkCell<'_>], ways: &Ways, prefix: &str) -> Vec<Group> {
     let all = report.analysis.groups();
     let one = |group: &[BulkCell<'_>]| {
         let number = group[0].summary.cell.group;
         let whole = all.iter().find(|its| its.first().is_some_and(|first| first.cell.group == number));
         Group {
+            id: super::condition_id(prefix, number),
             factor: group[0].factor.clone(),
             heading: whole.map_or_else(String::new, |its| condition::heading(report, its)),
-            over_time: over_time(group, colour),
+            over_time: over_time(group, ways),
             cells: group.iter().map(cell).collect(),
         }
     };
@@ -138,31 +181,45 @@ fn cell(one: &BulkCell<'_>) -> Cell {
 }
 
 /// The rate of each cell's first repetition over time.
-fn over_time(group: &[BulkCell<'_>], colour: &dyn Fn(Protocol) -> usize) -> String {
-    let curve = |one: &BulkCell<'_>| -> Option<(usize, Vec<(f64, f64)>)> {
-        let (span, rates) = bulk_cells::rates(one.pooled.as_ref()?.meters.first()?, POINTS);
-        let middle = |n: usize| (n as f64 + 0.5) * span.as_secs_f64();
-        let points = rates.iter().enumerate().map(|(n, rate)| (middle(n), rate / 1e6)).collect();
-        Some((colour(one.summary.cell.protocol), points))
-    };
-    let curves: Vec<(usize, Vec<(f64, f64)>)> = group.iter().filter_map(curve).collect();
-    let most = |of: fn(&(f64, f64)) -> f64| {
-        curves.iter().flat_map(|(_, points)| points).map(of).fold(1e-3, f64::max)
-    };
+fn over_time(group: &[BulkCell<'_>], ways: &Ways) -> String {
+    let curves = group.iter().filter_map(|one| {
+        let meter = one.pooled.as_ref()?.meters.first()?;
+        Some((ways.way(one.summary), one.summary.label.clone(), bulk_cells::rates(meter, POINTS)))
+    });
+    rates_over_time(&curves.collect::<Vec<_>>())
+}
+
+/// Rates over time with their legend: look, name, length of a piece of time and the rates in these.
+pub(super) fn rates_over_time(curves: &[(Way, String, (std::time::Duration, Vec<f64>))]) -> String {
+    let legend = super::ways::legend(curves.iter().map(|(way, name, _)| (*way, name.clone(), String::new())));
+    format!("{}\n{legend}", both(|form| over_time_in(curves, form)))
+}
+
+fn over_time_in(curves: &[(Way, String, (std::time::Duration, Vec<f64>))], form: Form) -> String {
+    const HEIGHT: f64 = 220.0;
+    let longest = curves.iter().map(|(_, _, (span, rates))| span.as_secs_f64() * rates.len() as f64);
+    let largest = curves.iter().flat_map(|(_, _, (_, rates))| rates).copied().fold(1.0, f64::max);
+    let unit = Unit::of_rate(largest);
     let frame = PlotArea {
-        left: 50.0,
-        top: 20.0,
-        width: 560.0,
-        height: 150.0,
-        x: Scale::Linear { from: 0.0, to: most(|point| point.0) },
-        y: Scale::linear(most(|point| point.1)),
+        left: 56.0,
+        top: 30.0,
+        width: form.width() - 56.0 - 22.0,
+        height: HEIGHT - 30.0 - 48.0,
+        x: Scale::Linear { from: 0.0, to: longest.fold(1e-3, f64::max) },
+        y: Scale::linear(unit.scaled(largest)),
     };
-    let mut svg = Svg::new(640.0, 212.0, "Rates over time");
-    frame.draw_x(&mut svg, "seconds from the first request on, warm-up included", 0.0);
-    frame.draw_y(&mut svg, "Mbit/s");
-    for (colour, points) in &curves {
-        let points: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (frame.at_x(x), frame.at_y(y))).collect();
-        svg.path(&format!("line stroke{colour}"), &points);
+    let mut svg = Svg::new(form.width(), HEIGHT, "Rates over time");
+    frame.draw_x(&mut svg, "seconds from the first request on", 0.0);
+    frame.draw_y(&mut svg, unit.name);
+    for (entry, (way, _, (span, rates))) in curves.iter().enumerate() {
+        let at = |n: usize| frame.at_x((n as f64 + 0.5) * span.as_secs_f64());
+        let points: Vec<(f64, f64)> =
+            rates.iter().enumerate().map(|(n, rate)| (at(n), frame.at_y(unit.scaled(*rate)))).collect();
+        svg.begin_entry(entry);
+        if !points.is_empty() {
+            svg.path(&way.line(), &points);
+        }
+        svg.end();
     }
     svg.finish()
 }
@@ -173,11 +230,12 @@ mod tests {
     use crate::testing::Fixture;
 
     #[test]
-    fn a_page_of_bulk_work_is_well_formed_and_has_a_bar_for_each_cell_and_a_line_for_each_of_the_baseline() {
+    fn a_page_of_bulk_work_is_well_formed_and_has_a_row_for_each_cell_and_a_line_for_each_of_the_baseline() {
         let page = crate::html(&[Fixture::bulk().report()]);
         assert_well_formed(&page);
-        assert_eq!(page.matches("class=\"bar fill").count(), 5);
-        assert_eq!(page.matches("class=\"baseline stroke").count(), 2);
+        for (class, each) in [("bar way-", 5), ("baseline way-", 2)] {
+            assert_eq!(page.matches(&format!("class=\"{class}")).count(), 2 * each, "in both forms: {class}");
+        }
         assert!(page.contains("stream window 64 KiB - 1"), "the factor");
         assert!(!page.contains("Response time:"), "nobody waits for one of these");
         for load in ["http://", "https://", "src=", "url("] {

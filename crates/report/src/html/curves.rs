@@ -1,61 +1,72 @@
 //! Percentile curves: the whole distribution of every cell of a group in one plot.
 
-use super::axis::{PlotArea, Scale};
-use super::bars::{room, short};
+use super::axis::{PlotArea, Scale, Unit};
+use super::form::{Form, both, short};
 use super::svg::{Anchor, Svg};
-use crate::format::millis_unit;
+use super::ways::{Way, Ways, legend};
 use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_base::units::millis_f64;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 330.0;
-/// The least width of the legend.
-const LEGEND: f64 = 150.0;
 /// Points per curve.
-const POINTS: u32 = 120;
+const POINTS: u32 = 90;
 /// A curve ends where fewer than this many requests are above: beyond, it would draw single requests.
 const ABOVE: f64 = 6.0;
 
-/// The number of colours and dashes; further curves reuse them.
-pub(super) const STYLES: usize = 7;
+/// A curve: a cell, how it looks, its name and what else the legend says.
+pub(super) struct Curve<'a> {
+    pub summary: &'a CellSummary,
+    pub way: Way,
+    pub name: String,
+    pub more: String,
+}
 
 /// The curves of one group.
-pub(super) fn draw(group: &[&CellSummary], heading: &str) -> String {
+pub(super) fn draw(group: &[&CellSummary], ways: &Ways, heading: &str) -> String {
     let state = |summary: &CellSummary| match summary.state {
         CellState::Ok => String::new(),
         _ => summary.state.name().to_owned(),
     };
-    let names: Vec<(String, String)> =
-        group.iter().map(|summary| (short(&summary.label), state(summary))).collect();
-    draw_named(group, &names, heading)
+    let curves = group.iter().map(|&summary| Curve {
+        summary,
+        way: ways.way(summary),
+        name: short(&summary.label),
+        more: state(summary),
+    });
+    draw_named(&curves.collect::<Vec<_>>(), heading)
 }
 
-/// The curves of these cells, each with its name and a second line in the legend.
-pub(super) fn draw_named(group: &[&CellSummary], names: &[(String, String)], heading: &str) -> String {
-    let drawn: Vec<(usize, &CellSummary)> =
-        group.iter().copied().enumerate().filter(|(_, summary)| !summary.response.is_empty()).collect();
-    let millis = |summary: &CellSummary, share| millis_f64(summary.response.quantile(share));
-    let smallest = drawn.iter().map(|(_, s)| millis(s, 0.5)).fold(f64::INFINITY, f64::min);
-    let largest = drawn.iter().map(|(_, s)| millis(s, last(s))).fold(0.0, f64::max);
-    let mut svg = Svg::new(WIDTH, HEIGHT, &format!("Percentiles of response time at {heading}"));
+/// The curves with their legend.
+pub(super) fn draw_named(curves: &[Curve<'_>], heading: &str) -> String {
+    let drawn: Vec<&Curve<'_>> = curves.iter().filter(|curve| !curve.summary.response.is_empty()).collect();
+    let picture = both(|form| picture(&drawn, heading, form));
+    let entries = drawn.iter().map(|curve| (curve.way, curve.name.clone(), curve.more.clone()));
+    format!("{picture}\n{}", legend(entries))
+}
+
+fn picture(drawn: &[&Curve<'_>], heading: &str, form: Form) -> String {
+    let (width, height) = (form.width(), if form == Form::Wide { 320.0 } else { 280.0 });
+    let mut svg = Svg::new(width, height, &format!("Percentiles of response time at {heading}"));
     if drawn.is_empty() {
-        svg.text("title", (WIDTH / 2.0, HEIGHT / 2.0), Anchor::Middle, "no request was answered");
+        svg.text("title", (width / 2.0, height / 2.0), Anchor::Middle, "no request was answered");
         return svg.finish();
     }
+    let millis = |curve: &Curve<'_>, share| millis_f64(curve.summary.response.quantile(share));
+    let smallest = drawn.iter().map(|curve| millis(curve, 0.5)).fold(f64::INFINITY, f64::min);
+    let largest = drawn.iter().map(|curve| millis(curve, last(curve.summary))).fold(0.0, f64::max);
+    let unit = Unit::of_time(largest);
     let frame = PlotArea {
-        left: 54.0,
-        top: 28.0,
-        width: WIDTH - 54.0 - LEGEND.max(40.0 + room(names.iter().map(|(name, _)| name.clone()))),
-        height: HEIGHT - 28.0 - 46.0,
-        x: Scale::Percentile { to: drawn.iter().map(|(_, s)| last(s)).fold(0.9, f64::max) },
-        y: Scale::log(smallest.max(1e-3), largest),
+        left: 56.0,
+        top: 30.0,
+        width: width - 56.0 - 24.0,
+        height: height - 30.0 - 48.0,
+        x: Scale::Percentile { to: drawn.iter().map(|curve| last(curve.summary)).fold(0.9, f64::max) },
+        y: Scale::log(unit.scaled(smallest.max(1e-3)), unit.scaled(largest)),
     };
     frame.draw_x(&mut svg, "this share of the requests was answered within …", 0.0);
-    frame.draw_y(&mut svg, "… response time, ms (logarithmic)");
-    for (row, (place, summary)) in drawn.iter().enumerate() {
-        svg.begin("curve");
-        curve(&mut svg, &frame, *place, summary);
-        legend(&mut svg, &frame, row, *place, &names[*place]);
+    frame.draw_y(&mut svg, &format!("… response time, {} (logarithmic)", unit.name));
+    for (entry, curve) in drawn.iter().enumerate() {
+        svg.begin_entry(entry);
+        one(&mut svg, &frame, unit, curve);
         svg.end();
     }
     svg.finish()
@@ -66,24 +77,17 @@ fn last(summary: &CellSummary) -> f64 {
     (1.0 - ABOVE / summary.response.n() as f64).clamp(0.5, 0.999)
 }
 
-fn curve(svg: &mut Svg, frame: &PlotArea, place: usize, summary: &CellSummary) {
+fn one(svg: &mut Svg, frame: &PlotArea, unit: Unit, curve: &Curve<'_>) {
+    let Curve { summary, way, name, .. } = curve;
     let end = last(summary);
-    let at = |share: f64| (frame.at_x(share), frame.at_y(millis_f64(summary.response.quantile(share))));
+    let millis = |share: f64| millis_f64(summary.response.quantile(share));
+    let at = |share: f64| (frame.at_x(share), frame.at_y(unit.scaled(millis(share))));
     let share = |i: u32| 1.0 - 0.5 * ((1.0 - end) / 0.5).powf(f64::from(i) / f64::from(POINTS));
     let points: Vec<(f64, f64)> = (0..=POINTS).map(|i| at(share(i))).collect();
-    let class = if summary.state == CellState::Ok { "line" } else { "line doubtful" };
-    svg.path(&format!("{class} stroke{}", place % STYLES), &points);
+    let doubtful = if summary.state == CellState::Ok { "" } else { " doubtful" };
+    svg.path(&format!("{}{doubtful}", way.line()), &points);
     for share in [0.5, 0.9, 0.95, 0.99, 0.999].into_iter().filter(|&share| share <= end) {
-        let latency = millis_unit(summary.response.quantile(share));
-        let note = format!("{}: p{} {latency}", summary.label, (share * 1000.0).round() / 10.0);
-        svg.dot(&format!("dot fill{}", place % STYLES), at(share), &note);
+        let note = format!("{name}: p{} {}", (share * 1000.0).round() / 10.0, unit.text(millis(share)));
+        svg.shape(&format!("dot {}", way.class()), way.shape(), (at(share), 4.0), &note);
     }
-}
-
-fn legend(svg: &mut Svg, frame: &PlotArea, row: usize, place: usize, (name, more): &(String, String)) {
-    let y = frame.top + 10.0 + 34.0 * row as f64;
-    let x = frame.right() + 14.0;
-    svg.line(&format!("line stroke{}", place % STYLES), (x, y), (x + 26.0, y));
-    svg.text("label toggle", (x + 32.0, y + 4.0), Anchor::Start, name);
-    svg.text("tick", (x + 32.0, y + 18.0), Anchor::Start, more);
 }

@@ -9,7 +9,7 @@ const make = (name, attributes, text) => {
 // One bar for the whole time, cut at each interval. Short ones are drawn as wide as can be seen, and numbered where there is
 // room; the list beneath has all of them in words, so that nothing rests on colour.
 const timeline = (parts) => {
-  const width = 600;
+  const width = 380;
   const total = parts.reduce((sum, part) => sum + part[1], 0) || 1;
   const svg = make("svg:svg", { viewBox: `0 0 ${width} 50`, "aria-hidden": "true" });
   parts.forEach(([from, length, kind, words], index) => {
@@ -18,8 +18,8 @@ const timeline = (parts) => {
     svg.append(make("svg:rect", { class: `part ${kind}`, x, y: 4, width: wide, height: 24, "data-note": `${length} ms: ${words}` }));
     if (wide > 16) svg.append(make("svg:text", { class: "number", x: x + wide / 2, y: 20, "text-anchor": "middle" }, index + 1));
   });
-  svg.append(make("svg:text", { class: "tick", x: 0, y: 44 }, "0 ms: due"));
-  svg.append(make("svg:text", { class: "tick", x: width, y: 44, "text-anchor": "end" }, `${Math.round(total * 10) / 10} ms: complete`));
+  svg.append(make("svg:text", { class: "tick", x: 0, y: 45 }, "0 ms: due"));
+  svg.append(make("svg:text", { class: "tick", x: width, y: 45, "text-anchor": "end" }, `${Math.round(total * 10) / 10} ms: complete`));
   return svg;
 };
 const breakdown = (data) => {
@@ -54,6 +54,7 @@ const close = (figure) => {
 const linked = all[/^#breakdown-(\d+)$/.exec(location.hash)?.[1]];
 if (linked) {
   open(linked);
+  reveal(linked);
   linked.closest("figure").scrollIntoView();
 }
 document.addEventListener("click", (event) => {

@@ -225,7 +225,11 @@ mod tests {
         let page = html(&[Fixture::explained().report()]);
         let marks = page.matches("role=\"button\"").count();
         assert!((20..=super::OF_CELL).contains(&marks), "{marks}");
-        assert_eq!(page.matches("tabindex=\"0\"").count(), 1, "Tab leads to the first of each picture");
+        assert_eq!(
+            page.matches("tabindex=\"0\" role=\"button\"").count(),
+            1,
+            "Tab leads to the first of each picture"
+        );
         let data = page.split("<script type=\"application/json\">").nth(1).unwrap();
         let data: serde_json::Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
         let breakdowns = data.as_array().unwrap();

@@ -1,22 +1,23 @@
 //! Several runs in one picture: percentiles, tails over time, throughput over time.
 //!
-//! A run has the same colour and the same dashes in all three; either distinguishes it from the others by itself.
+//! A run has the same look in all three. Its colour is that of the protocol, as everywhere; dashes and dots distinguish runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::axis::{PlotArea, Scale};
-use super::bars::short;
-use super::curves::{self, STYLES};
+use super::axis::{PlotArea, Scale, Unit};
+use super::curves::{self, Curve};
+use super::form::short;
 use super::svg::{Anchor, Svg};
+use super::tails::quantile_ms;
+use super::ways::Way;
 use crate::Report;
 use h2lab_analysis::stats::CellSummary;
-use h2lab_base::units::millis_f64;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 250.0;
+const WIDTH: f64 = 400.0;
+const HEIGHT: f64 = 230.0;
 /// Intervals of the measured time with one figure each.
 const PIECES: usize = 60;
 /// No interval is shorter: a percentile of a few requests is noise.
@@ -25,7 +26,7 @@ const SHORTEST: Duration = Duration::from_millis(200);
 /// The pictures of cells that correspond.
 #[derive(Debug, Serialize)]
 pub(super) struct Overlay {
-    heading: String,
+    pub heading: String,
     curves: String,
     tails: String,
     rates: String,
@@ -35,6 +36,14 @@ pub(super) struct Overlay {
 struct Series<'a> {
     run: &'a str,
     summary: &'a CellSummary,
+    /// Its place among the runs.
+    place: usize,
+}
+
+impl Series<'_> {
+    const fn way(&self) -> Way {
+        Way::variant(self.summary.cell.protocol, self.place)
+    }
 }
 
 /// One overlay for all runs that have one cell each; else one for each cell of the first run that others have, too.
@@ -44,13 +53,14 @@ pub(super) fn draw(reports: &[Report<'_>]) -> Vec<Overlay> {
     }
     let have_one_each = reports.iter().all(|report| report.analysis.cells.len() == 1);
     let mut sets: BTreeMap<(String, usize), Vec<Series<'_>>> = BTreeMap::new();
-    for report in reports {
-        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for (place, report) in reports.iter().enumerate() {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         for summary in &report.analysis.cells {
-            let place = places.entry(&summary.label).or_default();
+            let nth = seen.entry(&summary.label).or_default();
             let name = if have_one_each { String::new() } else { summary.label.clone() };
-            sets.entry((name, *place)).or_default().push(Series { run: report.short_name(), summary });
-            *place += 1;
+            let series = Series { run: report.short_name(), summary, place };
+            sets.entry((name, *nth)).or_default().push(series);
+            *nth += 1;
         }
     }
     let shared = sets.into_values().filter(|series| series.len() > 1);
@@ -70,10 +80,13 @@ fn overlay(series: &[Series<'_>]) -> Overlay {
 
 /// Percentile curves, with the legend for all three pictures.
 fn percentiles(series: &[Series<'_>], heading: &str) -> String {
-    let names: Vec<(String, String)> =
-        series.iter().map(|series| (series.run.to_owned(), short(&series.summary.label))).collect();
-    let cells: Vec<&CellSummary> = series.iter().map(|series| series.summary).collect();
-    curves::draw_named(&cells, &names, heading)
+    let curves = series.iter().map(|series| Curve {
+        summary: series.summary,
+        way: series.way(),
+        name: series.run.to_owned(),
+        more: short(&series.summary.label),
+    });
+    curves::draw_named(&curves.collect::<Vec<_>>(), heading)
 }
 
 /// The 99th percentile of each interval.
@@ -86,18 +99,11 @@ fn tails(series: &[Series<'_>]) -> String {
                 let piece = (at.as_secs_f64() / width) as usize;
                 pieces[piece.min(n - 1)].push(h2lab_base::units::nanos(response));
             }
-            pieces.into_iter().map(tail_ms).collect()
+            pieces.into_iter().map(|nanos| quantile_ms(nanos, 0.99)).collect()
         })
     };
     let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|series| points(series.summary)).collect();
-    picture(series, &lines, "response time, ms: p99 of each piece of time", true)
-}
-
-/// The 99th percentile of these nanoseconds in milliseconds, if there are any.
-fn tail_ms(mut nanos: Vec<u64>) -> Option<f64> {
-    nanos.sort_unstable();
-    let rank = (nanos.len() * 99).div_ceil(100);
-    nanos.get(rank.checked_sub(1)?).map(|ns| millis_f64(Duration::from_nanos(*ns)))
+    picture(series, &lines, "p99 of each piece of time", true)
 }
 
 /// Successes per second in each interval.
@@ -141,23 +147,34 @@ fn picture(series: &[Series<'_>], lines: &[Vec<(f64, f64)>], title: &str, is_lat
         svg.text("title", (WIDTH / 2.0, HEIGHT / 2.0), Anchor::Middle, "no request was answered");
         return svg.finish();
     }
-    let y = if is_latency { Scale::fitting(smallest.max(1e-3), largest) } else { Scale::linear(largest) };
+    let unit = Unit::of_time(largest);
+    let scaled = |value: f64| if is_latency { unit.scaled(value) } else { value };
+    let y = if is_latency {
+        Scale::fitting(scaled(smallest.max(1e-3)), scaled(largest))
+    } else {
+        Scale::linear(largest)
+    };
     let frame = PlotArea {
         left: 58.0,
-        top: 28.0,
+        top: 30.0,
         width: WIDTH - 58.0 - 14.0,
-        height: HEIGHT - 28.0 - 46.0,
+        height: HEIGHT - 30.0 - 48.0,
         x: Scale::Linear { from: 0.0, to: longest },
         y,
     };
-    let logarithmic = if y.is_log() { " (logarithmic)" } else { "" };
-    frame.draw_x(&mut svg, "measured time, s (repetitions of a run side by side)", 0.0);
-    frame.draw_y(&mut svg, &format!("{title}{logarithmic}"));
-    for (place, line) in lines.iter().enumerate() {
-        let points: Vec<(f64, f64)> = line.iter().map(|&(x, y)| (frame.at_x(x), frame.at_y(y))).collect();
+    let of = if is_latency { format!("{title}, {}", unit.name) } else { title.to_owned() };
+    frame.draw_x(&mut svg, "measured time, s (repetitions side by side)", 0.0);
+    frame.draw_y(&mut svg, &format!("{of}{}", if y.is_log() { " (logarithmic)" } else { "" }));
+    // Entries of the legend are those with an answer.
+    let drawn = series.iter().zip(lines).filter(|(series, _)| !series.summary.response.is_empty());
+    for (entry, (series, line)) in drawn.enumerate() {
+        let points: Vec<(f64, f64)> =
+            line.iter().map(|&(x, y)| (frame.at_x(x), frame.at_y(scaled(y)))).collect();
+        svg.begin_entry(entry);
         if !points.is_empty() {
-            svg.path(&format!("line stroke{}", place % STYLES), &points);
+            svg.path(&series.way().line(), &points);
         }
+        svg.end();
     }
     svg.finish()
 }
@@ -175,16 +192,9 @@ mod tests {
         assert_eq!(overlays.len(), fixture.analysis.cells.len());
         assert!(overlays[0].heading.starts_with("h1 of 2 runs"), "{}", overlays[0].heading);
         for picture in [&overlays[0].curves, &overlays[0].tails, &overlays[0].rates] {
-            for style in ["stroke0", "stroke1"] {
-                assert!(picture.contains(&format!("line {style}")), "{style}: {picture}");
+            for style in ["line way-h1 dash0", "line way-h1 dash1"] {
+                assert!(picture.contains(style), "{style}: {picture}");
             }
         }
-    }
-
-    #[test]
-    fn the_tail_of_a_piece_is_its_99th_percentile_by_nearest_rank() {
-        assert_eq!(tail_ms(Vec::new()), None);
-        assert_eq!(tail_ms((1..=100).rev().map(|ms| ms * 1_000_000).collect()), Some(99.0));
-        assert_eq!(tail_ms(vec![5_000_000]), Some(5.0));
     }
 }

@@ -4,23 +4,26 @@ use super::axis::{PlotArea, Scale};
 use super::latency_breakdown;
 use super::raster::{Colour, Density};
 use super::svg::{Anchor, Svg};
+use super::ways::colour;
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::{Time, millis_f64};
 use h2lab_model::record::{CellRecord, Level, Sample};
 use h2lab_wire::trace::Direction;
 
-const WIDTH: f64 = 640.0;
-const PLOT: f64 = 190.0;
-const LEFT: f64 = 58.0;
-const TOP: f64 = 28.0;
+const WIDTH: f64 = 400.0;
+const PLOT: f64 = 160.0;
+const LEFT: f64 = 66.0;
+const TOP: f64 = 30.0;
 /// The height of each strip of drops.
 const STRIP: f64 = 12.0;
 /// The space between the plot and the strips: half a line of the lowest tick's label.
 const GAP: f64 = 9.0;
 
-/// Okabe and Ito's blue, vermilion, orange and purple, which colour-blind readers can distinguish. Nothing depends on colour
-/// only: failures are counted in the table, and each direction's drops have a strip of their own.
-const COLOURS: [Colour; 4] = [[0, 114, 178], [213, 94, 0], [230, 120, 0], [170, 90, 140]];
+/// The colour of failures, and of drops up and down. Nothing depends on colour only: failures are counted in the table, and each
+/// direction's drops have a strip of their own.
+const FAILED: Colour = [216, 27, 96];
+const DROPPED: Colour = [128, 128, 128];
+/// Classes of points; the colour of the first is that of the configuration.
 const SUCCEEDED: usize = 0;
 const OTHER: usize = 1;
 const LOST_UP: usize = 2;
@@ -51,13 +54,14 @@ pub(super) fn draw(
     let mut svg = new(WIDTH, TOP + PLOT + strips + 40.0, &label);
     frame.draw_x(&mut svg, "measured time, s (repetitions side by side)", strips);
     let points = match summary.level {
-        Level::Full => "each point is a request",
-        Level::Tail => "slowest and failed requests, and a sample of the others",
-        Level::Hist => "no request was kept by itself",
+        Level::Full => "each point a request",
+        Level::Tail => "a sample",
+        Level::Hist => "none kept",
     };
     frame.draw_y(&mut svg, &format!("response time, ms (logarithmic); {points}"));
     let size = (frame.width, PLOT + strips);
-    svg.image((frame.left, frame.top), size, &rasterise(&frame, repetitions, strips));
+    let colours = [colour(summary.cell.protocol), FAILED, DROPPED, DROPPED];
+    svg.image((frame.left, frame.top), size, &rasterise(&frame, repetitions, strips, &colours));
     if lossy {
         svg.text("strip", (frame.left - 6.0, frame.bottom() + GAP + STRIP - 2.0), Anchor::End, "lost up");
         svg.text(
@@ -81,9 +85,9 @@ fn is_drop(packet: &h2lab_model::record::PacketRecord) -> bool {
 }
 
 /// All requests, and the strips of drops beneath, as one picture.
-fn rasterise(frame: &PlotArea, repetitions: &[&CellRecord], strips: f64) -> String {
+fn rasterise(frame: &PlotArea, repetitions: &[&CellRecord], strips: f64, colours: &[Colour; 4]) -> String {
     let (plot, height) = (PLOT as usize, (PLOT + strips) as usize); // one raster pixel per unit of the picture
-    let mut density = Density::new(frame.width as usize, height, &COLOURS);
+    let mut density = Density::new(frame.width as usize, height, colours);
     let mut begin = 0.0;
     for repetition in repetitions {
         let phases = &repetition.cell.work.phases;

@@ -21,6 +21,41 @@ pub(super) struct Mark<'a> {
     pub label: &'a str,
 }
 
+/// The outline of a dot: what distinguishes dots of one colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+}
+
+impl Shape {
+    /// All of them, in the order in which they are used.
+    pub const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
+
+    /// Its outline around a point, as the data of a path.
+    fn outline(self, (x, y): (f64, f64), r: f64) -> String {
+        let through = |points: &[(f64, f64)]| {
+            let corner = |(k, (dx, dy)): (usize, &(f64, f64))| {
+                format!("{}{:.1} {:.1}", if k == 0 { "M" } else { "L" }, x + dx * r, y + dy * r)
+            };
+            points.iter().enumerate().map(corner).collect::<String>() + "Z"
+        };
+        match self {
+            Self::Circle => format!(
+                "M{:.1} {y:.1}a{r} {r} 0 1 0 {:.1} 0a{r} {r} 0 1 0 -{:.1} 0Z",
+                x - r,
+                2.0 * r,
+                2.0 * r
+            ),
+            Self::Square => through(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
+            Self::Triangle => through(&[(0.0, -1.15), (1.1, 0.85), (-1.1, 0.85)]),
+            Self::Diamond => through(&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)]),
+        }
+    }
+}
+
 /// A picture being drawn.
 #[derive(Debug)]
 pub(super) struct Svg {
@@ -55,6 +90,12 @@ impl Svg {
     pub fn with_buttons(width: f64, height: f64, label: &str) -> Self {
         let picture = Self::new(width, height, label);
         Self { text: picture.text.replacen("role=\"img\"", "role=\"group\"", 1) }
+    }
+
+    /// The same as a sample in a line of text, which says what it is.
+    pub fn sample(self) -> Self {
+        let hidden = "class=\"sample\" aria-hidden=\"true\"";
+        Self { text: self.text.replacen("role=\"img\" aria-label=\"\"", hidden, 1) }
     }
 
     /// A straight line.
@@ -92,6 +133,12 @@ impl Svg {
             self.text,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" data-note=\"{note}\"/>"
         );
+    }
+
+    /// A dot of this shape and size with a note that shows on hover.
+    pub fn shape(&mut self, class: &str, shape: Shape, (at, r): ((f64, f64), f64), note: &str) {
+        let (outline, note) = (shape.outline(at, r), escape(note));
+        let _ = writeln!(self.text, "<path class=\"{class}\" d=\"{outline}\" data-note=\"{note}\"/>");
     }
 
     /// A dot that is a button.
@@ -132,9 +179,14 @@ impl Svg {
         );
     }
 
-    /// Begins a group that is shown or hidden as one.
+    /// Begins a group of marks.
     pub fn begin(&mut self, class: &str) {
         let _ = writeln!(self.text, "<g class=\"{class}\">");
+    }
+
+    /// Begins what the entry of this number in a legend shows or hides.
+    pub fn begin_entry(&mut self, entry: usize) {
+        let _ = writeln!(self.text, "<g data-entry=\"{entry}\">");
     }
 
     /// Ends the innermost group.

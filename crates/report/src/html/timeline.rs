@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::axis::{PlotArea, Scale};
+use super::form::{Form, both};
+use super::shell::{Repeat, STYLE, Section, Shell};
 use super::svg::{Anchor, Svg, escape};
 use super::template::render;
 use crate::document::TimelineDocument;
@@ -15,33 +17,18 @@ use crate::timeline::{
 use h2lab_model::timeline::hops::HopVerdict;
 use h2lab_model::timeline::{TimelineStream, TimelineSummary};
 
-const WIDTH: f64 = 960.0;
-const RIGHT: f64 = 120.0;
-const LEFT: f64 = 230.0;
-const LANE: f64 = 34.0;
 const HEADING: f64 = 30.0;
-/// Characters of a lane's name.
-const NAME: usize = 31;
 
-/// The page's style and script.
-pub(super) const STYLE: &str = concat!(include_str!("style.css"), include_str!("timeline.css"));
-pub(super) const SCRIPT: &str = include_str!("script.js");
+/// What the pages of timelines have beside the style of every page.
+pub(super) const OWN_STYLE: &str = include_str!("timeline.css");
 
-/// The data of the template.
 #[derive(Serialize)]
-pub(super) struct Page {
-    pub title: String,
-    pub notes: Vec<String>,
-    pub hops: Vec<HopRow>,
-    pub parts: Vec<Part>,
-    pub facts: Vec<Vec<String>>,
-    pub version: String,
-    pub style: &'static str,
-    pub script: &'static str,
+struct Hops {
+    hops: Vec<HopRow>,
 }
 
 #[derive(Serialize)]
-pub(super) struct HopRow {
+struct HopRow {
     server: String,
     what: &'static str,
     class: &'static str,
@@ -52,7 +39,6 @@ pub(super) struct HopRow {
 /// A picture, and the text around it.
 #[derive(Default, Serialize)]
 pub(super) struct Part {
-    pub heading: String,
     pub notes: Vec<String>,
     pub columns: Vec<(&'static str, &'static str)>,
     pub rows: Vec<Vec<String>>,
@@ -61,38 +47,58 @@ pub(super) struct Part {
     pub more: Vec<(String, String)>,
 }
 
-impl Page {
-    /// The page as text.
+impl Part {
+    /// The part as markup.
     pub fn render(&self) -> String {
         render(include_str!("timeline.html"), self)
     }
 }
 
-/// A timeline as a page that loads nothing.
-pub fn timeline_page(document: &TimelineDocument) -> String {
-    let parts = sections(document).into_iter().map(|section| Part {
-        heading: section.title.clone().unwrap_or_default(),
-        picture: picture(std::slice::from_ref(&Section { title: None, ..section }), most(document)),
-        ..Part::default()
-    });
-    let asked = &document.asked;
-    let facts = if document.legs.is_empty() { facts(&document.summary) } else { Vec::new() };
-    Page {
-        title: format!("{} {} over {}", asked.method, asked.url, asked.protocol),
-        notes: notes(document),
-        hops: hops(document),
-        parts: parts.collect(),
-        facts,
-        version: format!("h2lab {}", document.version),
-        style: STYLE,
-        script: SCRIPT,
+#[derive(Serialize)]
+struct Figures {
+    figures: Vec<Vec<String>>,
+}
+
+/// A timeline as a page that loads nothing; `command` is the command line that made it.
+pub fn timeline_page(document: &TimelineDocument, command: &[String]) -> String {
+    let mut sections: Vec<Section> = Vec::new();
+    let hops = hops(document);
+    if !hops.is_empty() {
+        let body = render(include_str!("hops.html"), &Hops { hops });
+        sections.push(Section::new("hops", "What each server did", body));
+    }
+    for (n, section) in self::sections(document).into_iter().enumerate() {
+        let title = section.title.clone().unwrap_or_else(|| "Waterfall".to_owned());
+        let alone = Waterfall { title: None, ..section };
+        let picture = both(|form| picture(std::slice::from_ref(&alone), most(document), form));
+        sections.push(Section::new(
+            format!("waterfall-{n}"),
+            title,
+            Part { picture, ..Part::default() }.render(),
+        ));
+    }
+    if document.legs.is_empty() {
+        let body =
+            render(include_str!("timeline_figures.html"), &Figures { figures: facts(&document.summary) });
+        sections.push(Section::new("figures", "Figures", body));
+    }
+    let mut notes = notes(document);
+    let answer = if notes.is_empty() { Vec::new() } else { vec![notes.remove(0)] };
+    Shell {
+        kind: "timeline".to_owned(),
+        answer,
+        notes,
+        sections,
+        repeat: Repeat { command: command.to_vec(), version: document.version.clone(), ..Repeat::default() },
+        style: OWN_STYLE,
+        ..Shell::default()
     }
     .render()
 }
 
 /// A timeline as a stand-alone picture. Its colours are literal: not every viewer supports CSS variables.
 pub fn timeline_svg(document: &TimelineDocument) -> String {
-    let picture = picture(&sections(document), most(document));
+    let picture = picture(&sections(document), most(document), Form::Wide);
     let namespace = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
     let picture = picture.replacen("<svg ", namespace, 1);
     let after = picture.find('>').map_or(0, |end| end + 1);
@@ -100,8 +106,12 @@ pub fn timeline_svg(document: &TimelineDocument) -> String {
     let title = escape(&heading(document));
     // Variables, the page's dark colours and its print rules are blocks of several lines; a rule that is drawn is one line.
     let rules = STYLE.split("@media").next().unwrap_or_default();
-    let drawn: String =
-        STYLE.lines().filter(|line| !line.starts_with(['@', ' ', '}', ':'])).collect::<Vec<_>>().join("\n");
+    let drawn: String = [STYLE, OWN_STYLE]
+        .concat()
+        .lines()
+        .filter(|line| !line.starts_with(['@', ' ', '}', ':']) && !line.contains("--way"))
+        .collect::<Vec<_>>()
+        .join("\n");
     let style = written_out(rules, &drawn);
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{opening}\n<title>{title}</title>\n<style>{style}</style>\n\
@@ -131,7 +141,7 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
         let missing = document.runs - document.answered;
         notes.push(format!("{missing} of {} runs were not answered: {why}.", document.runs));
     }
-    let more = |section: &Section<'_>| {
+    let more = |section: &Waterfall<'_>| {
         let place = section.title.as_ref().map_or_else(String::new, |title| format!("{title}: "));
         left_off(section.summary).map(|text| format!("{place}{text}."))
     };
@@ -183,19 +193,19 @@ fn facts(summary: &TimelineSummary) -> Vec<Vec<String>> {
 }
 
 /// A waterfall of the picture.
-pub(super) struct Section<'a> {
+pub(super) struct Waterfall<'a> {
     pub title: Option<String>,
     pub summary: &'a TimelineSummary,
 }
 
-fn sections(document: &TimelineDocument) -> Vec<Section<'_>> {
+fn sections(document: &TimelineDocument) -> Vec<Waterfall<'_>> {
     if document.legs.is_empty() {
-        return vec![Section { title: None, summary: &document.summary }];
+        return vec![Waterfall { title: None, summary: &document.summary }];
     }
     let leg = |leg: &'_ h2lab_model::timeline::hops::Leg| {
         format!("In front of {} ({}), asked in {}", leg.server, leg.version, leg.protocol)
     };
-    document.legs.iter().map(|one| Section { title: Some(leg(one)), summary: &one.summary }).collect()
+    document.legs.iter().map(|one| Waterfall { title: Some(leg(one)), summary: &one.summary }).collect()
 }
 
 fn most(document: &TimelineDocument) -> f64 {
@@ -208,88 +218,142 @@ pub(super) fn latest(summary: &TimelineSummary) -> f64 {
     connect_events(summary).into_iter().chain(streams).fold(0.0, |most, event| most.max(event.ms))
 }
 
+/// Where a waterfall's lanes are.
+#[derive(Clone, Copy)]
+struct Lanes {
+    form: Form,
+}
+
+impl Lanes {
+    const fn left(self) -> f64 {
+        if matches!(self.form, Form::Wide) { 190.0 } else { 12.0 }
+    }
+
+    const fn right(self) -> f64 {
+        if matches!(self.form, Form::Wide) { 120.0 } else { 14.0 }
+    }
+
+    /// The height of a lane. On a narrow screen its name stands above it.
+    const fn height(self) -> f64 {
+        if matches!(self.form, Form::Wide) { 36.0 } else { 54.0 }
+    }
+
+    /// How far the marks are below the top of a lane.
+    const fn below(self) -> f64 {
+        if matches!(self.form, Form::Wide) { 0.0 } else { 16.0 }
+    }
+
+    fn name(self, svg: &mut Svg, y: f64, name: &str) {
+        let most = if self.form == Form::Wide { 25 } else { 34 };
+        let mut name = name.to_owned();
+        if name.chars().count() > most {
+            name = name.chars().take(most - 1).chain(['…']).collect();
+        }
+        match self.form {
+            Form::Wide => svg.text("lane", (self.left() - 10.0, y + 25.0), Anchor::End, &name),
+            Form::Narrow => svg.text("lane", (6.0, y + 14.0), Anchor::Start, &name),
+        }
+    }
+
+    /// What a lane came to, behind its last mark at `x`.
+    fn result(self, svg: &mut Svg, y: f64, x: f64, text: &str) {
+        match self.form {
+            Form::Wide => svg.text("mark", (x + 7.0, y + 25.0), Anchor::Start, text),
+            Form::Narrow => svg.text("mark", (self.form.width() - 6.0, y + 14.0), Anchor::End, text),
+        }
+    }
+}
+
 /// Waterfalls one below the other, on one axis from 0 to `most` milliseconds.
-pub(super) fn picture(sections: &[Section<'_>], most: f64) -> String {
-    let lanes = |section: &Section<'_>| {
-        usize::from(!connect_events(section.summary).is_empty()) + section.summary.streams.len()
+pub(super) fn picture(waterfalls: &[Waterfall<'_>], most: f64, form: Form) -> String {
+    let lanes = Lanes { form };
+    let count = |waterfall: &Waterfall<'_>| {
+        usize::from(!connect_events(waterfall.summary).is_empty()) + waterfall.summary.streams.len()
     };
-    let headings = sections.iter().filter(|section| section.title.is_some()).count() as f64;
-    let height = sections.iter().map(lanes).sum::<usize>() as f64 * LANE + headings * HEADING + 6.0;
+    let headings = waterfalls.iter().filter(|waterfall| waterfall.title.is_some()).count() as f64;
+    let height =
+        waterfalls.iter().map(count).sum::<usize>() as f64 * lanes.height() + headings * HEADING + 6.0;
     let frame = PlotArea {
-        left: LEFT,
+        left: lanes.left(),
         top: 6.0,
-        width: WIDTH - LEFT - RIGHT,
+        width: form.width() - lanes.left() - lanes.right(),
         height,
         x: Scale::linear(most.max(1e-3)),
         y: Scale::Linear { from: 0.0, to: 1.0 },
     };
-    let mut svg = Svg::new(WIDTH, height + 46.0, "A waterfall: when each thing happened, in milliseconds");
+    let mut svg =
+        Svg::new(form.width(), height + 48.0, "A waterfall: when each thing happened, in milliseconds");
     frame.draw_x(&mut svg, "ms since the client began to connect", 0.0);
     let mut y = frame.top;
-    for section in sections {
-        if let Some(title) = &section.title {
+    for waterfall in waterfalls {
+        if let Some(title) = &waterfall.title {
             svg.text("condition", (8.0, y + 20.0), Anchor::Start, title);
             y += HEADING;
         }
-        let connect = connect_events(section.summary);
+        let connect = connect_events(waterfall.summary);
         if !connect.is_empty() {
-            connect_lane(&mut svg, &frame, y, &connect);
-            y += LANE;
+            connect_lane(&mut svg, &frame, lanes, y, &connect);
+            y += lanes.height();
         }
-        for one in &section.summary.streams {
-            stream_lane(&mut svg, &frame, y, one);
-            y += LANE;
+        for one in &waterfall.summary.streams {
+            stream_lane(&mut svg, &frame, lanes, y, one);
+            y += lanes.height();
         }
     }
     svg.finish()
 }
 
-fn connect_lane(svg: &mut Svg, frame: &PlotArea, y: f64, events: &[TimelineEvent]) {
-    svg.text("lane", (LEFT - 10.0, y + 23.0), Anchor::End, "connection");
+fn connect_lane(svg: &mut Svg, frame: &PlotArea, lanes: Lanes, top: f64, events: &[TimelineEvent]) {
+    lanes.name(svg, top, "connection");
+    let y = top + lanes.below();
     let mut from = 0.0;
     for event in events {
         let (x, end) = (frame.at_x(from), frame.at_x(event.ms));
-        svg.rectangle("handshake", (x, y + 14.0), ((end - x).max(0.8), 12.0), &rendered(event));
-        svg.line("whisker", (end, y + 11.0), (end, y + 29.0));
+        svg.rectangle("handshake", (x, y + 15.0), ((end - x).max(0.8), 12.0), &rendered(event));
+        svg.line("whisker", (end, y + 12.0), (end, y + 30.0));
         from = event.ms;
     }
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
-    svg.text("mark", (frame.at_x(from) + 6.0, y + 24.0), Anchor::Start, &names.join(", "));
+    lanes.result(svg, top, frame.at_x(from), &names.join(", "));
 }
 
 /// One stream: when it waited, when it received, and the events in between.
-fn stream_lane(svg: &mut Svg, frame: &PlotArea, y: f64, one: &TimelineStream) {
+fn stream_lane(svg: &mut Svg, frame: &PlotArea, lanes: Lanes, top: f64, one: &TimelineStream) {
     let events = stream_events(one);
     let pushed = if one.stream.pushed { " pushed" } else { "" };
-    let mut name = format!("{}{pushed} {}", one.stream.id, one.stream.path);
-    if name.chars().count() > NAME {
-        name = name.chars().take(NAME - 1).chain(['…']).collect();
-    }
-    svg.text("lane", (LEFT - 10.0, y + 23.0), Anchor::End, &name);
+    lanes.name(svg, top, &format!("{}{pushed} {}", one.stream.id, one.stream.path));
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+    let y = top + lanes.below();
     let response = one.stream.headers_ms;
     let waited_until = response.unwrap_or(last.ms);
     let (x, middle) = (frame.at_x(first.ms), frame.at_x(waited_until));
     let class = if response.is_some() { "wait" } else { "broken" };
-    svg.rectangle(class, (x, y + 15.0), ((middle - x).max(0.8), 10.0), "waiting for the response");
+    svg.rectangle(class, (x, y + 16.0), ((middle - x).max(0.8), 10.0), "waiting for the response");
     let end = frame.at_x(one.stream.end_ms.unwrap_or(waited_until));
     if response.is_some() {
-        svg.rectangle("receive", (middle, y + 13.0), ((end - middle).max(1.6), 14.0), "receiving it");
+        svg.rectangle("receive", (middle, y + 14.0), ((end - middle).max(1.6), 14.0), "receiving it");
     }
     let mut taken = BTreeSet::new();
     for event in &events {
-        marks(svg, frame, y, event, &mut taken);
+        marks(svg, frame, lanes, top, event, &mut taken);
     }
     let text = match (response, one.stream.status) {
         (Some(ms), Some(status)) if one.stream.is_over() => format!("{status} at {ms:.1} ms"),
         (Some(ms), Some(status)) => format!("{status} at {ms:.1} ms, not finished"),
         _ => "no response".to_owned(),
     };
-    svg.text("mark", (end.max(frame.at_x(last.ms)) + 7.0, y + 24.0), Anchor::Start, &text);
+    lanes.result(svg, top, end.max(frame.at_x(last.ms)), &text);
 }
 
 /// A dot for an event that neither begins nor ends a bar, with its name above it where there is room.
-fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &TimelineEvent, taken: &mut BTreeSet<i64>) {
+fn marks(
+    svg: &mut Svg,
+    frame: &PlotArea,
+    lanes: Lanes,
+    top: f64,
+    event: &TimelineEvent,
+    taken: &mut BTreeSet<i64>,
+) {
     let class = match event.kind {
         EventKind::Interim => "dot interim",
         EventKind::Promise => "dot promise",
@@ -298,18 +362,18 @@ fn marks(svg: &mut Svg, frame: &PlotArea, y: f64, event: &TimelineEvent, taken: 
         EventKind::Request => "dot request",
         EventKind::Connect | EventKind::Data | EventKind::End => return,
     };
-    let x = frame.at_x(event.ms);
+    let (x, y) = (frame.at_x(event.ms), top + lanes.below());
     if let Some(spread) = event.spread {
         // Below the bars, where there is no text.
-        svg.line("whisker", (frame.at_x(spread.min), y + 31.0), (frame.at_x(spread.max), y + 31.0));
+        svg.line("whisker", (frame.at_x(spread.min), y + 32.0), (frame.at_x(spread.max), y + 32.0));
     }
-    svg.dot(class, (x, y + 20.0), &rendered(event));
+    svg.dot(class, (x, y + 21.0), &rendered(event));
     let named = matches!(event.kind, EventKind::Interim | EventKind::Promise | EventKind::Reset);
-    // Names of closer events would overlap.
-    let place = (x / 70.0) as i64;
-    if named && taken.insert(place) {
+    // Names of closer events would overlap; on a narrow screen the lane's own name is above.
+    let place = (x / 80.0) as i64;
+    if named && lanes.form == Form::Wide && taken.insert(place) {
         let short = event.name.split(" (").next().unwrap_or_default();
-        svg.text("mark", (x, y + 9.0), Anchor::Start, short);
+        svg.text("mark", (x, y + 11.0), Anchor::Start, short);
     }
 }
 
@@ -348,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_page_loads_nothing_and_shows_each_leg_and_verdict() {
-        let page = timeline_page(&document("/<script>alert(1)</script>"));
+        let page = timeline_page(&document("/<script>alert(1)</script>"), &[]);
         assert!(
             !page.contains("<script>alert") && !page.contains("src=") && !page.contains("http://"),
             "{page}"
@@ -363,7 +427,7 @@ mod tests {
     fn a_picture_by_itself_is_xml_with_its_colours_written_out() {
         let picture = timeline_svg(&document("/"));
         assert!(picture.starts_with("<?xml") && picture.contains("xmlns=\"http://www.w3.org/2000/svg\""));
-        assert!(!picture.contains("var(--") && picture.contains("#0072b2"), "{picture}");
+        assert!(!picture.contains("var(--") && picture.contains("#0a5a92"), "{picture}");
         assert_eq!(picture.matches("<svg").count(), 1);
         let style = picture.split("<style>").nth(1).unwrap().split("</style>").next().unwrap();
         let unbalanced = style.lines().find(|line| line.matches('{').count() != line.matches('}').count());

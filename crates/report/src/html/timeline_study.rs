@@ -1,22 +1,18 @@
 //! A study of waterfalls as a page: for each server its table, all of its rows as one picture, and every waterfall.
 
-use super::axis::{PlotArea, Scale};
-use super::svg::{Anchor, Svg};
-use super::timeline::{Page, Part, SCRIPT, STYLE, Section, latest, picture};
+use super::axis::Scale;
+use super::form::{Form, Rows, both};
+use super::shell::{Repeat, Section, Shell};
+use super::svg::Svg;
+use super::timeline::{OWN_STYLE, Part, Waterfall, latest, picture};
 use crate::timeline::{STUDY_COLUMNS, announcement, flaws, label, study_cells};
 use h2lab_model::timeline::study::{Original, OriginalRow, StudyTable, TimelineRow};
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 330.0;
-const RIGHT: f64 = 40.0;
-const LANE: f64 = 24.0;
-
-/// A study as a page that loads nothing.
-pub fn study_page(document: &StudyTable) -> String {
-    let mut parts: Vec<Part> = document.original.iter().map(|one| original(document, one)).collect();
-    parts.extend(
-        document.rows.chunk_by(|a, b| a.case.server == b.case.server).map(|rows| part(document, rows)),
-    );
+/// A study as a page that loads nothing; `command` is the command line that made it.
+pub fn study_page(document: &StudyTable, command: &[String]) -> String {
+    let mut sections: Vec<Section> = document.original.iter().map(|one| original(document, one)).collect();
+    let servers = document.rows.chunk_by(|a, b| a.case.server == b.case.server);
+    sections.extend(servers.enumerate().map(|(n, rows)| part(document, rows, n)));
     let mut notes = vec![format!(
         "Over {}, medians of {} runs, in milliseconds since the client began to connect; lead: how long the first promise, else \
          the first 103, came before the response. The slow server behind takes {} ms, the CGI program {} ms.",
@@ -28,21 +24,20 @@ pub fn study_page(document: &StudyTable) -> String {
             .iter()
             .map(|one| format!("Not asked: {} in front of {}: {}.", one.server, one.backend, one.why)),
     );
-    Page {
-        title: document.claim.clone(),
+    Shell {
+        kind: "run".to_owned(),
+        answer: vec![document.claim.clone()],
         notes,
-        hops: Vec::new(),
-        parts,
-        facts: Vec::new(),
-        version: format!("h2lab {}", document.version),
-        style: STYLE,
-        script: SCRIPT,
+        sections,
+        repeat: Repeat { command: command.to_vec(), version: document.version.clone(), ..Repeat::default() },
+        style: OWN_STYLE,
+        ..Shell::default()
     }
     .render()
 }
 
 /// The other study's results, as a picture like ours.
-fn original(document: &StudyTable, original: &Original) -> Part {
+fn original(document: &StudyTable, original: &Original) -> Section {
     // With the labels of the same server's rows.
     let words = |row: &OriginalRow| {
         let same = |ours: &&TimelineRow| {
@@ -62,16 +57,17 @@ fn original(document: &StudyTable, original: &Original) -> Part {
             main: Some(row.main_ms),
         })
         .collect();
-    Part {
-        heading: format!("The original study: {}", original.server),
+    let title = format!("The original study: {}", original.server);
+    let part = Part {
         notes: vec![original.what.clone()],
-        picture: lanes_picture(&lanes),
+        picture: both(|form| lanes_picture(&lanes, form)),
         ..Part::default()
-    }
+    };
+    Section::new("original", title, part.render())
 }
 
 /// The rows of one server.
-fn part(document: &StudyTable, rows: &[TimelineRow]) -> Part {
+fn part(document: &StudyTable, rows: &[TimelineRow], n: usize) -> Section {
     let has_original = document.original.as_ref().is_some_and(|one| one.server == rows[0].case.server);
     let columns = if has_original { STUDY_COLUMNS.len() } else { STUDY_COLUMNS.len() - 1 };
     let lanes: Vec<Lane> = rows
@@ -87,18 +83,19 @@ fn part(document: &StudyTable, rows: &[TimelineRow]) -> Part {
     let flawed = rows
         .iter()
         .flat_map(|row| flaws(document, row).into_iter().map(|text| format!("{}: {text}", label(row))));
-    Part {
-        heading: format!("{} {}", rows[0].case.server, rows[0].version),
+    let part = Part {
         notes: flawed.collect(),
         columns: STUDY_COLUMNS[..columns].iter().map(|column| (column.title, column.unit)).collect(),
         rows: rows.iter().map(|row| study_cells(document, row).into_iter().take(columns).collect()).collect(),
-        picture: lanes_picture(&lanes),
+        picture: both(|form| lanes_picture(&lanes, form)),
         more: rows.iter().map(|row| (label(row), waterfall(row))).collect(),
-    }
+    };
+    Section::new(format!("server-{n}"), format!("{} {}", rows[0].case.server, rows[0].version), part.render())
 }
 
 fn waterfall(row: &TimelineRow) -> String {
-    picture(&[Section { title: None, summary: &row.waterfall }], latest(&row.waterfall))
+    let alone = [Waterfall { title: None, summary: &row.waterfall }];
+    both(|form| picture(&alone, latest(&row.waterfall), form))
 }
 
 /// A row as a line of the picture.
@@ -111,41 +108,34 @@ struct Lane {
 }
 
 /// One lane for each row: how long the response took, and the events before it.
-fn lanes_picture(lanes: &[Lane]) -> String {
+fn lanes_picture(lanes: &[Lane], form: Form) -> String {
     let all = lanes.iter().flat_map(|lane| [lane.promise, lane.hints, lane.pushed, lane.main]).flatten();
     let most = all.fold(1e-3, f64::max);
-    let height = lanes.len() as f64 * LANE + 6.0;
-    let frame = PlotArea {
-        left: LEFT,
-        top: 6.0,
-        width: WIDTH - LEFT - RIGHT,
-        height,
-        x: Scale::linear(most),
-        y: Scale::Linear { from: 0.0, to: 1.0 },
-    };
-    let mut svg =
-        Svg::new(WIDTH, height + 46.0, "When promises, 103 and responses came, a line for each page");
-    frame.draw_x(
-        &mut svg,
-        "ms since the client began to connect; bars: the response; dots: promise and 103",
-        0.0,
+    let rows = Rows::new(form, lanes.iter().map(|lane| lane.label.as_str()), 2);
+    let frame = rows.area(lanes.len() as f64 * rows.height() + 6.0, Scale::linear(most));
+    let mut svg = Svg::new(
+        form.width(),
+        frame.height + 48.0,
+        "When promises, 103 and responses came, a line for each page",
     );
+    frame.draw_x(&mut svg, "ms since the client began to connect", 0.0);
     for (n, lane) in lanes.iter().enumerate() {
-        let y = frame.top + n as f64 * LANE;
-        svg.text("lane", (LEFT - 10.0, y + 16.0), Anchor::End, &lane.label);
+        let top = frame.top + n as f64 * rows.height();
+        let y = rows.middle(top);
+        rows.label(&mut svg, "lane", top, &lane.label);
         match lane.main {
             Some(main) => {
-                let note = format!("response: {main:.1} ms");
-                svg.rectangle("wait", (LEFT, y + 7.0), (frame.at_x(main) - LEFT, 10.0), &note);
-                svg.rectangle("receive", (frame.at_x(main) - 1.5, y + 4.0), (3.0, 16.0), &note);
+                let (note, end) = (format!("response: {main:.1} ms"), frame.at_x(main));
+                svg.rectangle("wait", (frame.left, y - 5.0), (end - frame.left, 10.0), &note);
+                svg.rectangle("receive", (end - 1.5, y - 8.0), (3.0, 16.0), &note);
             }
-            None => svg.rectangle("broken", (LEFT, y + 7.0), (frame.width, 10.0), "no response came"),
+            None => svg.rectangle("broken", (frame.left, y - 5.0), (frame.width, 10.0), "no response came"),
         }
         for (class, what, ms) in
             [("dot promise", "PUSH_PROMISE", lane.promise), ("dot interim", "103", lane.hints)]
         {
             if let Some(ms) = ms {
-                let below = if what == "103" { 15.0 } else { 9.0 };
+                let below = if what == "103" { 3.0 } else { -3.0 };
                 svg.dot(class, (frame.at_x(ms), y + below), &format!("{what}: {ms:.1} ms"));
             }
         }
@@ -200,15 +190,16 @@ mod tests {
                 rows: vec![other],
             }),
         };
-        let page = study_page(&document);
-        assert!(page.contains("<h2>apache 2.4</h2>") && page.contains("<h2>nginx 2.4</h2>"), "{page}");
+        let page = study_page(&document, &[]);
+        assert!(page.contains("<h2>apache 2.4 ") && page.contains("<h2>nginx 2.4 "), "{page}");
         assert!(page.contains("24, 11"), "the original stands beside ours: {page}");
-        assert!(page.contains("The original study: apache") && page.contains("Every waterfall of nginx 2.4"));
+        assert!(page.contains("The original study: apache") && page.contains("Every waterfall"));
         let text = crate::study_text(&document, crate::TextStyle::default());
         assert!(text.contains("13 / 13 / 24, 11") && text.contains("80.0"), "{text}");
         let mut flawed = document;
         (flawed.runs, flawed.rows[0].answered, flawed.rows[1].unfinished) = (11, 0, 1);
-        let (page, text) = (study_page(&flawed), crate::study_text(&flawed, crate::TextStyle::default()));
+        let (page, text) =
+            (study_page(&flawed, &[]), crate::study_text(&flawed, crate::TextStyle::default()));
         for rendered in [
             "not answered in 1 of 1 runs",
             "1 of 11 runs were made",

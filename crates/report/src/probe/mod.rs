@@ -3,9 +3,10 @@
 mod junit;
 mod sarif;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod text;
 
 pub use junit::junit;
 pub use sarif::sarif;
 pub use text::probe_text;
+pub(crate) use text::{amount, closing, known_limits};

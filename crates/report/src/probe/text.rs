@@ -143,7 +143,8 @@ fn one(evidence_item: &EvidenceItem) -> String {
     format!("{:>10.3}  {arrow} {seen}", evidence_item.at_ms)
 }
 
-fn limits(out: &mut String, limits: &ServerLimits) {
+/// The limits that are known, with their names.
+pub(crate) fn known_limits(limits: &ServerLimits) -> Vec<(&'static str, &Bound)> {
     let rows = [
         ("requests on a connection (HTTP/2)", &limits.requests_per_connection),
         ("requests on a connection (HTTP/1.1)", &limits.h1_requests_per_connection),
@@ -162,8 +163,11 @@ fn limits(out: &mut String, limits: &ServerLimits) {
         ("connection window", &limits.connection_window),
         ("stream credit returned after", &limits.stream_credit),
     ];
-    let known: Vec<(&str, &Bound)> =
-        rows.into_iter().filter_map(|(name, bound)| Some((name, bound.as_ref()?))).collect();
+    rows.into_iter().filter_map(|(name, bound)| Some((name, bound.as_ref()?))).collect()
+}
+
+fn limits(out: &mut String, limits: &ServerLimits) {
+    let known = known_limits(limits);
     let Some(wide) = known.iter().map(|(name, _)| name.len()).max() else { return };
     out.push_str("\nLimits\n");
     for (name, bound) in known {
@@ -172,7 +176,7 @@ fn limits(out: &mut String, limits: &ServerLimits) {
 }
 
 /// `1000 requests`, `60 s to 61 s`, `more than 1 MiB`.
-fn amount(bound: &Bound) -> String {
+pub(crate) fn amount(bound: &Bound) -> String {
     let rendered = |n: u64| match bound.unit.as_str() {
         "bytes" => format!("{n} bytes"),
         "ms" => format!("{:.1} s", n as f64 / 1e3),
@@ -210,7 +214,7 @@ fn checklist(out: &mut String, report: &ProbeReport, style: TextStyle) {
 }
 
 /// `2 failed (1 high, 1 low), 14 passed, 3 unsupported; sent 1,203 requests, 48 KiB …`
-fn closing(report: &ProbeReport) -> String {
+pub(crate) fn closing(report: &ProbeReport) -> String {
     let mut words: Vec<String> = Vec::new();
     for verdict in Verdict::ALL {
         let n = report.count(verdict);

@@ -12,6 +12,7 @@ use h2lab_transfer::Algorithm;
 
 use super::super::client::ClientArgs;
 use super::super::exit::Usage;
+use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
 use super::super::output;
 use super::super::policy::{self, CongestionArgs};
@@ -61,6 +62,8 @@ pub struct TransferArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    page: PageArg,
     /// Suppress progress
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -130,6 +133,7 @@ pub struct Cargo {
 impl TransferArgs {
     /// Moves `cargo` and says how it went.
     pub fn run(&self, cargo: Cargo, command_line: Vec<String>) -> Result<Exit> {
+        self.page.validate()?;
         let (fields, settings) = fields_and_settings(&self.client)?;
         rights::reduce(self.socket.rights())?;
         let plan = TransferPlan {
@@ -164,6 +168,7 @@ impl TransferArgs {
             h2lab_report::bulk_text(&record, output::style())
         };
         output::print(&text)?;
+        self.page.write(|| h2lab_report::bulk_page(&record))?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
             say!("note: what has arrived is kept; the same command resumes it");
         }

@@ -9,7 +9,7 @@ use h2lab_report::TextStyle;
 
 use crate::cli::exit::Usage;
 use crate::cli::output::{print, style};
-use crate::cli::{Exit, files};
+use crate::cli::{Exit, command_line, files};
 
 /// Where results go.
 #[derive(Debug, Clone, Default, Args)]
@@ -25,8 +25,8 @@ pub struct ProbeReportArgs {
     /// `JUnit`'s XML on stdout, for CI
     #[arg(long, group = "form")]
     junit: bool,
-    /// Write a report too, by its ending: .json .sarif .xml (`JUnit`) .txt; repeatable
-    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    /// Write a report too, by its ending: .html .json .sarif .xml (`JUnit`) .txt; repeatable
+    #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Exit with 1 if a check of this severity or a higher one fails: info, low, medium, high, critical
     #[arg(long, value_name = "SEVERITY", value_parser = severity)]
@@ -43,6 +43,7 @@ fn severity(text: &str) -> Result<Severity, String> {
 /// A form of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
+    Html,
     Text,
     Json,
     Sarif,
@@ -53,19 +54,21 @@ impl Form {
     /// The form that the ending of `path` means.
     fn of(path: &Path) -> Result<Self, Usage> {
         match path.extension().and_then(|ending| ending.to_str()) {
+            Some("html") => Ok(Self::Html),
             Some("txt") => Ok(Self::Text),
             Some("json") => Ok(Self::Json),
             Some("sarif") => Ok(Self::Sarif),
             Some("xml") => Ok(Self::Junit),
             _ => {
                 let path = path.display();
-                Err(Usage(format!("-o {path}: the ending must be one of .json .sarif .xml .txt")))
+                Err(Usage(format!("-o {path}: the ending must be one of .html .json .sarif .xml .txt")))
             }
         }
     }
 
     fn write(self, found: &ProbeReport, style: TextStyle, verbose: bool) -> Result<String> {
         Ok(match self {
+            Self::Html => h2lab_report::probe_page(found, command_line()),
             Self::Text => h2lab_report::probe_text(found, style, verbose),
             Self::Json => serde_json::to_string_pretty(found)? + "\n",
             Self::Sarif => serde_json::to_string_pretty(&h2lab_report::sarif(found))? + "\n",
@@ -124,7 +127,8 @@ mod tests {
     fn an_ending_means_a_form() {
         assert_eq!(Form::of(Path::new("a/b.sarif")).unwrap(), Form::Sarif);
         assert_eq!(Form::of(Path::new("junit.xml")).unwrap(), Form::Junit);
-        for bad in ["a", "a.html", ".xml"] {
+        assert_eq!(Form::of(Path::new("page.html")).unwrap(), Form::Html);
+        for bad in ["a", "a.pdf", ".xml"] {
             assert!(Form::of(Path::new(bad)).unwrap_err().0.contains(".sarif"), "{bad}");
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use h2lab_report::{TimelineDocument, timeline_page, timeline_svg};
 
+use super::super::command_line;
 use super::super::exit::Usage;
 use super::super::files;
 
@@ -41,7 +42,7 @@ pub(super) fn check(paths: &[PathBuf]) -> Result<(), Usage> {
 pub(super) fn write(paths: &[PathBuf], document: &TimelineDocument) -> Result<()> {
     paths.iter().try_for_each(|path| {
         let content = match format_of(path)? {
-            Format::Html => timeline_page(document),
+            Format::Html => timeline_page(document, command_line()),
             Format::Svg => timeline_svg(document),
             Format::Json => serde_json::to_string_pretty(document)? + "\n",
         };

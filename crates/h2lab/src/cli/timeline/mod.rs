@@ -73,7 +73,7 @@ pub struct TimelineArgs {
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Write a picture or the document too, by its ending: .html .svg .json; repeatable
-    #[arg(short = 'o', long = "output", value_name = "FILE", help_heading = "Output")]
+    #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE", help_heading = "Output")]
     files: Vec<PathBuf>,
 }
 

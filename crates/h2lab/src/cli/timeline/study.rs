@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::asking::{self, AskArgs};
 use super::super::exit::{MissingRequirement, Usage};
-use super::super::{Exit, files, output, signals};
+use super::super::{Exit, command_line, files, output, signals};
 use super::request::{failure, to_chain};
 use crate::run::folder;
 use h2lab_roles::load::LoadError;
@@ -116,11 +116,11 @@ fn write(wanted: &StudyOptions<'_>, kept: Option<&Path>, table: &StudyTable) -> 
     output::print(&if wanted.json { json()? } else { study_text(table, output::style()) })?;
     if let Some(folder) = kept {
         files::put(&folder.join(TABLE), &json()?)?;
-        files::put(&folder.join(PAGE), study_page(table))?;
+        files::put(&folder.join(PAGE), study_page(table, command_line()))?;
     }
     for path in wanted.files {
         let is_page = path.extension().is_some_and(|ending| ending == "html");
-        files::put(path, &if is_page { study_page(table) } else { json()? })?;
+        files::put(path, &if is_page { study_page(table, command_line()) } else { json()? })?;
     }
     Ok(())
 }

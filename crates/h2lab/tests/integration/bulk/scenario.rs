@@ -53,7 +53,7 @@ fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_reports_them_again_from_i
     let page = fs::read_to_string(out.join("report.html")).expect("stored");
     // What a late link made invalid is no line to compare with.
     let lines = cells[..2].iter().filter(|cell| cell["state"] == "ok").count();
-    assert_eq!(page.matches("class=\"baseline stroke").count(), lines);
+    assert_eq!(page.matches("class=\"baseline way-").count(), 2 * lines, "in both forms of the picture");
     assert!(page.contains("Rate over time"));
 }
 

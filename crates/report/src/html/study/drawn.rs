@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::super::ways::Ways;
+use crate::Report;
 use crate::study::{self, ConditionLabel};
-use crate::{Report, format};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_analysis::stats::study::Study;
 
@@ -14,10 +15,20 @@ pub(super) struct Panel {
     pub picture: String,
 }
 
+/// The figures of one kind of a study.
+#[derive(Serialize)]
+pub(super) struct Panels {
+    /// How they are read.
+    pub key: String,
+    pub panels: Vec<Panel>,
+}
+
 /// The pictures of one condition.
 #[derive(Serialize)]
 pub(super) struct Scatters {
     pub heading: String,
+    /// The colours of the protocols: class and name.
+    pub protocols: Vec<(String, &'static str)>,
     pub configurations: Vec<Panel>,
     pub overlays: Vec<Panel>,
 }
@@ -26,6 +37,7 @@ pub(super) struct Scatters {
 pub(super) struct Drawn<'a> {
     pub report: &'a Report<'a>,
     pub study: &'a Study,
+    pub ways: &'a Ways,
     /// The names of the conditions.
     pub conditions: Vec<ConditionLabel>,
 }
@@ -64,9 +76,4 @@ impl<'a> Drawn<'a> {
         });
         cells
     }
-}
-
-/// A number of milliseconds for axes and notes.
-pub(super) fn millis(value: f64) -> String {
-    format!("{} ms", format::number(value))
 }

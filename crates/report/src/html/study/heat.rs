@@ -10,7 +10,11 @@ use h2lab_analysis::stats::{CellVerdict, Conclusion};
 
 const LEFT: f64 = 92.0;
 const TOP: f64 = 26.0;
-const BOX: (f64, f64) = (86.0, 38.0);
+const HEIGHT: f64 = 38.0;
+/// The width of a box where there are few; more share what there is.
+const WIDEST: f64 = 86.0;
+/// The width of a picture, beyond which text would be too small on a narrow screen.
+const WIDTH: f64 = 400.0;
 /// Ratios at which a colour becomes stronger, and their inverses: within a tenth is no difference.
 const STEPS: [f64; 3] = [1.1, 2.0, 4.0];
 
@@ -75,28 +79,31 @@ fn grid(drawn: &Drawn<'_>, configuration: &Configuration, conditions: &[usize], 
     let condition_label = |k: &usize| -> &ConditionLabel { &drawn.conditions[*k] };
     let rows = distinct(conditions.iter().map(|k| &condition_label(k).rtt));
     let columns = distinct(conditions.iter().map(|k| &condition_label(k).loss));
-    let size = (LEFT + columns.len() as f64 * BOX.0 + 2.0, TOP + rows.len() as f64 * BOX.1 + 2.0);
-    let mut svg = Svg::new(size.0.max(360.0), size.1, &format!("The tail of {name} against HTTP/1.1"));
+    let wide = ((WIDTH - LEFT - 2.0) / columns.len().max(1) as f64).min(WIDEST);
+    let height = TOP + rows.len() as f64 * HEIGHT + 2.0;
+    let mut svg = Svg::new(WIDTH, height, &format!("The tail of {name} against HTTP/1.1"));
     for (column, loss) in columns.iter().enumerate() {
-        let middle = LEFT + (column as f64 + 0.5) * BOX.0;
+        let middle = LEFT + (column as f64 + 0.5) * wide;
         svg.text("label", (middle, TOP - 8.0), Anchor::Middle, loss);
     }
     for (row, rtt) in rows.iter().enumerate() {
-        let middle = TOP + (row as f64 + 0.5) * BOX.1;
+        let middle = TOP + (row as f64 + 0.5) * HEIGHT;
         svg.text("label", (LEFT - 8.0, middle + 4.0), Anchor::End, rtt);
     }
     for &k in conditions {
         let row = rows.iter().position(|rtt| **rtt == condition_label(&k).rtt);
         let column = columns.iter().position(|loss| **loss == condition_label(&k).loss);
         if let (Some(row), Some(column), Some(verdict)) = (row, column, verdict(drawn, configuration, k)) {
-            one(&mut svg, (LEFT + column as f64 * BOX.0, TOP + row as f64 * BOX.1), verdict, name);
+            let at = (LEFT + column as f64 * wide, TOP + row as f64 * HEIGHT);
+            one(&mut svg, at, (wide, HEIGHT), verdict, name);
         }
     }
     svg.finish()
 }
 
-fn one(svg: &mut Svg, at: (f64, f64), verdict: &CellVerdict, name: &str) {
+fn one(svg: &mut Svg, at: (f64, f64), size: (f64, f64), verdict: &CellVerdict, name: &str) {
     let (class, words) = look(verdict);
+    let inner = (size.0 - 2.0, size.1 - 2.0);
     let note = match &verdict.tail_ratio {
         Some(ratio) => {
             format!(
@@ -108,11 +115,11 @@ fn one(svg: &mut Svg, at: (f64, f64), verdict: &CellVerdict, name: &str) {
         }
         None => format!("{name}: {}", verdict.conclusion.name()),
     };
-    svg.rectangle(&format!("heat {class}"), (at.0 + 1.0, at.1 + 1.0), (BOX.0 - 2.0, BOX.1 - 2.0), &note);
+    svg.rectangle(&format!("heat {class}"), (at.0 + 1.0, at.1 + 1.0), inner, &note);
     if class == "worst" {
-        svg.rectangle("hatched", (at.0 + 1.0, at.1 + 1.0), (BOX.0 - 2.0, BOX.1 - 2.0), &note);
+        svg.rectangle("hatched", (at.0 + 1.0, at.1 + 1.0), inner, &note);
     }
-    let middle = (at.0 + BOX.0 / 2.0, at.1 + BOX.1 / 2.0 + 4.0);
+    let middle = (at.0 + size.0 / 2.0, at.1 + size.1 / 2.0 + 4.0);
     svg.text(&format!("heat-value {class}"), middle, Anchor::Middle, &words);
 }
 
@@ -155,7 +162,9 @@ mod tests {
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let report = fixture.report();
         let study = study::of(&report).unwrap();
-        let drawn = Drawn { report: &report, study: &study, conditions: study::conditions(&report, &study) };
+        let ways = crate::html::ways::Ways::of(&report);
+        let conditions = study::conditions(&report, &study);
+        let drawn = Drawn { report: &report, study: &study, ways: &ways, conditions };
         (versions(&drawn), draw(&drawn))
     }
 

@@ -1,65 +1,93 @@
 //! The study's part of the page: every configuration beside every other, under every condition.
 
-mod bars;
 mod drawn;
+mod figures;
 mod heat;
 mod scatters;
 
 use serde::Serialize;
 
+use super::shell::Section;
 use super::template::render;
+use super::ways::Ways;
 use crate::Report;
 use crate::study;
 use crate::study::ConditionLabel;
-use drawn::{Drawn, Panel, Scatters};
+use drawn::{Drawn, Panel, Panels};
 
-/// The data of the template.
-#[derive(Serialize)]
-struct Part {
-    /// Name and colour of each statistic.
-    statistics: Vec<(String, &'static str)>,
-    bars: Vec<Panel>,
-    heat: Vec<Panel>,
-    /// The protocols of the heat map: `HTTP/2`, `HTTP/2 and HTTP/3`.
-    priced: String,
-    /// Whether these are several.
-    are_several: bool,
-    tables: Vec<Table>,
-    /// The conditions whose requests are shown one by one.
-    scatters: Vec<Scatters>,
+/// A study's part of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct StudyPart {
+    /// The table of tails, and how many connections are needed.
+    tables: Vec<(String, String)>,
+    /// The cost against HTTP/1.1: heading and pictures; none where nothing is held against it.
+    cost: Option<(String, String)>,
+    /// Every topology under every condition.
+    figures: String,
+    /// Requests one by one under the worst conditions: heading and pictures.
+    scatters: Vec<(String, String)>,
 }
 
 #[derive(Serialize)]
 struct Table {
-    title: String,
     key: String,
     columns: Vec<ConditionLabel>,
     rows: Vec<(String, Vec<String>)>,
 }
 
+impl StudyPart {
+    /// The sections before the findings, and those behind them.
+    pub fn sections(self, prefix: &str) -> (Vec<Section>, Vec<Section>) {
+        let of = |id: String, title: String, body: String| Section::new(format!("{prefix}{id}"), title, body);
+        let tables = self.tables.into_iter().enumerate();
+        let mut first: Vec<Section> =
+            tables.map(|(n, (title, body))| of(format!("table-{n}"), title, body)).collect();
+        // The table of tails, and a picture of it, before what explains them.
+        let cost = self.cost.map(|(title, body)| of("cost".to_owned(), title, body));
+        first.splice(first.len().min(1)..first.len().min(1), cost);
+        let figures =
+            of("topologies".to_owned(), "Every topology under every condition".to_owned(), self.figures)
+                .folded("A panel for each condition");
+        let scatters = self.scatters.into_iter().enumerate().map(|(n, (title, body))| {
+            of(format!("requests-{n}"), title, body).folded("A picture for each configuration")
+        });
+        let rest = std::iter::once(figures).chain(scatters).collect();
+        (first, rest)
+    }
+}
+
 /// The study's part, if the run has one.
-pub(super) fn draw(report: &Report<'_>) -> Option<String> {
+pub(super) fn draw(report: &Report<'_>, ways: &Ways) -> Option<StudyPart> {
     let study = study::of(report)?;
-    let drawn = Drawn { report, study: &study, conditions: study::conditions(report, &study) };
-    let priced = heat::versions(&drawn);
-    let part = Part {
-        statistics: bars::STATISTICS.map(|(name, _, class)| (name.to_owned(), class)).to_vec(),
-        bars: bars::draw(&drawn),
-        heat: heat::draw(&drawn),
-        are_several: priced.contains(" and "),
-        priced,
-        tables: study::matrices(report, &study)
-            .into_iter()
-            .map(|matrix| Table {
-                title: matrix.title,
-                key: matrix.key,
-                columns: drawn.conditions.clone(),
-                rows: matrix.rows,
-            })
-            .collect(),
-        scatters: scatters::draw(&drawn),
-    };
-    Some(render(include_str!("study.html"), &part))
+    let drawn = Drawn { report, study: &study, ways, conditions: study::conditions(report, &study) };
+    let tables = study::matrices(report, &study).into_iter().map(|matrix| {
+        let table = Table { key: matrix.key, columns: drawn.conditions.clone(), rows: matrix.rows };
+        (matrix.title, render(include_str!("table.html"), &table))
+    });
+    let scatters = scatters::draw(&drawn).into_iter().map(|scatters| {
+        let body = render(include_str!("scatters.html"), &scatters);
+        (format!("Requests one by one: {}", scatters.heading), body)
+    });
+    Some(StudyPart {
+        tables: tables.collect(),
+        cost: cost(&drawn),
+        figures: panels(figures::KEY.to_owned(), figures::draw(&drawn)),
+        scatters: scatters.collect(),
+    })
+}
+
+fn panels(key: String, panels: Vec<Panel>) -> String {
+    render(include_str!("panels.html"), &Panels { key, panels })
+}
+
+/// What the shared protocols cost against HTTP/1.1: heading and pictures.
+fn cost(drawn: &Drawn<'_>) -> Option<(String, String)> {
+    let grids = heat::draw(drawn);
+    let priced = heat::versions(drawn);
+    let verb = if priced.contains(" and ") { "cost" } else { "costs" };
+    let title = format!("What {priced} {verb} against HTTP/1.1");
+    (!grids.is_empty())
+        .then(|| (title, render(include_str!("heat.html"), &Panels { key: String::new(), panels: grids })))
 }
 
 #[cfg(test)]
@@ -68,9 +96,14 @@ mod tests {
     use super::super::tests::assert_well_formed;
     use super::*;
 
+    fn drawn(fixture: &Fixture) -> Option<StudyPart> {
+        let report = fixture.report();
+        draw(&report, &Ways::of(&report))
+    }
+
     #[test]
     fn a_run_has_the_part_only_if_its_scenario_asks_for_it() {
-        assert_eq!(draw(&Fixture::new().report()), None);
+        assert_eq!(drawn(&Fixture::new()), None);
         let page = crate::html(&[Fixture::study().report()]);
         assert_well_formed(&page);
         assert!(page.contains("Every topology under every condition"));
@@ -79,16 +112,16 @@ mod tests {
     #[test]
     fn every_condition_has_bars_of_its_topologies_and_every_configuration_its_requests_where_most_is_lost() {
         let fixture = Fixture::study();
-        let part = draw(&fixture.report()).unwrap();
-        let pictures = |label: &str| part.matches(&format!("aria-label=\"{label}")).count();
-        assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{part}");
+        let page = crate::html(&[fixture.report()]);
+        let pictures = |label: &str| page.matches(&format!("aria-label=\"{label}")).count();
+        assert_eq!(pictures("Mean, median, p95 and p99"), 2, "{page}");
         assert_eq!(pictures("Response times of direct, h"), 4 + 3, "four configurations and three overlays");
         assert_eq!(pictures("The tail of direct, h2c"), 3);
         assert!(
-            !part.contains("direct, h2c × 4: mean"),
-            "bars are of the topologies, with the fewest connections"
+            !page.contains("direct, h2c × 4: mean"),
+            "figures are of the topologies, with the fewest connections"
         );
-        assert!(part.contains("unstable: 290/s of 1,000/s"));
+        assert!(page.contains("unstable: serves 290 of 1,000/s"));
     }
 
     #[test]
@@ -103,6 +136,6 @@ mod tests {
         fixture.run.repetitions.clear();
         fixture.findings.clear();
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
-        assert_eq!(draw(&fixture.report()), None);
+        assert_eq!(drawn(&fixture), None);
     }
 }

@@ -2,8 +2,9 @@
 //! only there a ramp is a straight line.
 
 use super::super::axis::{PlotArea, Scale};
-use super::super::raster::{Colour, Density};
+use super::super::raster::Density;
 use super::super::svg::{Anchor, Svg};
+use super::super::ways::{Way, colour};
 use super::drawn::{Drawn, Named, Panel, Scatters};
 use crate::format::rate;
 use h2lab_analysis::stats::{CellState, CellSummary};
@@ -11,12 +12,10 @@ use h2lab_base::units::millis_f64;
 
 const WIDTH: f64 = 400.0;
 const PLOT: f64 = 150.0;
-const LEFT: f64 = 46.0;
-const TOP: f64 = 26.0;
+const LEFT: f64 = 50.0;
+const TOP: f64 = 30.0;
 /// How much of the first repetition is drawn: in more, a ramp of 200 ms would be a speck.
 const SECONDS: f64 = 5.0;
-/// Okabe and Ito's blue and vermilion: HTTP/1.1, and protocols that share connections.
-const COLOURS: [Colour; 2] = [[0, 114, 178], [213, 94, 0]];
 
 /// The pictures under each condition with the highest loss.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Scatters> {
@@ -44,8 +43,16 @@ fn of_condition(drawn: &Drawn<'_>, condition: usize) -> Scatters {
         let name = format!("{} over {}", shared.name, http1.summary.label);
         Some(Panel { picture: picture(&name, &[http1.summary, shared.summary], y(shared.summary)), name })
     };
+    let mut protocols: Vec<(String, &str)> = Vec::new();
+    for protocol in cells.iter().map(|named| named.summary.cell.protocol) {
+        let entry = (Way::of(protocol).class(), protocol.name());
+        if !protocols.contains(&entry) {
+            protocols.push(entry);
+        }
+    }
     Scatters {
         heading: drawn.conditions[condition].line(),
+        protocols,
         configurations: cells.iter().map(panel).collect(),
         overlays: cells
             .iter()
@@ -95,9 +102,15 @@ fn picture(name: &str, cells: &[&CellSummary], y: Scale) -> String {
     svg.image((frame.left, frame.top), (frame.width, frame.height), &rasterise(&frame, cells));
     if let [http1, shared] = cells {
         for (k, summary) in [http1, shared].into_iter().enumerate() {
-            let x = frame.right() - 86.0 + 44.0 * k as f64;
-            svg.rectangle(["key-h1", "key-shared"][k], (x, 8.0), (8.0, 8.0), &summary.label);
-            svg.text("tick", (x + 11.0, 16.0), Anchor::Start, summary.cell.protocol.name());
+            let x = frame.right() - 100.0 + 52.0 * k as f64;
+            let protocol = summary.cell.protocol;
+            svg.rectangle(
+                &format!("bar {}", Way::of(protocol).class()),
+                (x, 9.0),
+                (9.0, 9.0),
+                &summary.label,
+            );
+            svg.text("tick", (x + 13.0, 18.0), Anchor::Start, protocol.name());
         }
     }
     svg.finish()
@@ -105,10 +118,10 @@ fn picture(name: &str, cells: &[&CellSummary], y: Scale) -> String {
 
 /// The requests of the first repetitions; those above the scale are at its upper edge.
 fn rasterise(frame: &PlotArea, cells: &[&CellSummary]) -> String {
-    let mut density = Density::new(frame.width as usize, frame.height as usize, &COLOURS);
+    let colours: Vec<_> = cells.iter().map(|summary| colour(summary.cell.protocol)).collect();
+    let mut density = Density::new(frame.width as usize, frame.height as usize, &colours);
     let Scale::Linear { to, .. } = frame.x else { return density.uri() };
-    for summary in cells {
-        let class = usize::from(summary.cell.protocol.is_multiplexed());
+    for (class, summary) in cells.iter().enumerate() {
         let points = summary.series.first().into_iter().flat_map(|repetition| &repetition.points);
         for (due, response) in points.filter(|(due, _)| due.as_secs_f64() < to) {
             density.point(class, frame.x.position(due.as_secs_f64()), frame.y.position(millis_f64(response)));

@@ -16,6 +16,7 @@ use h2lab_transfer::Sizes;
 
 use super::super::client::ClientArgs;
 use super::super::exit::Usage;
+use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
 use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
@@ -105,6 +106,8 @@ pub struct DriveArgs {
     /// Print one JSON document instead of text
     #[arg(long, conflicts_with = "dry_run")]
     json: bool,
+    #[command(flatten)]
+    page: PageArg,
     /// Suppress progress
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -132,6 +135,7 @@ impl FlagRefusal for Agents {
 
 /// Drives, and says how it went.
 pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
+    args.page.validate()?;
     let job = job(args)?;
     if args.dry_run {
         output::print(&h2lab_report::fleet_plan_text(&job, output::style()))?;
@@ -158,6 +162,7 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
         h2lab_report::fleet_text(&record, output::style())
     };
     output::print(&text)?;
+    args.page.write(|| h2lab_report::fleet_page(&record))?;
     Ok(exit_of(&record))
 }
 
