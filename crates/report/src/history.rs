@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::format::{count, millis, rate};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
-use h2lab_analysis::stats::{CellSummary, repetitions_by_cell};
+use h2lab_analysis::stats::{CellState, CellSummary, repetitions_by_cell};
 use h2lab_base::units::nanos;
 use h2lab_model::record::RunRecord;
 use h2lab_model::workload::Protocol;
@@ -50,7 +50,7 @@ pub struct PastCell {
     pub p99_us: Option<f64>,
     /// Requests that failed.
     pub failed: u64,
-    /// `ok`, `unstable`, `invalid` or `unsupported`.
+    /// `ok`, `unstable`, `failed`, `invalid` or `unsupported`; `no-response` or `no-success` where an `ok` would be of nothing.
     pub state: String,
 }
 
@@ -106,7 +106,17 @@ fn past_cell(summary: &CellSummary) -> PastCell {
         p50_us: micros(0.5),
         p99_us: micros(0.99),
         failed: summary.requests.failed,
-        state: summary.state.name().to_owned(),
+        state: state(summary).to_owned(),
+    }
+}
+
+/// A load is sound whatever it is answered: what came of it is said here.
+fn state(summary: &CellSummary) -> &'static str {
+    let is_of_nothing = summary.requests.succeeded == 0 && !summary.cell.work.bulk;
+    match (&summary.state, summary.statuses.is_empty()) {
+        (CellState::Ok, true) if is_of_nothing => "no-response",
+        (CellState::Ok, false) if is_of_nothing => "no-success",
+        (state, _) => state.name(),
     }
 }
 
@@ -196,6 +206,8 @@ fn rows(run: &PastRun) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Fixture;
+    use h2lab_model::record::Outcome;
+
     use super::*;
 
     #[test]
@@ -209,6 +221,23 @@ mod tests {
         assert!(lines[0].starts_with("started") && lines[1].starts_with("2026-01-31T12:00:00Z"), "{text}");
         assert_eq!(lines.len(), 1 + LISTED + 1, "{text}");
         assert_eq!(lines[5].trim(), "runs/1, 4 more cells: h2lab compare --seed 42");
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_succeeded_is_not_ok() {
+        let state_of = |answered: bool| {
+            let mut fixture = Fixture::new();
+            let record = &mut fixture.run.repetitions[0];
+            record.cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 4 };
+            let outcome = if answered { Outcome::Status } else { Outcome::Reset };
+            for sample in record.samples.edit().iter_mut() {
+                (sample.outcome, sample.status) = (outcome, if answered { 503 } else { 0 });
+            }
+            let record = record.clone();
+            fixture.run.repetitions = vec![record];
+            past_run(&fixture.run, "x").cells[0].state.clone()
+        };
+        assert_eq!((state_of(true).as_str(), state_of(false).as_str()), ("no-success", "no-response"));
     }
 
     #[test]

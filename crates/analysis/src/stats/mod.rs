@@ -10,6 +10,7 @@ mod bootstrap;
 mod calibration;
 mod checks;
 mod connections;
+mod ending;
 mod latency;
 mod process;
 mod ramp_steps;
@@ -25,7 +26,7 @@ mod threshold;
 mod transport;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use answer::Answer;
 pub use bars::{HistogramBar, bars};
@@ -34,13 +35,14 @@ pub use connections::{
     ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
     TlsHandshakes,
 };
+pub use ending::Ending;
 pub use latency::{Latency, Percentiles, Tail};
 pub use process::ProcessTotals;
 pub use ramp_steps::{Overload, RampStep, RampSteps};
 pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
-pub use state::{invalid_reasons, was_paused};
+pub use state::invalid_reasons;
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Instability, RepetitionSeries, RequestCounts};
 pub use threshold::{CellFigures, Threshold, ThresholdError, Violation};
@@ -92,12 +94,28 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     {
         analysis.warnings.push("cells with one repetition: intervals omit run-to-run variation".to_owned());
     }
+    let different =
+        analysis.groups().iter().filter_map(|group| different_answers(group)).collect::<BTreeSet<_>>();
+    analysis.warnings.extend(different);
     if run.interrupted {
         analysis
             .warnings
             .push("the run was interrupted: some cells have fewer repetitions than asked for".to_owned());
     }
     analysis
+}
+
+/// That cells of a group are answered by different statuses, if so: a redirect beside what it leads to is not the same work.
+fn different_answers(group: &[&CellSummary]) -> Option<String> {
+    let usual =
+        |cell: &&&CellSummary| cell.statuses.iter().max_by_key(|(_, n)| **n).map(|(status, _)| *status);
+    let (first, status) = group.iter().find_map(|cell| Some((cell, usual(&cell)?)))?;
+    let (other, its) =
+        group.iter().find_map(|cell| Some((cell, usual(&cell).filter(|its| *its != status)?)))?;
+    Some(format!(
+        "{} is answered with status {status}, {} with {its}: what is compared is not the same work",
+        first.label, other.label
+    ))
 }
 
 /// The response time that at least `share` (0 to 1) of a repetition's measured requests were at or below; zero if it has none.
@@ -152,6 +170,21 @@ mod tests {
         let analysis = analyse(&run(vec![second, first]));
         assert_eq!((analysis.cells.len(), analysis.cells[0].repetitions), (1, 1));
         assert_eq!(analysis.cells[0].state, CellState::Ok);
+    }
+
+    #[test]
+    fn a_redirect_beside_what_it_leads_to_is_reported() {
+        let answered = |index, status| {
+            let mut record = one_repetition(&cell(index, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+            record.cell.target = Target::Url { url: format!("http://{index}.example/") };
+            record.samples.edit().iter_mut().for_each(|sample| sample.status = status);
+            record
+        };
+        let warned = |statuses: [u16; 2]| {
+            let run = run(vec![answered(0, statuses[0]), answered(1, statuses[1])]);
+            analyse(&run).warnings.iter().any(|words| words.contains("not the same work"))
+        };
+        assert!(warned([302, 200]) && !warned([200, 200]));
     }
 
     #[test]

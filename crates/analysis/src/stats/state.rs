@@ -236,11 +236,6 @@ fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
     })
 }
 
-/// Whether the generator, or its machine, was stopped for so long that its figures say nothing.
-pub fn was_paused(repetition: &CellRecord) -> bool {
-    paused(&repetition.generator, tallied::RESPONSE.quantile(repetition, 0.5)).is_some()
-}
-
 /// That the generator did not run when it had to, if so for long.
 fn paused(generator: &GeneratorSummary, median: Duration) -> Option<String> {
     let longest = Duration::from_nanos(generator.longest_pause_ns);
@@ -313,7 +308,6 @@ mod tests {
             record.generator.wall_ns = 20_000_000_000;
             record.generator.paused_ns = total_ms * 1_000_000;
             record.generator.longest_pause_ns = longest_ms * 1_000_000;
-            assert_eq!(was_paused(&record), !invalid_reasons(&record).is_empty());
             invalid_reasons(&record)
         };
         assert_eq!(paused(100, 100), Vec::<String>::new());

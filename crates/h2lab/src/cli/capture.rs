@@ -29,7 +29,7 @@ pub struct CaptureArgs {
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct SnaplenArgs {
     /// Bytes of each packet that --pcap writes at most, from the IP header on; what is cut cannot be decrypted
-    #[arg(short = 's', long, value_name = "BYTES", requires = "pcap", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = clap::value_parser!(u32).range(1..))]
     pub snaplen: Option<u32>,
 }
 

@@ -2,15 +2,16 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_model::scenario::Scenario;
+use h2lab_model::scenario::{Cell, Scenario};
 
 use super::cells::{CellArgs, CheckedScenario};
 use super::flags::Flags;
 use super::output::OutputArgs;
-use super::reach::ReachArgs;
+use super::reach::{self, ReachArgs};
 use super::resume::{FolderArgs, Unfinished};
 use super::{Exit, discover, help, tls};
 use crate::run::execute::Live;
+use crate::run::messages::{Failure, FailureKind};
 
 /// The embedded scenario: `h2lab run scenarios/compare.toml` gives the same cells.
 const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
@@ -39,7 +40,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 ))]
 pub struct CompareArgs {
     /// Live servers (http:// or https://); several are compared with each other
-    #[arg(id = "live", value_name = "URL")]
+    #[arg(id = "live", value_name = "URL", value_parser = reach::url_text)]
     pub urls: Vec<String>,
     #[command(flatten)]
     pub cells: CellArgs,
@@ -62,10 +63,34 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
         let mut scenario = args.cells.applied_live(&discover::gentle())?;
         let protocol = &args.cells.client.protocol;
         let live = discover::find(&mut scenario, &args.urls, protocol, &args.reach)?;
+        if protocol.either_scheme().is_empty() {
+            has_pair(&scenario)?;
+        }
         (scenario, live)
     };
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     CheckedScenario { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
+}
+
+/// Refuses a comparison of one thing, which nobody asked for by name.
+fn has_pair(scenario: &Scenario) -> Result<(), Failure> {
+    let plan = scenario.plan();
+    let is_beside =
+        |cell: &Cell| plan.iter().any(|other| other.group == cell.group && other.index != cell.index);
+    if plan.iter().any(is_beside) {
+        return Ok(());
+    }
+    let live: Vec<String> = scenario
+        .matrix
+        .live
+        .iter()
+        .map(|live| format!("{} speaks {} only", live.url, live.protocols))
+        .collect();
+    let (live, protocols) = (live.join("; "), &scenario.matrix.protocols);
+    let message = format!(
+        "nothing could be compared: {live}; `h2lab load` loads it, and --proto {protocols} measures it by itself"
+    );
+    Err(Failure { kind: FailureKind::Unreachable, message })
 }
 
 /// The work over an emulated link: of a resumed run its own.

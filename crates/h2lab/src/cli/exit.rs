@@ -11,15 +11,15 @@ use crate::run::messages::{Failure, FailureKind, is_exhausted};
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// A `--fail-if` threshold or a check failed.
+    /// A `--fail-if` threshold or a check failed, or no response was a success.
     CheckFailed = 1,
-    /// The command line or the scenario is wrong.
+    /// The command line or the scenario is wrong, or a file that it names is missing.
     Usage = 2,
-    /// The server cannot be reached or does not speak what was asked.
+    /// No response: the server cannot be reached or does not speak what was asked; or nothing could be compared.
     Unreachable = 3,
-    /// This machine cannot do it.
+    /// This machine cannot do it, or a program is missing.
     Environment = 4,
-    /// A cell that a verdict needs stayed invalid.
+    /// A cell stayed invalid, whether or not there are thresholds.
     Invalid = 5,
     /// Stopped by a signal; what was measured is kept.
     Interrupted = 130,

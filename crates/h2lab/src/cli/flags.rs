@@ -97,7 +97,7 @@ fn of<T: Args>() -> Command {
 }
 
 /// A flag as messages name it: `-X/--request`; a positional argument by its description: `a URL`.
-fn written(arg: &Arg) -> String {
+pub fn written(arg: &Arg) -> String {
     match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(long)) => format!("-{short}/--{long}"),
         (Some(short), None) => format!("-{short}"),

@@ -1,16 +1,19 @@
 //! The end of a subcommand's long help: examples and exit codes.
 
+use std::ffi::OsString;
 use std::fmt::Write;
+
+use clap::{Arg, ArgAction, Command};
 
 /// The exit codes. The same for every subcommand, so that scripts can rely on them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    a --fail-if threshold or a check failed
-  2    usage or scenario error
-  3    target unreachable, or it does not speak what was asked
-  4    this machine cannot (`h2lab doctor` says what is missing)
-  5    measurement invalid
+  1    a --fail-if threshold or a check failed, or no response was a success
+  2    usage or scenario error, or an input file is missing
+  3    no response: target unreachable, or not in the protocol asked for; or nothing could be compared
+  4    this machine cannot, or a program is missing (`h2lab doctor` says what)
+  5    measurement invalid, whatever --fail-if says
   130  interrupted (results kept)";
 
 /// Examples, each with what it does, and the exit codes.
@@ -20,4 +23,138 @@ pub fn after(examples: &[(&str, &str)]) -> String {
         let _ = writeln!(text, "  {command}\n      {what}");
     }
     format!("{text}\n{EXIT_CODES}")
+}
+
+/// The flags that matter of the commands that have so many that nobody reads them all: the ids of clap, in the order of the help.
+const FIRST: [(&str, &[&str]); 3] = [
+    (
+        "compare",
+        &[
+            "loss",
+            "delay",
+            "bandwidth",
+            "origin",
+            "protocols",
+            "connections",
+            "rate",
+            "measure",
+            "fail_if",
+            "files",
+        ],
+    ),
+    (
+        "run",
+        &[
+            "quick",
+            "loss",
+            "delay",
+            "origin",
+            "protocols",
+            "connections",
+            "rate",
+            "measure",
+            "fail_if",
+            "files",
+        ],
+    ),
+    (
+        "load",
+        &[
+            "connections",
+            "streams",
+            "requests",
+            "duration",
+            "rate",
+            "protocols",
+            "headers",
+            "data",
+            "fail_if",
+            "files",
+        ],
+    ),
+];
+
+/// Shows every flag, in groups.
+const ALL: &str = "--help-all";
+
+/// `args` with the usual flag of help in place of [`ALL`], and whether that was there.
+pub fn asked_for_all(args: &[OsString]) -> (Vec<OsString>, bool) {
+    let is_all = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == ALL);
+    let plain = |arg: &OsString| if arg == ALL { "--help".into() } else { arg.clone() };
+    (if is_all { args.iter().map(plain).collect() } else { args.to_vec() }, is_all)
+}
+
+/// `command` whose help has, of the subcommands of [`FIRST`], the flags that matter only.
+pub fn shortened(command: Command) -> Command {
+    FIRST.iter().fold(command, |command, (name, first)| {
+        command.mut_subcommand(name, |subcommand| {
+            let number = subcommand.get_arguments().filter(|arg| !arg.is_hide_set()).count();
+            let help =
+                Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
+            // Its action is never taken: `asked_for_all` sees it first.
+            let all = Arg::new("help_all").long(&ALL[2..]).action(ArgAction::HelpLong);
+            let all = all.help(format!("Print all {number} flags, in groups"));
+            let ending = ending(&subcommand);
+            subcommand
+                .mut_args(|arg| shown_if_first(arg, first))
+                .disable_help_flag(true)
+                .args([help, all].map(|arg| arg.help_heading(HEADING).display_order(first.len() + 1)))
+                .after_help(ending)
+        })
+    })
+}
+
+/// What the long help says before and after the flags: a screen of help begins with these.
+fn ending(command: &Command) -> String {
+    let text =
+        |styled: Option<&clap::builder::StyledStr>| styled.map(ToString::to_string).unwrap_or_default();
+    let long = text(command.get_long_about());
+    let (_, long) = long.split_once('\n').unwrap_or_default();
+    format!("{}\n\n{}", long.trim_start(), text(command.get_after_long_help()))
+}
+
+const HEADING: &str = "The flags that matter most";
+
+/// Those of `first` stand first, in its order; others only in the help of [`ALL`].
+fn shown_if_first(arg: Arg, first: &[&str]) -> Arg {
+    match first.iter().position(|id| arg.get_id() == id) {
+        _ if arg.is_positional() => arg,
+        Some(place) => arg.help_heading(HEADING).display_order(place + 1),
+        None => arg.hide_short_help(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command;
+    use super::*;
+
+    #[test]
+    fn the_help_of_commands_with_many_flags_has_ten_and_says_how_to_see_all() {
+        let (whole, short) = (command(), shortened(command()));
+        for (name, first) in FIRST {
+            let of = |command: &Command, is_long: bool| {
+                let mut subcommand = command.find_subcommand(name).unwrap().clone();
+                let text = if is_long { subcommand.render_long_help() } else { subcommand.render_help() };
+                text.to_string()
+            };
+            let flags = |text: &str| {
+                let begins = |line: &&str| {
+                    line.trim_start().starts_with('-') && line.len() - line.trim_start().len() < 8
+                };
+                text.lines().filter(begins).count()
+            };
+            let (all, few) = (of(&whole, true), of(&short, false));
+            assert_eq!(flags(&few), first.len() + 2, "{few}");
+            assert!(few.contains(ALL) && few.contains("Examples:") && !all.contains(ALL), "{few}");
+            assert!(flags(&all) > 4 * flags(&few) && all.contains("Client:"), "{all}");
+        }
+    }
+
+    #[test]
+    fn all_flags_are_asked_for_by_a_flag_of_its_own() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(asked_for_all(&words("h2lab load --help-all")), (words("h2lab load --help"), true));
+        assert_eq!(asked_for_all(&words("h2lab load -h")), (words("h2lab load -h"), false));
+    }
 }

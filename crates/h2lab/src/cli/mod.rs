@@ -15,6 +15,7 @@ mod exit;
 mod explain;
 mod files;
 mod flags;
+mod foreign;
 mod gen_docs;
 mod help;
 mod impair;
@@ -51,7 +52,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use h2lab_base::secrets;
 use h2lab_base::text::made_printable_lines;
 use h2lab_model::scenario::resume::MASK;
@@ -128,7 +129,7 @@ fn command_line() -> &'static [String] {
 /// Runs the program; `args` begin with its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(error) => {
             print(&error);
@@ -164,6 +165,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Get { url } => internal::get(&url),
     };
     end(result.map(|exit| exit as u8))
+}
+
+/// Reads the command line. What belongs to another command, or to another tool, is refused with what is typed here instead.
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let (args, is_whole) = help::asked_for_all(args);
+    let mut command = if is_whole { command() } else { help::shortened(command()) };
+    foreign::refuse_go_flags(&command, &args)?;
+    let parsed = command.try_get_matches_from_mut(&args);
+    match parsed {
+        Ok(matches) => Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)),
+        Err(error) => Err(foreign::explained(error, &command, &args)),
+    }
 }
 
 /// Ends the program as a subcommand has ended.
@@ -206,8 +219,10 @@ fn print(error: &clap::Error) {
 }
 
 /// Flags whose values may be secrets: the long ones, and the letters of the short ones.
-const SECRET: ([&str; 6], [char; 5]) =
-    (["header", "data", "user", "cookie", "oauth2-bearer", "token"], ['H', 'd', 'u', 'a', 'b']);
+const SECRET: ([&str; 8], [char; 5]) = (
+    ["header", "data", "data-binary", "data-raw", "user", "cookie", "oauth2-bearer", "token"],
+    ['H', 'd', 'u', 'a', 'b'],
+);
 
 /// The flag that keeps the values of queries in URLs.
 const SECRETS: &str = "--secrets";
@@ -244,7 +259,7 @@ fn secret_behind(word: &str) -> Option<usize> {
         return (SECRET.0.contains(&name) && !is_empty).then_some(end);
     }
     // Flags without a value may precede it: `-kH`.
-    let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v', 'q', '4', '6']);
+    let letters = word.strip_prefix('-')?.trim_start_matches(['k', 'v', 's', '4', '6']);
     letters.starts_with(SECRET.1).then_some(word.len() - letters.len() + 1)
 }
 

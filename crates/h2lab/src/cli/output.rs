@@ -8,8 +8,8 @@ use clap::Args;
 use h2lab_analysis::diagnose;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats;
-use h2lab_analysis::stats::{Analysis, CellState, CellSummary, Conclusion, Threshold};
-use h2lab_model::record::{Outcome, RunRecord};
+use h2lab_analysis::stats::{Analysis, Ending, Threshold};
+use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Cell;
 use h2lab_report::{AnswerPlace, Explained, Report, TextStyle};
 
@@ -61,7 +61,11 @@ impl OutputArgs {
     pub fn check_names(&self, cells: &[Cell]) -> Result<()> {
         self.files.iter().try_for_each(|path| ResultFormat::of(path)?.check_cells(path, cells))?;
         let check = |threshold: &Threshold| threshold.check_names(cells);
-        Ok(self.fail_if.iter().try_for_each(check).map_err(|error| Usage(format!("--fail-if: {error}")))?)
+        self.fail_if.iter().try_for_each(check).map_err(|error| Usage(format!("--fail-if: {error}")))?;
+        for meaning in self.fail_if.iter().filter_map(Threshold::assumed_unit) {
+            super::note(&format_args!("--fail-if: {meaning}"));
+        }
+        Ok(())
     }
 }
 
@@ -136,16 +140,6 @@ impl<'a> Concluded<'a> {
         }
         Ok(failed)
     }
-
-    /// Whether a server ended by itself while it was measured.
-    fn has_failed(&self) -> bool {
-        self.analysis.cells.iter().any(|summary| matches!(summary.state, CellState::Failed { .. }))
-    }
-
-    /// Whether a cell that a verdict needs was not measured soundly.
-    fn is_void(&self) -> bool {
-        self.analysis.verdicts.iter().any(|verdict| verdict.conclusion == Conclusion::Invalid)
-    }
 }
 
 /// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk. A run that
@@ -185,57 +179,28 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The exit code that finished runs deserve: a threshold that failed, or a server that ended by itself, counts before a
-/// measurement that is void.
+/// The exit code that finished runs deserve: that of the first without an answer. Of figures that measured ourselves a threshold says
+/// nothing.
 pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
-    let mut failed = runs.iter().any(Concluded::has_failed);
+    let mut is_over = false;
     for run in runs {
-        failed |= run.check(&output.fail_if)?;
+        is_over |= run.check(&output.fail_if)?;
     }
-    Ok(match runs.iter().any(Concluded::is_void) {
-        _ if failed => Exit::CheckFailed,
-        true => Exit::Invalid,
-        false => Exit::Done,
-    })
-}
-
-/// The same for a load: what an open loop was to do and could not was not measured. A closed loop goes as fast as both
-/// sides can: that ours was the slower one is reported, but is no failure, unless it did not run at all for a while. A server that does not speak the protocol,
-/// or completes no request at all, counts as unreachable.
-pub fn judge_load(run: &Concluded<'_>, output: &OutputArgs) -> Result<Exit> {
-    let failed = run.check(&output.fail_if)?;
-    let absent = run.analysis.cells.iter().find_map(|summary| match &summary.state {
-        CellState::Unsupported { why } => Some(format!("{}: {why}", summary.cell.target.name())),
-        _ => unanswered(summary),
-    });
-    if let Some(message) = absent.filter(|_| !failed) {
-        return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+    for run in runs {
+        match Ending::of(&run.analysis) {
+            Ending::Answered => {}
+            Ending::Invalid => return Ok(Exit::Invalid),
+            Ending::ServerEnded => return Ok(Exit::CheckFailed),
+            Ending::NoSuccess(why) => {
+                super::say("failed", &why);
+                return Ok(Exit::CheckFailed);
+            }
+            Ending::NoResponse(message) => {
+                return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+            }
+        }
     }
-    let is_void = run.analysis.cells.iter().any(|summary| {
-        let is_open_loop = summary.cell.work.arrival.rate().is_some();
-        is_open_loop && matches!(summary.state, CellState::Invalid { .. })
-    });
-    let is_void = is_void || run.run.repetitions.iter().any(stats::was_paused);
-    Ok(match is_void {
-        _ if failed => Exit::CheckFailed,
-        true => Exit::Invalid,
-        false => Exit::Done,
-    })
-}
-
-/// Whether not one of a load's requests got a complete response, whatever its status. What we cancelled ourselves does
-/// not count against the server.
-fn unanswered(summary: &CellSummary) -> Option<String> {
-    let first = summary.errors.iter().find(|error| error.kind != Outcome::Cancelled)?;
-    if !summary.statuses.is_empty() {
-        return None;
-    }
-    Some(format!(
-        "{}: none of {} requests completed; most ended as `{}`",
-        summary.cell.target.name(),
-        summary.requests.sent,
-        first.kind,
-    ))
+    Ok(if is_over { Exit::CheckFailed } else { Exit::Done })
 }
 
 /// The report's name in the run folder.

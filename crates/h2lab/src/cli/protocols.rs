@@ -19,7 +19,7 @@ pub struct ProtocolArgs {
     #[arg(long = "proto", value_name = "NAME", value_parser = axis::<Protocol>, group = "protocol")]
     protocols: Option<Axis<Protocol>>,
     /// HTTP/1.1, in clear or over TLS as the URL says
-    #[arg(long = "http1.1", alias = "http1", group = "protocol")]
+    #[arg(long = "http1.1", aliases = ["http1", "h1"], group = "protocol")]
     http1: bool,
     /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
     #[arg(long, group = "protocol")]

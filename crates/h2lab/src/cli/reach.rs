@@ -1,5 +1,6 @@
 //! Where a URL leads: by flags, else by the system's resolver; and which certificates to trust there.
 
+use std::convert::Infallible;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::str::FromStr as _;
@@ -40,6 +41,26 @@ pub struct ReachArgs {
     /// Only IPv6 addresses of a name
     #[arg(short = '6', long)]
     ipv6: bool,
+}
+
+/// `text` with a scheme if it is HOST:PORT, as curl takes it: https:// for the ports that are TLS by custom. Anything else is left
+/// as it is, a host without a port, too: it may be the name of a file.
+pub fn with_scheme(text: &str) -> String {
+    let network = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let port = network.rsplit_once(':').and_then(|(host, port)| {
+        let is_host = !host.is_empty() && !host.contains('@') && (host.ends_with(']') || !host.contains(':'));
+        port.parse::<u16>().ok().filter(|_| is_host)
+    });
+    match port {
+        None => text.to_owned(),
+        Some(443 | 8443) => format!("https://{text}"),
+        Some(_) => format!("http://{text}"),
+    }
+}
+
+/// The same for clap.
+pub fn url_text(text: &str) -> Result<String, Infallible> {
+    Ok(with_scheme(text))
 }
 
 /// The URL that `text` is.
@@ -101,6 +122,25 @@ impl ReachArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_and_a_port_are_a_url_without_a_scheme() {
+        let of = with_scheme;
+        for (text, whole) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("localhost:80/a?b=c:d", "http://localhost:80/a?b=c:d"),
+            ("[::1]:8443/", "https://[::1]:8443/"),
+            ("service.example:443", "https://service.example:443"),
+        ] {
+            assert_eq!(of(text), whole);
+            url(whole).unwrap();
+        }
+        for same in
+            ["http://a:80/", "service.example", "me:1@a:80", "::1", ":80", "a:b", "a:99999", "/early?a:1"]
+        {
+            assert_eq!(of(same), same);
+        }
+    }
 
     #[test]
     fn the_error_of_a_url_repeats_no_password() {

@@ -1,6 +1,7 @@
 //! The flags of what a request is, by curl's names.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use clap::Args;
 use h2lab_base::secrets::without_url_secrets;
@@ -10,7 +11,7 @@ use h2lab_model::workload::RequestShape;
 use h2lab_wire::trace::detail::Secrets;
 
 use super::exit::Usage;
-use super::values::{axis, replace, size};
+use super::values::{axis, duration, replace, size};
 
 /// What a request is.
 #[derive(Debug, Clone, Default, Args)]
@@ -26,8 +27,11 @@ pub struct RequestArgs {
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     pub headers: Vec<String>,
     /// Request body: text, @FILE, or @- for standard input
-    #[arg(short = 'd', long = "data", value_name = "DATA", conflicts_with = "body_bytes")]
+    #[arg(short = 'd', long = "data", alias = "data-binary", value_name = "DATA", conflicts_with = "body_bytes", value_parser = data)]
     pub data: Option<String>,
+    /// Request body: this text, even if it begins with @, or is what -d takes for a time or a file
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "body_bytes"])]
+    pub data_raw: Option<String>,
     /// Request body in bytes of filler (such as 1k, 64k)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub body_bytes: Option<u64>,
@@ -68,7 +72,11 @@ impl RequestArgs {
         if let Some(data) = &self.data {
             work.body = Some(read_data(data)?);
         }
-        let has_body = self.data.is_some() || self.body_bytes.is_some_and(|bytes| bytes > 0);
+        if self.data_raw.is_some() {
+            work.body.clone_from(&self.data_raw);
+        }
+        let has_data = self.data.is_some() || self.data_raw.is_some();
+        let has_body = has_data || self.body_bytes.is_some_and(|bytes| bytes > 0);
         if has_body && self.method.is_none() && work.method == "GET" {
             "POST".clone_into(&mut work.method); // as curl does
         }
@@ -138,9 +146,23 @@ pub fn header(line: &str) -> Result<(String, String), Usage> {
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
-/// Text, or the content of a file after `@`, of standard input after `@-`.
+/// The value of `-d`. For wrk it is the time of the run: nobody means to send that.
+fn data(text: &str) -> Result<String, String> {
+    match duration(text) {
+        Ok(_) => Err("a duration? use -z TIME; for the text itself --data-raw".to_owned()),
+        Err(_) => Ok(text.to_owned()),
+    }
+}
+
+/// Text, or the content of a file after `@`, of standard input after `@-`. For h2load it is the name of a file: nobody means to send
+/// that.
 fn read_data(data: &str) -> Result<String, Usage> {
-    let Some(path) = data.strip_prefix('@') else { return Ok(data.to_owned()) };
+    let Some(path) = data.strip_prefix('@') else {
+        return match Path::new(data).is_file() {
+            true => Err(Usage(format!("-d {data}: a file? use -d @{data}; for the text itself --data-raw"))),
+            false => Ok(data.to_owned()),
+        };
+    };
     let read =
         if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
     read.map_err(|error| Usage(format!("-d @{path}: cannot read it as text: {error}")))
@@ -162,6 +184,24 @@ mod tests {
         assert_eq!(of(RequestArgs { method: Some("PUT".to_owned()), ..data() }).0, "PUT");
         assert_eq!(of(RequestArgs { body_bytes: Some(1), ..RequestArgs::default() }).0, "POST");
         assert_eq!(of(RequestArgs { body_bytes: Some(0), ..RequestArgs::default() }).0, "GET");
+    }
+
+    #[test]
+    fn a_time_or_a_file_is_no_body_unless_it_is_said_to_be_text() {
+        for time in ["1s", "10", "2m", "1h"] {
+            assert!(data(time).unwrap_err().contains("use -z TIME"), "{time}");
+        }
+        assert_eq!(data("{\"a\": 1}").as_deref(), Ok("{\"a\": 1}"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("order.json");
+        std::fs::write(&path, "{}").unwrap();
+        let path = path.to_str().unwrap();
+        assert!(read_data(path).unwrap_err().to_string().contains(&format!("use -d @{path}")));
+        assert_eq!(read_data(&format!("@{path}")).unwrap(), "{}");
+        let raw = RequestArgs { data_raw: Some("1s".to_owned()), ..RequestArgs::default() };
+        let mut work = WorkAxes::default();
+        raw.apply(&mut work).unwrap();
+        assert_eq!(work.body.as_deref(), Some("1s"));
     }
 
     #[test]

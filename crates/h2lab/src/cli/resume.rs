@@ -24,7 +24,7 @@ pub struct FolderArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
     /// Suppress plan and progress; warnings are still printed
-    #[arg(long)]
+    #[arg(short_alias = 's', long, alias = "silent")]
     pub quiet: bool,
 }
 

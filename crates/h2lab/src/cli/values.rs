@@ -11,9 +11,21 @@ pub fn value<T: FromStr<Err = ParseQuantityError>>(text: &str) -> Result<T, Stri
     text.parse().map_err(|error: ParseQuantityError| error.to_string())
 }
 
-/// `12.5ms`, `3s`.
+/// `12.5ms`, `3s`, and `10` for seconds, as every load generator has it.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
+    let seconds = is_number(text).then(|| format!("{text}s"));
+    parse_duration(seconds.as_deref().unwrap_or(text)).map_err(|error| error.to_string())
+}
+
+/// The same for several with commas. The times of a link have no such form: netem's are milliseconds.
+pub fn durations(text: &str) -> Result<Axis<Duration>, String> {
+    let with_unit = |text: &str| if is_number(text) { format!("{text}s") } else { text.to_owned() };
+    axis(&text.split(',').map(with_unit).collect::<Vec<_>>().join(","))
+}
+
+/// Whether a text is a number without a unit.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.parse::<f64>().is_ok()
 }
 
 /// `64k`, `1G`: bytes.
@@ -30,5 +42,21 @@ pub fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
 pub fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
     if let Some(flag) = flag {
         place.clone_from(flag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_without_a_unit_is_in_seconds() {
+        let of = |seconds| Ok(Duration::from_secs_f64(seconds));
+        assert_eq!((duration("10"), duration("0.5"), duration("12.5ms")), (of(10.0), of(0.5), of(0.0125)));
+        assert_eq!(durations("1,250ms").unwrap().values(), [of(1.0), of(0.25)].map(Result::unwrap));
+        for bad in ["", ".", "ten", "-1", "1 fortnight"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert!(axis::<Duration>("10").is_err(), "a delay of the link says its unit");
     }
 }

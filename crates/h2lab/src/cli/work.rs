@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use h2lab_model::scenario::{ArrivalShape, Axis, ConnectionCount, Ramp, Scenario};
 
-use super::values::{axis, duration, replace, value};
+use super::values::{axis, duration, durations, replace, value};
 
 /// How much work.
 #[derive(Debug, Clone, Default, Args)]
@@ -19,7 +19,7 @@ pub struct WorkArgs {
     #[arg(short = 'm', long, value_name = "LIST", value_parser = axis::<u32>)]
     pub streams: Option<Axis<u32>>,
     /// Requests per second in all, open loop
-    #[arg(short = 'q', long, value_name = "LIST", value_parser = axis::<f64>)]
+    #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "LIST", value_parser = axis::<f64>)]
     pub rate: Option<Axis<f64>>,
     /// Closed loop instead, with this many requests in flight
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
@@ -31,13 +31,13 @@ pub struct WorkArgs {
     #[arg(long, value_name = "SHAPE", conflicts_with = "concurrency")]
     pub arrival: Option<ArrivalArg>,
     /// Measured time of one repetition of a cell
-    #[arg(short = 'z', long = "duration", value_name = "LIST", value_parser = axis::<Duration>)]
+    #[arg(short = 'z', short_alias = 'D', long = "duration", value_name = "LIST", value_parser = durations)]
     pub measure: Option<Axis<Duration>>,
     /// Repetitions of each cell, pooled; more and longer repetitions give narrower intervals
     #[arg(long, value_name = "N")]
     pub repetitions: Option<u32>,
     /// Time before measuring in which requests are sent but not counted
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, alias = "warm-up-time", value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
     /// Grace period after measuring for requests in flight
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -258,13 +258,15 @@ fn a_ca_file_without_a_certificate_is_named_before_the_server_is_asked() {
 }
 
 #[test]
-fn the_long_help_says_what_happens_without_an_url_and_the_short_one_does_not() {
-    let [short, long] = ["-h", "--help"].map(|flag| h2lab(&["compare", flag]));
-    assert_eq!((short.code, long.code), (Some(0), Some(0)));
-    for words in ["Without a URL", "Examples:", "Exit codes:"] {
-        assert!(long.stdout.contains(words), "{words}\n{}", long.stdout);
-        assert!(!short.stdout.contains(words), "{words}\n{}", short.stdout);
+fn the_help_begins_with_the_flags_that_matter_and_all_of_them_are_in_the_other() {
+    let [short, all] = ["--help", "--help-all"].map(|flag| h2lab(&["compare", flag]));
+    assert_eq!((short.code, all.code), (Some(0), Some(0)));
+    for words in ["Without a URL", "Examples:", "Exit codes:", "--loss"] {
+        assert!(all.stdout.contains(words) && short.stdout.contains(words), "{words}\n{}", short.stdout);
     }
+    let place = |words: &str| short.stdout.find(words).unwrap_or_else(|| panic!("{words}\n{}", short.stdout));
+    assert!(place("--fail-if") < place("Without a URL") && place("--help-all") < place("Examples:"));
+    assert!(!short.stdout.contains("--window-budget") && all.stdout.contains("--window-budget"));
 }
 
 #[test]

@@ -52,7 +52,8 @@ fn number(value: &Value) -> f64 {
 fn what_fails_is_no_throughput() {
     let origin = Origin::start(&[]);
     let url = |path: &str| format!("http://{}{path}", origin.clear);
-    let failed = load(&["-n200", "-c4", &url("/status/503")]);
+    let failed =
+        h2lab(&["load", "--json", "--quiet", "--no-store", "-n200", "-c4", &url("/status/503")]).json();
     assert_eq!((number(&failed["throughput_rps"]), number(&failed["requests"]["failed"])), (0.0, 200.0));
     assert!(failed["latency_us"]["response"].is_null(), "a quick error is no quick answer");
     let mixed = load(&["-n400", "-c4", &url("/"), &url("/status/503")]);

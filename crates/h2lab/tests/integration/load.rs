@@ -344,7 +344,7 @@ fn a_reader_that_leaves_ends_nothing() {
         .spawn()
         .unwrap();
     drop(process.stdout.take());
-    assert_eq!(process.wait().unwrap().code(), Some(0));
+    assert!(matches!(process.wait().unwrap().code(), Some(0 | 5)));
     let report =
         std::fs::read_to_string(folder.path().join("r.json")).expect("the file is written all the same");
     let document: Value = serde_json::from_str(&report).unwrap();

@@ -152,5 +152,8 @@ mod trace;
 /// The Tap's frames against those that tshark decodes of a capture.
 mod tshark;
 
+/// What people type who know other tools, and the exit codes that scripts rely on.
+mod typed;
+
 /// Windows that are held back, by memory and by tunnels.
 mod windows;

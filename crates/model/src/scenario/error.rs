@@ -15,6 +15,15 @@ pub enum ScenarioError {
         /// What is accepted.
         expected: &'static str,
     },
+    /// A text is not of the form that it must have.
+    Malformed {
+        /// The key, as in the file.
+        field: &'static str,
+        /// What was given, without what may be a secret.
+        value: String,
+        /// The form.
+        expected: &'static str,
+    },
     /// Two values that are each in range have no meaning together.
     Conflict {
         /// The key whose value is refused, as in the file.
@@ -59,6 +68,9 @@ impl ScenarioError {
             }
             Self::Conflict { field, value, with, why } => {
                 format!("{} = {value} does not go with {}: {why}", name(field), name(with))
+            }
+            Self::Malformed { field, value, expected } => {
+                format!("{} = {value} is malformed: {expected}", name(field))
             }
             Self::Field { name: field, why } => format!("{} must not hold `{field}`: {why}", name("headers")),
             Self::Sysctl { field, name: sysctl, why } => {

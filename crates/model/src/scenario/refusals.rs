@@ -485,6 +485,11 @@ mod tests {
             assert_eq!(with(name, value), None, "{name}: {value}");
         }
         assert!(refusal("[work]\nheaders = [['host', 'a'], ['Host', 'b']]").is_some());
+        let malformed = with("foo bar", "x").unwrap().to_string();
+        assert_eq!(
+            malformed,
+            "`headers` = foo bar: … is malformed: `Name: value` without control characters"
+        );
     }
 
     #[test]

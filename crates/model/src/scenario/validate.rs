@@ -120,7 +120,7 @@ impl WorkAxes {
 
 /// Checks one kind of request.
 fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(), ScenarioError> {
-    let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
+    let refuse = |field, value: String, expected| Err(ScenarioError::Malformed { field, value, expected });
     let is_token = |text: &str| {
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
     };
@@ -128,7 +128,8 @@ fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(),
         return refuse("method", method.to_owned(), "an HTTP method such as GET or POST");
     }
     if method == "CONNECT" {
-        return refuse("method", method.to_owned(), "a method other than CONNECT, which asks for a tunnel");
+        let (value, expected) = (method.to_owned(), "a method other than CONNECT, which asks for a tunnel");
+        return Err(ScenarioError::Range { field: "method", value, expected });
     }
     if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
         return refuse(

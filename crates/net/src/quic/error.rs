@@ -7,7 +7,7 @@ use quinn_proto::{ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
 
 use crate::crossing::TransportError;
-use crate::tls::TlsError;
+use crate::tls::{TlsError, refusal};
 
 /// Codes of the transport from here to 0x1ff are alerts of TLS (RFC 9001 §4.8).
 const FIRST_ALERT: u64 = 0x100;
@@ -29,7 +29,7 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
             certificate
                 .map_or_else(
                     || TlsError::Other(printable(&error.reason)),
-                    |why| TlsError::Certificate(printable(&why)),
+                    |why| TlsError::Certificate(refusal(why)),
                 )
                 .into()
         }
@@ -98,5 +98,12 @@ mod tests {
         };
         let reported = explain(error.into(), "h3", false).to_string();
         assert!(reported.contains("UnknownIssuer (--cacert FILE"), "{reported}");
+        let error = Broken {
+            code: TransportErrorCode::crypto(46),
+            frame: None,
+            reason: "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))".to_owned(),
+        };
+        let reported = explain(error.into(), "h3", false).to_string();
+        assert!(reported.contains("CA:TRUE") && !reported.contains("CaUsed"), "{reported}");
     }
 }

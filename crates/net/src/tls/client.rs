@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use rustls::ClientConfig;
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, KeyLogFile, SignatureScheme};
 
-use super::error::TlsError;
-use super::files::{Identity, roots};
+use super::error::{TlsError, is_of_an_authority};
+use super::files::{Identity, certificates, roots};
 use super::provider;
 use super::session::TlsSession;
 
@@ -51,7 +52,8 @@ impl ClientTls {
         let builder = if options.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny { provider }))
         } else {
-            builder.with_root_certificates(roots(options.ca_pem.as_deref())?)
+            let verifier = Trusting::new(options.ca_pem.as_deref(), provider)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         };
         let mut config = match &options.identity {
             Some(identity) => builder.with_client_auth_cert(identity.chain()?, identity.key()?)?,
@@ -90,6 +92,69 @@ impl ClientTls {
     /// Whether we have a certificate to present.
     pub const fn has_certificate(&self) -> bool {
         self.has_certificate
+    }
+}
+
+/// The usual verifier, which also accepts a certificate that is itself one of those of `--cacert`, as curl does: who trusts it by
+/// name need not be told that it is an authority's (CA:TRUE), which `openssl req -x509` makes of every one.
+#[derive(Debug)]
+struct Trusting {
+    usual: Arc<WebPkiServerVerifier>,
+    /// Those of `--cacert`.
+    given: Vec<CertificateDer<'static>>,
+}
+
+impl Trusting {
+    fn new(ca_pem: Option<&[u8]>, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(ca_pem)?), provider).build();
+        Ok(Self {
+            usual: usual.map_err(|error| TlsError::Other(error.to_string()))?,
+            given: ca_pem.map_or(Ok(Vec::new()), certificates)?,
+        })
+    }
+}
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.usual.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            // It is valid at this time: that is checked before.
+            Err(rustls::Error::InvalidCertificate(why))
+                if is_of_an_authority(&why.to_string()) && self.given.contains(end_entity) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
     }
 }
 

@@ -62,7 +62,7 @@ pub enum TlsError {
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> Self {
         match error {
-            rustls::Error::InvalidCertificate(why) => Self::Certificate(refusal(&why)),
+            rustls::Error::InvalidCertificate(why) => Self::Certificate(refusal(&why.to_string())),
             rustls::Error::InvalidMessage(
                 rustls::InvalidMessage::InvalidContentType | rustls::InvalidMessage::UnknownProtocolVersion,
             ) => Self::NotTls,
@@ -76,16 +76,20 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// Why a certificate is refused, in words.
-fn refusal(why: &rustls::CertificateError) -> String {
-    let text = why.to_string();
-    // webpki has no type of its own for it. `openssl req -x509` makes such a certificate by default.
-    if text.contains("CaUsedAsEndEntity") {
-        return "it is one of an authority (CA:TRUE), which no server may show: issue one for the server, or make it with \
-                `-addext basicConstraints=CA:FALSE`"
+/// Why a certificate is refused, from rustls's words.
+pub(crate) fn refusal(why: &str) -> String {
+    // `openssl req -x509` makes such a certificate by default.
+    if is_of_an_authority(why) {
+        return "it is one of an authority (CA:TRUE), which a server may show only to who trusts it itself: give it, and not another, \
+                or issue one for the server (`-addext basicConstraints=CA:FALSE`)"
             .to_owned();
     }
-    made_printable(&text).into_owned()
+    made_printable(why).into_owned()
+}
+
+/// Whether a certificate is refused for being one of an authority; webpki has no type of its own for it.
+pub(super) fn is_of_an_authority(why: &str) -> bool {
+    why.contains("CaUsedAsEndEntity")
 }
 
 impl TlsError {

@@ -78,11 +78,16 @@ pub(super) fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
     if store.is_empty() { Err(TlsError::NoRoots) } else { Ok(store) }
 }
 
+/// The certificates of a PEM file.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>();
+    all.map_err(|error| TlsError::Authority(error.to_string()))
+}
+
 /// The authorities of a PEM file: at least one, and all of them well-formed.
 pub(super) fn authorities(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| TlsError::Authority(error.to_string()))?;
+    for certificate in certificates(pem)? {
         store.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
     }
     if store.is_empty() {

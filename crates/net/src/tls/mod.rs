@@ -17,6 +17,7 @@ mod tests;
 
 pub use client::{ClientTls, TlsOptions};
 pub use error::TlsError;
+pub(crate) use error::refusal;
 pub use files::{Identity, check_authorities};
 pub use key_log::is_secret;
 pub use server::{ServerTls, ServerTlsOptions};

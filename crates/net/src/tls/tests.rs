@@ -166,6 +166,33 @@ fn a_second_connection_resumes_unless_either_side_does_not_want_it() {
     }
 }
 
+#[test]
+fn a_self_signed_certificate_of_an_authority_is_accepted_from_who_is_trusted_by_it_alone() {
+    let shown = || {
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificates_pem = parameters.self_signed(&key).unwrap().pem();
+        Identity { certificates_pem, key_pem: key.serialize_pem() }
+    };
+    let (own, other) = (shown(), shown());
+    let options = ServerTlsOptions { identity: Some(own.clone()), ..ServerTlsOptions::default() };
+    let server = ServerTls::new(&options, &[], &["h2"]).unwrap();
+    let connect = |trusted: &[&Identity], name: &str| {
+        let pem: String = trusted.iter().map(|identity| identity.certificates_pem.as_str()).collect();
+        let options = TlsOptions { ca_pem: Some(pem.into_bytes()), ..TlsOptions::default() };
+        let client = ClientTls::new(name, "h2", &options).unwrap();
+        shuttle(&mut client.session().unwrap(), &mut server.session().unwrap())
+    };
+    connect(&[&own], "localhost").unwrap();
+    connect(&[&other, &own], "localhost").unwrap();
+    for refused in [connect(&[&own], "elsewhere.test"), connect(&[&other], "localhost")] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, TlsError::Certificate(_)), "{error:?}");
+        assert!(!error.to_string().contains("CaUsedAsEndEntity"), "{error}");
+    }
+}
+
 /// An authority and what it signs.
 struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
 

@@ -11,6 +11,7 @@ use super::shell::{Repeat, STYLE, Section, Shell};
 use super::svg::{Anchor, Svg, escape};
 use super::template::render;
 use crate::document::TimelineDocument;
+use crate::format::plural;
 use crate::timeline::{
     EventKind, TimelineEvent, connect_events, heading, left_off, stream_events, stream_title,
 };
@@ -139,7 +140,7 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
     if document.answered < document.runs {
         let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
         let missing = document.runs - document.answered;
-        notes.push(format!("{missing} of {} runs were not answered: {why}.", document.runs));
+        notes.push(format!("Not answered: {missing} of {}: {why}.", plural(document.runs.into(), "run")));
     }
     let more = |section: &Waterfall<'_>| {
         let place = section.title.as_ref().map_or_else(String::new, |title| format!("{title}: "));

@@ -3,6 +3,7 @@
 use super::hops;
 use super::track::{Track, waterfall};
 use crate::document::TimelineDocument;
+use crate::format::plural;
 use crate::style::{Paint, TextStyle, paragraph};
 
 /// The heading of the figures.
@@ -45,7 +46,7 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle) -> String {
     if document.answered < document.runs {
         let missing = document.runs - document.answered;
         let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
-        let text = format!("\n{missing} of {} runs were not answered: {why}\n", document.runs);
+        let text = format!("\nnot answered: {missing} of {}: {why}\n", plural(document.runs.into(), "run"));
         out.push_str(&style.paint(Paint::Red, &text));
     }
     if let Some(words) = pauses(document) {
@@ -118,7 +119,7 @@ mod tests {
         assert!(text.contains("medians of 3 runs"), "{text}");
         let hints = text.lines().find(|line| line.trim_start().starts_with("103")).unwrap();
         assert!(hints.contains("3.00") && hints.contains("2.0–9.0"), "{hints}");
-        assert!(text.contains("1 of 3 runs were not answered: the server ended it"), "{text}");
+        assert!(text.contains("not answered: 1 of 3 runs: the server ended it"), "{text}");
     }
 
     #[test]

@@ -268,8 +268,10 @@ impl<'a> Driver<'a> {
             if now >= cut || (all_sent && self.requests.outstanding() == 0) {
                 break;
             }
-            // Only once there is work for them.
-            self.connections.dial_wanted(now, &mut self.requests);
+            // Only while there is work for them.
+            if !all_sent || self.requests.waiting() > 0 {
+                self.connections.dial_wanted(now, &mut self.requests);
+            }
         }
         self.generator.awake_ns = precise_wakeup.map_or(0, |precise_wakeup| nanos(precise_wakeup.awake()));
         self.generator.stolen_ns = stolen_ns().saturating_sub(stolen_before);

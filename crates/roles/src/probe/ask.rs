@@ -270,7 +270,7 @@ impl Asking<'_> {
         let change = self.slots.dial(ONLY, u32::MAX);
         self.follow(change)?;
         while self.slots.session(ONLY).is_none() {
-            self.wait(Time::NEVER)?;
+            self.wait(self.prober.next_check(Time::NEVER)?)?;
         }
         let mut until = self.prober.soon();
         // A response that never ends is cut off, however often something comes.
@@ -295,7 +295,7 @@ impl Asking<'_> {
             let received = self.counted.0;
             // What has come by then is read before it counts as silence.
             is_over = self.prober.is_over(until.min(hard));
-            let look = self.prober.next_check(until.min(hard)).min(self.body_from);
+            let look = self.prober.next_check(until.min(hard))?.min(self.body_from);
             self.wait(if is_over { Time::ZERO } else { look })?;
             if self.counted.0 > received {
                 until = self.prober.soon();

@@ -22,7 +22,7 @@ pub fn dial(prober: &mut Prober, target: &DialTarget) -> Result<(Reactor, Establ
             DialState::Established(established) => return Ok((reactor, established)),
         };
         prober.check_stop()?;
-        let now = reactor.wait(dial.deadline())?;
+        let now = reactor.wait(prober.next_check(dial.deadline())?)?;
         step = match reactor.next_completion() {
             Some(Completion::Connected { result, .. }) => dial.connected(result, target, now),
             Some(_) => dial.proceed(now),

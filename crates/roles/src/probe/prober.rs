@@ -181,9 +181,15 @@ impl Prober {
         self.waits.is_over(now, until, self.budget.spent(now).connections)
     }
 
-    /// When such a wait is to check again.
-    pub fn next_check(&self, until: Time) -> Time {
-        self.waits.next_check(self.now(), until)
+    /// When such a wait is to check again. One that would last beyond the budget's time ends with that, and its silence says nothing.
+    pub fn next_check(&self, until: Time) -> Result<Time> {
+        let (now, ends_at) = (self.now(), self.budget.ends_at());
+        let next = self.waits.next_check(now, until);
+        match (until > ends_at, now >= ends_at) {
+            (false, _) => Ok(next),
+            (true, false) => Ok(next.min(ends_at)),
+            (true, true) => Err(Exhausted::Time(self.budget.allowance().time).into()),
+        }
     }
 
     /// Fails once the user has stopped us.

@@ -199,7 +199,7 @@ impl RawConnection {
 
     fn wait(&mut self, prober: &Prober, until: Time) -> Result<()> {
         prober.check_stop()?;
-        self.reactor.wait(prober.next_check(until))?;
+        self.reactor.wait(prober.next_check(until)?)?;
         while self.reactor.next_completion().is_some() {}
         prober.check_stop()
     }

@@ -7,7 +7,8 @@
 //!
 //! A metric against a number is checked for each cell that it names. Two metrics are checked for each pair of different
 //! cells of a group, or, if both name the same cells, for each cell by itself: `h1.max > 10*h1.p50`. Cells of different
-//! groups are not compared with each other.
+//! groups are not compared with each other. Of two sides that both collapsed neither can be held against the other: the
+//! condition counts as held.
 
 mod against;
 mod parse;
@@ -135,6 +136,14 @@ struct MetricFigure {
     metric: Metric,
 }
 
+/// Whether a cell has nothing that a figure could be compared by.
+fn has_collapsed(cell: &CellSummary, metric: Metric) -> bool {
+    match metric.unit() {
+        Unit::Time => without_latency(cell).is_some(),
+        Unit::Share | Unit::PerSecond => cell.requests.succeeded == 0,
+    }
+}
+
 impl MetricFigure {
     fn of(&self, cell: &CellSummary) -> f64 {
         self.factor * self.metric.of(cell)
@@ -236,6 +245,8 @@ enum Bound {
 pub struct Threshold {
     /// As given.
     text: String,
+    /// The unit that a number without one was given, as it is written.
+    assumed: Option<String>,
     figure: MetricFigure,
     relation: Relation,
     bound: Bound,
@@ -247,6 +258,14 @@ pub enum ThresholdError {
     /// It is not of the form that we read.
     #[error("`{0}` is not a condition (such as h2c.p99 > 1.2*h1.p99, or errors > 0.1%)")]
     Syntax(String),
+    /// It has the form, but a name that is no metric.
+    #[error("`{condition}`: there is no metric `{name}`; there are {}", METRICS.map(|(name, _)| name).join(", "))]
+    NoSuchMetric {
+        /// The condition.
+        condition: String,
+        /// The name that is none.
+        name: String,
+    },
     /// Its sides cannot be compared.
     #[error("`{condition}`: `{metric}` can only be held against {expected}")]
     Unit {
@@ -302,6 +321,11 @@ impl Threshold {
         [self.figure.cells.as_deref(), other].into_iter().flatten()
     }
 
+    /// What a bare number was taken for, in a sentence: `p99 > 1` is p99 > 1ms.
+    pub fn assumed_unit(&self) -> Option<String> {
+        self.assumed.as_ref().map(|bound| format!("in `{}` the bound is {bound}", self.text))
+    }
+
     /// Refuses a condition that names cells which a plan does not have: call it before measuring.
     pub fn check_names(&self, plan: &[Cell]) -> Result<(), ThresholdError> {
         let labels = labels(plan);
@@ -332,13 +356,22 @@ impl Threshold {
 
     fn check_group(&self, group: &[&CellSummary]) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let mut check = |cell: &CellSummary, bound: f64, other: Option<String>| {
-            if self.relation.holds(self.figure.of(cell), bound) {
-                let other = other.map_or(String::new(), |other| format!("; {other}"));
+        let mut check = |cell: &CellSummary, bound: f64, other: Option<(&MetricFigure, &CellSummary)>| {
+            let have_collapsed = other.is_some_and(|(figure, against)| {
+                has_collapsed(cell, self.figure.metric) && has_collapsed(against, figure.metric)
+            });
+            if have_collapsed || self.relation.holds(self.figure.of(cell), bound) {
+                let beside = |(figure, against): (&MetricFigure, &CellSummary)| {
+                    format!("; {}", figure.describe(against))
+                };
                 violations.push(Violation {
                     group: cell.cell.group,
                     condition: self.text.clone(),
-                    measured: format!("{}{other}", self.figure.describe(cell)),
+                    measured: format!(
+                        "{}{}",
+                        self.figure.describe(cell),
+                        other.map_or(String::new(), beside)
+                    ),
                 });
             }
         };
@@ -346,13 +379,13 @@ impl Threshold {
             match &self.bound {
                 Bound::Number(number) => check(cell, *number, None),
                 Bound::MetricFigure(other) if other.cells == self.figure.cells => {
-                    check(cell, other.of(cell), Some(other.describe(cell)));
+                    check(cell, other.of(cell), Some((other, cell)));
                 }
                 Bound::MetricFigure(other) => {
                     let others = other.named(group);
                     for against in others.into_iter().filter(|against| against.cell.index != cell.cell.index)
                     {
-                        check(cell, other.of(against), Some(other.describe(against)));
+                        check(cell, other.of(against), Some((other, against)));
                     }
                 }
             }

@@ -24,18 +24,27 @@ impl FromStr for Threshold {
         let (spelling, relation) =
             Relation::ALL.into_iter().find(|(spelling, _)| text.contains(spelling)).ok_or_else(refuse)?;
         let (left, right) = text.split_once(spelling).ok_or_else(refuse)?;
-        let (left, right) = (side(left).ok_or_else(refuse)?, side(right).ok_or_else(refuse)?);
+        let unread = |part: &str| match unknown_metric(part) {
+            Some(name) => ThresholdError::NoSuchMetric { condition: text.to_owned(), name: name.to_owned() },
+            None => refuse(),
+        };
+        let (left, right) =
+            (side(left).ok_or_else(|| unread(left))?, side(right).ok_or_else(|| unread(right))?);
         let (figure, relation, other) = match (left, right) {
             (Side::MetricFigure(figure), other) => (figure, relation, other),
             (other, Side::MetricFigure(figure)) => (figure, relation.turned(), other),
             _ => return Err(refuse()),
+        };
+        let assumed = match (&other, figure.metric.unit()) {
+            (Side::Plain(number), unit) if *number > 0.0 => Some(unit.print(*number)),
+            _ => None,
         };
         let bound = bound(other, figure.metric.unit()).ok_or_else(|| ThresholdError::Unit {
             condition: text.to_owned(),
             metric: figure.metric.name(),
             expected: figure.metric.unit().name(),
         })?;
-        Ok(Self { text: text.to_owned(), figure, relation, bound })
+        Ok(Self { text: text.to_owned(), assumed, figure, relation, bound })
     }
 }
 
@@ -71,6 +80,15 @@ fn side(text: &str) -> Option<Side> {
         None => return Some(Side::MetricFigure(figure(factor, None, name)?)),
     };
     Some(Side::MetricFigure(figure(factor, Some(cells), metric)?))
+}
+
+/// The name that stands where a metric should, if `text` has that form: `h1.p98`, `2*latency`.
+fn unknown_metric(text: &str) -> Option<&str> {
+    let name = text.rsplit(['.', '*']).next().unwrap_or_default().trim();
+    let is_name = name.starts_with(|character: char| character.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-%".contains(&byte))
+        && !matches!(name, "nan" | "inf" | "infinity");
+    (is_name && !METRICS.iter().any(|(known, _)| *known == name)).then_some(name)
 }
 
 fn figure(factor: f64, cells: Option<&str>, metric: &str) -> Option<MetricFigure> {

@@ -136,12 +136,49 @@ fn a_cell_that_does_not_answer_keeps_no_upper_bound() {
 }
 
 #[test]
+fn two_sides_that_both_collapsed_fail_every_check_of_one_against_the_other() {
+    let mut both = with_errors(3_000, 0);
+    let mut samples = both[1].samples.edit();
+    samples.iter_mut().for_each(|sample| sample.outcome = Outcome::Reset);
+    drop(samples);
+    both.truncate(2);
+    for condition in [
+        "h2c.p99 > 1.1*h1.p99",
+        "h2c.p99 < h1.p99",
+        "h2c.throughput < 0.9*h1.throughput",
+        "h2c.errors > h1.errors",
+    ] {
+        assert_eq!(said(both.clone(), condition).len(), 1, "{condition}");
+    }
+    assert_eq!(said(with_errors(3_000, 0), "h2c.p99 > 1.1*h1.p99"), [""; 0], "one that answers is no worse");
+}
+
+#[test]
+fn a_number_without_a_unit_is_reported_with_that_which_it_was_given() {
+    let assumed = |condition: &str| threshold(condition).assumed_unit();
+    assert_eq!(assumed("p99 > 1").as_deref(), Some("in `p99 > 1` the bound is 1ms"));
+    assert_eq!(assumed("0.05 < errors").as_deref(), Some("in `0.05 < errors` the bound is 5.000 %"));
+    assert_eq!(assumed("throughput < 950").as_deref(), Some("in `throughput < 950` the bound is 950.0/s"));
+    for said in ["p99 > 1ms", "errors > 0", "errors > 5%", "h2c.p99 > 1.2*h1.p99"] {
+        assert_eq!(assumed(said), None, "{said}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_metric_is_answered_with_all_that_there_are() {
+    for condition in ["p98 > 3", "h1.latency > 5ms", "h2c.p99 > 2*h1.p75"] {
+        let error = condition.parse::<Threshold>().unwrap_err().to_string();
+        let all = "p50, p90, p95, p99, p999, max, mean, errors, throughput";
+        assert!(error.contains("there is no metric") && error.ends_with(all), "{error}");
+    }
+}
+
+#[test]
 fn what_is_no_condition_is_refused() {
     for bad in [
         "",
         "p99",
         "p99 > ",
-        "p98 > 3",
         "1 > 2",
         "h1.p99 = 3",
         "x*h1.p99 > 1",

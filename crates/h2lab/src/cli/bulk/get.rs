@@ -39,7 +39,7 @@ use h2lab_roles::client::url::Url;
 ))]
 pub struct GetArgs {
     /// What to fetch (http:// or https://)
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required = true, value_parser = reach::url_text)]
     urls: Vec<String>,
     /// Write to this file [default: the last part of the URL, here]
     #[arg(short = 'o', long, value_name = "FILE", group = "to")]
@@ -51,7 +51,7 @@ pub struct GetArgs {
     #[arg(long, group = "to")]
     discard: bool,
     /// Fetch the URLs repeatedly for this long; transfers still running then are aborted, and their bytes are counted
-    #[arg(short = 'z', long, value_name = "TIME", value_parser = duration, requires = "discard")]
+    #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", value_parser = duration, requires = "discard")]
     duration: Option<Duration>,
     #[command(flatten)]
     transfer: TransferArgs,

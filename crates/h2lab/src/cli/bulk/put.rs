@@ -43,7 +43,7 @@ pub struct PutArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// Send repeatedly for this long; transfers still running then are aborted, and their bytes are counted
-    #[arg(short = 'z', long, value_name = "TIME", value_parser = duration, requires = "memory")]
+    #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", value_parser = duration, requires = "memory")]
     duration: Option<Duration>,
     /// Bytes that are passed to the engine at once, also the longest frame [default: the value of -f if that is more than
     /// 128k; else 128k of a file, 64k of memory]
@@ -56,10 +56,18 @@ pub struct PutArgs {
 /// Sends and says how it went.
 pub fn main(args: &PutArgs, command_line: Vec<String>) -> Result<Exit> {
     let (text, files) = args.files_and_url.split_last().ok_or_else(|| Usage("give a URL".to_owned()))?;
+    let text = &reach::with_scheme(text);
     let url = reach::url(text)?;
+    let wanted = wanted(args.memory, files, text, &url)?;
+    for one in &wanted {
+        if let FileLocation::File(path) = &one.place {
+            let there = std::fs::metadata(path);
+            there.map_err(|error| Usage(format!("{}: cannot be read: {error}", path.display())))?;
+        }
+    }
     let cargo = Cargo {
         direction: TransferDirection::Put,
-        wanted: wanted(args.memory, files, text, &url)?,
+        wanted,
         text: text.clone(),
         url,
         is_memory: args.memory.is_some(),

@@ -50,7 +50,7 @@ const LEAST_FILES: usize = 4;
 ))]
 pub struct ServeArgs {
     /// The folder whose files are served
-    #[arg(value_name = "DIR", required_unless_present = "memory", conflicts_with = "memory")]
+    #[arg(value_name = "DIR", conflicts_with = "memory")]
     folder: Option<PathBuf>,
     /// No folder: /bytes/N is N bytes of filler (64k, 10G), always the same bytes
     #[arg(long)]
@@ -77,6 +77,10 @@ pub struct ServeArgs {
 
 /// Serves until it is stopped.
 pub fn main(args: &ServeArgs) -> Result<Exit> {
+    if args.folder.is_none() && !args.memory {
+        let words = "give the folder to serve (bulk serve --listen ADDR DIR), or --memory to serve bytes from no disk, at /bytes/N";
+        return Err(Usage(words.to_owned()).into());
+    }
     let mut config = args.server.config(&[])?;
     config.h3 = args.server.h3.then(|| quic_congestion(args.socket.congestion.as_deref())).transpose()?;
     if let Some(name) = &args.socket.congestion {

@@ -65,7 +65,7 @@ pub struct TransferArgs {
     #[command(flatten)]
     page: PageArg,
     /// Suppress progress
-    #[arg(short = 'q', long)]
+    #[arg(short_alias = 's', long, alias = "silent")]
     quiet: bool,
     // The last: the headings of these flags go for all that follow them.
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub struct Files;
 impl FlagRefusal for Files {
     fn why(id: &str) -> Option<&'static str> {
         match id {
-            "method" | "data" | "body_bytes" => Some(
+            "method" | "data" | "data_raw" | "body_bytes" => Some(
                 "has no meaning for files: `bulk get` asks by GET, and `bulk put` sends each by PUT; `h2lab load` takes it",
             ),
             "shape" | "template" => {
@@ -213,7 +213,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn exit_of(error: &FetchError) -> Exit {
     match error {
         FetchError::Deadline => Exit::Done, // as it was to be
-        FetchError::Mismatch { .. } => Exit::CheckFailed,
+        FetchError::Mismatch { .. } | FetchError::Status { .. } => Exit::CheckFailed,
         FetchError::Sink(SinkError::Journal { .. } | SinkError::NotAFile { .. }) => Exit::Usage,
         FetchError::Source(error) if error.is_wrong_name() => Exit::Usage,
         FetchError::Sink(_) | FetchError::Source(_) | FetchError::SourceChanged => Exit::Environment,

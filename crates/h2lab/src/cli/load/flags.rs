@@ -24,13 +24,13 @@ pub struct AmountArgs {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "warmup")]
     pub requests: Option<u64>,
     /// Stop after this time [default: 10s, no end with -n]
-    #[arg(short = 'z', long, value_name = "TIME", value_parser = duration)]
+    #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Threads that generate the load, never more than connections [default: CPUs]
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
     /// Open loop: requests per second in all, due by the clock whatever the server does
-    #[arg(short = 'q', long, value_name = "RATE", value_parser = rate)]
+    #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "RATE", value_parser = rate)]
     pub rate: Option<f64>,
     /// Arrival process of an open loop
     #[arg(long, value_name = "SHAPE", requires = "rate")]
@@ -39,7 +39,7 @@ pub struct AmountArgs {
     #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = ramp, conflicts_with = "rate")]
     pub ramp: Option<Ramp>,
     /// Time before measuring in which requests are sent but not counted [default: 0s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, alias = "warm-up-time", value_name = "TIME", value_parser = duration)]
     pub warmup: Option<Duration>,
     /// Grace period for requests in flight after the last one is sent [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -56,6 +56,9 @@ pub struct AmountArgs {
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// wrk's: percentiles are always reported
+    #[arg(long = "latency", hide = true)]
+    _latency: bool,
 }
 
 /// `--record`: a level, or `None` for the one that the rate allows.

@@ -92,7 +92,7 @@ pub struct LoadArgs {
     #[arg(long)]
     pub no_live: bool,
     /// No progress at all
-    #[arg(long)]
+    #[arg(short_alias = 's', long, alias = "silent")]
     pub quiet: bool,
 }
 

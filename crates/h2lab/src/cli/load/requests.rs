@@ -61,6 +61,11 @@ impl Entry {
             |word: &&str| !word.contains("://") && word.bytes().all(|byte| byte.is_ascii_uppercase());
         let method = words.next_if(is_method).map(str::to_owned);
         let text = words.next().ok_or_else(|| wrong(format!("`{line}` has no URL")))?;
+        if text.ends_with(".lua") {
+            let how = "--template, --urls FILE and `URL weight=N` vary requests";
+            return Err(wrong(format!("{text}: scripts are not run; {how}")));
+        }
+        let text = &reach::with_scheme(text);
         let url = reach::url(text).map_err(|Usage(why)| wrong(why))?;
         let weight = match words.next() {
             None => 1,
@@ -81,7 +86,7 @@ impl Entry {
         }
         let path = url.path_and_query().to_owned();
         let kind = MixEntry { weight, method, path, ..MixEntry::default() };
-        Ok(Self { place: place.to_owned(), text: text.to_owned(), url, kind })
+        Ok(Self { place: place.to_owned(), text: text.clone(), url, kind })
     }
 }
 
@@ -137,6 +142,7 @@ mod tests {
         let reported: Vec<_> = requests.kinds.iter().map(|kind| (kind.path.as_str(), kind.weight)).collect();
         assert_eq!(reported, [("/x", 1), ("/y", 3)]);
         assert_eq!(requests.text, "http://a/x");
+        assert_eq!(kinds(&["a:8080/x weight=2"], None).unwrap().text, "http://a:8080/x");
     }
 
     #[test]
@@ -153,6 +159,7 @@ mod tests {
     fn what_is_wrong_is_reported_with_its_place() {
         for (urls, file, words) in [
             (vec!["http://a/", "http://b/"], None, ["http://b/", "run two loads"]),
+            (vec!["multi.lua", "http://a/"], None, ["multi.lua", "--template"]),
             (vec!["http://a/", "https://a/"], None, ["https://a/", "run two loads"]),
             (vec!["http://a/ weight=0"], None, ["weight=0", "1 to 1000000"]),
             (vec!["http://a/"], Some("http://a/\nftp://a/"), ["targets.txt:2", "ftp://a/"]),

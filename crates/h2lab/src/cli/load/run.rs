@@ -100,7 +100,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     if interrupted {
         return Ok(Exit::Interrupted);
     }
-    output::judge_load(&concluded, &args.output)
+    output::judge(std::slice::from_ref(&concluded), &args.output)
 }
 
 /// Refuses more connections than files may be open: dials would fail in the middle of the run, one by one.

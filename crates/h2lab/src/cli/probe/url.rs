@@ -25,7 +25,7 @@ use h2lab_roles::probe::{Host, ProbeError, Prober, url};
 #[derive(Debug, Args)]
 pub struct UrlArgs {
     /// The server (http:// or https://) and the path
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = reach::url_text)]
     url: Option<String>,
     /// Check what these other ports of the host speak too
     #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
@@ -69,7 +69,7 @@ impl FlagRefusal for ChecksSettings {
             | "cookie"
             | "secrets" => None,
             "h2c_mode" => Some("is not for probes, which begin h2c in both ways; `h2lab trace` takes it"),
-            "method" | "data" | "body_bytes" | "shape" | "template" => Some(
+            "method" | "data" | "data_raw" | "body_bytes" | "shape" | "template" => Some(
                 "is not for probes: each check has a method and a body of its own; `h2lab trace` takes it",
             ),
             _ => Some("is not for probes: checks measure with settings of their own; `h2lab trace` takes it"),
@@ -115,18 +115,22 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let clock = Clock::start();
     let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
     let is_watched = std::io::stderr().is_terminal();
-    let mut progress = |what: &str| {
+    // One line, which each step writes over and which is gone at the end.
+    let show = |line: &str| {
         if is_watched {
-            say!("{what} …");
+            crate::stderr::write(format_args!("\r\x1b[K{line}"));
         }
     };
+    let mut progress = |what: &str| show(&format!("{what} …"));
     let options = url::CheckOptions {
         ports: args.ports.clone(),
         idle: args.idle,
         resistance: args.resistance,
         pid: args.pid,
     };
-    match url::run(&mut prober, &url, &options, &mut progress) {
+    let probed = url::run(&mut prober, &url, &options, &mut progress);
+    show("");
+    match probed {
         Ok(report) => {
             let exit = args.report.notify(&report)?;
             if prober.check_stop().is_err() {

@@ -47,7 +47,7 @@ use request::prepare;
 ))]
 pub struct TimelineArgs {
     /// The server (http:// or https://) and the path; with --hops the path [default: /early]
-    #[arg(required_unless_present = "hops")]
+    #[arg(required_unless_present = "hops", value_parser = reach::url_text)]
     url: Option<String>,
     /// Runs, each over a connection of its own
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -43,6 +43,7 @@ use view::{TraceFormat, TraceView};
 ))]
 pub struct TraceArgs {
     /// The server (http:// or https://) and the path
+    #[arg(value_parser = reach::url_text)]
     url: String,
     /// Requests
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -56,10 +57,7 @@ pub struct TraceArgs {
     /// Keep the connections open for this long after the last response, to see what the server does with them
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
-    /// Repeat requests that a GOAWAY or `REFUSED_STREAM` left unprocessed (the default)
-    #[arg(long, overrides_with = "no_replay")]
-    replay: bool,
-    /// Let such requests fail
+    /// Do not repeat requests that the server did not process (after GOAWAY or `REFUSED_STREAM`); they fail
     #[arg(long)]
     no_replay: bool,
     #[command(flatten)]
@@ -141,6 +139,7 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     if let Err(error @ LoadError::Unreachable { why, .. }) = &traced
         && let Some(next) = asking::next_choice(&protocols, error)
         && !view.has_met_http2()
+        && view.banner().is_none()
     {
         say!("{}", quotable(&format!("{url}: {why}; trying {next}")));
         traced = trace(&mut spec, &view, &watching, &stop, next);
@@ -151,15 +150,22 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
         Ok(result) => {
             view.finish(&result, interrupted)?;
             conclude(&result, &args.url, interrupted)
+                .map_err(|error| not_http(&args.url, &view).unwrap_or(error))
         }
         Err(error) => {
             view.abandon(interrupted)?;
             if interrupted {
                 return Ok(Exit::Interrupted);
             }
-            Err(asking::failure(&error).into())
+            Err(not_http(&args.url, &view).unwrap_or_else(|| asking::failure(&error).into()))
         }
     }
+}
+
+/// That the server speaks another protocol than HTTP, if what it says is the text of one.
+fn not_http(url: &str, view: &TraceView) -> Option<anyhow::Error> {
+    let message = format!("{url}: not HTTP: got \"{}\"", view.banner()?);
+    Some(Failure { kind: FailureKind::Unreachable, message }.into())
 }
 
 /// The requests, but for their protocol.

@@ -12,6 +12,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::detail::{DetailedFrame, Reader, Secrets};
 use h2lab_wire::trace::{Crossing, Dialect, Direction, FrameKind};
 
+use super::super::quotable;
 use super::ShowArgs;
 use super::document::{FrameDocument, TraceDocument, TracedConnection};
 use super::lines::LineFormatter;
@@ -53,6 +54,11 @@ struct Inner {
     open: BTreeSet<u32>,
     /// Whether the server has sent SETTINGS: then it speaks HTTP/2.
     speaks_http2: bool,
+    /// Connections on which something has come.
+    heard: BTreeSet<u32>,
+    /// Those on which it was the text of another protocol, whose bytes are no frames; and its first line.
+    foreign: BTreeSet<u32>,
+    banner: Option<String>,
     /// Shown so far; only for the document.
     frames: Vec<FrameDocument>,
     left_out: u64,
@@ -88,6 +94,9 @@ impl TraceView {
             connections: BTreeMap::new(),
             open: BTreeSet::new(),
             speaks_http2: false,
+            heard: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            banner: None,
             frames: Vec::new(),
             left_out: 0,
             not_kept: 0,
@@ -110,6 +119,8 @@ impl TraceView {
         inner.readers.clear();
         inner.connections.clear();
         inner.open.clear();
+        inner.heard.clear();
+        inner.foreign.clear();
         inner.frames.clear();
         (inner.left_out, inner.not_kept) = (0, 0);
     }
@@ -117,6 +128,11 @@ impl TraceView {
     /// Whether the server has shown that it speaks HTTP/2.
     pub fn has_met_http2(&self) -> bool {
         self.inner().speaks_http2
+    }
+
+    /// The first line of what a server says that speaks no HTTP, such as `SSH-2.0-OpenSSH_9.2`.
+    pub fn banner(&self) -> Option<String> {
+        self.inner().banner.clone()
     }
 
     /// Whether our output's reader is gone.
@@ -190,11 +206,28 @@ impl Inner {
     }
 
     fn crossing(&mut self, at: Time, connection: u32, direction: Direction, crossing: Crossing<'_>) {
+        if direction == Direction::Down && self.is_foreign(connection, crossing) {
+            return;
+        }
         let dialect = Dialect::of(self.protocol.is_multiplexed(), self.protocol.is_quic());
         let reader = self.readers.entry(connection).or_insert_with(|| Reader::new(dialect, connection));
         let mut detailed = Vec::new();
         reader.cross(at, direction, crossing, &mut |one| detailed.push(one));
         self.write_out(detailed);
+    }
+
+    /// Whether what comes is no HTTP of any version, by the first bytes of the connection.
+    fn is_foreign(&mut self, connection: u32, crossing: Crossing<'_>) -> bool {
+        if let Crossing::Bytes { stream: None, bytes, .. } = crossing
+            && self.heard.insert(connection)
+            && let Some(banner) = banner(bytes)
+        {
+            let line = format!("connection {connection} is not HTTP: got \"{banner}\"");
+            self.announce(line);
+            self.foreign.insert(connection);
+            self.banner = Some(banner);
+        }
+        self.foreign.contains(&connection)
     }
 
     fn write_out(&mut self, detailed: Vec<DetailedFrame>) {
@@ -315,5 +348,34 @@ impl Inner {
         }
         self.flush();
         self.broken.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Characters of a banner that are shown.
+const BANNER: usize = 60;
+
+/// The first line of a text that is the beginning of no HTTP. Frames of HTTP/2 and records of TLS do not begin with text.
+fn banner(bytes: &[u8]) -> Option<String> {
+    let line = bytes.split(|byte| b"\r\n".contains(byte)).next().unwrap_or_default();
+    let is_text = line.len() >= 4 && line[..4].iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    (is_text && !line.starts_with(b"HTTP/")).then(|| {
+        let text: String = String::from_utf8_lossy(line).chars().take(BANNER).collect();
+        quotable(&text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_no_http_is_told_from_frames_and_from_http() {
+        assert_eq!(banner(b"SSH-2.0-OpenSSH_9.2\r\nmore").as_deref(), Some("SSH-2.0-OpenSSH_9.2"));
+        assert_eq!(banner(b"220 mail ESMTP\x1b[2J").as_deref(), Some("220 mail ESMTP\\u{1b}[2J"));
+        for http in
+            [&b"HTTP/1.0 400 Bad\r\n"[..], b"\0\0\x12\x04\0\0\0\0\0", b"\x15\x03\x01\0\x02\x02\x28", b""]
+        {
+            assert_eq!(banner(http), None, "{http:?}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::testing::scenarios;
 
 use super::*;
+use crate::scenario::ScenarioError;
 
 fn labels(cells: &[Cell]) -> Vec<String> {
     cells.iter().map(Cell::label).collect()
@@ -93,7 +94,9 @@ fn values_out_of_range_are_refused_by_name() {
         ("[matrix]\nwarm-pool = 600", "warm-pool"),
     ] {
         match Scenario::from_toml(text).unwrap_err() {
-            crate::scenario::ScenarioError::Range { field: named, .. } => assert_eq!(named, field),
+            ScenarioError::Range { field: named, .. } | ScenarioError::Malformed { field: named, .. } => {
+                assert_eq!(named, field);
+            }
             why => panic!("{text}: {why}"),
         }
     }

@@ -3,6 +3,7 @@
 mod place;
 mod view;
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ use h2lab_model::workload::Protocol;
 use h2lab_transfer::Sizes;
 
 use super::super::client::ClientArgs;
-use super::super::exit::Usage;
+use super::super::exit::{MissingRequirement, Usage};
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
 use super::super::policy::CongestionArgs;
@@ -39,15 +40,15 @@ use view::DriveView;
 /// A client or server that dies or stops responding does not delay the others: its pairs are marked lost, and the other
 /// results are kept. After Ctrl-C the results so far are reported. No process and no file is left on any machine.
 ///
-/// The default protocol is h2, or h2c without TLS.
+/// The default protocol is h2; --h2c and --proto h1 are without TLS.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
-        ("h2lab bulk drive --clients local,local --servers local,local --plain-http", "two by two in this process"),
+        ("h2lab bulk drive --clients local,local --servers local,local --h2c", "two by two in this process"),
         (
             "h2lab bulk drive --clients ssh:kek-1,ssh:kek-2 --servers ssh:lyon-1=192.0.2.7:8080 --duration 60s --concurrency 8 \
-             --max-frame-size 1M --win-update-interval 1M --plain-http",
+             --max-frame-size 1M --win-update-interval 1M --h2c",
             "two sites, h2c with larger frames and fewer updates",
         ),
         ("h2lab bulk drive --clients netns:a --servers http://10.0.0.2:8080 --http1.1 --dry-run", "only the plan"),
@@ -62,7 +63,7 @@ pub struct DriveArgs {
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
     servers: Vec<ServerArg>,
     /// Duration of the transfers
-    #[arg(short = 'z', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
     /// Concurrent transfers of each client
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -80,8 +81,8 @@ pub struct DriveArgs {
     /// Seed of the random choices: sizes, and --pairs random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// In clear, without TLS
-    #[arg(long)]
+    /// In clear, without TLS: what --h2c and --proto h1 say by themselves
+    #[arg(long, hide = true)]
     plain_http: bool,
     #[command(flatten)]
     socket: CongestionArgs,
@@ -109,13 +110,35 @@ pub struct DriveArgs {
     #[command(flatten)]
     page: PageArg,
     /// Suppress progress
-    #[arg(short = 'q', long)]
+    #[arg(short_alias = 's', long, alias = "silent")]
     quiet: bool,
     // The last: the headings of these flags go for all that follow them.
     #[command(flatten)]
     client: Flags<ClientArgs, Agents>,
     #[command(flatten)]
     reach: Flags<ReachArgs>,
+}
+
+impl DriveArgs {
+    /// The places of all agents: clients first.
+    fn agents(&self) -> impl Iterator<Item = &AgentPlace> {
+        self.clients.iter().chain(self.servers.iter().filter_map(|server| match server {
+            ServerArg::Agent(place) => Some(place),
+            ServerArg::Url(_) | ServerArg::Address(_) => None,
+        }))
+    }
+
+    /// The program of `--ssh`, if a place needs it and it is not there.
+    fn missing_ssh(&self) -> Option<&str> {
+        let needs_it = self.agents().any(AgentPlace::is_remote);
+        let program = self.ssh.split_whitespace().next().filter(|_| needs_it)?;
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let is_there = match program.contains('/') {
+            true => Path::new(program).is_file(),
+            false => std::env::split_paths(&folders).any(|folder| folder.join(program).is_file()),
+        };
+        (!is_there).then_some(program)
+    }
 }
 
 /// What agents fetch is discarded.
@@ -125,7 +148,7 @@ struct Agents;
 impl FlagRefusal for Agents {
     fn why(id: &str) -> Option<&'static str> {
         match id {
-            "method" | "data" | "body_bytes" | "shape" | "template" | "push" => {
+            "method" | "data" | "data_raw" | "body_bytes" | "shape" | "template" | "push" => {
                 Some("has no meaning for bytes that are thrown away; `h2lab load` takes it")
             }
             _ => None,
@@ -275,11 +298,11 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
 /// The transports to all agents: clients first.
 fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
     let remote = Remote { ssh: &args.ssh, agent_path: &args.agent_path };
-    let servers = args.servers.iter().filter_map(|server| match server {
-        ServerArg::Agent(place) => Some(place),
-        ServerArg::Url(_) | ServerArg::Address(_) => None,
-    });
-    let transport_kinds = args.clients.iter().chain(servers).map(|place| place.transport_kind(remote));
+    if let Some(program) = args.missing_ssh() {
+        let words = "there is no such program, and an agent at ssh:HOST is started by it";
+        return Err(MissingRequirement(format!("--ssh {program}: {words}")).into());
+    }
+    let transport_kinds = args.agents().map(|place| place.transport_kind(remote));
     transport_kinds.collect::<Result<_, _>>().context("cannot reach all agents")
 }
 

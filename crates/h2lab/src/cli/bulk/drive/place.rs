@@ -99,6 +99,11 @@ impl AgentPlace {
         self.address.is_some()
     }
 
+    /// Whether an agent there is started over ssh.
+    pub const fn is_remote(&self) -> bool {
+        matches!(self.kind, Kind::Ssh(_))
+    }
+
     /// Where a server there listens, and how it is reached.
     fn served(&self) -> Result<ServerPlace, String> {
         let at = |listen: SocketAddr| ServerPlace::Agent { listen, host: listen.ip().to_string() };

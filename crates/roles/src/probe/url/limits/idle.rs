@@ -11,6 +11,9 @@ use crate::probe::raw_h2_client::{Opening, RawH2Client};
 use crate::probe::url::results::{UrlResults, decided};
 use crate::probe::{ProbeError, Prober, Result};
 
+/// What is being done.
+pub(super) const STEP: &str = "how long a connection may be idle";
+
 /// How long one of the connections is listened to before it is the other's turn: what the interval is exact to.
 const TURN: Duration = Duration::from_millis(20);
 
@@ -121,9 +124,14 @@ fn closed(how: &str) -> ProbeError {
 }
 
 /// Watches one idle connection of each version, both at a time, for `longest` at most.
-pub fn look(prober: &mut Prober, longest: Duration, found: &mut UrlResults) -> Result<()> {
+pub fn look(
+    prober: &mut Prober,
+    longest: Duration,
+    found: &mut UrlResults,
+    notify: &mut dyn FnMut(&str),
+) -> Result<()> {
     let all = open(prober, found)?;
-    watch(prober, all, longest, found)
+    watch(prober, all, longest, found, notify)
 }
 
 /// The connections that become idle.
@@ -144,13 +152,19 @@ pub(super) fn watch(
     mut all: Vec<Seen>,
     longest: Duration,
     found: &mut UrlResults,
+    notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let ends_at = prober.budget.ends_at();
     let wanted = prober.now() + longest;
     let until = wanted.min(ends_at);
     let mut over = (ends_at < wanted).then(|| format!("its time is over; {}", prober.budget.remedy()));
+    let mut shown = u64::MAX;
     'watch: loop {
         let mut open = false;
+        let left = until.since(prober.now()).as_secs();
+        if std::mem::replace(&mut shown, left) != left {
+            notify(&format!("{STEP}: {left} s left"));
+        }
         for (_, watched, idle) in &mut all {
             if idle.ended_at.is_some() {
                 continue;

@@ -39,8 +39,8 @@ pub fn look(
         notify("how many streams at a time");
         found.decide(id::LIMT104, |found| streams::look(prober, protocol, found))?;
     }
-    notify("how long a connection may be idle");
-    idle::look(prober, idle, found)
+    notify(idle::STEP);
+    idle::look(prober, idle, found, notify)
 }
 
 #[cfg(test)]

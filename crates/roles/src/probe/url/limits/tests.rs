@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use h2lab_model::probe::{Allowance, Budget, Check, ServerLimits, Verdict};
+use h2lab_model::probe::{Allowance, Budget, Check, Exhausted, ServerLimits, Verdict};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::frame::{flag, kind};
 use h2lab_wire::h2::raw::frame;
@@ -263,7 +263,7 @@ fn an_idle_connection_ends_within_an_interval() {
     let look = |server: Server, longest: u64| {
         let (checks, limits) = find(server, fast(100), |prober, found| {
             found.h2 = Some(Protocol::H2c);
-            idle::look(prober, Duration::from_millis(longest), found)
+            idle::look(prober, Duration::from_millis(longest), found, &mut |_| ())
         });
         (checks["LIMT105"].clone(), limits.idle_ms.unwrap())
     };
@@ -285,13 +285,15 @@ fn an_idle_connection_ends_within_an_interval() {
 
 #[test]
 fn an_idle_watch_that_the_budget_ends_says_how_long_it_was() {
+    let mut told = Vec::new();
     let (checks, _) = find(h2(fine), fast(100), |prober, found| {
         found.h2 = Some(Protocol::H2c);
         let all = idle::open(prober, found)?;
         let short = Allowance { time: Duration::from_millis(50), ..fast(100) };
         prober.budget = Budget::new(short, prober.now());
-        idle::watch(prober, all, Duration::from_secs(600), found)
+        idle::watch(prober, all, Duration::from_secs(600), found, &mut |what| told.push(what.to_owned()))
     });
+    assert_eq!(told, [format!("{}: 0 s left", idle::STEP)], "each second once");
     let check = &checks["LIMT105"];
     assert_eq!(check.verdict, Verdict::Undecided);
     assert!(
@@ -299,6 +301,17 @@ fn an_idle_watch_that_the_budget_ends_says_how_long_it_was() {
         "{}",
         check.summary
     );
+}
+
+#[test]
+fn a_wait_ends_with_the_budget_and_is_not_taken_for_silence() {
+    let silent = || prober_within(h2(|_, _| {}), Allowance { time: Duration::from_millis(50), ..fast(100) });
+    let mut prober = silent();
+    let asked = RawH2Client::open(&mut prober, Protocol::H2c, &Opening::default())
+        .and_then(|mut client| client.ask(&mut prober, "GET").map(drop));
+    assert!(matches!(asked, Err(ProbeError::Exhausted(Exhausted::Time(_)))), "{asked:?}");
+    let asked = ask(&mut silent(), Protocol::H2c, &Question::get()).map(drop);
+    assert!(matches!(asked, Err(ProbeError::Exhausted(Exhausted::Time(_)))), "{asked:?}");
 }
 
 /// A server that takes heads whose fields have up to `most` bytes, and does `else` with others.

@@ -105,6 +105,7 @@ fn own_codes<'a>(command: &str, server: &'a Server) -> Option<&'a Vec<i32>> {
 /// The exit codes that a command may end with where a server answers so.
 fn codes(command: &str, server: &Server) -> Vec<i32> {
     const DONE: i32 = 0;
+    const NO_SUCCESS: i32 = 1;
     const UNREACHABLE: i32 = 3;
     let wants_file = command.starts_with("bulk");
     let mut codes = own_codes(command, server).cloned().unwrap_or_else(|| match (server.answers, command) {
@@ -113,7 +114,9 @@ fn codes(command: &str, server: &Server) -> Vec<i32> {
         (Answers::None, _) => vec![UNREACHABLE],
         (Answers::All, _) | (Answers::Some, "load" | "probe") => vec![DONE],
         (Answers::Some, _) => vec![DONE, UNREACHABLE],
-        (Answers::Refused | Answers::Redirect, _) if wants_file => vec![UNREACHABLE],
+        (Answers::Refused | Answers::Redirect, _) if wants_file => vec![NO_SUCCESS],
+        (Answers::Refused, "load" | "compare") => vec![NO_SUCCESS],
+        // A status is an answer to who only watches.
         (Answers::Refused | Answers::Redirect, _) => vec![DONE],
     });
     if codes.contains(&DONE) && matches!(command, "load" | "compare") {
@@ -316,7 +319,9 @@ mod tests {
     fn the_codes_follow_from_what_a_server_answers_unless_its_row_has_others() {
         assert_eq!(codes("load", &server(Answers::None)), [3]);
         assert_eq!(codes("load", &server(Answers::All)), [0, INVALID]);
-        assert_eq!(codes("bulk get -c2", &server(Answers::Redirect)), [3]);
+        assert_eq!(codes("bulk get -c2", &server(Answers::Redirect)), [1]);
+        assert_eq!(codes("load", &server(Answers::Refused)), [1]);
+        assert_eq!(codes("trace", &server(Answers::Refused)), [0]);
         let mut other = server(Answers::All);
         other.codes.insert("bulk get".to_owned(), vec![1]);
         assert_eq!((codes("bulk get -c2", &other), codes("trace", &other)), (vec![1], vec![0]));

@@ -161,7 +161,7 @@ const FAULTS: &[Fault] = &[
         is: "stdout takes nothing: exit 4; closed or without a reader: exit 0",
         rows: &[
             ("load", "exec $H2LAB load --quiet --no-store -n20 $URL >/dev/full", &[4]),
-            ("load", "exec $H2LAB load --json --quiet --no-store -n20 $URL >&-", &[0]),
+            ("load", "exec $H2LAB load --json --quiet --no-store -n20 $URL >&-", &[0, 5]),
             ("trace", "exec $H2LAB trace $URL >/dev/full", &[4]),
             ("trace", "$H2LAB trace -n100 $URL | head -1", &[0]),
             ("timeline", "exec $H2LAB timeline --json $URL >/dev/full", &[4]),
@@ -199,7 +199,7 @@ const FAULTS: &[Fault] = &[
             ("trace", "exec $H2LAB trace http://127.0.0.1:1/ 2>/dev/full", &[3]),
             ("bulk get", "exec $H2LAB bulk get nonsense 2>/dev/full", &[2]),
             ("probe", "exec $H2LAB probe --json --timeout=1s --idle=1s $URL 2>/dev/full", &[0]),
-            ("nothing open", "exec $H2LAB load --no-store -n20 $URL <&- >&- 2>&-", &[0]),
+            ("nothing open", "exec $H2LAB load --no-store -n20 $URL <&- >&- 2>&-", &[0, 5]),
         ],
     },
     Fault {
@@ -327,7 +327,7 @@ const FAULTS: &[Fault] = &[
         is: "a file that is cut or grows while it is sent: exit 4, and no success",
         rows: &[(
             "bulk put",
-            "truncate -s 3G f; (sleep 0.$RANDOM_DIGIT; truncate -s 1k f) & exec $H2LAB bulk put -q f $URL/echo",
+            "truncate -s 3G f; (sleep 0.$RANDOM_DIGIT; truncate -s 1k f) & exec $H2LAB bulk put -s f $URL/echo",
             &[0, 3, 4],
         )],
     },
