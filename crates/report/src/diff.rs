@@ -281,7 +281,7 @@ impl<'a> Diff<'a> {
         let rows = self.rows();
         if !rows.is_empty() {
             out.push('\n');
-            self.table(&mut out, &rows, style);
+            Self::table(&mut out, &rows, style);
             out.push('\n');
         }
         for doubt in self.doubts() {
@@ -291,12 +291,14 @@ impl<'a> Diff<'a> {
     }
 
     /// Under the name of each cell a line for each figure: names may be long.
-    fn table(&self, out: &mut String, rows: &[Vec<String>], style: TextStyle) {
+    fn table(out: &mut String, rows: &[Vec<String>], style: TextStyle) {
         const LONGEST_NAME: usize = 20;
         let has_own_line = rows.iter().any(|row| row[0].chars().count() > LONGEST_NAME);
         let mut shown = rows.to_vec();
         if has_own_line {
-            shown.iter_mut().for_each(|row| row[0] = String::new());
+            for row in &mut shown {
+                row[0] = String::new();
+            }
         }
         let lines = table::lay_out(&runs::COLUMNS, &shown, style.limit());
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, &lines[0]));

@@ -27,7 +27,9 @@ pub(super) fn table(out: &mut String, titles: &[String], sides: &[bool], rows: &
     let sides: Vec<&str> = sides.iter().map(|left| if *left { "---" } else { "--:" }).collect();
     *out += &line(titles);
     let _ = writeln!(out, "|{}|", sides.join("|"));
-    rows.iter().for_each(|row| *out += &line(row));
+    for row in rows {
+        *out += &line(row);
+    }
 }
 
 /// The titles of columns with their units, and their sides.

@@ -327,7 +327,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     ))
 }
 
-/// How large a request of each cell was: `per request: h1 1,768 B in 2.0 segments`. Cells are left out of which
+/// How large a request of each cell was: `Per request: h1 1,768 B in 2.0 segments`. Cells are left out of which
 /// that is not known, and those where a sidecar rewrites requests, since the generator's bytes then never cross the link.
 pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     let size = |summary: &&CellSummary| {
@@ -342,7 +342,7 @@ pub(super) fn request_sizes(group: &[&CellSummary]) -> Option<String> {
     };
     let sent: Vec<&CellSummary> = group.iter().filter(is_sent).copied().collect();
     let sizes = sent.iter().map(size).collect::<Vec<_>>().join(", ");
-    (!sent.is_empty()).then(|| format!("per request: {sizes}"))
+    (!sent.is_empty()).then(|| format!("Per request: {sizes}"))
 }
 
 /// How requests were recorded.

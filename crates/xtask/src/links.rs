@@ -37,7 +37,7 @@ fn targets(text: &str) -> Vec<String> {
     found
 }
 
-/// The anchors of a document's headings, as GitHub and mdBook make them.
+/// The anchors of a document's headings, as GitHub and `mdBook` make them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text
         .lines()

@@ -61,19 +61,22 @@ fn inventory(root: &Path) -> Result<String> {
         lines.insert(format!("{}: {text}\n", path.display()));
     };
     for file in Tree::read(root)?.files {
-        texts(&file.said, WORDS.iter().any(|folder| file.path.starts_with(folder)))
-            .iter()
-            .for_each(|text| add(&file.path, text));
+        let with_words = WORDS.iter().any(|folder| file.path.starts_with(folder));
+        for text in texts(&file.said, with_words) {
+            add(&file.path, &text);
+        }
     }
     for (folder, ending) in OTHERS {
         for path in files(&root.join(folder), ending)? {
             let text =
                 fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let inside = path.strip_prefix(root).unwrap_or(&path);
-            match ending {
-                "html" => of_template(&text).iter().for_each(|text| add(inside, text)),
-                "md" => paragraphs(&text).iter().for_each(|text| add(inside, text)),
-                _ => of_script(&text).iter().for_each(|text| add(inside, text)),
+            let found = match ending {
+                "html" => of_template(&text),
+                "md" => paragraphs(&text),
+                _ => of_script(&text),
+            };
+            for text in found {
+                add(path.strip_prefix(root).unwrap_or(&path), &text);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! What the tests share: the scenario that they vary, and whole runs.
 
+use std::time::Duration;
+
 use h2lab_base::units::Ratio;
 use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_model::scenario::{Axis, Cell, Scenario};
@@ -9,7 +11,11 @@ use crate::model::{self, Setup};
 
 /// The scenario that `h2lab compare` runs: h1, and h2c with 1, 4 and 16 connections, at 0 % and 3 % loss, RTT 25 ms.
 pub fn scenario() -> Scenario {
-    Scenario::from_toml(include_str!("../../../../scenarios/compare.toml")).expect("the shipped scenario")
+    let text = include_str!("../../../../scenarios/compare.toml");
+    let mut scenario = Scenario::from_toml(text).expect("the shipped scenario");
+    // The file has less, so that a run takes less than a minute of real time; here time costs nothing.
+    scenario.work.measure = Axis::one(Duration::from_secs(3));
+    scenario
 }
 
 /// The same with one protocol, one number of connections and one share of loss, measured once.

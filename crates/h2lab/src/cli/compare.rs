@@ -40,7 +40,7 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 ))]
 pub struct CompareArgs {
     /// Live servers (http:// or https://); several are compared with each other
-    #[arg(id = "live", value_name = "URL", value_parser = reach::url_text)]
+    #[arg(id = "live", value_name = "URL", value_parser = reach::url_text())]
     pub urls: Vec<String>,
     #[command(flatten)]
     pub cells: CellArgs,

@@ -64,7 +64,7 @@ impl Source {
         }
         let run = store::read(&path).map_err(|error| Usage(format!("{error:#}")))?;
         if run.repetitions.is_empty() {
-            return Err(Usage(format!("{} holds no repetition", path.display())).into());
+            return Err(Usage(format!("{} has no repetitions", path.display())).into());
         }
         Ok(Self::Folder(path, Box::new(run)))
     }

@@ -179,7 +179,7 @@ fn missing_command(url: &str) -> String {
     let is_plain = url.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":/.-_~%,@".contains(&byte));
     let url = &if is_plain { url.to_owned() } else { format!("'{url}'") };
     format!(
-        "what is to be done with {url}? Say so before it:\n\n  \
+        "{url} needs a command before it:\n\n  \
          h2lab compare {url}\n      is HTTP/2 faster or slower than HTTP/1.1 there?\n  \
          h2lab load {url}\n      load it, as wrk, hey and h2load do\n  \
          h2lab probe {url}\n      what does it speak, and where are its limits?\n  \
@@ -192,9 +192,9 @@ fn missing_command(url: &str) -> String {
 fn other_command(command: &Command, args: &[OsString], flag: &str) -> Option<String> {
     let own = own(command, args);
     let name = flag.trim_start_matches('-');
-    let has = |arg: &&Arg| match flag.starts_with("--") {
-        true => is_called(arg, name),
-        false => arg.get_short().is_some_and(|short| short.to_string() == name),
+    let has = |arg: &&Arg| {
+        let is_short = || arg.get_short().is_some_and(|short| short.to_string() == name);
+        if flag.starts_with("--") { is_called(arg, name) } else { is_short() }
     };
     let all = commands(command, "h2lab");
     let mut owners = all.iter().filter_map(|(path, other)| {

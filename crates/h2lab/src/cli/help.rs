@@ -86,22 +86,26 @@ pub fn asked_for_all(args: &[OsString]) -> (Vec<OsString>, bool) {
 
 /// `command` whose help has, of the subcommands of [`FIRST`], the flags that matter only.
 pub fn shortened(command: Command) -> Command {
-    FIRST.iter().fold(command, |command, (name, first)| {
-        command.mut_subcommand(name, |subcommand| {
-            let number = subcommand.get_arguments().filter(|arg| !arg.is_hide_set()).count();
-            let help =
-                Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
-            // Its action is never taken: `asked_for_all` sees it first.
-            let all = Arg::new("help_all").long(&ALL[2..]).action(ArgAction::HelpLong);
-            let all = all.help(format!("Print all {number} flags, in groups"));
-            let ending = ending(&subcommand);
-            subcommand
-                .mut_args(|arg| shown_if_first(arg, first))
-                .disable_help_flag(true)
-                .args([help, all].map(|arg| arg.help_heading(HEADING).display_order(first.len() + 1)))
-                .after_help(ending)
-        })
+    command.mut_subcommands(|subcommand| {
+        match FIRST.iter().find(|(name, _)| subcommand.get_name() == *name) {
+            Some((_, first)) => shortened_to(subcommand, first),
+            None => subcommand,
+        }
     })
+}
+
+fn shortened_to(subcommand: Command, first: &[&str]) -> Command {
+    let number = subcommand.get_arguments().filter(|arg| !arg.is_hide_set()).count();
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
+    // Its action is never taken: `asked_for_all` sees it first.
+    let all = Arg::new("help_all").long(&ALL[2..]).action(ArgAction::HelpLong);
+    let all = all.help(format!("Print all {number} flags, in groups"));
+    let ending = ending(&subcommand);
+    subcommand
+        .mut_args(|arg| shown_if_first(arg, first))
+        .disable_help_flag(true)
+        .args([help, all].map(|arg| arg.help_heading(HEADING).display_order(first.len() + 1)))
+        .after_help(ending)
 }
 
 /// What the long help says before and after the flags: a screen of help begins with these.
@@ -113,7 +117,7 @@ fn ending(command: &Command) -> String {
     format!("{}\n\n{}", long.trim_start(), text(command.get_after_long_help()))
 }
 
-const HEADING: &str = "The flags that matter most";
+const HEADING: &str = "Most used flags";
 
 /// Those of `first` stand first, in its order; others only in the help of [`ALL`].
 fn shown_if_first(arg: Arg, first: &[&str]) -> Arg {
@@ -132,6 +136,10 @@ mod tests {
     #[test]
     fn the_help_of_commands_with_many_flags_has_ten_and_says_how_to_see_all() {
         let (whole, short) = (command(), shortened(command()));
+        let names = |command: &Command| {
+            command.get_subcommands().map(|one| one.get_name().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&whole), names(&short), "in their order");
         for (name, first) in FIRST {
             let of = |command: &Command, is_long: bool| {
                 let mut subcommand = command.find_subcommand(name).unwrap().clone();

@@ -1,12 +1,12 @@
 //! Where a URL leads: by flags, else by the system's resolver; and which certificates to trust there.
 
-use std::convert::Infallible;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{StringValueParser, TypedValueParser};
 use h2lab_base::secrets::without_url_secrets;
 use h2lab_model::fleet::Reach;
 use h2lab_model::fleet::reach::{ConnectTo, ResolveEntry};
@@ -59,8 +59,8 @@ pub fn with_scheme(text: &str) -> String {
 }
 
 /// The same for clap.
-pub fn url_text(text: &str) -> Result<String, Infallible> {
-    Ok(with_scheme(text))
+pub fn url_text() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().map(|text| with_scheme(&text))
 }
 
 /// The URL that `text` is.

@@ -158,10 +158,10 @@ fn data(text: &str) -> Result<String, String> {
 /// that.
 fn read_data(data: &str) -> Result<String, Usage> {
     let Some(path) = data.strip_prefix('@') else {
-        return match Path::new(data).is_file() {
-            true => Err(Usage(format!("-d {data}: a file? use -d @{data}; for the text itself --data-raw"))),
-            false => Ok(data.to_owned()),
-        };
+        if Path::new(data).is_file() {
+            return Err(Usage(format!("-d {data}: a file? use -d @{data}; for the text itself --data-raw")));
+        }
+        return Ok(data.to_owned());
     };
     let read =
         if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };

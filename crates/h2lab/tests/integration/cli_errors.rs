@@ -204,7 +204,7 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
             vec!["bulk", "drive", "--clients=local", "--servers=https://a/x", "--http3", "--unix-socket=s"],
             ["--http3: HTTP/3 needs an address", "--unix-socket"],
         ),
-        (vec!["compare", url, "--delay=1ms"], ["--delay belongs to the emulated link", "a live server"]),
+        (vec!["compare", url, "--delay=1ms"], ["--delay belongs to the emulated link", "live servers"]),
         (vec!["compare", "-k"], ["-k/--insecure is for live servers", "give a URL"]),
         (
             vec!["run", "x.toml", "--resolve=a:1:127.0.0.1"],

@@ -238,7 +238,7 @@ fn what_was_not_kept_one_by_one_is_counted_all_the_same_and_said_to_be_missing()
         let kept = reported.text("vegeta.csv").lines().count() as f64;
         assert!(kept <= REQUESTS as f64 * share && (share == 0.0 || kept > 0.0), "{level}: {kept}");
         assert!(reported.text("md").contains(&format!("- recorded: {level}")), "{}", reported.text("md"));
-        assert!(reported.text("html").contains(&format!("{level}: every request is counted")));
+        assert!(reported.text("html").contains(&format!("{level}: all requests are counted")));
     }
 }
 

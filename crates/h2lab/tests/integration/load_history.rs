@@ -88,7 +88,7 @@ fn a_damaged_or_empty_folder_is_named_and_hides_no_other() {
         report.transcript()
     );
     std::fs::create_dir(folder.path().join("nothing")).expect("room");
-    assert!(run(folder.path(), 0, &["runs", "--dir=nothing"]).stdout.contains("No run was kept"));
+    assert!(run(folder.path(), 0, &["runs", "--dir=nothing"]).stdout.contains("No stored runs"));
     let missing = run(folder.path(), 2, &["runs", "--dir=missing"]);
     assert!(missing.stderr.contains("missing: there is no such folder"), "{}", missing.transcript());
     let cut = run(folder.path(), 2, &["report", "all/cut"]);

@@ -117,6 +117,24 @@ fn a_condition_on_a_base_that_is_not_given_is_refused_before_anything_is_measure
 }
 
 #[test]
+fn a_run_is_compared_with_its_base_and_a_condition_on_the_base_fails_the_job() {
+    let job = Job::new();
+    job.action(&[("H2LAB_COMMAND", COMMAND)]).assert_measured();
+    fs::rename(job.path("h2lab-report/report.json"), job.path("base.json")).expect("it was written");
+    for (condition, code) in [("p50 < 0.001*base.p50", 0), ("p50 > 0.001*base.p50", 1)] {
+        let finished = job.action(&[
+            ("H2LAB_COMMAND", COMMAND),
+            ("H2LAB_BASE", "base.json"),
+            ("H2LAB_FAIL_IF", condition),
+        ]);
+        if finished.code != Some(5) {
+            assert_eq!(finished.code, Some(code), "{condition}\n{}", finished.transcript());
+        }
+        assert!(job.has("h2lab-report/diff.md"), "{}", finished.transcript());
+    }
+}
+
+#[test]
 fn the_template_for_gitlab_measures_and_leaves_the_report() {
     let job = Job::new();
     let source = workspace().display().to_string();

@@ -319,7 +319,7 @@ fn what_goes_too_far_is_refused_before_anything_is_sent() {
         (&["--port=0", "http://127.0.0.1:9/"], "--port"),
         (&["--port=80", "--unix-socket=none.sock", "http://localhost/"], "has no ports"),
         (&["-o", "report.pdf", "http://127.0.0.1:9/"], ".sarif"),
-        (&["--fail-on=bad", "http://127.0.0.1:9/"], "no severity"),
+        (&["--fail-on=bad", "http://127.0.0.1:9/"], "not a severity"),
         (&["ftp://127.0.0.1/"], "http"),
         (&[], "required"),
     ] {

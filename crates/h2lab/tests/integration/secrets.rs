@@ -191,7 +191,7 @@ fn transfers_and_the_log_of_their_server_have_no_secret() {
     let (there, absent, new, drive) = (url("/file"), url("/absent"), url("/new"), url("/file"));
     for (form, name) in [("--json", "-o=one"), ("--quiet", "-o=two")] {
         run(folder.path(), &[0], &[&["bulk", "get", &there, name, form][..], aloud()].concat());
-        run(folder.path(), &[3], &[&["bulk", "get", &absent, "-o=absent", form][..], aloud()].concat());
+        run(folder.path(), &[1], &[&["bulk", "get", &absent, "-o=absent", form][..], aloud()].concat());
         run(folder.path(), &[0, 3], &[&["bulk", "put", "more", &new, form][..], aloud()].concat());
     }
     let driven = [

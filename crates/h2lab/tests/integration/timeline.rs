@@ -458,7 +458,7 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
     for (words, report) in [
         (&["timeline"][..], "<URL>"),
         (&["timeline", "--hops", "ngnix"], "`ngnix`"),
-        (&["timeline", "--hops", "origin,nginx"], "comes last"),
+        (&["timeline", "--hops", "origin,nginx"], "must come last"),
         (&["timeline", "--hops", "haproxy", "http://h/"], "a path of our origin"),
         (&["timeline", "--early-hints", "http://h/"], "--hops"),
         (&["timeline", "-n", "0", "http://h/"], "-n"),

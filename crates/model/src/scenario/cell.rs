@@ -21,7 +21,7 @@ pub enum Target {
         /// `nginx` …
         name: String,
     },
-    /// A live server, over the network as it is.
+    /// A live server, over the live network, without emulation.
     Url {
         /// As given.
         url: String,

@@ -137,7 +137,7 @@ pub struct MatrixAxes {
     /// Several matrices instead of this one: each has these axes, but for those that it names itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<Arm>,
-    /// Live servers instead, over the network as it is; they are compared with each other.
+    /// Live servers instead, over the live network, without emulation; they are compared with each other.
     pub live: Vec<LiveTarget>,
     /// Protocols; one mentioned twice is an A/A run.
     pub protocols: Axis<Protocol>,

@@ -255,7 +255,7 @@ mod tests {
         for name in ["net", "net.", "net..x", "net/../kernel/x", "/net/ipv4/x", "net.ipv4 .x", "net.ipv4.ü"]
         {
             let rendered = refusal(&format!("'{name}' = 1")).unwrap();
-            assert!(rendered.contains("is no name of a sysctl") && rendered.contains(name), "{rendered}");
+            assert!(rendered.contains("not the name of a sysctl") && rendered.contains(name), "{rendered}");
         }
         let rendered = refusal("'kernel.sched_rt_runtime_us' = 1").unwrap();
         assert!(
@@ -269,7 +269,7 @@ mod tests {
     fn a_value_is_there_and_is_one_line_and_a_name_is_there_once() {
         assert!(refusal("'net.core.somaxconn' = ''").unwrap().contains("empty"));
         assert!(refusal("'net.core.somaxconn' = \"1\\n2\"").unwrap().contains("one line"));
-        assert!(refusal("'net.core.somaxconn' = 1\n'net/core/somaxconn' = 2").unwrap().contains("twice"));
+        assert!(refusal("'net.core.somaxconn' = 1\n'net/core/somaxconn' = 2").unwrap().contains("duplicate"));
     }
 
     #[test]

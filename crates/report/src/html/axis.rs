@@ -122,12 +122,13 @@ fn log_ticks(from: f64, to: f64) -> Vec<Tick> {
 
 /// The decimals that a round value needs.
 fn digits(value: f64) -> usize {
-    const MOST: usize = 9;
-    let is_whole = |digits: &usize| {
-        let scaled = value * 10_f64.powi(*digits as i32);
-        (scaled - scaled.round()).abs() < 1e-6 * scaled.abs().max(1.0)
+    const MOST: i32 = 12;
+    let is_whole = |digits: &i32| {
+        let scaled = (value * 10_f64.powi(*digits)).abs();
+        let whole = scaled.round();
+        whole >= 1.0 && (scaled - whole).abs() < 1e-6 * whole
     };
-    (0..MOST).find(is_whole).unwrap_or(MOST)
+    (0..MOST).find(is_whole).unwrap_or(MOST) as usize
 }
 
 /// A value with so many decimals.
@@ -232,7 +233,7 @@ impl PlotArea {
     /// Grid, ticks and title of the horizontal axis, `below` units under the area. A label that would touch the one before is
     /// left out.
     pub fn draw_x(&self, svg: &mut Svg, title: &str, below: f64) {
-        const CHARACTER: f64 = 6.5;
+        const CHARACTER: f64 = 7.4;
         let mut free = f64::NEG_INFINITY;
         for tick in self.x.ticks() {
             let x = self.at_x(tick.value);

@@ -1,5 +1,7 @@
 //! Bulk work in the page: the rate of each factor with the baseline as lines, rates over time, the table of each cell.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::axis::{PlotArea, Scale, Unit};
@@ -27,7 +29,7 @@ struct HeldBack {
 
 /// Every condition.
 #[derive(Serialize)]
-struct Groups {
+struct EachCondition {
     columns: Vec<(&'static str, &'static str)>,
     groups: Vec<Group>,
     open: bool,
@@ -68,7 +70,7 @@ pub(super) fn draw(report: &Report<'_>, ways: &Ways, prefix: &str) -> Option<Vec
         picture: both(|form| picture(&cells, ways, form)),
     };
     let groups = groups(report, &cells, ways, prefix);
-    let groups = Groups {
+    let groups = EachCondition {
         columns: bulk_cells::COLUMNS.iter().map(|column| (column.title, column.unit)).collect(),
         open: groups.len() <= OPEN,
         groups,
@@ -144,12 +146,12 @@ fn row(svg: &mut Svg, (rows, frame, unit): (Rows, &PlotArea, Unit), y: f64, one:
     }
     let mut last = end;
     if let Some(spread) = one.pooled.as_ref().map(|pooled| pooled.rate).filter(|spread| spread.n > 1) {
-        let [least, most] = [spread.min, spread.max].map(|rate| frame.at_x(unit.scaled(rate)));
-        svg.line("bracket", (least, middle), (most, middle));
-        for x in [least, most] {
+        let ends = [spread.min, spread.max].map(|rate| frame.at_x(unit.scaled(rate)));
+        svg.line("bracket", (ends[0], middle), (ends[1], middle));
+        for x in ends {
             svg.line("bracket", (x, middle - 4.0), (x, middle + 4.0));
         }
-        last = most.max(end);
+        last = ends[1].max(end);
     }
     svg.shape(&format!("dot {colour}"), way.shape(), ((end, middle), 5.0), &note);
     rows.value(svg, y, last, &unit.text(rate));
@@ -184,21 +186,31 @@ fn cell(one: &BulkCell<'_>) -> Cell {
 fn over_time(group: &[BulkCell<'_>], ways: &Ways) -> String {
     let curves = group.iter().filter_map(|one| {
         let meter = one.pooled.as_ref()?.meters.first()?;
-        Some((ways.way(one.summary), one.summary.label.clone(), bulk_cells::rates(meter, POINTS)))
+        let (span, rates) = bulk_cells::rates(meter, POINTS);
+        Some(RateCurve { way: ways.way(one.summary), name: one.summary.label.clone(), span, rates })
     });
     rates_over_time(&curves.collect::<Vec<_>>())
 }
 
-/// Rates over time with their legend: look, name, length of a piece of time and the rates in these.
-pub(super) fn rates_over_time(curves: &[(Way, String, (std::time::Duration, Vec<f64>))]) -> String {
-    let legend = super::ways::legend(curves.iter().map(|(way, name, _)| (*way, name.clone(), String::new())));
+/// Rates over time: the look and the name of whose they are, the length of each piece of time, and the rate in each.
+pub(super) struct RateCurve {
+    pub way: Way,
+    pub name: String,
+    pub span: Duration,
+    pub rates: Vec<f64>,
+}
+
+/// Rates over time with their legend.
+pub(super) fn rates_over_time(curves: &[RateCurve]) -> String {
+    let entries = curves.iter().map(|curve| (curve.way, curve.name.clone(), String::new()));
+    let legend = super::ways::legend(entries);
     format!("{}\n{legend}", both(|form| over_time_in(curves, form)))
 }
 
-fn over_time_in(curves: &[(Way, String, (std::time::Duration, Vec<f64>))], form: Form) -> String {
+fn over_time_in(curves: &[RateCurve], form: Form) -> String {
     const HEIGHT: f64 = 220.0;
-    let longest = curves.iter().map(|(_, _, (span, rates))| span.as_secs_f64() * rates.len() as f64);
-    let largest = curves.iter().flat_map(|(_, _, (_, rates))| rates).copied().fold(1.0, f64::max);
+    let longest = curves.iter().map(|curve| curve.span.as_secs_f64() * curve.rates.len() as f64);
+    let largest = curves.iter().flat_map(|curve| &curve.rates).copied().fold(1.0, f64::max);
     let unit = Unit::of_rate(largest);
     let frame = PlotArea {
         left: 56.0,
@@ -211,7 +223,7 @@ fn over_time_in(curves: &[(Way, String, (std::time::Duration, Vec<f64>))], form:
     let mut svg = Svg::new(form.width(), HEIGHT, "Rates over time");
     frame.draw_x(&mut svg, "seconds from the first request on", 0.0);
     frame.draw_y(&mut svg, unit.name);
-    for (entry, (way, _, (span, rates))) in curves.iter().enumerate() {
+    for (entry, RateCurve { way, span, rates, .. }) in curves.iter().enumerate() {
         let at = |n: usize| frame.at_x((n as f64 + 0.5) * span.as_secs_f64());
         let points: Vec<(f64, f64)> =
             rates.iter().enumerate().map(|(n, rate)| (at(n), frame.at_y(unit.scaled(*rate)))).collect();

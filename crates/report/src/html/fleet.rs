@@ -1,8 +1,7 @@
 //! The transfers of a fleet as a page: what all carried together, each pair, what limited them.
 
-use super::axis::Scale;
-use super::axis::Unit;
-use super::bulk::rates_over_time;
+use super::axis::{Scale, Unit};
+use super::bulk::{RateCurve, rates_over_time};
 use super::form::{Form, Rows, both};
 use super::parts;
 use super::shell::{Repeat, Section, Shell};
@@ -10,7 +9,7 @@ use super::svg::Svg;
 use super::ways::Way;
 use crate::bulk_cells::rates;
 use crate::fleet_text;
-use h2lab_model::fleet::{FleetRecord, FleetSummary, PairState};
+use h2lab_model::fleet::{FleetRecord, FleetSummary, PairRecord, PairState};
 
 /// Points of the rate over time.
 const POINTS: usize = 120;
@@ -22,9 +21,10 @@ pub fn fleet_page(record: &FleetRecord) -> String {
     let summary = FleetSummary::of(record);
     let of = fleet_text::parts(record);
     let mut sections = Vec::new();
-    let (span, over_time) = rates(&summary.meter, POINTS);
-    if over_time.len() > 1 {
-        let curve = (Way::of(record.protocol), "all pairs together".to_owned(), (span, over_time));
+    let (span, rates) = rates(&summary.meter, POINTS);
+    if rates.len() > 1 {
+        let curve =
+            RateCurve { way: Way::of(record.protocol), name: "all pairs together".to_owned(), span, rates };
         let body = format!("<figure class=\"wide\" data-legend>{}</figure>", rates_over_time(&[curve]));
         sections.push(Section::new("rate", "Rate over time", body));
     }
@@ -65,7 +65,7 @@ pub fn fleet_page(record: &FleetRecord) -> String {
 /// A bar for each pair, on a linear axis.
 fn picture(record: &FleetRecord, form: Form) -> String {
     let names: Vec<String> = record.pairs.iter().map(|pair| fleet_text::pair_name(record, pair)).collect();
-    let largest = record.pairs.iter().map(|pair| pair.rate()).fold(1.0, f64::max);
+    let largest = record.pairs.iter().map(PairRecord::rate).fold(1.0, f64::max);
     let unit = Unit::of_rate(largest);
     let rows = Rows::new(form, names.iter().map(String::as_str), 12);
     let height = names.len() as f64 * rows.height() + 4.0;

@@ -60,7 +60,7 @@ impl Rows {
                 let longest = labels.map(|label| short(label).chars().count()).max().unwrap_or(0);
                 ((18.0 + CHARACTER * longest as f64).max(90.0), 16.0 + CHARACTER * text as f64)
             }
-            Form::Narrow => (12.0, 14.0),
+            Form::Narrow => (12.0, 22.0),
         };
         Self { form, left, right }
     }

@@ -80,7 +80,10 @@ impl Repeat {
     /// The command line for a shell, with the seed that was drawn.
     fn command_line(&self) -> String {
         let has_seed = self.command.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
-        let words = self.command.iter().map(|word| shell_word(word));
+        // Where the program was is of no use elsewhere.
+        let program = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+        let words = self.command.iter().enumerate();
+        let words = words.map(|(n, word)| if n == 0 { program(word) } else { shell_word(word) });
         let seed = self.seed.filter(|_| !has_seed && !self.command.is_empty());
         words.chain(seed.map(|seed| format!("--seed {seed}"))).collect::<Vec<_>>().join(" ")
     }
@@ -173,7 +176,7 @@ mod tests {
     fn a_command_line_can_be_pasted_into_a_shell_and_has_the_seed() {
         let words = |text: &[&str]| text.iter().map(|&word| word.to_owned()).collect();
         let repeat = Repeat {
-            command: words(&["h2lab", "load", "-H", "a: it's", "http://a/?b&c", ""]),
+            command: words(&["/usr/bin/h2lab", "load", "-H", "a: it's", "http://a/?b&c", ""]),
             seed: Some(7),
             ..Repeat::default()
         };

@@ -30,7 +30,7 @@ fn picture(report: &Report<'_>, ways: &Ways, form: Form) -> String {
     let rows = Rows::new(form, cells.iter().map(|summary| summary.label.as_str()), VALUE);
     let height = cells.len() as f64 * rows.height() + groups.len() as f64 * HEADING + 6.0;
     let figures: Vec<Figures> = cells.iter().filter_map(Figures::of).collect();
-    let largest = figures.iter().map(|figures| figures.largest()).fold(0.0, f64::max).max(1e-3);
+    let largest = figures.iter().map(Figures::largest).fold(0.0, f64::max).max(1e-3);
     let smallest = figures.iter().map(|figures| figures.median).fold(largest, f64::min).max(largest * 1e-6);
     let unit = Unit::of_time(largest);
     let frame = rows.area(height, Scale::fitting(unit.scaled(smallest), unit.scaled(largest)));

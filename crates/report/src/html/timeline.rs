@@ -81,7 +81,7 @@ pub fn timeline_page(document: &TimelineDocument, command: &[String]) -> String 
     if document.legs.is_empty() {
         let body =
             render(include_str!("timeline_figures.html"), &Figures { figures: facts(&document.summary) });
-        sections.push(Section::new("figures", "Figures", body));
+        sections.push(Section::new("figures", "Figures", body).folded("Each time, with its spread"));
     }
     let mut notes = notes(document);
     let answer = if notes.is_empty() { Vec::new() } else { vec![notes.remove(0)] };
@@ -231,7 +231,7 @@ impl Lanes {
     }
 
     const fn right(self) -> f64 {
-        if matches!(self.form, Form::Wide) { 120.0 } else { 14.0 }
+        if matches!(self.form, Form::Wide) { 120.0 } else { 22.0 }
     }
 
     /// The height of a lane. On a narrow screen its name stands above it.

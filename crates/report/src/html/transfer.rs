@@ -1,6 +1,6 @@
 //! A bulk transfer as a page: its rate and what limited it, the rate over time, each file.
 
-use super::bulk::rates_over_time;
+use super::bulk::{RateCurve, rates_over_time};
 use super::parts;
 use super::shell::{Repeat, Section, Shell};
 use super::ways::Way;
@@ -18,9 +18,10 @@ const FILES: usize = 10;
 pub fn bulk_page(record: &BulkRecord) -> String {
     let of = bulk_text::parts(record);
     let mut sections = Vec::new();
-    let (span, over_time) = rates(&record.meter, POINTS);
-    if over_time.len() > 1 {
-        let curve = (Way::of(record.protocol), record.protocol.name().to_owned(), (span, over_time));
+    let (span, rates) = rates(&record.meter, POINTS);
+    if rates.len() > 1 {
+        let curve =
+            RateCurve { way: Way::of(record.protocol), name: record.protocol.name().to_owned(), span, rates };
         let body = format!("<figure class=\"wide\" data-legend>{}</figure>", rates_over_time(&[curve]));
         sections.push(Section::new("rate", "Rate over time", body));
     }

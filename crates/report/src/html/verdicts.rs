@@ -53,7 +53,7 @@ struct Sentences {
 struct Sentence {
     class: &'static str,
     sign: &'static str,
-    sentence: String,
+    text: String,
 }
 
 /// The class of a verdict, and the sign that repeats the colour's meaning for readers without colour.
@@ -114,7 +114,7 @@ fn field(field: &MatrixField, way: &str) -> Field {
 
 fn sentence(field: &MatrixField) -> Sentence {
     let (class, sign) = look(field.mark);
-    Sentence { class, sign, sentence: field.sentence.clone() }
+    Sentence { class, sign, text: field.sentence.clone() }
 }
 
 /// All verdicts as sentences, if there are any.

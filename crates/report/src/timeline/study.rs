@@ -24,7 +24,7 @@ pub(crate) const STUDY_COLUMNS: [Column; 10] = [
 pub(crate) fn announcement(row: &TimelineRow) -> String {
     match row.case.announcement {
         Announcement::BackendLink => "Link from upstream".to_owned(),
-        Announcement::BackendHints => "103 from behind".to_owned(),
+        Announcement::BackendHints => "103 from upstream".to_owned(),
         Announcement::Link | Announcement::Early => row.case.setting.clone(),
     }
 }

@@ -192,7 +192,7 @@ mod tests {
         drop(sender);
         assert_eq!(said.len(), 5, "{said:?}");
         assert!(
-            matches!(&said[4], FromAgent::Refused { why } if why.contains("nothing was heard")),
+            matches!(&said[4], FromAgent::Refused { why } if why.contains("no message from the driver")),
             "{said:?}"
         );
     }

@@ -56,7 +56,7 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
 /// this server is not.
 fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> ResponsePlan {
     match first {
-        _ if head.protocol.is_empty() => ResponsePlan::text(now, 501, "this server is no proxy\n"),
+        _ if head.protocol.is_empty() => ResponsePlan::text(now, 501, "this server is not a proxy\n"),
         "anything" | "echo" => ResponsePlan { tunnel: true, ..ResponsePlan::filler(now, 0) },
         _ => not_found(now),
     }

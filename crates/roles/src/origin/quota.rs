@@ -74,7 +74,7 @@ impl Charge {
         match self.max_total {
             Some(most) if after > most => {
                 let words = format!(
-                    "there is no room: {} more are needed, and of the {} for all uploads (--max-total) {} are taken",
+                    "not enough space: {} more needed, and of the {} for all uploads (--max-total) {} are used",
                     format_bytes(more),
                     format_bytes(most),
                     format_bytes(stored)

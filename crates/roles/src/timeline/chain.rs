@@ -288,15 +288,17 @@ mod tests {
     fn the_second_of_a_name_has_a_number() {
         let chosen = servers("nginx,haproxy,nginx,nginx", Protocol::H1).unwrap();
         assert_eq!(labels(&chosen), ["nginx-proxy", "haproxy", "nginx-proxy-2", "nginx-proxy-3", "origin"]);
-        assert!(servers("origin,origin", Protocol::H1).unwrap_err().contains("comes last"));
+        assert!(servers("origin,origin", Protocol::H1).unwrap_err().contains("must come last"));
     }
 
     #[test]
     fn what_makes_no_chain_is_refused_with_the_reason() {
         assert!(
-            servers("origin,nginx", Protocol::H1).unwrap_err().contains("origin is no proxy: it comes last")
+            servers("origin,nginx", Protocol::H1)
+                .unwrap_err()
+                .contains("origin is not a proxy: it must come last")
         );
-        assert!(servers("go,haproxy", Protocol::H1).unwrap_err().contains("go is no proxy"));
+        assert!(servers("go,haproxy", Protocol::H1).unwrap_err().contains("go is not a proxy"));
         assert!(servers("nginx,haproxy/h2", Protocol::H1).unwrap_err().contains("h1 and h2c can"));
         assert!(servers("nginx/h2c", Protocol::H2).unwrap_err().contains("--proto"));
         let unknown = "ngnix".parse::<Link>().unwrap_err();

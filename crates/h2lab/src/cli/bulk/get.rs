@@ -39,7 +39,7 @@ use h2lab_roles::client::url::Url;
 ))]
 pub struct GetArgs {
     /// What to fetch (http:// or https://)
-    #[arg(value_name = "URL", required = true, value_parser = reach::url_text)]
+    #[arg(value_name = "URL", required = true, value_parser = reach::url_text())]
     urls: Vec<String>,
     /// Write to this file [default: the last part of the URL, here]
     #[arg(short = 'o', long, value_name = "FILE", group = "to")]

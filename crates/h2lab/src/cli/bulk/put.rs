@@ -58,16 +58,9 @@ pub fn main(args: &PutArgs, command_line: Vec<String>) -> Result<Exit> {
     let (text, files) = args.files_and_url.split_last().ok_or_else(|| Usage("give a URL".to_owned()))?;
     let text = &reach::with_scheme(text);
     let url = reach::url(text)?;
-    let wanted = wanted(args.memory, files, text, &url)?;
-    for one in &wanted {
-        if let FileLocation::File(path) = &one.place {
-            let there = std::fs::metadata(path);
-            there.map_err(|error| Usage(format!("{}: cannot be read: {error}", path.display())))?;
-        }
-    }
     let cargo = Cargo {
         direction: TransferDirection::Put,
-        wanted,
+        wanted: wanted(args.memory, files, text, &url)?,
         text: text.clone(),
         url,
         is_memory: args.memory.is_some(),

@@ -31,7 +31,9 @@ use h2lab_net::storage::{Chunk, SinkError};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
 use h2lab_roles::bulk::job::LISTED;
-use h2lab_roles::bulk::{FetchError, Job, JobError, Moved, RequestedFile, RunError, TransferOptions, run};
+use h2lab_roles::bulk::{
+    FetchError, FileLocation, Job, JobError, Moved, RequestedFile, RunError, TransferOptions, run,
+};
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::client::url::Url;
 
@@ -130,11 +132,25 @@ pub struct Cargo {
     pub chunk: Option<u32>,
 }
 
+impl Cargo {
+    /// Refuses files to send that are not there, before anything is dialled.
+    fn check_sources(&self) -> Result<(), Usage> {
+        for one in self.wanted.iter().filter(|_| self.direction == TransferDirection::Put) {
+            if let FileLocation::File(path) = &one.place {
+                let there = std::fs::metadata(path);
+                there.map_err(|error| Usage(format!("{}: cannot be read: {error}", path.display())))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl TransferArgs {
     /// Moves `cargo` and says how it went.
     pub fn run(&self, cargo: Cargo, command_line: Vec<String>) -> Result<Exit> {
         self.page.validate()?;
         let (fields, settings) = fields_and_settings(&self.client)?;
+        cargo.check_sources()?;
         rights::reduce(self.socket.rights())?;
         let plan = TransferPlan {
             args: self,

@@ -61,7 +61,7 @@ impl Entry {
             |word: &&str| !word.contains("://") && word.bytes().all(|byte| byte.is_ascii_uppercase());
         let method = words.next_if(is_method).map(str::to_owned);
         let text = words.next().ok_or_else(|| wrong(format!("`{line}` has no URL")))?;
-        if text.ends_with(".lua") {
+        if Path::new(text).extension().is_some_and(|ending| ending == "lua") {
             let how = "--template, --urls FILE and `URL weight=N` vary requests";
             return Err(wrong(format!("{text}: scripts are not run; {how}")));
         }

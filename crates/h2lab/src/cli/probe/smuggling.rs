@@ -56,13 +56,13 @@ use h2lab_wire::trace::detail::Secrets;
 ))]
 pub struct SmugglingArgs {
     /// The proxy: where clients reach it
-    #[arg(long, value_name = "URL", required_unless_present_any = ["fixture", "fixtures", "config"], value_parser = reach::url_text)]
+    #[arg(long, value_name = "URL", required_unless_present_any = ["fixture", "fixtures", "config"], value_parser = reach::url_text())]
     proxy: Option<String>,
     /// Where the proxy forwards to: our backend listens there
     #[arg(long, value_name = "ADDR", conflicts_with = "fixture", required_unless_present_any = ["fixture", "fixtures", "config"])]
     backend_listen: Option<SocketAddr>,
     /// Where the proxy speaks HTTP/2, if that is another port [default: that of --proxy]
-    #[arg(long, value_name = "URL", requires = "proxy", value_parser = reach::url_text)]
+    #[arg(long, value_name = "URL", requires = "proxy", value_parser = reach::url_text())]
     h2_proxy: Option<String>,
     /// A path that the proxy forwards [default: that of --proxy]
     #[arg(long, value_name = "PATH", value_parser = path)]

@@ -25,7 +25,7 @@ use h2lab_roles::probe::{Host, ProbeError, Prober, url};
 #[derive(Debug, Args)]
 pub struct UrlArgs {
     /// The server (http:// or https://) and the path
-    #[arg(required = true, value_parser = reach::url_text)]
+    #[arg(required = true, value_parser = reach::url_text())]
     url: Option<String>,
     /// Check what these other ports of the host speak too
     #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
@@ -128,9 +128,9 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
         resistance: args.resistance,
         pid: args.pid,
     };
-    let probed = url::run(&mut prober, &url, &options, &mut progress);
+    let ended = url::run(&mut prober, &url, &options, &mut progress);
     show("");
-    match probed {
+    match ended {
         Ok(report) => {
             let exit = args.report.notify(&report)?;
             if prober.check_stop().is_err() {

@@ -47,7 +47,7 @@ use request::prepare;
 ))]
 pub struct TimelineArgs {
     /// The server (http:// or https://) and the path; with --hops the path [default: /early]
-    #[arg(required_unless_present = "hops", value_parser = reach::url_text)]
+    #[arg(required_unless_present = "hops", value_parser = reach::url_text())]
     url: Option<String>,
     /// Runs, each over a connection of its own
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -73,7 +73,13 @@ pub struct TimelineArgs {
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Write a picture or the document too, by its ending: .html .svg .json; repeatable
-    #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE", help_heading = "Output")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        visible_alias = "html",
+        value_name = "FILE",
+        help_heading = "Output"
+    )]
     files: Vec<PathBuf>,
 }
 

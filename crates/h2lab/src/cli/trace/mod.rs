@@ -43,7 +43,7 @@ use view::{TraceFormat, TraceView};
 ))]
 pub struct TraceArgs {
     /// The server (http:// or https://) and the path
-    #[arg(value_parser = reach::url_text)]
+    #[arg(value_parser = reach::url_text())]
     url: String,
     /// Requests
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

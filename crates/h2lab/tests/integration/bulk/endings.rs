@@ -138,7 +138,7 @@ fn a_disk_that_is_too_small_says_so_before_the_first_byte() {
     let finished = run_program(Path::new("sh"), here.path(), &["-c", &script]);
     let report = document(&finished, 4);
     let why = report["transfers"][0]["why"].as_str().unwrap();
-    assert!(why.contains("there is no room"), "{report:#}");
+    assert!(why.contains("not enough space"), "{report:#}");
     assert_eq!(report["bytes"], 0, "{report:#}");
 }
 

@@ -29,7 +29,7 @@ fn what_exceeds_a_limit_is_refused_and_the_answer_names_the_flag() {
             let server = Server::start_with(Command::new(binary()), &["--writable", flag], site.path());
             let url = server.url(protocol, "/");
             let why = |way: &[&str]| {
-                let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 3);
+                let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 1);
                 report["transfers"][0]["why"].as_str().unwrap().to_owned()
             };
             let name = flag.split_once('=').unwrap().0;
@@ -49,7 +49,7 @@ fn what_was_stored_counts_for_the_uploads_behind_it() {
     let server = Server::start_with(Command::new(binary()), &["--writable", "--max-total=1M"], site.path());
     let url = |name: &str| server.url(Protocol::H2c, name);
     document(&put(here.path(), Protocol::H2c, &["data", &url("/first")]), 0);
-    let report = document(&put(here.path(), Protocol::H2c, &["data", &url("/second")]), 3);
+    let report = document(&put(here.path(), Protocol::H2c, &["data", &url("/second")]), 1);
     let why = report["transfers"][0]["why"].as_str().unwrap();
     assert!(why.contains("507") && why.contains("--max-total"), "{why}");
     assert_eq!(names(site.path()), ["first"]);
@@ -65,7 +65,7 @@ fn a_file_that_is_there_is_kept_unless_the_server_lets_uploads_replace_it() {
         let server = Server::writable(site.path());
         for way in [&[][..], &["--no-resume"]] {
             let url = server.url(protocol, "/");
-            let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 3);
+            let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 1);
             let why = report["transfers"][0]["why"].as_str().unwrap();
             assert!(why.contains("412") && why.contains("--overwrite"), "{protocol} {way:?}: {why}");
         }
@@ -126,7 +126,7 @@ fn a_token_lets_transfers_through_that_show_it_and_appears_nowhere() {
         let server = Server::start_with(Command::new(binary()), &["--writable", flag], site.path());
         let (url, from) = (server.url(protocol, "/"), server.url(protocol, "/data"));
         for way in [&[][..], &["--oauth2-bearer=wrong"]] {
-            let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 3);
+            let report = document(&put(here.path(), protocol, &[way, &["data", &url]].concat()), 1);
             let why = report["transfers"][0]["why"].as_str().unwrap();
             assert!(why.contains("401") && why.contains("token"), "{protocol} {way:?}: {why}");
         }
@@ -136,7 +136,7 @@ fn a_token_lets_transfers_through_that_show_it_and_appears_nowhere() {
         document(&sent, 0);
         assert!(!sent.transcript().contains(TOKEN), "{protocol}: {}", sent.transcript());
         let there = folder();
-        document(&get(there.path(), protocol, &[&from]), 3);
+        document(&get(there.path(), protocol, &[&from]), 1);
         let got = get(there.path(), protocol, &["--oauth2-bearer", TOKEN, &from]);
         let report = document(&got, 0);
         assert!(report["command"].to_string().contains("(not kept)"), "{report:#}");

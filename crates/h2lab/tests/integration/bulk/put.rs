@@ -249,7 +249,7 @@ fn a_disk_that_is_too_small_says_so_before_the_first_byte() {
     command.args(["-c", "ulimit -f 1000; exec \"$0\" \"$@\""]).arg(binary());
     let server = Server::start_with(command, &["--writable"], site.path());
     for protocol in [Protocol::H1, Protocol::H2c] {
-        let report = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 3);
+        let report = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 1);
         let why = report["transfers"][0]["why"].as_str().unwrap();
         assert!(why.contains("507") && why.contains("ulimit -f"), "{report:#}");
         assert!(names(site.path()).is_empty(), "{protocol}");
@@ -261,12 +261,13 @@ fn a_server_that_takes_nothing_and_a_file_that_is_not_there_say_so() {
     let (here, site) = (source(&bytes(TOTAL)), folder());
     let server = Server::start(site.path());
     for protocol in [Protocol::H1, Protocol::H2c] {
-        let report = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 3);
+        let report = document(&put(here.path(), protocol, &["data", &server.url(protocol, "/")]), 1);
         let why = report["transfers"][0]["why"].as_str().unwrap();
         assert!(why.contains("405"), "{report:#}");
     }
-    let report = document(&put(here.path(), Protocol::H1, &["nothing", &server.url(Protocol::H1, "/")]), 2);
-    assert_eq!(report["files"]["failed"], 1, "{report:#}");
+    let finished = put(here.path(), Protocol::H1, &["nothing", &server.url(Protocol::H1, "/")]);
+    assert_eq!(finished.code, Some(2), "{}", finished.transcript());
+    assert!(finished.stderr.contains("nothing: cannot be read"), "{}", finished.transcript());
     assert!(names(site.path()).is_empty());
 }
 

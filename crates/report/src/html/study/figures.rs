@@ -12,7 +12,7 @@ use h2lab_base::units::millis_f64;
 const WIDTH: f64 = 400.0;
 /// A topology's height: its name, and its dots beneath.
 const ROW: f64 = 42.0;
-const LEFT: f64 = 14.0;
+const LEFT: f64 = 20.0;
 
 /// How the panels are read.
 pub(super) const KEY: &str = "Of the response time: a stroke at the median, a small ring at the mean, a small dot at the p95, and a large dot \

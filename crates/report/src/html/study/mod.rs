@@ -43,8 +43,9 @@ impl StudyPart {
         let mut first: Vec<Section> =
             tables.map(|(n, (title, body))| of(format!("table-{n}"), title, body)).collect();
         // The table of tails, and a picture of it, before what explains them.
-        let cost = self.cost.map(|(title, body)| of("cost".to_owned(), title, body));
-        first.splice(first.len().min(1)..first.len().min(1), cost);
+        if let Some((title, body)) = self.cost {
+            first.insert(first.len().min(1), of("cost".to_owned(), title, body));
+        }
         let figures =
             of("topologies".to_owned(), "Every topology under every condition".to_owned(), self.figures)
                 .folded("A panel for each condition");

@@ -61,10 +61,9 @@ impl Root {
 
     /// Loads the origin that runs in this root, by this name of it; whether every request was answered.
     fn loads(&self, program: &str, name: &str) -> Result<(bool, String)> {
-        let (origin, port) = self.origin(program)?;
+        let (mut origin, port) = self.origin(program)?;
         let url = format!("http://{name}:{port}/");
         let output = self.run(&[program, "load", "--json", "-n", "20", "-c", "2", &url]);
-        let mut origin = origin;
         origin.kill()?;
         origin.wait()?;
         let output = output?;

@@ -3,7 +3,7 @@
 mod place;
 mod view;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -133,9 +133,11 @@ impl DriveArgs {
         let needs_it = self.agents().any(AgentPlace::is_remote);
         let program = self.ssh.split_whitespace().next().filter(|_| needs_it)?;
         let folders = std::env::var_os("PATH").unwrap_or_default();
-        let is_there = match program.contains('/') {
-            true => Path::new(program).is_file(),
-            false => std::env::split_paths(&folders).any(|folder| folder.join(program).is_file()),
+        let is_in = |folder: PathBuf| folder.join(program).is_file();
+        let is_there = if program.contains('/') {
+            Path::new(program).is_file()
+        } else {
+            std::env::split_paths(&folders).any(is_in)
         };
         (!is_there).then_some(program)
     }
