@@ -1,6 +1,6 @@
 //! From a URL and what the user said of its server to addresses and TLS settings.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use h2lab_model::fleet::{Reach, Trust};
 
@@ -17,14 +17,15 @@ pub fn endpoints(reach: &Reach, url: &Url) -> Result<Vec<Endpoint>, String> {
     let (host, port) = reach.place(url.host(), url.port());
     let found: Vec<SocketAddr> = match reach.fixed(&host, port) {
         Some(fixed) => fixed.iter().map(|address| SocketAddr::new(*address, port)).collect(),
-        None => (host.as_str(), port)
-            .to_socket_addrs()
-            .map_err(|error| {
-                format!(
+        None => match (host.as_str(), port).to_socket_addrs() {
+            Ok(found) => found.collect(),
+            Err(_) if is_localhost(&host) => LOOPBACK.map(|ip| SocketAddr::new(ip, port)).to_vec(),
+            Err(error) => {
+                return Err(format!(
                     "unknown host `{host}` ({error}); check the name, or give --resolve {host}:{port}:ADDR"
-                )
-            })?
-            .collect(),
+                ));
+            }
+        },
     };
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for endpoint in found.into_iter().filter(|address| reach.takes(address.ip())).map(Endpoint::from) {
@@ -40,6 +41,15 @@ pub fn endpoints(reach: &Reach, url: &Url) -> Result<Vec<Endpoint>, String> {
         });
     }
     Ok(endpoints)
+}
+
+/// What names of this machine mean where the resolver does not know them, as in a container without `/etc/hosts`.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+/// Whether a name is always one of this machine (RFC 6761 §6.3).
+fn is_localhost(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 /// What to trust and to present, as TLS itself takes it.
@@ -69,5 +79,17 @@ mod tests {
         assert_eq!(endpoints(&reach, &url), Ok(vec![address.into()]));
         reach.ipv6 = true;
         assert!(endpoints(&reach, &url).unwrap_err().contains("`127.0.0.1` has no IPv6 address"));
+    }
+
+    #[test]
+    fn a_name_of_this_machine_needs_no_resolver() {
+        let url: Url = "http://api.localhost:81/".parse().unwrap();
+        let address: SocketAddr = "127.0.0.1:81".parse().unwrap();
+        assert!(endpoints(&Reach::default(), &url).unwrap().contains(&address.into()));
+        for (name, is_ours) in
+            [("LOCALHOST.", true), ("a.localhost", true), ("localhost.example", false), ("alocalhost", false)]
+        {
+            assert_eq!(is_localhost(name), is_ours, "{name}");
+        }
     }
 }

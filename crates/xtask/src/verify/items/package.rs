@@ -217,7 +217,12 @@ fn contained(h2lab: &H2lab) -> Result<ItemOutcome> {
     let buildah = process::find("buildah").context("it has just built the image")?;
     let container = process::said(Command::new(&buildah).args(["from", name.as_str()]))?;
     let container = container.trim();
-    let run = Command::new(&buildah).args(["run", container, "--", "/h2lab", "--version"]).output()?;
+    let mut run = Command::new(&buildah);
+    run.arg("run");
+    if ["crun", "runc"].iter().all(|runtime| process::find(runtime).is_none()) {
+        run.args(["--isolation", "chroot"]);
+    }
+    let run = run.args([container, "--", "/h2lab", "--version"]).output()?;
     outcome.check(run.status.success(), format!("buildah run: {}", said(&run).trim()));
     process::said(Command::new(&buildah).args(["rm", container]))?;
     Ok(outcome)
