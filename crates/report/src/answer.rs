@@ -2,18 +2,20 @@
 
 use super::bulk_cells::{self, BulkCell};
 use super::causes::{self, Tail};
-use super::format::{count, millis_unit, plural, rate, ratio};
+use super::format::{bound, count, millis_unit, plural, rate, ratio};
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
 use super::{Report, condition, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::diagnose::waits::CauseKind;
 use h2lab_analysis::stats::{
-    Answer, CellState, CellSummary, CellVerdict, Conclusion, Instability, Overload, RampStep, RampSteps,
+    Answer, CellState, CellSummary, CellVerdict, Conclusion, Instability, Latency, Overload, RampStep,
+    RampSteps, Unclaimed,
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::workload::Arrival;
+use std::time::Duration;
 
 /// The answer: what loses most, what wins most, and the cause if one was found. Without verdicts it is about the cells themselves.
 pub(super) fn of(report: &Report<'_>) -> Vec<String> {
@@ -53,11 +55,15 @@ fn of_verdicts(report: &Report<'_>) -> Vec<String> {
         .flatten()
         .filter_map(|verdict| decided(report, verdict))
         .collect();
-    if sentences.is_empty() {
-        sentences.extend(open(report, &answer));
-    }
     let is_said = answer.voids == answer.all;
-    sentences.extend(answer.void.filter(|_| !is_said).and_then(|void| without(report, &answer, void)));
+    let void = answer.void.filter(|_| !is_said).and_then(|void| without(report, &answer, void));
+    if sentences.is_empty() {
+        // What is missing may be what differs: it comes first.
+        sentences.extend(void);
+        sentences.extend(open(report, &answer));
+    } else {
+        sentences.extend(void);
+    }
     let blamed = answer.worst.map(|worst| worst.cell).or(answer.best.and_then(overloaded_baseline));
     sentences.extend(blamed.and_then(|cell| cause(report, cell)));
     sentences
@@ -134,7 +140,16 @@ fn open(report: &Report<'_>, answer: &Answer<'_>) -> Vec<String> {
         (1, 0) if answer.all == 1 => vec![format!("No difference: {}.", compared().unwrap_or_default())],
         (0, 1) if answer.all == 1 => vec![format!("Undecided: {}.", compared().unwrap_or_default())],
         (_, 0) => {
-            vec![format!("No difference of 10 % or more in {} of {comparisons}.", count(answer.alike as u64))]
+            let unclaimed = report.analysis.verdicts.iter();
+            let floor = unclaimed
+                .filter(|verdict| verdict.unclaimed() == Some(Unclaimed::BelowFloor))
+                .map(|verdict| verdict.floor)
+                .max();
+            let least = floor.map_or(String::new(), |floor| format!(" and {} or more", bound(floor)));
+            vec![format!(
+                "No difference of 10 % or more{least} in {} of {comparisons}.",
+                count(answer.alike as u64)
+            )]
         }
         (0, _) => vec![format!(
             "Undecided: a difference was resolved in none of {comparisons}. Longer or more repetitions (-z, --repetitions) narrow the intervals."
@@ -158,10 +173,16 @@ fn without(report: &Report<'_>, answer: &Answer<'_>, void: &CellVerdict) -> Opti
         .then(|| format!("{n} of {} {verb} no verdict: {reason}.", plural(answer.all as u64, "comparison")))
 }
 
+/// What costs a smaller share of the response time explains no figure of a run.
+const LEAST_COST: f64 = 0.05;
+
 /// `Cause (LOSS101): every drop stalls all streams. Change: connections = 16 (client).`
 fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
     let its = report.findings.iter().filter(|finding| finding.cell == cell);
-    let dearest = its.max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))?;
+    let failed = report.analysis.cell(cell).is_some_and(|summary| summary.requests.failed > 0);
+    let dearest = its
+        .max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))
+        .filter(|dearest| failed || dearest.cost_share >= LEAST_COST)?;
     let symptom = sentences::lower_first(dearest.symptom.trim_end_matches('.'));
     Some(format!("Cause ({}): {symptom}.{}", dearest.rule, change(report, dearest)))
 }
@@ -180,8 +201,34 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
     let [summary] = cells.as_slice() else { return of_several(report, cells) };
     let mut sentences = vec![of_one(summary)];
     sentences.extend(failures(summary).filter(|_| !is_without_result(summary)));
-    sentences.extend(cause(report, summary.cell.index));
+    match cause(report, summary.cell.index) {
+        Some(cause) => sentences.push(cause),
+        None => sentences.extend(phase(summary).filter(|_| !is_without_result(summary))),
+    }
     sentences
+}
+
+/// A tail that is shorter needs no explanation.
+const LONG: Duration = Duration::from_millis(20);
+
+/// `p95: 150 ms of 151 ms pass before the first byte of the response.`
+fn phase(summary: &CellSummary) -> Option<String> {
+    let tail = summary.response.tail();
+    let at = |latency: &Latency| latency.quantile(tail.share());
+    let (response, service, first_byte) = (at(&summary.response), at(&summary.service), at(&summary.ttfb));
+    let [whole, sent, byte] = [response, service, first_byte].map(millis_unit);
+    let what = if service * 2 < response {
+        format!(
+            "{sent} of {whole} after the request was sent; before that it waited for a connection or a stream"
+        )
+    } else if first_byte * 5 > service * 4 && response > 2 * summary.response.quantile(0.5) {
+        format!("{byte} of {whole} before the first byte of the response: the server's time and the path's")
+    } else if first_byte * 2 < service {
+        format!("first byte of the response after {byte}; the rest of {whole} is the transfer of the body")
+    } else {
+        return None;
+    };
+    (response >= LONG).then(|| format!("{}: {what}.", tail.name()))
 }
 
 /// Whether a cell has no result: then its figures are no answer.
@@ -414,7 +461,6 @@ mod tests {
     use super::super::testing::Fixture;
     use super::*;
     use h2lab_analysis::stats::RatioInterval;
-    use std::time::Duration;
 
     /// The p99 of 16 connections at 3 % loss, of which nothing stalls too long.
     fn with_ratio(fixture: &mut Fixture, conclusion: Conclusion, ratio: f64) {
@@ -551,5 +597,33 @@ mod tests {
             html.contains("Overloaded at 3% loss: one HTTP&#x2f;2 connection serves 290 of 1,000"),
             "the title"
         );
+    }
+
+    #[test]
+    fn a_long_tail_says_in_which_phase_of_a_request_it_passes() {
+        let mut summary = Fixture::new().analysis.cells[0].clone();
+        // Of a hundred requests ten take long; the tail of so few is the p95.
+        let mut said = |response: u64, service: u64, first_byte: u64| {
+            let of =
+                |long| Latency::new((0..100).map(|n| Duration::from_millis(if n < 90 { 1 } else { long })));
+            (summary.response, summary.service, summary.ttfb) = (of(response), of(service), of(first_byte));
+            phase(&summary).unwrap_or_default()
+        };
+        assert!(said(500, 150, 149).contains("150 ms of 500 ms after the request was sent"));
+        assert!(said(151, 151, 150).contains("150 ms of 151 ms before the first byte"));
+        assert!(said(151, 151, 3).contains("first byte of the response after 3 ms"));
+        assert_eq!((said(151, 151, 90).as_str(), said(19, 19, 19).as_str()), ("", ""));
+    }
+
+    #[test]
+    fn what_costs_next_to_nothing_is_no_cause_unless_requests_failed() {
+        let mut fixture = Fixture::new();
+        let cell = fixture.findings[0].cell;
+        assert!(cause(&fixture.report(), cell).is_some());
+        fixture.findings.iter_mut().for_each(|finding| finding.cost_share = 0.049);
+        assert_eq!(cause(&fixture.report(), cell), None);
+        let summary = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == cell);
+        summary.expect("the finding's cell").requests.failed = 1;
+        assert!(cause(&fixture.report(), cell).is_some());
     }
 }

@@ -246,6 +246,7 @@ fn bursts(model: LossModel) -> Option<String> {
 pub(super) fn offered(cell: &Cell) -> String {
     match cell.work.arrival {
         Arrival::Closed { concurrency } => format!("{} in flight", count(u64::from(concurrency))),
+        Arrival::Constant { rate: 1.0 } => "1 request/s".to_owned(),
         Arrival::Constant { rate: rps } => format!("{} requests/s", rate(rps)),
         Arrival::Poisson { rate: rps } => format!("{} requests/s (Poisson)", rate(rps)),
         Arrival::Ramp { from, to, .. } => format!("{} to {} requests/s", rate(from), rate(to)),

@@ -315,11 +315,14 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
             format_duration(work.phases.warmup)
         ));
     }
+    let body = match work.body_length() {
+        0 => String::new(),
+        bytes => format!(" with a body of {}", h2lab_base::units::format_bytes(bytes)),
+    };
     Some(format!(
-        "{} {} with a body of {}, {} headers ({} B as text); {} of {} each",
+        "{} {}{body}, {} headers ({} B as text); {} of {} each",
         work.method,
         work.path,
-        h2lab_base::units::format_bytes(work.body_length()),
         work.shape,
         work.shape.plain_bytes(),
         repetitions,

@@ -137,7 +137,9 @@ fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
 /// A connection per request measures connecting, not the protocol.
 fn keep_alive(summary: &CellSummary) -> Option<String> {
     let opened = summary.connections.opened;
-    (opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.repetitions)
+    let is_asked_for = summary.cell.policy.reconnect_every == Some(1);
+    (!is_asked_for
+        && opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.repetitions)
         && summary.requests_per_connection() < 2.0)
         .then(|| {
             let ends = summary.connections.closed.iter();
@@ -351,6 +353,11 @@ mod tests {
         assert_eq!(with(CloseReason::Server), [server]);
         let ours = "3500 connections for 3500 requests: we ended most of them, since their requests failed";
         assert_eq!(with(CloseReason::Local { why: "a request was not answered in time".to_owned() }), [ours]);
+        let mut record = record(Protocol::H1);
+        let one = ConnectionRecord { requests: 1, ..record.connections[0].clone() };
+        record.connections = vec![one; 3500];
+        record.cell.policy.reconnect_every = Some(1);
+        assert_eq!(doubts(&record), [""; 0], "it was asked for");
     }
 
     #[test]

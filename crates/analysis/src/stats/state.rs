@@ -19,6 +19,10 @@ const SERVED_SLACK: f64 = 2.0;
 const GROWTH: Duration = Duration::from_millis(100);
 /// The link's lateness p99 may be this or 5 % of the round trip.
 const LINK_LATE: Duration = Duration::from_micros(250);
+/// Of a shorter run the handshakes at its beginning are a large part.
+const SHORT: Duration = Duration::from_secs(1);
+/// A run that is shorter is busy from its first to its last request, and says nothing of a load.
+const SHORTEST_BUSY: Duration = Duration::from_millis(100);
 /// The generator's lateness p99 may be this or 5 % of the median response time.
 const GENERATOR_LATE: Duration = Duration::from_millis(1);
 /// The generator may fail to run for so long, or at a time for 5 % of the median response time. What is shorter happens on virtual
@@ -256,8 +260,17 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
     let median = tallied::RESPONSE.quantile(repetition, 0.5);
     let allowed = GENERATOR_LATE.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
+        let wall = Duration::from_millis(repetition.generator.wall_ns / 1_000_000);
+        let advice = if wall < SHORT {
+            format!(
+                " (all requests took {}; a longer run, -z or -n, is less sensitive)",
+                format_duration(wall)
+            )
+        } else {
+            String::new()
+        };
         reasons.push(format!(
-            "the generator was late: p99 {} where {} is allowed",
+            "the generator was late: p99 {} where {} is allowed{advice}",
             format_duration(late),
             format_duration(allowed)
         ));
@@ -273,7 +286,7 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
         / (wall_ns * f64::from(generator.threads.max(1)));
     // One busy thread makes its requests late, however idle the others are.
     let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
-    if busiest >= BUSY {
+    if busiest >= BUSY && generator.wall_ns >= SHORTEST_BUSY.as_nanos() as u64 {
         let which = match generator.threads {
             0 | 1 => "thread was".to_owned(),
             threads => format!("busiest of {threads} threads was"),

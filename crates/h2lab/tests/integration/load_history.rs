@@ -167,15 +167,18 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
     for ending in ["", ".json"] {
         let [quick, slow] = ["quick", "slow"].map(|name| format!("{name}{ending}"));
         let failed = diff(&[&quick, &slow, condition]);
-        assert_eq!(failed.code, Some(1), "{}", failed.transcript());
+        // 5: the machine was too busy for figures.
+        assert!(matches!(failed.code, Some(1 | 5)), "{}", failed.transcript());
         assert!(
-            failed.stderr.contains("failed: p50 > 10*base.p50: ") && failed.stderr.contains("; base p50 ")
+            failed.code == Some(5)
+                || failed.stderr.contains("failed: p50 > 10*base.p50: ")
+                    && failed.stderr.contains("; base p50 ")
         );
         let other = diff(&[&slow, &quick, condition]);
         assert!(matches!(other.code, Some(0 | 5)), "{}", other.transcript());
     }
     let printed = diff(&["quick.json", "slow"]);
-    assert_eq!(printed.code, Some(0), "a folder beside a document: {}", printed.transcript());
+    printed.assert_measured();
     let flat = printed.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         flat.contains("slow against quick.json, 1 pair of cells: p99 is") && flat.contains("cannot be said"),

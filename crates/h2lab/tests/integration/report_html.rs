@@ -154,8 +154,7 @@ fn a_page_lets_in_no_script_but_its_own_and_its_legend_hides_what_it_names() {
     let report = folder.path().join("load.html");
     let url = format!("http://{}/", origin.clear);
     let page = report.display().to_string();
-    let finished = h2lab(&["load", "-n=2000", "--no-store", "--html", &page, &url]);
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    h2lab(&["load", "-n=2000", "--no-store", "--html", &page, &url]).assert_measured();
     let strange = open(&chromium, &with_script(&report, "strange.html", "document.body.append('it ran')"));
     assert!(!strange.document.contains("</script>it ran"), "it is in the page, and did not run");
     assert!(

@@ -398,7 +398,7 @@ fn what_cannot_be_said_on_stderr_costs_no_result() {
         "exec \"$0\" load --json --no-store -n20 \"$1\" 2>&-",
     ] {
         let finished = scripted(script);
-        assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+        finished.assert_measured();
         accounted(&finished.json());
     }
     let refused = scripted("exec \"$0\" bulk get nonsense 2>/dev/full");

@@ -232,7 +232,10 @@ pub fn as_nobody_behind<S: AsRef<OsStr>>(prefix: &[&str], arguments: &[S]) -> Fi
         return run_program(Path::new("env"), folder.path(), &words);
     }
     let copy = folder.path().join("h2lab");
-    fs::copy(binary(), &copy).expect("the binary can be copied");
+    // By another process: a child that another test starts meanwhile would inherit the file open for writing, and nothing can be
+    // executed while it is (execve(2), ETXTBSY).
+    let copied = std::process::Command::new("cp").arg(binary()).arg(&copy).status().expect("cp is there");
+    assert!(copied.success(), "the binary can be copied");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may give away");

@@ -19,7 +19,7 @@ pub enum TlsError {
     NoRoots,
     /// The server's certificate was not accepted.
     #[error(
-        "the server's certificate is not accepted: {0} (--cacert FILE trusts its authority, -k skips the check)"
+        "the server's certificate is not trusted: {0}; trust it by --cacert FILE, or skip verification by -k"
     )]
     Certificate(String),
     /// A certificate file cannot be used.
@@ -80,9 +80,7 @@ impl From<rustls::Error> for TlsError {
 pub(crate) fn refusal(why: &str) -> String {
     // `openssl req -x509` makes such a certificate by default.
     if is_of_an_authority(why) {
-        return "it is one of an authority (CA:TRUE), which a server may show only to who trusts it itself: give it, and not another, \
-                or issue one for the server (`-addext basicConstraints=CA:FALSE`)"
-            .to_owned();
+        return "it is self-signed, or an authority's own (CA:TRUE)".to_owned();
     }
     made_printable(why).into_owned()
 }

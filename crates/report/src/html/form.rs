@@ -30,15 +30,18 @@ pub(super) fn both(draw: impl Fn(Form) -> String) -> String {
     )
 }
 
-/// A label that fits beside its row; a long URL keeps its end, which distinguishes it from the others.
+/// A label that fits beside its row: of a long one the beginning stays, which has the protocol, and the end, which distinguishes
+/// a URL from the others.
 pub(super) fn short(label: &str) -> String {
     const FITS: usize = 36;
+    const BEGINNING: usize = 13;
     let length = label.chars().count();
     if length <= FITS {
-        label.to_owned()
-    } else {
-        format!("…{}", label.chars().skip(length - FITS + 1).collect::<String>())
+        return label.to_owned();
     }
+    let beginning: String = label.chars().take(BEGINNING).collect();
+    let end: String = label.chars().skip(length - (FITS - BEGINNING - 1)).collect();
+    format!("{beginning}…{end}")
 }
 
 /// The rows of a picture, one below the other, each with its label and a text about its marks.
@@ -109,10 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_label_keeps_its_end() {
+    fn a_long_label_keeps_its_protocol_and_the_end_of_its_url() {
         assert_eq!(short("h2c × 16"), "h2c × 16");
         let url = "h1 at http://proxy.service.example:8080/";
-        assert_eq!(short(url), "… http://proxy.service.example:8080/");
+        assert_eq!(short(url), "h1 at http://….service.example:8080/");
         assert_eq!(short(&url[4..]), url[4..], "36 characters fit");
     }
 }

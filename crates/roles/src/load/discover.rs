@@ -41,6 +41,13 @@ impl fmt::Display for Discovery {
         if self.speaks_tls {
             return f.write_str("the port speaks TLS, but the URL begins with http://; try https://");
         }
+        // One reason for all is said once: a certificate is refused whatever the protocol.
+        if let [(_, Err(first)), rest @ ..] = self.attempts.as_slice()
+            && rest.iter().all(|(_, answer)| answer.as_ref().is_err_and(|error| why(error) == why(first)))
+        {
+            let names: Vec<&str> = self.attempts.iter().map(|(protocol, _)| protocol.name()).collect();
+            return write!(f, "{} no: {}", names.join(" and "), why(first));
+        }
         for (k, (protocol, answer)) in self.attempts.iter().enumerate() {
             let comma = if k == 0 { "" } else { "; " };
             match answer {

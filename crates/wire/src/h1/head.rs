@@ -63,6 +63,7 @@ pub(super) enum Opening {
 /// four to know an HTTP/2 frame (RFC 9113 §4.1), sixteen to know its preface.
 pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+    const GREETINGS: [&[u8]; 3] = [b"SSH-", b"220 ", b"220-"];
     let foreign = |hint| Opening::Foreign(Error::WrongProtocol { expected: "HTTP/1.1", hint });
     match *bytes {
         [] | [0x15 | 0x16 | 0] | [0, _] | [0, _, _] => Opening::Unclear,
@@ -72,6 +73,7 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
         [0x15 | 0x16, 3, ..] => foreign("it answered with a TLS record; try https://"),
         [b'S', b'S', b'H', b'-', ..] if !server => foreign("it sent \"SSH-…\": an SSH server"),
         [b'2', b'2', b'0', b' ' | b'-', ..] if !server => foreign("it sent \"220 …\": a mail or FTP server"),
+        _ if !server && GREETINGS.iter().any(|greeting| greeting.starts_with(bytes)) => Opening::Unclear,
         [0, _, _, 4 | 7, ..] => foreign("it answered with an HTTP/2 frame; try h2c (prior knowledge)"),
         _ if server && bytes.starts_with(PREFACE) => {
             foreign("it opened with the HTTP/2 preface; this port is HTTP/1.1")

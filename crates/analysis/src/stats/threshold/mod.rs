@@ -276,6 +276,16 @@ pub enum ThresholdError {
         /// What would fit.
         expected: &'static str,
     },
+    /// Its sides are the same figure of the same cells.
+    #[error(
+        "`{condition}` compares `{metric}` with itself: name other cells (h1.{metric}), or with `h2lab diff` the first run (base.{metric})"
+    )]
+    SameFigure {
+        /// The condition.
+        condition: String,
+        /// The metric.
+        metric: &'static str,
+    },
     /// It compares cells of one run, where two runs are compared.
     #[error(
         "`{0}` compares cells of one run: a figure is held against `base.p99`, the same cell of the first run, or a number"

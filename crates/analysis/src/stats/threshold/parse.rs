@@ -35,6 +35,13 @@ impl FromStr for Threshold {
             (other, Side::MetricFigure(figure)) => (figure, relation.turned(), other),
             _ => return Err(refuse()),
         };
+        if matches!(&other, Side::MetricFigure(other) if other.metric == figure.metric && other.cells == figure.cells)
+        {
+            return Err(ThresholdError::SameFigure {
+                condition: text.to_owned(),
+                metric: figure.metric.name(),
+            });
+        }
         let assumed = match (&other, figure.metric.unit()) {
             (Side::Plain(number), unit) if *number > 0.0 => Some(unit.print(*number)),
             _ => None,

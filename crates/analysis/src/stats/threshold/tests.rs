@@ -242,3 +242,12 @@ fn unknown_names_are_refused_before_and_after_the_run() {
     let error = threshold("h2.p99 > 1").check(&analyse(&run(repetitions()))).unwrap_err();
     assert!(matches!(error, ThresholdError::NoSuchCell { name, .. } if name == "h2"));
 }
+
+#[test]
+fn a_figure_held_against_itself_is_refused() {
+    for condition in ["p99 > 1.5*p99", "h1.p50 < h1.p50"] {
+        let error = condition.parse::<Threshold>().expect_err(condition);
+        assert!(error.to_string().contains("with itself"), "{error}");
+    }
+    assert!("h1.p99 > 2*p99".parse::<Threshold>().is_ok());
+}

@@ -181,7 +181,7 @@ const RESPONSES: &[Rule] = &[
     rule("HTTP/1.1 099 x¶¶", "HTTP/1.1 200 x¶¶", 0, "the status is not between 100 and 599"),
     rule("HTTP/1.1 600 x¶¶", "HTTP/1.1 599 x¶¶", 0, "the status is not between 100 and 599"),
     rule("HTTP/2 200 OK¶¶", "HTTP/1.0 200 OK¶¶", 0, VERSION),
-    rule("SSH-2.0-OpenSSH_9.2¶", "HTTP/1.1 200 SSH-2.0¶¶", 0, VERSION),
+    rule("RTSP/1.0 200 OK¶", "HTTP/1.1 200 RTSP/1.0¶¶", 0, VERSION),
     rule(
         "HTTP/1.1 101 x¶¶",
         "HTTP/1.1 102 x¶¶HTTP/1.1 204 x¶¶",

@@ -271,7 +271,7 @@ fn what_people_read_has_a_row_for_each_pair_and_the_sum() {
     let words =
         ["bulk", "drive", "--clients=local,local", "--servers=local", "--plain-http", "-z3s", "--size=1M"];
     let finished = h2lab(&words);
-    assert_eq!(finished.code, Some(0), "{}", finished.transcript());
+    finished.assert_measured();
     let text = &finished.stdout;
     assert!(
         text.starts_with("Received ") && text.contains("2 pairs, 2 complete"),
