@@ -111,7 +111,7 @@ fn figures(cell: &CellDocument) -> CellFigures {
     let without = match cell.state.as_str() {
         _ if requests.sent == 0 => Some("was not measured"),
         "unstable" => Some("does not carry the load"),
-        _ if requests.succeeded == 0 => Some("has no answer"),
+        _ if requests.succeeded == 0 => Some("has no successful response"),
         _ => None,
     };
     let ms = |micros: f64| if without.is_some() { f64::INFINITY } else { micros / 1e3 };

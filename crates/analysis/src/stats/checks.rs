@@ -41,7 +41,7 @@ fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> 
     if breaks_littles_law(served.in_flight() + failed, concurrency) {
         let and = if failed > 0.0 { format!(", failures {failed:.1}") } else { String::new() };
         return Some(format!(
-            "Little's law: {:.0} requests/s × {:.1} ms are {:.1} in flight{and}, but {concurrency} were asked for",
+            "Little's law: {:.0} requests/s × {:.1} ms means {:.1} in flight{and}, but {concurrency} were configured",
             served.rate,
             served.mean.as_secs_f64() * 1e3,
             served.in_flight()
@@ -102,9 +102,8 @@ fn offered(summary: &CellSummary) -> Option<String> {
         _ => (OFFERED * expected).max(f64::from(summary.repetitions)),
     };
     let sent = summary.requests.sent;
-    ((sent as f64 - expected).abs() > allowed).then(|| {
-        format!("{sent} requests were due inside the measured time where the schedule has {expected:.0}")
-    })
+    ((sent as f64 - expected).abs() > allowed)
+        .then(|| format!("{sent} requests were due in the measured time, but the schedule has {expected:.0}"))
 }
 
 /// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
@@ -116,9 +115,8 @@ fn begun(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
         .flat_map(|repetition| &repetition.connections)
         .map(|c| u64::from(c.requests))
         .sum();
-    (begun < sent || begun > assigned + replays).then(|| {
-        format!("connections began {begun} requests, but {sent} were sent ({replays} of them again)")
-    })
+    (begun < sent || begun > assigned + replays)
+        .then(|| format!("connections began {begun} requests, but {sent} were sent ({replays} replays)"))
 }
 
 /// In open loop requests that still waited for a connection or a stream at the cut were offered and not sent.
@@ -127,8 +125,8 @@ fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     (open_loop && waited > 0).then(|| {
         format!(
-            "{waited} requests still waited for a connection or a stream at the end: of {:.0} offered per second {:.0} \
-             were served",
+            "{waited} requests were still waiting for a connection or a stream at the end: {:.0} requests/s offered, \
+             {:.0} served",
             summary.offered_rps, summary.served_rps
         )
     })
@@ -145,9 +143,9 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
             let ends = summary.connections.closed.iter();
             let ours: u64 = ends.filter(|end| end.reason == "ours").map(|end| end.count).sum();
             let why = if 2 * ours > opened {
-                "we ended most of them, since their requests failed"
+                "we closed most of them because their requests failed"
             } else {
-                "the server does not keep them open"
+                "the server does not keep connections open"
             };
             format!("{opened} connections for {} requests: {why}", summary.connections.requests)
         })
@@ -167,7 +165,7 @@ fn unasked(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
     let useless = summary.connections.useless_dials;
     (summary.cell.as_generated().protocol.is_multiplexed() && opened > asked + ended + useless).then(|| {
         format!(
-            "{opened} connections were opened where {asked} were wanted, but {ended} ended and {useless} carried no request"
+            "{opened} connections were opened where {asked} were configured; {ended} ended and {useless} carried no request"
         )
     })
 }
@@ -177,7 +175,7 @@ fn held(summary: &CellSummary) -> Option<String> {
     let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
     let asked = u64::from(summary.cell.connections) * u64::from(summary.repetitions);
     (summary.cell.protocol.is_multiplexed() && held != asked).then(|| {
-        format!("{} held {held} connections over the link where {asked} were asked for", sidecar.name)
+        format!("{} held {held} connections over the link, but {asked} were configured", sidecar.name)
     })
 }
 
@@ -187,7 +185,7 @@ fn congestion(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Stri
     let environments = repetitions.iter().map(|repetition| &repetition.environment);
     let ends = environments.flat_map(|e| [&e.congestion_client, &e.congestion_server]);
     let other = ends.into_iter().find(|name| !name.is_empty() && *name != asked)?;
-    Some(format!("congestion control {asked} was asked for, but the kernel ran {other}"))
+    Some(format!("congestion control {asked} was requested, but the kernel used {other}"))
 }
 
 #[cfg(test)]
@@ -278,7 +276,7 @@ mod tests {
         );
         let mut offered = record(Protocol::H1);
         offered.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
-        assert!(doubts(&counted(offered))[0].contains("where the schedule has 3033"));
+        assert!(doubts(&counted(offered))[0].contains("but the schedule has 3033"));
     }
 
     #[test]
@@ -289,7 +287,7 @@ mod tests {
         record.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
         assert_eq!(
             doubts(&record),
-            ["3000 requests were due inside the measured time where the schedule has 3033"]
+            ["3000 requests were due in the measured time, but the schedule has 3033"]
         );
     }
 
@@ -306,7 +304,7 @@ mod tests {
     fn a_backlog_at_the_end_of_an_open_loop_is_reported_with_its_numbers() {
         let mut record = record(Protocol::H1);
         record.generator.backlog_at_cut = 7;
-        assert!(doubts(&record)[0].starts_with("7 requests still waited"), "{:?}", doubts(&record));
+        assert!(doubts(&record)[0].starts_with("7 requests were still waiting"), "{:?}", doubts(&record));
         record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
         assert_eq!(doubts(&record), Vec::<String>::new());
     }
@@ -335,7 +333,7 @@ mod tests {
         };
         assert_eq!(
             with_extra(Protocol::H2c, 35),
-            ["40 connections were opened where 4 were wanted, but 35 ended and 0 carried no request"]
+            ["40 connections were opened where 4 were configured; 35 ended and 0 carried no request"]
         );
         assert_eq!(with_extra(Protocol::H2c, 36), Vec::<String>::new());
         assert_eq!(with_extra(Protocol::H1, 0), Vec::<String>::new());
@@ -351,7 +349,7 @@ mod tests {
         };
         let server = "3500 connections for 3500 requests: the server does not keep them open";
         assert_eq!(with(CloseReason::Server), [server]);
-        let ours = "3500 connections for 3500 requests: we ended most of them, since their requests failed";
+        let ours = "3500 connections for 3500 requests: we closed most of them because their requests failed";
         assert_eq!(with(CloseReason::Local { why: "a request was not answered in time".to_owned() }), [ours]);
         let mut record = record(Protocol::H1);
         let one = ConnectionRecord { requests: 1, ..record.connections[0].clone() };
@@ -364,7 +362,7 @@ mod tests {
     fn another_congestion_control_than_asked_for_is_noticed() {
         let mut record = record(Protocol::H2c);
         record.environment.congestion_server = "reno".to_owned();
-        assert_eq!(doubts(&record), ["congestion control cubic was asked for, but the kernel ran reno"]);
+        assert_eq!(doubts(&record), ["congestion control cubic was requested, but the kernel used reno"]);
     }
 
     #[test]
@@ -381,6 +379,6 @@ mod tests {
             held(&CellSummary::of(&[&repetition]))
         };
         assert_eq!(reported(2), None);
-        assert_eq!(reported(3).unwrap(), "envoy held 3 connections over the link where 2 were asked for");
+        assert_eq!(reported(3).unwrap(), "envoy held 3 connections over the link, but 2 were configured");
     }
 }

@@ -37,7 +37,7 @@ fn fruitless(analysis: &Analysis) -> Option<Ending> {
     if !analysis.verdicts.is_empty() && analysis.verdicts.iter().all(is_uncompared) {
         let why =
             analysis.cells.iter().find_map(|cell| Some(format!("{}: {}", cell.label, unsupported(cell)?)));
-        return Some(Ending::NoResponse(format!("nothing could be compared: {}", why.unwrap_or_default())));
+        return Some(Ending::NoResponse(format!("nothing to compare: {}", why.unwrap_or_default())));
     }
     let cells = || analysis.cells.iter().filter(|cell| !cell.cell.work.bulk);
     if let Some(cell) = cells().find(|cell| cell.requests.succeeded == 0 && !cell.statuses.is_empty()) {
@@ -159,7 +159,7 @@ mod tests {
         let Ending::NoResponse(why) = ending(vec![ok(0, Protocol::H1), unsupported.clone()]) else {
             panic!()
         };
-        assert!(why.starts_with("nothing could be compared: ") && why.ends_with("it closes"), "{why}");
+        assert!(why.starts_with("nothing to compare: ") && why.ends_with("it closes"), "{why}");
         let third = ok(2, Protocol::H2);
         assert_eq!(ending(vec![ok(0, Protocol::H1), unsupported, third]), Ending::Answered);
     }

@@ -100,7 +100,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     if run.interrupted {
         analysis
             .warnings
-            .push("the run was interrupted: some cells have fewer repetitions than asked for".to_owned());
+            .push("the run was interrupted: some cells have fewer repetitions than planned".to_owned());
     }
     analysis
 }
@@ -113,7 +113,7 @@ fn different_answers(group: &[&CellSummary]) -> Option<String> {
     let (other, its) =
         group.iter().find_map(|cell| Some((cell, usual(&cell).filter(|its| *its != status)?)))?;
     Some(format!(
-        "{} is answered with status {status}, {} with {its}: what is compared is not the same work",
+        "{} gets status {status}, {} gets {its}: the work compared is not the same",
         first.label, other.label
     ))
 }
@@ -182,7 +182,7 @@ mod tests {
         };
         let warned = |statuses: [u16; 2]| {
             let run = run(vec![answered(0, statuses[0]), answered(1, statuses[1])]);
-            analyse(&run).warnings.iter().any(|words| words.contains("not the same work"))
+            analyse(&run).warnings.iter().any(|words| words.contains("work compared is not the same"))
         };
         assert!(warned([302, 200]) && !warned([200, 200]));
     }

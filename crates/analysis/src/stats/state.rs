@@ -177,7 +177,7 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     let (late, allowed) = (Duration::from_nanos(link.late_p99_ns), LINK_LATE.max(rtt.mul_f64(LATE_SHARE)));
     if late > allowed {
         reasons.push(format!(
-            "the emulated link was late: p99 {} where {} is allowed",
+            "the emulated link was late: p99 {}, {} is allowed",
             format_duration(late),
             format_duration(allowed)
         ));
@@ -186,7 +186,7 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     let (latest, allowed) = (Duration::from_nanos(link.late_max_ns), PAUSE.max(rtt.mul_f64(LATE_SHARE)));
     if latest > allowed {
         reasons.push(format!(
-            "the emulated link was late by {} at a time where {} is allowed: it was stopped, or had no CPU",
+            "the emulated link was late by up to {} at once, {} is allowed: it was stopped, or had no CPU",
             format_duration(latest),
             format_duration(allowed)
         ));
@@ -206,7 +206,7 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
     if link.device_drops > 0 {
         reasons.push(format!(
-            "the kernel dropped {} packets at our devices, outside the model",
+            "the kernel dropped {} packets at our devices, outside the link model",
             link.device_drops
         ));
     }
@@ -227,7 +227,7 @@ fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
     (longest > PAUSE.max(relative) || delays || costs).then(|| {
         let shown = |ns: u64| format_duration(Duration::from_millis(ns / 1_000_000));
         format!(
-            "{} waited for {} of {} for a CPU that other programs used{}",
+            "{} waited {} of {} for a CPU used by other programs{}",
             process.name,
             shown(delay.taken_ns()),
             shown(process.wall_ns),
@@ -247,7 +247,7 @@ fn paused(generator: &GeneratorSummary, median: Duration) -> Option<String> {
     let allowed = PAUSE.max(Duration::from_nanos(generator.wall_ns).mul_f64(PAUSED_SHARE));
     (longest > PAUSE.max(median.mul_f64(LATE_SHARE)) || sum > allowed).then(|| {
         format!(
-            "the generator did not run for {} of {}, at most {} at a time: it was stopped, or its machine was",
+            "the generator did not run for {} of {}, at most {} at a time: it, or its machine, was stopped",
             format_duration(Duration::from_millis(generator.paused_ns / 1_000_000)),
             format_duration(Duration::from_millis(generator.wall_ns / 1_000_000)),
             format_duration(Duration::from_millis(generator.longest_pause_ns / 1_000_000)),
@@ -270,7 +270,7 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
             String::new()
         };
         reasons.push(format!(
-            "the generator was late: p99 {} where {} is allowed{advice}",
+            "the generator was late: p99 {}, {} is allowed{advice}",
             format_duration(late),
             format_duration(allowed)
         ));
@@ -505,7 +505,7 @@ mod tests {
         };
         assert_eq!(late(1_250_000), CellState::Ok); // 5 % of 25 ms
         let CellState::Invalid { reasons } = late(1_250_001) else { panic!() };
-        assert_eq!(reasons, ["the emulated link was late: p99 1.25ms where 1.25ms is allowed"]);
+        assert_eq!(reasons, ["the emulated link was late: p99 1.25ms, 1.25ms is allowed"]);
     }
 
     #[test]

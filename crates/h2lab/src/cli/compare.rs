@@ -88,7 +88,7 @@ fn has_pair(scenario: &Scenario) -> Result<(), Failure> {
         .collect();
     let (live, protocols) = (live.join("; "), &scenario.matrix.protocols);
     let message = format!(
-        "nothing could be compared: {live}; `h2lab load` loads it, and --proto {protocols} measures it by itself"
+        "nothing to compare: {live}; `h2lab load` loads it, and --proto {protocols} measures it by itself"
     );
     Err(Failure { kind: FailureKind::Unreachable, message })
 }

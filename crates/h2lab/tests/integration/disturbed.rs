@@ -236,7 +236,7 @@ fn a_server_that_waits_for_a_cpu_that_others_use_is_measured_again() {
         .map(Killed);
     run.until_it_says("is invalid");
     drop(busy);
-    assert_measured_again(&run.end(), "for a CPU that other programs used");
+    assert_measured_again(&run.end(), "for a CPU used by other programs");
 }
 
 /// What `h2lab` with these flags does whose request a server answers only after it was stopped for [`STOP`].

@@ -152,7 +152,7 @@ fn a_wanted_protocol_that_the_server_does_not_speak_is_a_cell_of_its_own() {
     let finished = server.compare(&out, &["--proto=h1,h2c"]);
     let document = finished.json();
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
-    assert!(error(&finished).contains("nothing could be compared: h2c × 1: "), "{}", finished.transcript());
+    assert!(error(&finished).contains("nothing to compare: h2c × 1: "), "{}", finished.transcript());
     assert_eq!(states(&document)[1], ("h2c × 1", "unsupported"), "{}", finished.transcript());
     let reason = document["cells"][1]["reasons"][0].as_str().unwrap();
     assert!(!reason.is_empty() && document["cells"][1]["repetitions"] == 0, "{reason}");
@@ -169,7 +169,7 @@ fn a_threshold_on_a_protocol_that_was_not_found_is_refused_before_measuring() {
     let folder = folder();
     let finished = server.compare(&folder.path().join("run"), &["--proto=h1", "--fail-if=h2c.p99 > 1"]);
     assert_eq!(finished.code, Some(USAGE), "{}", finished.transcript());
-    assert!(error(&finished).contains("`h2c`") && error(&finished).ends_with("there are h1"));
+    assert!(error(&finished).contains("`h2c`") && error(&finished).ends_with("it has h1"));
     let heads = server.heads.lock().unwrap();
     let requests = heads.iter().filter(|head| head.starts_with("GET / ")).count();
     assert_eq!(requests, 1, "that of the search for protocols");
@@ -181,7 +181,7 @@ fn a_server_of_one_protocol_compares_with_nothing_and_is_told_so_before_measurin
     let folder = folder();
     let finished = server.compare(&folder.path().join("run"), &[]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
-    for words in ["nothing could be compared", "speaks h1 only", "h2lab load", "--proto h1"] {
+    for words in ["nothing to compare", "speaks h1 only", "h2lab load", "--proto h1"] {
         assert!(error(&finished).contains(words), "{words}: {}", finished.transcript());
     }
     let heads = server.heads.lock().unwrap();

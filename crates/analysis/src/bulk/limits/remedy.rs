@@ -47,22 +47,22 @@ pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) ->
         BindingKind::Cpu => {
             let is_short = figures.mean_data.is_some_and(|mean| mean <= SHORT_FRAME);
             let frames = if is_short { "frames larger than 16 KiB (-f 1M), " } else { "" };
-            format!("{frames}more connections (-c), or clear text where that may be")
+            format!("{frames}more connections (-c), or cleartext where permitted")
         }
-        BindingKind::Peer if figures.we_send => {
-            "look at the disk and the processor of the receiver".to_owned()
-        }
-        BindingKind::Peer => "look at the disk, the processor and the windows of the sender".to_owned(),
+        BindingKind::Peer if figures.we_send => "check the receiver's disk and CPU".to_owned(),
+        BindingKind::Peer => "check the sender's disk, CPU and windows".to_owned(),
         BindingKind::Link | BindingKind::Unknown => return None,
     })
 }
 
 fn congestion(figures: &ConnectionFigures) -> String {
-    let more = "more connections (-c), each with a congestion window of its own";
+    let more = "more connections (-c), each with its own congestion window";
     match figures.sender.congestion_control.as_deref() {
         Some("bbr") => more.to_owned(),
         _ => {
-            format!("bbr at the sender, which does not take a loss for a queue (--congestion bbr), or {more}")
+            format!(
+                "bbr at the sender, which does not treat a loss as congestion (--congestion bbr), or {more}"
+            )
         }
     }
 }
@@ -82,13 +82,14 @@ impl Need {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
-                let why = format!("twice the {filled} that fill {bandwidth} for {}", format_duration(rtt));
+                let why =
+                    format!("twice the {filled} needed to fill {bandwidth} for {}", format_duration(rtt));
                 ((2.0 * product).ceil() as u64, why)
             }
             _ => {
                 let present =
                     present.unwrap_or_else(|| figures.in_flight(speed).unwrap_or(0.0).round() as u64);
-                let why = format!("twice the {} that it has now", format_bytes(present));
+                let why = format!("twice its present {}", format_bytes(present));
                 (present.saturating_mul(2), why)
             }
         };
@@ -97,7 +98,7 @@ impl Need {
 
     fn rendered(&self, setting: impl Fn(u64) -> String) -> String {
         let more =
-            if self.is_beyond { ", which one connection cannot have: more of them as well (-c)" } else { "" };
+            if self.is_beyond { ", more than one connection can have: add connections too (-c)" } else { "" };
         format!("{}: {}{more}", setting(self.bytes), self.why)
     }
 }

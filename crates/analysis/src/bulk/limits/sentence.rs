@@ -33,8 +33,7 @@ pub(super) fn sentence(
             was_full(&on_the_way, &what, figures, sender.blocked_connection_window)
         }
         BindingKind::SendBuffer if certainty == Certainty::Guessed => format!(
-            "{on_the_way}: as much as the send buffer that Linux has by default lets through; the other end's was not \
-             seen"
+            "{on_the_way}: what Linux's default send buffer allows; the other end's buffer is not known"
         ),
         BindingKind::SendBuffer => {
             let what = sized("sender's socket buffer", sender.send_buffer);
@@ -54,21 +53,21 @@ pub(super) fn sentence(
             let bound = percent(BUSY);
             if busy < BUSY {
                 return format!(
-                    "the round trip is too short for a window or a buffer to matter at {rate}: what both ends do, and what \
-                     else their processors do, sets the pace (the {end} was busy for {} of the time)",
+                    "the round trip is too short for a window or a buffer to matter at {rate}: the CPUs of both \
+                     ends, and other load on them, limit the rate (the {end} was busy for {} of the time)",
                     percent(busy)
                 );
             }
             format!(
-                "a thread of the {end} was busy for {} of the time (from {bound} on it has none left), at {rate}",
+                "a thread of the {end} was busy for {} of the time (saturated from {bound}), at {rate}",
                 percent(busy)
             )
         }
         BindingKind::Peer if figures.we_send => {
-            format!("the receiver's windows were closed although only {on_the_way}: it took what came late")
+            format!("the receiver's windows were closed although only {on_the_way}: it read data late")
         }
         BindingKind::Peer => format!(
-            "the sender had something to send for only {} of the time, at {rate}, and no window of ours was in its way",
+            "the sender had something to send for only {} of the time, at {rate}, and no window of ours limited it",
             percent(figures.share(sender.tcp_busy))
         ),
         BindingKind::Link => link(figures, speed),
@@ -97,7 +96,7 @@ fn per_round_trip(figures: &ConnectionFigures, speed: f64) -> String {
     match (figures.in_flight(speed), figures.min_rtt) {
         (Some(bytes), Some(rtt)) => {
             format!(
-                "{} on the way per round trip of {} is {rate}",
+                "{} in flight per round trip of {} is {rate}",
                 format_bytes(bytes.round() as u64),
                 format_duration(rtt)
             )
@@ -115,7 +114,7 @@ fn sized(name: &str, size: Option<u64>) -> String {
 fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: Option<Duration>) -> String {
     let shown = match waited {
         Some(_) => format!("was full for {} of the time", percent(figures.share(waited))),
-        None => "agrees with that".to_owned(),
+        None => "matches that".to_owned(),
     };
     format!("{on_the_way}, and the {what} {shown}")
 }
@@ -125,8 +124,8 @@ fn congestion(figures: &ConnectionFigures, on_the_way: &str) -> String {
     let window = sized("congestion window", sender.cwnd_bytes);
     let name = sender.congestion_control.as_ref().map_or(String::new(), |name| format!(" ({name})"));
     let again = match sender.retransmits {
-        Some(0) => ", nothing was sent again".to_owned(),
-        Some(n) => format!(", {n} segments were sent again"),
+        Some(0) => ", no retransmits".to_owned(),
+        Some(n) => format!(", {n} segments retransmitted"),
         None => String::new(),
     };
     format!("{on_the_way}, and the {window}{name} was full{again}")
@@ -140,7 +139,7 @@ fn link(figures: &ConnectionFigures, speed: f64) -> String {
             format!("the link is full: {rate} of data is {} of its {bandwidth}", percent(share))
         }
         (None, Some(rtt), Some(least)) => format!(
-            "a queue stands in the path (round trips of {} instead of {}), so that it is full at {}",
+            "packets queue in the path (round trips of {} instead of {}), so the path is full at {}",
             format_duration(rtt),
             format_duration(least),
             bits_text(speed)
@@ -151,13 +150,13 @@ fn link(figures: &ConnectionFigures, speed: f64) -> String {
 
 fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
     if figures.wall.is_zero() || figures.bytes == 0 {
-        return "no data came".to_owned();
+        return "no data received".to_owned();
     }
     let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
     let why = if unseen {
-        "the sender's end cannot be seen from here, and no limit of this end agrees with it"
+        "the sender's end cannot be seen from here, and no limit of this end matches the rate"
     } else {
-        "no window, buffer, disk or processor was in the way for long"
+        "no window, buffer, disk or CPU limited it for long"
     };
     format!("{on_the_way}: {why}")
 }

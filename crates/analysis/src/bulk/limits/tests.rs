@@ -62,13 +62,13 @@ fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
     assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Measured));
     assert_eq!(
         binding.sentence,
-        "4 MiB on the way per round trip of 250ms is 134 Mbit/s, and the sender's socket buffer of 4 MiB was full for \
+        "4 MiB in flight per round trip of 250ms is 134 Mbit/s, and the sender's socket buffer of 4 MiB was full for \
          97 % of the time"
     );
     assert_eq!(
         binding.fix.unwrap(),
         "net.ipv4.tcp_wmem with 62500000 bytes as its third value at the sender (sysctl -w net.ipv4.tcp_wmem='4096 \
-         16384 62500000'): twice the 29.8 MiB that fill 1gbit for 250ms"
+         16384 62500000'): twice the 29.8 MiB needed to fill 1gbit for 250ms"
     );
 }
 
@@ -86,7 +86,7 @@ fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     raised.sender.send_buffer = Some(128 << 20);
     assert_eq!(kind(&raised), NOTHING);
     let sentence = binding(&blind(usual));
-    assert!(sentence.sentence.ends_with("the other end's was not seen"), "{}", sentence.sentence);
+    assert!(sentence.sentence.ends_with("the other end's buffer is not known"), "{}", sentence.sentence);
     assert!(sentence.fix.unwrap().contains("tcp_wmem with 8388608 bytes"));
 }
 
@@ -140,7 +140,7 @@ fn of_several_sizes_that_agree_the_least_is_in_the_way() {
     figures.receiver = ReceiverFigures { stream_window: Some(12_500_000), ..ReceiverFigures::default() };
     figures.streams = 2;
     assert_eq!(kind(&figures).0, BindingKind::StreamWindow);
-    assert!(binding(&figures).sentence.contains("of each of 2 streams agrees with that"));
+    assert!(binding(&figures).sentence.contains("of each of 2 streams matches that"));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn sizes_are_compared_with_the_speed_that_was_reached_in_the_end() {
     assert_eq!(kind(&figures), NOTHING);
     let binding = binding_at_speed(&figures, 134_217_728.0);
     assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Guessed));
-    assert!(binding.sentence.starts_with("4 MiB on the way"), "{}", binding.sentence);
+    assert!(binding.sentence.starts_with("4 MiB in flight"), "{}", binding.sentence);
 }
 
 #[test]
@@ -383,8 +383,8 @@ fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
     assert_eq!((near.kind, near.certainty), (BindingKind::Cpu, Certainty::Likely));
     assert_eq!(
         near.sentence,
-        "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: what both ends do, and what else their \
-         processors do, sets the pace (the receiver was busy for 60 % of the time)"
+        "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: the CPUs of both ends, and \
+         other load on them, limit the rate (the receiver was busy for 60 % of the time)"
     );
     // No limit was hit, and both ends were visible.
     let mut figures = counted(10e9);
@@ -401,11 +401,11 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
     figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000_000);
     figures.sender.blocked_stream_window = of_a_minute(0.9);
     let fix = binding(&figures).fix.unwrap();
-    assert!(fix.contains("-w 2147483647") && fix.ends_with("more of them as well (-c)"), "{fix}");
+    assert!(fix.contains("-w 2147483647") && fix.ends_with("add connections too (-c)"), "{fix}");
     figures.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
     figures.bytes /= 2;
     let fix = binding(&figures).fix.unwrap();
-    assert!(fix.contains("-w 62500000") && fix.ends_with("that fill 1gbit for 250ms"), "{fix}");
+    assert!(fix.contains("-w 62500000") && fix.ends_with("needed to fill 1gbit for 250ms"), "{fix}");
     figures.bandwidth = None;
     figures.receiver.stream_window = Some(65_535);
     assert!(binding(&figures).fix.unwrap().contains("-w 131070"));
@@ -418,7 +418,7 @@ fn nothing_is_said_of_a_transfer_that_was_none() {
     {
         let binding = binding(&figures);
         assert_eq!((binding.kind, binding.fix), (BindingKind::Unknown, None));
-        assert_eq!(binding.sentence, "no data came");
+        assert_eq!(binding.sentence, "no data received");
     }
 }
 

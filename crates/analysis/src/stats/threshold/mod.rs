@@ -122,7 +122,7 @@ fn without_latency(cell: &CellSummary) -> Option<&'static str> {
     match cell.state {
         _ if cell.requests.sent == 0 => Some("was not measured"),
         CellState::Unstable { .. } => Some("does not carry the load"),
-        _ if cell.requests.succeeded == 0 => Some("has no answer"),
+        _ if cell.requests.succeeded == 0 => Some("has no successful response"),
         _ => None,
     }
 }
@@ -259,7 +259,7 @@ pub enum ThresholdError {
     #[error("`{0}` is not a condition (such as h2c.p99 > 1.2*h1.p99, or errors > 0.1%)")]
     Syntax(String),
     /// It has the form, but a name that is no metric.
-    #[error("`{condition}`: there is no metric `{name}`; there are {}", METRICS.map(|(name, _)| name).join(", "))]
+    #[error("`{condition}`: there is no metric `{name}`; known: {}", METRICS.map(|(name, _)| name).join(", "))]
     NoSuchMetric {
         /// The condition.
         condition: String,
@@ -267,7 +267,7 @@ pub enum ThresholdError {
         name: String,
     },
     /// Its sides cannot be compared.
-    #[error("`{condition}`: `{metric}` can only be held against {expected}")]
+    #[error("`{condition}`: `{metric}` can only be compared with {expected}")]
     Unit {
         /// The condition.
         condition: String,
@@ -288,11 +288,11 @@ pub enum ThresholdError {
     },
     /// It compares cells of one run, where two runs are compared.
     #[error(
-        "`{0}` compares cells of one run: a figure is held against `base.p99`, the same cell of the first run, or a number"
+        "`{0}` compares cells of one run: compare a figure with `base.p99`, the same cell of the first run, or with a number"
     )]
     NoBase(String),
     /// It names cells that the run does not have.
-    #[error("`{condition}` names `{name}`, but no cell of this run is called so; there are {known}")]
+    #[error("`{condition}` names `{name}`, but this run has no such cell; it has {known}")]
     NoSuchCell {
         /// The condition.
         condition: String,

@@ -130,7 +130,7 @@ fn a_cell_that_does_not_answer_keeps_no_upper_bound() {
     // Served throughput never makes a closed loop unstable.
     let mut closed = with_errors(3_000, 0);
     closed[0].cell.work.arrival = h2lab_model::workload::Arrival::Closed { concurrency: 8 };
-    assert_eq!(said(closed.clone(), "h1.p99 > 1s"), ["h1 has no answer"]);
+    assert_eq!(said(closed.clone(), "h1.p99 > 1s"), ["h1 has no successful response"]);
     closed[0].samples.clear();
     assert_eq!(said(closed, "h1.errors > 99%"), ["h1 was not measured"]);
 }
@@ -214,7 +214,7 @@ fn sides_of_different_units_are_refused() {
     }
     assert_eq!(
         "errors > 50ms".parse::<Threshold>().unwrap_err().to_string(),
-        "`errors > 50ms`: `errors` can only be held against a share from 0 % to 100 % (such as 0.1%)"
+        "`errors > 50ms`: `errors` can only be compared with a share from 0 % to 100 % (such as 0.1%)"
     );
     for good in ["errors > 5%", "errors > 1", "p99 > 0", "throughput > 10", "h1.p99 > h1.mean"] {
         threshold(good);
