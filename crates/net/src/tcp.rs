@@ -356,7 +356,7 @@ impl Listener {
     /// Connections that may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
     const BACKLOG: i32 = 4096;
 
-    /// Listens on `address`; port 0 takes a free one, see [`Listener::local_address`]. `SO_REUSEADDR` is set, so that a
+    /// Listens on `address`; port 0 picks a free one, see [`Listener::local_address`]. `SO_REUSEADDR` is set, so that a
     /// restart does not wait for old connections in TIME-WAIT.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::bind_with(address, None)

@@ -87,7 +87,7 @@ impl Socket {
         Self::new(connected(remote)?)
     }
 
-    /// A socket on `address` that receives from everybody; port 0 takes a free one, see [`Socket::local_address`].
+    /// A socket on `address` that receives from everybody; port 0 picks a free one, see [`Socket::local_address`].
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::new(UdpSocket::bind(address)?)
     }

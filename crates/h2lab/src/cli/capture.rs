@@ -7,16 +7,16 @@ use h2lab_model::scenario::CaptureOptions;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Packets")]
 pub struct CaptureArgs {
-    /// Write each repetition's packets for Wireshark, with the secrets of TLS inside: RUN-FOLDER/pcap/*.pcapng
+    /// Write each repetition's packets for Wireshark, with TLS secrets embedded: RUN-FOLDER/pcap/*.pcapng
     ///
     /// Each packet is recorded when it enters the link and when it leaves it (interfaces `uplink in`, `uplink out`,
     /// `downlink in`, `downlink out`); the reason for a drop is in the packet's comment. `frame.interface_id in {0,3}`
-    /// shows what the client saw, `{1,2}` what the server saw. Anyone who has the file can read what was sent.
+    /// shows what the client saw, `{1,2}` what the server saw. Anyone with the file can read what was sent.
     #[arg(long)]
     pub pcap: bool,
     #[command(flatten)]
     pub snaplen: SnaplenArgs,
-    /// Report what each slow request waited for: a lost segment of its own or of another stream, a window, the server …
+    /// Report what each slow request waited for: its own lost segment or another stream's, a window, the server …
     ///
     /// Slow requests are those above the 95th percentile of their repetition. The causes are found from the link's
     /// packets after a repetition. Each request carries its number in a field `x-h2lab-id` (some 15 bytes), so that it
@@ -28,7 +28,7 @@ pub struct CaptureArgs {
 /// How much of a packet is written.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct SnaplenArgs {
-    /// Bytes of each packet that --pcap writes at most, from the IP header on; what is cut cannot be decrypted
+    /// Maximum bytes of each packet that --pcap writes, from the IP header on; truncated packets cannot be decrypted
     #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = clap::value_parser!(u32).range(1..))]
     pub snaplen: Option<u32>,
 }

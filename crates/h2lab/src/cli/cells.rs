@@ -63,7 +63,7 @@ impl CellArgs {
 
     /// What a live server is sent: `scenario` with the flags in place of what it says. Those of the emulated link are refused.
     pub fn applied_live(&self, scenario: &Scenario) -> Result<Scenario> {
-        self.refuse_emulation("belongs to the emulated link; live servers are measured without emulation")?;
+        self.refuse_emulation("is for the emulated link; live servers are measured without emulation")?;
         let mut scenario = self.work.chosen(scenario)?;
         self.apply_to_client(&mut scenario)?;
         Ok(scenario)

@@ -70,13 +70,13 @@ mod tests {
         --cacert x, --cert x, --key x --cert x, --resolve a:80:127.0.0.1, --connect-to ::b:81, --unix-socket x";
 
     /// Why a flag that names no protocol may be refused.
-    const OTHER_REASONS: &[&str] = &["has no meaning", "is for live", "is not for probes"];
+    const OTHER_REASONS: &[&str] = &["has no effect", "is for live", "is not for probes"];
 
     /// Why this command does not take this flag of [`ProtocolArgs`]; `None` if it does.
     fn no_protocol(command: &str, id: &str) -> Option<&'static str> {
         match (command, id) {
             ("probe http://a/", "h2c_mode") => {
-                Some("--h2c-mode is not for probes, which begin h2c in both ways")
+                Some("--h2c-mode is not for probes, which start h2c in both ways")
             }
             (command, _) if command.starts_with("probe smuggling") => {
                 Some("is not for probes of a proxy, which need HTTP/1.1 and HTTP/2")

@@ -18,14 +18,14 @@ const SCENARIO: &str = include_str!("../../../../scenarios/compare.toml");
 
 /// Compare HTTP/2 with HTTP/1.1: over an emulated lossy link, or against live servers
 ///
-/// Without a URL: starts the built-in origin behind an emulated link and compares HTTP/1.1 with HTTP/2 on 1, 4 and 16
+/// Without a URL, starts the built-in origin behind an emulated link and compares HTTP/1.1 with HTTP/2 on 1, 4 and 16
 /// connections, without loss and with 3 %, in about a minute. No root is needed; every flag replaces a value of
-/// scenarios/compare.toml, and several values of a flag are compared with each other.
+/// scenarios/compare.toml; several values of one flag are compared with each other.
 ///
-/// With URLs: finds out which protocols each server speaks and measures them without emulation, by default with
-/// a low load: GET, 50 requests per second, one HTTP/2 connection.
+/// With URLs, finds which protocols each server speaks and measures them without emulation, by default at low load: GET, 50
+/// requests per second, one HTTP/2 connection.
 ///
-/// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+/// With SSLKEYLOGFILE set, TLS secrets are written to that file, for Wireshark.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -87,9 +87,8 @@ fn has_pair(scenario: &Scenario) -> Result<(), Failure> {
         .map(|live| format!("{} speaks {} only", live.url, live.protocols))
         .collect();
     let (live, protocols) = (live.join("; "), &scenario.matrix.protocols);
-    let message = format!(
-        "nothing to compare: {live}; `h2lab load` loads it, and --proto {protocols} measures it by itself"
-    );
+    let message =
+        format!("nothing to compare: {live}; `h2lab load` measures it, and so does --proto {protocols}");
     Err(Failure { kind: FailureKind::Unreachable, message })
 }
 

@@ -16,9 +16,9 @@ use crate::run::{history, store};
 
 /// Compare two runs, or two files that --json printed
 ///
-/// Says in one statement what changed from the first to the second: ratios of median, tail and throughput of the cells that
-/// correspond (those called alike, in their order), with 95 % intervals. Files of --json hold no requests, so that there are
-/// ratios but no intervals. For CI, --fail-if holds a figure against that of the same cell in the first run, the base.
+/// Reports what changed from the first to the second: ratios of median, tail and throughput of corresponding cells (same label,
+/// in order), with 95 % intervals. Files of --json hold no requests: they give ratios without intervals. For CI, --fail-if
+/// compares a figure with that of the same cell in the first run, the base.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -29,16 +29,16 @@ use crate::run::{history, store};
     ],
 ))]
 pub struct DiffArgs {
-    /// The run to compare with, the base: a run folder (`latest`, `latest~1`), or a file of --json
+    /// The base to compare it with: a run folder (`latest`, `latest~1`), or a file of --json
     #[arg(value_name = "A")]
     first: PathBuf,
-    /// The run that is compared
+    /// The run to compare
     #[arg(value_name = "B")]
     second: PathBuf,
     /// One JSON document on stdout instead of text
     #[arg(long)]
     json: bool,
-    /// Write a report too, by its ending: .md .json .html (of two run folders); repeatable
+    /// Also write a report; the extension sets the format: .md .json .html (of two run folders); repeatable
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Exit with 1 if this holds: 'p99 > 1.1*base.p99', 'errors > 0.1%'; repeatable
@@ -108,7 +108,9 @@ pub fn main(args: &DiffArgs) -> Result<Exit> {
                 h2lab_report::html(&[*first, *second])
             }
             (ResultFormat::Html, _) => {
-                return Err(Usage(format!("-o {}: a page needs two run folders", path.display())).into());
+                return Err(
+                    Usage(format!("-o {}: an HTML page needs two run folders", path.display())).into()
+                );
             }
             _ => diff.markdown(),
         };
@@ -122,8 +124,10 @@ impl DiffArgs {
     fn check_files(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| match ResultFormat::of(path)? {
             ResultFormat::Json | ResultFormat::Html | ResultFormat::Markdown => Ok(files::check_place(path)?),
-            _ => Err(Usage(format!("-o {}: a comparison is written as .md, .json or .html", path.display()))
-                .into()),
+            _ => {
+                Err(Usage(format!("-o {}: write the comparison as .md, .json or .html", path.display()))
+                    .into())
+            }
         })
     }
 }
@@ -132,7 +136,7 @@ impl DiffArgs {
 fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
     let pairs = diff.pairs();
     if pairs.is_empty() {
-        return Err(Usage("no cell of the one run corresponds to one of the other".to_owned()).into());
+        return Err(Usage("no cell of one run corresponds to a cell of the other".to_owned()).into());
     }
     let mut failed = false;
     for condition in conditions {

@@ -101,7 +101,7 @@ fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), String> 
         return Err(format!("{protocol} fits no URL here: {SCHEMES}"));
     }
     match urls.iter().find(|url| !wanted.values().iter().any(|protocol| fits(protocol, url))) {
-        Some(url) => Err(format!("nothing of {wanted} fits {url}: {SCHEMES}")),
+        Some(url) => Err(format!("none of {wanted} fits {url}: {SCHEMES}")),
         None => Ok(()),
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         let astray = reported("h1,h2", &["https://a/"]);
         assert_eq!(astray, Some(format!("h1 fits no URL here: {SCHEMES}")));
         let left_out = reported("h1", &["http://a/", "https://b/"]);
-        assert_eq!(left_out, Some(format!("nothing of h1 fits https://b/: {SCHEMES}")));
+        assert_eq!(left_out, Some(format!("none of h1 fits https://b/: {SCHEMES}")));
     }
 
     #[test]

@@ -15,8 +15,8 @@ use h2lab_lab::topology::doctor::{DoctorCheck, Examination, StepStatus};
 
 /// Try each step that a run needs, and report what is missing and how to fix it
 ///
-/// Each step is really carried out: namespaces, devices, routes, the packet ring, each server. For each failure the
-/// consequence, what works without it, and the command that enables it are printed. Exits with 4 if `h2lab compare`
+/// Carries out each step: namespaces, devices, routes, the packet ring, each server. For each failure, prints the consequence,
+/// what still works, and the command that fixes it. Exits with 4 if `h2lab compare`
 /// without a URL cannot work for this user.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
@@ -96,7 +96,7 @@ fn write_out(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
     } else {
         writeln!(
             out,
-            "This user can have no emulated link. `h2lab compare URL` and `h2lab report` work all the same."
+            "This user can have no emulated link. `h2lab compare URL` and `h2lab report` still work."
         )?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::values::duration;
 /// `--auto-window` without a value: what gRPC stops at.
 const AUTO_LIMIT: &str = "16M";
 
-/// How our HTTP/2 engine behaves. It goes for both roles that have these flags: client and origin.
+/// How our HTTP/2 engine behaves. It applies to both roles that have these flags: client and origin.
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[command(next_help_heading = "HTTP/2 engine")]
 pub struct EngineArgs {
@@ -21,14 +21,14 @@ pub struct EngineArgs {
     /// Connection window: bytes, or bits up to 31
     #[arg(short = 'W', long, value_name = "SIZE", value_parser = window)]
     pub connection_window: Option<u32>,
-    /// Let windows grow with the measured bandwidth-delay product, up to LIMIT (16M if not given)
+    /// Grow windows with the measured bandwidth-delay product, up to LIMIT (16M if not given)
     ///
-    /// They begin with 65,535 bytes, or with -w and -W. They do not grow for a slow reader.
+    /// They start at 65,535 bytes, or at -w and -W. They do not grow for a slow reader.
     #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = AUTO_LIMIT, value_parser = window)]
     pub auto_window: Option<u32>,
-    /// Limit of the windows of all connections together, in equal shares [default: 1G]
+    /// Limit of all connections' windows together, shared equally [default: 1G]
     ///
-    /// With more connections windows shrink as they are used; with fewer they grow again.
+    /// With more connections, windows shrink as they are used; with fewer, they grow again.
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| parse_bytes(text).map_err(|e| e.to_string()))]
     pub window_budget: Option<u64>,
     /// Share of a window after which a WINDOW_UPDATE is sent, in percent (with --auto-window at most 25)
@@ -40,12 +40,12 @@ pub struct EngineArgs {
     /// Largest frame to accept: 16k to 16M - 1
     #[arg(short = 'f', long, value_name = "SIZE", value_parser = frame_size)]
     pub max_frame_size: Option<u32>,
-    /// Write each frame with its own system call, as servers do that do not batch
+    /// Write each frame with its own system call, as servers without batching do
     #[arg(long)]
     pub no_coalesce: bool,
-    /// Send a PING to a peer that was silent for this long; off by default
+    /// Send a PING to a peer that sent nothing for this long; off by default
     ///
-    /// The peer has 10 s to answer. The origin sends PINGs only while a request is open: it ends idle connections anyway.
+    /// The peer has 10 s to answer. The origin sends PINGs only while a request is open: it closes idle connections anyway.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub keep_alive: Option<Duration>,
     /// Client: accept and count pushed responses; by default they are refused

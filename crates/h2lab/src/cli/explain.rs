@@ -22,7 +22,7 @@ use super::{Exit, help};
     ],
 ))]
 pub struct ExplainArgs {
-    /// The id of a rule or a check, such as LOSS101; all are listed if it is left out
+    /// The id of a rule or a check, such as LOSS101; without it, all are listed
     id: Option<String>,
 }
 

@@ -114,7 +114,7 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
 /// The page of commands whose `-o` is a file that they move.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PageArg {
-    /// Write the report as a page too: one HTML file that loads nothing
+    /// Also write the report as an HTML page: one file that loads nothing
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -147,16 +147,15 @@ pub fn check_place(path: &Path) -> Result<(), Usage> {
     if !folder.is_dir() {
         let (path, folder) = (path.display(), folder.display());
         return Err(Usage(format!(
-            "-o {path}: there is no folder {folder}; make it first (mkdir -p {folder})"
+            "-o {path}: there is no folder {folder}; create it first (mkdir -p {folder})"
         )));
     }
     if path.is_dir() {
         return Err(Usage(format!("-o {}: that is a folder; give the name of a file in it", path.display())));
     }
     let written = if path.exists() { path } else { folder };
-    rustix::fs::access(written, Access::WRITE_OK).map_err(|error| {
-        Usage(format!("-o {}: cannot write it: {error}; give a file that may be written", path.display()))
-    })
+    rustix::fs::access(written, Access::WRITE_OK)
+        .map_err(|error| Usage(format!("-o {}: cannot write: {error}; give a writable file", path.display())))
 }
 
 /// Writes a file. Where the disk is full nothing is left of it: half a report may look like one.
@@ -192,7 +191,7 @@ fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
     let what = match level {
         Level::Hist => "no individual request was kept (--record hist)",
         _ => {
-            "the slow and the failed ones and one in a thousand of the others: percentiles of this file mean nothing"
+            "the slow, the failed, and one in a thousand of the others: percentiles of this file are meaningless"
         }
     };
     let of = if sampled == cells().count() { String::new() } else { format!(" in {sampled} of the cells") };

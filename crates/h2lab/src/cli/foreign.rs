@@ -31,7 +31,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["-max-connections"], "use -c N"),
     (&["-cpus", "--cpus"], "use -t N"),
     (&["-h2"], "use --http2"),
-    (&["-http1.0"], "HTTP/1.0 is not spoken; --http1.1 is"),
+    (&["-http1.0"], "HTTP/1.0 is not supported; use --http1.1"),
     (&["-host"], "use -H 'Host: NAME'"),
     (&["-A", "--user-agent"], "use -H 'user-agent: NAME'"),
     (&["-e", "--referer"], "use -H 'referer: URL'"),
@@ -43,7 +43,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["-N", "--connection-inactivity-timeout", "--max-time", "--request-timeout"], "use --timeout TIME"),
     (
         &["-F", "--form", "-G", "--get"],
-        "forms are not made; use -d TEXT or -d @FILE, or write the query into the URL",
+        "forms are not supported; use -d TEXT or -d @FILE, or put the query in the URL",
     ),
     (
         &["-x", "--proxy", "-proxy"],
@@ -51,18 +51,18 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["-L", "--location", "-redirects", "-disable-redirects", "--redirect", "--disable-redirects"],
-        "redirects are never followed; percentiles, which -L asks wrk2 for, are always reported",
+        "redirects are never followed; wrk2's -L: percentiles are always reported",
     ),
     (
         &["-U", "--u_latency"],
-        "response times count from when a request was due; those from sending are reported, too",
+        "response times count from when a request was due; those from when it was sent are reported, too",
     ),
     (&["--latency-correction"], "with -q RATE response times always count from when a request was due"),
     (&["--script"], "scripts are not run; --template, --urls FILE and `URL weight=N` vary requests"),
     (&["-p", "--no-tls-proto"], "h2load's is --proto h2c or --proto h1; oha's -p N is -m N"),
     (&["--npn-list", "--alpn-list", "--http-version"], "use --proto NAME"),
     (&["-r", "--rate-period"], "new connections have no rate here; use -q RATE for requests per second"),
-    (&["--rps"], "h2load's is for each connection; use -q RATE, requests per second of all together"),
+    (&["--rps"], "h2load's is per connection; use -q RATE, requests per second in total"),
     (&["-B", "--base-uri"], "write whole URLs"),
     (&["--max-concurrent-streams"], "use -m N"),
     (&["--window-bits"], "use -w BITS"),
@@ -71,8 +71,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["-disable-compression", "--compressed"], "use -H 'accept-encoding: gzip' to ask for compression"),
     (&["--log-file"], "use --dump FILE.csv"),
     (&["-j"], "use --json"),
-    (&["--report"], "use --html FILE, or -o FILE of that ending"),
-    (&["-name"], "runs have a folder instead: --out DIR"),
+(&["--report"], "use --html FILE, or -o FILE of that ending"),
+    (&["-name"], "a run has a folder instead: --out DIR"),
     (&["--no-tui"], "use --no-live"),
     (&["-v", "--verbose"], "use `h2lab trace`, which shows every frame"),
     (&["-S", "--show-error"], "errors are always shown"),
@@ -135,8 +135,8 @@ fn meant_otherwise(flag: &str, value: &str) -> Option<&'static str> {
     let is_time = super::values::duration(value).is_ok();
     let is_method = value.bytes().all(|byte| byte.is_ascii_uppercase());
     match flag {
-        "--streams" if is_method => Some("a method? use -X METHOD; -m is streams on a connection"),
-        "--streams" if is_time => Some("a time? use --timeout TIME; -m is streams on a connection"),
+        "--streams" if is_method => Some("a method? use -X METHOD; -m is streams per connection"),
+        "--streams" if is_time => Some("a time? use --timeout TIME; -m is streams per connection"),
         "--threads" if is_time => {
             Some("a time? use -z TIME for the run, --timeout TIME for a request; -t is threads")
         }
@@ -183,9 +183,9 @@ fn missing_command(url: &str) -> String {
         "{url} needs a command before it:\n\n  \
          h2lab compare {url}\n      is HTTP/2 faster or slower than HTTP/1.1 there?\n  \
          h2lab load {url}\n      load it, as wrk, hey and h2load do\n  \
-         h2lab probe {url}\n      what does it speak, and where are its limits?\n  \
+         h2lab probe {url}\n      which protocols does it speak, and where are its limits?\n  \
          h2lab trace {url}\n      every frame of a request\n  \
-         h2lab timeline {url}\n      when is each part of a response announced, and when is it there?"
+         h2lab timeline {url}\n      when is each part of a response announced, and when does it arrive?"
     )
 }
 
@@ -208,7 +208,7 @@ fn other_command(command: &Command, args: &[OsString], flag: &str) -> Option<Str
     let owners = others.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
     let has_timeout = own.get_arguments().any(|arg| arg.get_id() == "timeout");
     let why = match arg.get_id().as_str() {
-        "connect_timeout" if has_timeout => Some("its --timeout is for connecting, too"),
+        "connect_timeout" if has_timeout => Some("its --timeout covers connecting, too"),
         id => why(id),
     };
     let why = why.map_or(String::new(), |why| format!("{why}; "));
@@ -237,7 +237,7 @@ fn why(id: &str) -> Option<&'static str> {
         "rate" => Some("it sends no load"),
         _ if has::<LinkArgs>(id) => Some("it has no emulated link"),
         _ if has::<ServerArgs>(id) => Some("it starts no servers behind a link"),
-        _ if has::<CaptureArgs>(id) => Some("it has no packets of an emulated link"),
+        _ if has::<CaptureArgs>(id) => Some("it has no emulated link to capture"),
         _ if has::<PolicyArgs>(id) => Some("it keeps no pool of connections"),
         _ if has::<ClientArgs>(id) || has::<ReachArgs>(id) => Some("it makes no requests"),
         _ => None,
@@ -329,11 +329,11 @@ mod tests {
     fn a_flag_of_another_command_is_refused_with_the_reason() {
         for command in ["trace http://a/", "timeline http://a/", "bulk get http://a/x", "probe http://a/"] {
             for (flag, why) in [
-                ("--connect-timeout=1s", "its --timeout is for connecting, too"),
+                ("--connect-timeout=1s", "its --timeout covers connecting, too"),
                 ("--loss=1%", "it has no emulated link"),
                 ("--delay=1ms", "it has no emulated link"),
                 ("--topology=direct", "it starts no servers behind a link"),
-                ("--causes", "it has no packets of an emulated link"),
+                ("--causes", "it has no emulated link to capture"),
                 ("--dial-policy=stampede", "it keeps no pool of connections"),
             ] {
                 let told = told(&format!("{command} {flag}"));

@@ -14,8 +14,8 @@ mod schema;
 
 /// Write man pages and shell completions
 ///
-/// They are generated from the program itself and match its version. With the feature `schema`, JSON Schemas too; those of
-/// a release are in docs/schema.
+/// Generated from the program itself, so they match its version. With the feature `schema`, JSON Schemas too; docs/schema has
+/// those of a release.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -33,13 +33,13 @@ pub struct GenArgs {
 enum What {
     /// Write man pages into a folder
     Man {
-        /// The folder; made if it is missing
+        /// The folder; created if missing
         folder: PathBuf,
     },
     #[cfg(feature = "schema")]
     /// Write the JSON Schema of every document that `--json` prints into a folder
     Schema {
-        /// The folder; made if it is missing
+        /// The folder; created if missing
         folder: PathBuf,
     },
     /// Print completions for a shell, or install them for the current user
@@ -47,7 +47,7 @@ enum What {
         /// The shell [default with --install: that of $SHELL]
         #[arg(required_unless_present = "install")]
         shell: Option<Shell>,
-        /// Write them where bash, zsh or fish looks for those of the current user
+        /// Write them where bash, zsh or fish looks for the current user's
         #[arg(long)]
         install: bool,
     },
@@ -85,7 +85,7 @@ fn completions(shell: Shell) -> Vec<u8> {
 /// Writes completions for this user, and says what else the shell needs.
 fn install(shell: Option<Shell>) -> Result<()> {
     let shell = shell.or_else(Shell::from_env).ok_or_else(|| {
-        Usage("$SHELL names no shell that we have completions for: name it, such as `bash`".to_owned())
+        Usage("$SHELL names no shell with completions; give one, such as `bash`".to_owned())
     })?;
     let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = variable("HOME").context("$HOME is not set: h2lab gen completions SHELL > FILE")?;
@@ -100,7 +100,7 @@ fn install(shell: Option<Shell>) -> Result<()> {
     std::fs::write(&path, completions(shell)).with_context(|| format!("cannot write {}", path.display()))?;
     let then = match shell {
         Shell::Zsh => format!("; in ~/.zshrc, before compinit: fpath+=({})", folder.display()),
-        _ => "; new shells have them".to_owned(),
+        _ => "; new shells load them".to_owned(),
     };
     output::print(&format!("{}{then}\n", path.display()))
 }

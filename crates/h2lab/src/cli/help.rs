@@ -10,9 +10,9 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    a --fail-if threshold or a check failed, or no response was a success
-  2    usage or scenario error, or an input file is missing
-  3    no response: target unreachable, or not in the protocol asked for; or nothing could be compared
-  4    this machine cannot, or a program is missing (`h2lab doctor` says what)
+  2    usage or scenario error, or a missing input file
+  3    no response: target unreachable, or not in the requested protocol; or nothing to compare
+  4    this machine lacks a permission or a program (see `h2lab doctor`)
   5    measurement invalid, whatever --fail-if says
   130  interrupted (results kept)";
 

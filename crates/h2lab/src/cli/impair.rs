@@ -36,13 +36,13 @@ pub struct LinkArgs {
     /// Congestion control of both ends: cubic, bbr, reno … (h3: those three)
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub congestion: Option<Axis<String>>,
-    /// A kernel setting of the client's network namespace, as sysctl(8) writes it; repeatable
+    /// A sysctl of the client's network namespace, as in sysctl(8); repeatable
     ///
-    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. The value is read back; the
-    /// run ends if the kernel did not take it.
+    /// Several values are compared with each other: `net.ipv4.tcp_rto_min_us=200000,20000`. The value is read back; the run
+    /// ends if the kernel did not accept it.
     #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
     pub sysctl_client: Vec<(String, Axis<String>)>,
-    /// A kernel setting of the server's network namespace; as --sysctl-client
+    /// A sysctl of the server's network namespace, as --sysctl-client
     #[arg(long, value_name = "KEY=VALUE[,VALUE]", value_parser = sysctl)]
     pub sysctl_server: Vec<(String, Axis<String>)>,
     /// Whether jitter lets packets overtake each other: kept, free (as netem)
@@ -54,7 +54,7 @@ pub struct LinkArgs {
     /// Queue discipline: drop-tail, codel[:TARGET/INTERVAL] (RFC 8289)
     #[arg(long, value_name = "LIST", value_parser = axis::<QueueDiscipline>)]
     pub queue_discipline: Option<Axis<QueueDiscipline>>,
-    /// Packet reordering: share that skips the delay, or is held back: 1%, 1%:2ms; of every 5th: 50%:gap5
+    /// Packet reordering: share sent without delay, or held back: 1%, 1%:2ms; of every 5th: 50%:gap5
     #[arg(long, value_name = "LIST", value_parser = axis::<Reorder>)]
     pub reorder: Option<Axis<Reorder>>,
     /// Packet duplication
@@ -135,7 +135,7 @@ fn parse_override(text: &str) -> Result<LinkOverride> {
             "blackout" => link.blackout.get_or_insert_default().push(BlackOut::from_str(value)?),
             "script" => link.script.push(value.parse()?),
             other => bail!(
-                "`{other}` is none of delay, jitter, loss, bandwidth, queue, queue-discipline, reorder, duplicate, \
+                "`{other}` is not one of delay, jitter, loss, bandwidth, queue, queue-discipline, reorder, duplicate, \
                  corrupt, blackout, script"
             ),
         }

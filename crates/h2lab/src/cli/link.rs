@@ -25,9 +25,9 @@ use h2lab_net::{ownership, scratch};
 
 /// Run your own server and client with an emulated link between them
 ///
-/// Both shell commands run in network namespaces of their own. There the names `server` and `client` resolve to the two
-/// ends; `$H2LAB_SERVER` and `$H2LAB_CLIENT` hold the addresses. The client starts when something listens at the
-/// server's end. No root is needed, and nothing is left behind. The client's output and exit code are passed on, and a
+/// Each shell command runs in its own network namespace. There the names `server` and `client` resolve to the two
+/// ends; `$H2LAB_SERVER` and `$H2LAB_CLIENT` hold the addresses. The client starts when something listens at the server's end.
+/// Needs no root, and leaves nothing behind. The client's output and exit code are passed on, and a
 /// summary of the link follows on standard error.
 ///
 /// The commands see your files, but no other network, not even the machine's own loopback.
@@ -36,7 +36,7 @@ use h2lab_net::{ownership, scratch};
     &[
         ("h2lab link --delay 12.5ms --loss 3% --server 'nginx -c x.conf' --client 'wrk http://server:8080/'", "any load, any server"),
         ("h2lab link --bandwidth 100mbit --delay 50ms --server 'iperf3 -s -1' --client 'iperf3 -c server'", "a long fat link"),
-        ("h2lab link --loss 1% --client 'ping -c 100 -i 0.02 server'", "no server but the kernel"),
+        ("h2lab link --loss 1% --client 'ping -c 100 -i 0.02 server'", "no server: the kernel answers"),
         ("h2lab link --loss 1% --pcap link.pcapng --client 'curl -k https://server/' --server 'caddy run'", "for Wireshark, decrypted"),
         ("h2lab link --up loss=5% --client bash", "a shell to look around"),
     ],
@@ -56,25 +56,25 @@ pub struct LinkCommandArgs {
     /// Seed of the link's random choices: the same seed drops the same packets
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Time to wait for the server to listen; the client starts then in any case
+    /// Time to wait for the server to listen; then the client starts anyway
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     wait: Duration,
     /// Write the server's output to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     server_log: Option<PathBuf>,
-    /// Write every packet and what became of it, as CSV
+    /// Write every packet and its fate, as CSV
     #[arg(long, value_name = "FILE")]
     packets: Option<PathBuf>,
-    /// Write every packet for Wireshark, with the secrets of TLS of programs that know `SSLKEYLOGFILE` (curl and others)
+    /// Write every packet for Wireshark, with TLS secrets of programs that support `SSLKEYLOGFILE` (such as curl)
     ///
     /// Each packet is recorded when it enters the link and when it leaves it (interfaces `uplink in`, `uplink out`,
     /// `downlink in`, `downlink out`); the reason for a drop is in the packet's comment. `frame.interface_id in {0,3}`
-    /// shows what the client saw, `{1,2}` what the server saw. Anyone who has the file can read what was sent.
+    /// shows what the client saw, `{1,2}` what the server saw. Anyone with the file can read what was sent.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     #[command(flatten)]
     snaplen: SnaplenArgs,
-    /// The summary as one JSON document on stdout; what the client prints goes to standard error
+    /// Print the summary as JSON on stdout; the client's output goes to stderr
     #[arg(long)]
     json: bool,
     /// For the test that a panic leaves nothing behind; there is no other sure way to one
@@ -160,7 +160,7 @@ fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     let mut scenario = Scenario::default();
     args.apply(&mut scenario);
     flags::check(&scenario)?;
-    let several = || Usage("link: each flag takes one value here; `h2lab compare` takes lists".to_owned());
+    let several = || Usage("link: each flag takes one value; `h2lab compare` takes lists".to_owned());
     let plan = scenario.plan();
     let first = plan.first().context("a scenario has a cell")?;
     if plan.iter().any(|cell| cell.group != first.group) {
@@ -235,10 +235,10 @@ fn document(seed: u64, link: LinkSpec, done: CommandsResult) -> LinkCommandDocum
 fn warnings(done: &CommandsResult) -> Vec<String> {
     let mut all = Vec::new();
     if done.was_deaf {
-        all.push("nothing listened on the server's side when the client began".to_owned());
+        all.push("nothing listened on the server's side when the client started".to_owned());
     }
     if let Some(CommandEnd::Itself(status)) = done.server {
-        all.push(format!("the server's command ended before the client's ({status})"));
+        all.push(format!("the server's command exited before the client's ({status})"));
     }
     all.extend(
         done.nameless.as_ref().map(|why| {

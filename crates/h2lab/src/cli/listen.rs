@@ -16,21 +16,21 @@ use h2lab_roles::origin::OriginConfig;
 /// Sockets, TLS identity, engine, and the end.
 #[derive(Debug, Args)]
 pub struct ListenArgs {
-    /// Listen in clear: h1, and h2c by prior knowledge; port 0 takes a free one
+    /// Listen in clear: h1, and h2c by prior knowledge; port 0 picks a free one
     #[arg(long, value_name = "ADDR")]
     listen: Vec<SocketAddr>,
-    /// Listen with TLS: h1s and h2 by ALPN; without --cert a self-signed certificate is made at start
+    /// Listen with TLS: h1s and h2 by ALPN; without --cert, a self-signed certificate is created
     #[arg(long, value_name = "ADDR")]
     tls_listen: Vec<SocketAddr>,
-    /// Serve HTTP/3 too, over UDP on the ports of --tls-listen, and announce it to clients over TLS by Alt-Svc
+    /// Serve HTTP/3 too, over UDP on the ports of --tls-listen, announced to TLS clients with Alt-Svc
     #[arg(long, requires = "tls_listen")]
     pub h3: bool,
     #[command(flatten)]
     identity: IdentityArgs,
-    /// Time for open requests to finish after SIGTERM or Ctrl-C; another Ctrl-C ends at once
+    /// Time for open requests to finish after SIGTERM or Ctrl-C; a second Ctrl-C exits at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     drain_timeout: Duration,
-    /// Memory for all connections together, above which requests are answered 503 and new connections are closed [default: a quarter
+    /// Memory for all connections together; above it, requests get 503 and new connections are closed [default: a quarter
     /// of the machine's, or of the control group's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,

@@ -25,15 +25,15 @@ use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginError};
 
 /// The built-in server: h1, h2c, h1s, h2 and h3 with httpbin's paths
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped. Open requests are
-/// still answered then, and the last line is a summary of what was served. With SSLKEYLOGFILE set, the secrets of TLS
-/// connections go to that file, for Wireshark.
+/// Prints one line `listening URL` per socket when ready, and serves until it is stopped. It answers open requests before it
+/// exits; the last line summarises what was served. With SSLKEYLOGFILE set, TLS secrets are written to that file, for
+/// Wireshark.
 ///
-/// An extended CONNECT (RFC 8441, such as websocket) on /echo or /anything echoes what it sends.
+/// An extended CONNECT (RFC 8441, such as websocket) on /echo or /anything echoes the client's data.
 ///
 /// Paths: / (1 KiB), /bytes/N, /delay/MS, /drip?bytes=&ms=, /status/N, /headers, /anything, /echo, /stream/N,
 /// /early?ms= (103, then the response; at= status= links= on= push= bytes= body= trailers= play other servers, see
-/// docs/timeline.md), /push?count= (pushes /bytes/4k), /stall?every=&ms=&at= (the whole server pauses now and then).
+/// docs/timeline.md), /push?count= (pushes /bytes/4k), /stall?every=&ms=&at= (the whole server pauses at intervals).
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -43,19 +43,19 @@ use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginError};
     ],
 ))]
 pub struct OriginArgs {
-    /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP's is the system's
+    /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP uses the system's
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
     quic_congestion: Congestion,
-    /// Refuse TLS clients without a certificate that one of these authorities (PEM) has signed
+    /// Refuse TLS clients without a certificate signed by one of these authorities (PEM)
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
     /// A full TLS handshake for every connection: no tickets
     #[arg(long)]
     no_tls_resumption: bool,
-    /// End a connection after this many requests, as nginx's `keepalive_requests` does
+    /// Close a connection after this many requests, like nginx's `keepalive_requests`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_requests_per_connection: Option<u32>,
-    /// How HTTP/2 announces that end: one GOAWAY at once, or a warning a round trip before
+    /// How HTTP/2 announces that close: one GOAWAY at once, or one a round trip before
     #[arg(long, value_name = "HOW", value_enum, default_value_t = GoAwayArg::Abrupt)]
     goaway: GoAwayArg,
     /// Streams that a client may have open on a connection
@@ -70,7 +70,7 @@ pub struct OriginArgs {
     /// Delay added to each response
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handler_delay: Option<Duration>,
-    /// What a client may do before it is cut off (resets, floods, slowness), repeatable
+    /// Limits after which a client is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
     limits: Vec<LimitArg>,
     // The last: the heading of the engine's flags goes for all that follow them.
@@ -86,9 +86,9 @@ fn quic_congestion(text: &str) -> Result<Congestion, String> {
 /// `--goaway`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum GoAwayArg {
-    /// At once, as nginx does: requests on their way are lost
+    /// At once, as nginx does: requests in flight are lost
     Abrupt,
-    /// A round trip ahead, as RFC 9113 recommends: nothing is lost
+    /// A round trip ahead, as RFC 9113 recommends: no request is lost
     Graceful,
 }
 

@@ -27,17 +27,17 @@ pub struct OutputArgs {
     /// One JSON document on stdout instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write a report too, by its ending; repeatable
+    /// Also write a report; the extension sets the format; repeatable
     ///
-    /// Reports: .html .json .csv .md. Latencies for the tools of `HdrHistogram`: .hgrm (percentiles of the one cell, ms) and
-    /// .hlog (histograms of every cell, which can be added up across runs). Single requests: .parquet (for `DuckDB`) and
-    /// .vegeta.csv (for `vegeta report` and `vegeta plot`); they hold what --record kept.
+    /// Reports: .html .json .csv .md. Latencies for `HdrHistogram` tools: .hgrm (percentiles of one cell, ms) and .hlog
+    /// (histograms of every cell, which can be merged across runs). Single requests: .parquet (for `DuckDB`) and .vegeta.csv
+    /// (for `vegeta report` and `vegeta plot`); they hold what --record kept.
     #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Exit with 1 if this holds: 'h2c.p99 > 1.2*h1.p99', 'errors > 0.1%'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = threshold)]
     pub fail_if: Vec<Threshold>,
-    /// Print each verdict as a sentence, too, beneath the matrix
+    /// Also print each verdict as a sentence, below the matrix
     #[arg(long)]
     pub verdicts: bool,
 }

@@ -19,22 +19,22 @@ pub struct PolicyArgs {
     /// Maximum HTTP/1.1 connections; more are opened while requests wait [default: of `load` -c]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub max_connections: Option<u32>,
-    /// Dial policy of h2, h2c and h3 when requests wait and no connection is usable
+    /// Dial policy of h2, h2c and h3 when requests wait without a usable connection
     ///
-    /// single-flight: one connection for all that wait. stampede: one for each request that waits, as Go's net/http and
-    /// others do after a GOAWAY.
+    /// single-flight: one connection for all waiting requests. stampede: one for each, as Go's net/http and others do after a
+    /// GOAWAY.
     #[arg(long, value_name = "POLICY", value_parser = axis::<DialPolicy>)]
     pub dial_policy: Option<Axis<DialPolicy>>,
     /// Close a connection after this many requests, and dial a new one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub reconnect_every: Option<u32>,
-    /// Keep at most this many idle connections, as the pools of `OkHttp` and Go do [default: all]
+    /// Keep at most this many idle connections, like the pools of `OkHttp` and Go [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
     pub pool_size: Option<u32>,
-    /// Cancel each request after this long without a response, as callers do whose user has left
+    /// Cancel each request after this long without a response, as clients do whose user has left
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub cancel_after: Option<Duration>,
-    /// Give up on a connection that is not established, with TLS, within this long [default: 10s]
+    /// Time to establish a connection, TLS included [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
     /// Do not repeat requests that the server did not process (after GOAWAY or `REFUSED_STREAM`); they fail
@@ -63,9 +63,9 @@ impl PolicyArgs {
 /// Congestion control of what we send, the same for every command whose sockets are not behind the emulated link.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CongestionArgs {
-    /// Congestion control of our sockets: cubic, bbr, reno … whatever the kernel has (h3: those three)
+    /// Congestion control of our sockets: cubic, bbr, reno … any that the kernel has (h3: those three)
     ///
-    /// It governs what we send; what the other side sends is under its own. `bulk drive` sets it at both ends.
+    /// It applies to what h2lab sends; the other end uses its own. `bulk drive` sets it at both ends.
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
 }
@@ -82,8 +82,9 @@ pub fn check_congestion(name: &str) -> Result<(), MissingRequirement> {
     StreamSocket::may_have_congestion(name).map_err(|error| {
         let available = available_congestion().join(", ");
         MissingRequirement(format!(
-            "--congestion {name}: the kernel refuses it to this process ({error}); it has {available}, and more after \
-             `sudo modprobe tcp_{name}`; without root also net.ipv4.tcp_allowed_congestion_control must name it"
+            "--congestion {name}: the kernel does not allow it for this process ({error}); available: {available}; \
+             for more, `sudo modprobe tcp_{name}`; without root, net.ipv4.tcp_allowed_congestion_control must also \
+             name it"
         ))
     })
 }

@@ -15,16 +15,16 @@ pub const SCHEMES: &str = "https:// takes h1s, h2 and h3, http:// takes h1 and h
 #[command(next_help_heading = "Protocol")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own, as people know them")]
 pub struct ProtocolArgs {
-    /// Protocol: h1, h1s, h2, h2c, h3. `compare`, `run` and `probe` take several (h1,h2c); one named twice is an A/A run
+    /// Protocol: h1, h1s, h2, h2c, h3. `compare`, `run` and `probe` take several (h1,h2c); naming one twice makes an A/A run
     #[arg(long = "proto", value_name = "NAME", value_parser = axis::<Protocol>, group = "protocol")]
     protocols: Option<Axis<Protocol>>,
     /// HTTP/1.1, in clear or over TLS as the URL says
     #[arg(long = "http1.1", aliases = ["http1", "h1"], group = "protocol")]
     http1: bool,
-    /// HTTP/2, over TLS or in clear as the URL says; in clear it begins with an upgrade, as in curl
+    /// HTTP/2, over TLS or in clear as the URL says; in clear it starts with an upgrade, as in curl
     #[arg(long, group = "protocol")]
     http2: bool,
-    /// HTTP/2 at once: in clear without an upgrade (prior knowledge), over TLS as --http2 has it
+    /// HTTP/2 directly: in clear without an upgrade (prior knowledge), over TLS as --http2 has it
     #[arg(long, group = "protocol")]
     http2_prior_knowledge: bool,
     /// HTTP/2 in clear without an upgrade, never over TLS; short for --proto h2c
@@ -33,7 +33,7 @@ pub struct ProtocolArgs {
     /// HTTP/3, over UDP on the port of the URL; no fallback to another protocol
     #[arg(long, group = "protocol")]
     http3: bool,
-    /// How h2c begins: HTTP/2 at once, or HTTP/1.1 with `Upgrade: h2c`
+    /// How h2c starts: HTTP/2 directly, or HTTP/1.1 with `Upgrade: h2c`
     #[arg(long, value_name = "MODE", conflicts_with_all = ["http1", "http2_prior_knowledge", "h2c", "http3"])]
     h2c_mode: Option<H2cModeArg>,
 }
@@ -41,9 +41,9 @@ pub struct ProtocolArgs {
 /// `--h2c-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum H2cModeArg {
-    /// Prior knowledge, as between services that know each other.
+    /// Prior knowledge, as between services configured for it.
     PriorKnowledge,
-    /// With the first request, as `curl --http2`; requests with a body have an `OPTIONS *` before them.
+    /// With the first request, like `curl --http2`; a request with a body is preceded by `OPTIONS *`.
     Upgrade,
 }
 
@@ -115,7 +115,7 @@ impl ProtocolArgs {
             None => Ok(None),
             Some((_, [protocol])) => Ok(Some(*protocol)),
             Some((several, _)) => Err(Usage(format!(
-                "--proto {several}: one protocol is spoken here; `h2lab compare` compares several"
+                "--proto {several}: this command uses one protocol; `h2lab compare` compares several"
             ))),
         }
     }

@@ -20,7 +20,7 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::reach::endpoints;
 use h2lab_roles::client::url::Url;
 
-/// How live servers are met.
+/// How to reach live servers.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Live servers")]
 pub struct ReachArgs {
@@ -29,16 +29,16 @@ pub struct ReachArgs {
     /// Connect to ADDR for HOST:PORT, as curl does; `*` is any host, several addresses are separated by commas; repeatable
     #[arg(long, value_name = "HOST:PORT:ADDR", value_parser = ResolveEntry::from_str)]
     resolve: Vec<ResolveEntry>,
-    /// Connect to HOST2:PORT2 for HOST1:PORT1, as curl does; an empty part stands for any, or the same; repeatable
+    /// Connect to HOST2:PORT2 for HOST1:PORT1, as curl does; an empty part means any, or unchanged; repeatable
     #[arg(long, value_name = "HOST1:PORT1:HOST2:PORT2", value_parser = ConnectTo::from_str)]
     connect_to: Vec<ConnectTo>,
-    /// Connect to this Unix socket whatever the URL says, as curl does
+    /// Connect to this Unix socket instead of the URL's host, as curl does
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "resolve", "ipv4", "ipv6"])]
     unix_socket: Option<PathBuf>,
-    /// Only IPv4 addresses of a name
+    /// Use IPv4 addresses only
     #[arg(short = '4', long, conflicts_with = "ipv6")]
     ipv4: bool,
-    /// Only IPv6 addresses of a name
+    /// Use IPv6 addresses only
     #[arg(short = '6', long)]
     ipv6: bool,
 }
@@ -102,7 +102,7 @@ impl ReachArgs {
     pub fn check(&self, protocols: &ProtocolArgs) -> Result<(), Usage> {
         if self.unix_socket.is_some() && protocols.either_scheme().contains(&Protocol::H3) {
             let flag = protocols.flag();
-            return Err(Usage(format!("{flag}: HTTP/3 needs an address; leave out --unix-socket")));
+            return Err(Usage(format!("{flag}: HTTP/3 needs an address; omit --unix-socket")));
         }
         Ok(())
     }

@@ -12,16 +12,16 @@ use super::output::{self, Concluded, OutputArgs};
 use super::{Exit, help};
 use crate::run::{history, store};
 
-/// Print the report of runs again, in any form
+/// Print the report of runs again, in any format
 ///
-/// All figures are computed again from the run folder, so that a newer h2lab may report more. Several runs are printed
-/// one after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, and in
-/// JSON as one document `{"runs": [...]}`; a page has all of them in one picture. `h2lab diff` compares two.
+/// All figures are recomputed from the run folder, so a newer h2lab may report more. Several runs are printed
+/// one after the other: in text, Markdown and HTML under their names, in CSV with the run in the first column, in JSON as one
+/// document `{"runs": [...]}`; an HTML page overlays them in one picture. `h2lab diff` compares two.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab report h2lab-runs/20260131T120000Z-1", "the text again"),
-        ("h2lab report RUN -o run.html -o run.csv", "other forms of it"),
+        ("h2lab report RUN -o run.html -o run.csv", "other formats"),
         ("h2lab report latest --verdicts", "each verdict as a sentence"),
         ("h2lab report latest~1 latest -o both.html", "two runs in one picture"),
         ("h2lab report before after --json", "two runs in one document"),

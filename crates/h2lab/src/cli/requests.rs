@@ -20,16 +20,16 @@ pub struct RequestArgs {
     /// Request method [default: POST with a body, else GET; over the emulated link the scenario's]
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     pub method: Option<String>,
-    /// A further header field, `Name: value`; repeatable
+    /// An additional header field, `Name: value`; repeatable
     ///
-    /// It replaces a field of the shape with the same name. `Host` takes the authority's place in every protocol, as in
-    /// curl. Fields about the connection or the body's framing are refused: the client writes them itself.
+    /// It replaces a field of the shape with the same name. `Host` replaces the authority in every protocol, as in curl. Fields
+    /// about the connection or the body's framing are refused: the client sends its own.
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     pub headers: Vec<String>,
     /// Request body: text, @FILE, or @- for standard input
     #[arg(short = 'd', long = "data", alias = "data-binary", value_name = "DATA", conflicts_with = "body_bytes", value_parser = data)]
     pub data: Option<String>,
-    /// Request body: this text, even if it begins with @, or is what -d takes for a time or a file
+    /// Request body: this text, even if it begins with @ or looks like a time or a file
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "body_bytes"])]
     pub data_raw: Option<String>,
     /// Request body in bytes of filler (such as 1k, 64k)
@@ -50,13 +50,13 @@ pub struct RequestArgs {
     /// Replace placeholders in paths, fields and bodies for each request: {{counter}}, {{random 1..99}}, {{uuid}} …
     ///
     /// {{counter}} is the number of the request, from 0; {{random LOW..HIGH}} a whole number, both included; {{hex DIGITS}}
-    /// that many hexadecimal digits; {{uuid}} a random UUID; {{pick A|B|C}} one of these; {{{{ stands for itself. The same
+    /// that many hexadecimal digits; {{uuid}} a random UUID; {{pick A|B|C}} one of these; {{{{ is a literal {{. The same
     /// --seed makes the same requests.
     #[arg(long)]
     pub template: bool,
-    /// Show and keep the values of queries in URLs, and in frames those of credentials, which may be secrets
+    /// Show and keep the values of URL queries, and of credentials in frames, which may be secrets
     ///
-    /// Else output has `?name=***`. Values of -H, -u, -b, --oauth2-bearer and -d are never kept.
+    /// Otherwise, output has `?name=***`. Values of -H, -u, -b, --oauth2-bearer and -d are never kept.
     #[arg(long)]
     pub secrets: bool,
 }
@@ -109,7 +109,9 @@ impl RequestArgs {
         };
         if let Some(user) = &self.user {
             if !user.contains(':') {
-                return Err(Usage("-u/--user wants NAME:PASSWORD; h2lab asks for no password".to_owned()));
+                return Err(Usage(
+                    "-u/--user takes NAME:PASSWORD; h2lab does not prompt for a password".to_owned(),
+                ));
             }
             add("authorization", format!("Basic {}", base64(user.as_bytes())));
         }
@@ -120,7 +122,7 @@ impl RequestArgs {
         if let Some(cookie) = &self.cookie {
             sendable("-b/--cookie", cookie)?;
             if !cookie.contains('=') {
-                return Err(Usage("-b/--cookie wants NAME=VALUE; files of cookies are not read".to_owned()));
+                return Err(Usage("-b/--cookie takes NAME=VALUE; cookie files are not read".to_owned()));
             }
             add("cookie", cookie.clone());
         }
@@ -132,7 +134,7 @@ impl RequestArgs {
 fn sendable(flag: &str, value: &str) -> Result<(), Usage> {
     if value.trim().is_empty() || value.chars().any(|character| character.is_control() && character != '\t') {
         return Err(Usage(format!(
-            "{flag} is empty or has control characters, which no header field can carry"
+            "{flag} is empty or has control characters, which a header field cannot contain"
         )));
     }
     Ok(())
@@ -142,7 +144,7 @@ fn sendable(flag: &str, value: &str) -> Result<(), Usage> {
 pub fn header(line: &str) -> Result<(String, String), Usage> {
     let (name, value) = line
         .split_once(':')
-        .ok_or_else(|| Usage("-H/--header wants `Name: value`; one has no colon".to_owned()))?;
+        .ok_or_else(|| Usage("-H/--header takes `Name: value`; one has no colon".to_owned()))?;
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 

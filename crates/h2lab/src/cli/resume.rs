@@ -17,9 +17,9 @@ pub struct FolderArgs {
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Resume the unfinished run of this folder (or `latest`): finished repetitions are kept, the others are made
+    /// Resume the unfinished run of this folder (or `latest`): finished repetitions are kept, the others are run
     ///
-    /// The scenario must be the same; without one the folder's is used. Values of header fields and queries, and bodies, are
+    /// The scenario must be the same; without one, the folder's is used. Values of header fields and queries, and bodies, are
     /// not kept in a folder and must be given again. `h2lab runs` prints the command.
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub resume: Option<PathBuf>,

@@ -18,7 +18,7 @@ pub struct WorkArgs {
     /// Maximum concurrent streams per connection
     #[arg(short = 'm', long, value_name = "LIST", value_parser = axis::<u32>)]
     pub streams: Option<Axis<u32>>,
-    /// Requests per second in all, open loop
+    /// Requests per second in total, open loop
     #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "LIST", value_parser = axis::<f64>)]
     pub rate: Option<Axis<f64>>,
     /// Closed loop instead, with this many requests in flight

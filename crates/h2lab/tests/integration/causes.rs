@@ -135,5 +135,5 @@ fn only_a_run_that_is_asked_has_latency_breakdowns_and_numbers_on_its_requests()
 fn causes_of_a_live_server_cannot_be_found() {
     let done = h2lab(&["compare", "--causes", "http://127.0.0.1:9/"]);
     assert_eq!(done.code, Some(2), "{}", done.transcript());
-    assert!(done.stderr.contains("--causes belongs to the emulated link"), "{}", done.transcript());
+    assert!(done.stderr.contains("--causes is for the emulated link"), "{}", done.transcript());
 }

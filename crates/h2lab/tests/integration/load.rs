@@ -136,7 +136,7 @@ fn an_open_loop_sends_what_is_due_and_no_more() {
 #[test]
 fn urls_of_two_servers_are_refused() {
     let finished = h2lab(&["load", "http://127.0.0.1:2/", "http://127.0.0.1:1/"]);
-    assert_error(&finished, 2, &["http://127.0.0.1:1/", "run two loads"]);
+    assert_error(&finished, 2, &["http://127.0.0.1:1/", "run a load for each"]);
 }
 
 #[test]

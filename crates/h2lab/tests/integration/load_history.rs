@@ -203,7 +203,7 @@ fn what_cannot_be_compared_is_refused_with_the_reason() {
         assert!(finished.stderr.contains(reason), "{reason}: {}", finished.transcript());
     }
     let files = run(folder.path(), 2, &["diff", "run", "run", "-o=x.csv"]);
-    assert!(files.stderr.contains("written as .md, .json or .html"), "{}", files.transcript());
+    assert!(files.stderr.contains("write the comparison as .md, .json or .html"), "{}", files.transcript());
 }
 
 #[test]

@@ -214,5 +214,5 @@ fn a_short_snaplen_keeps_the_heads_and_records_the_lengths() {
 fn a_live_server_is_captured_by_others() {
     let done = h2lab(&["compare", "--pcap", "http://127.0.0.1:9/"]);
     assert_eq!(done.code, Some(2), "{}", done.transcript());
-    assert!(done.stderr.contains("--pcap belongs to the emulated link"), "{}", done.transcript());
+    assert!(done.stderr.contains("--pcap is for the emulated link"), "{}", done.transcript());
 }

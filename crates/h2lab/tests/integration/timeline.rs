@@ -388,7 +388,7 @@ fn what_a_study_has_no_use_for_is_refused() {
         (&["--reconnect-every", "3"], "--reconnect-every is about load"),
         (&["--keep-alive", "1s"], "--keep-alive is about load"),
         (&["--delay", "1ms"], "--delay is about load"),
-        (&["--proto", "h1,h2"], "one protocol is spoken"),
+        (&["--proto", "h1,h2"], "this command uses one protocol"),
         (&["--timeout", "80ms"], "`timeline.timeout` = 80ms"),
     ] {
         let finished = h2lab(&[&["run", scenario.to_str().unwrap()], words].concat());

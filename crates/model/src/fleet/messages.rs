@@ -95,7 +95,7 @@ pub enum FromAgent {
 /// What an agent serves: any number of bytes at `/bytes/N`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServeTask {
-    /// Where it listens; port 0 takes a free one.
+    /// Where it listens; port 0 picks a free one.
     pub listen: SocketAddr,
     /// What clients will speak: in clear, over TLS, or over QUIC.
     pub protocol: Protocol,

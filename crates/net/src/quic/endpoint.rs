@@ -41,7 +41,7 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 picks a free one.
     pub fn listen(address: SocketAddr, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
         let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
         // The link's packet log would lose track of a client that changes its address.

@@ -18,7 +18,7 @@ use h2lab_net::tls::{ServerTlsOptions, TlsError};
 pub struct OriginConfig {
     /// What it serves.
     pub site: OriginContent,
-    /// Where it listens in clear; port 0 takes a free one.
+    /// Where it listens in clear; port 0 picks a free one.
     pub listen: Vec<SocketAddr>,
     /// Where it listens with TLS.
     pub tls_listen: Vec<SocketAddr>,

@@ -18,23 +18,23 @@ use h2lab_roles::client::url::Url;
 
 /// Fetch files: whole or in parts, resumable, checked end to end
 ///
-/// A file is written as NAME.part, with a journal beside it, and is renamed when all of it is on the disk and its
-/// checksum is right. The same command resumes a transfer that was interrupted by Ctrl-C, by the server or by a full
-/// disk; it refuses to if the file on the server has changed meanwhile.
+/// A file is written as NAME.part, with a journal beside it, and is renamed when it is completely on disk and its checksum
+/// matches. The same command resumes a transfer that was interrupted by Ctrl-C, by the server or by a full
+/// disk; it refuses if the file on the server has changed meanwhile.
 ///
-/// With -c and -m the file is fetched in parts, by ranges; a server without range support sends it over one stream. If
+/// With -c and -m the file is fetched in parts, by ranges; a server without range support sends it on one stream. If
 /// the server sends no checksum (`Repr-Digest`, RFC 9530) the file is accepted, and its checksum is printed for you to
 /// compare.
 ///
-/// https:// is asked in HTTP/2 if the server takes it (ALPN), else in HTTP/1.1; http:// in HTTP/1.1 unless a flag says
-/// otherwise. All URLs have one scheme, host and port.
+/// https:// uses HTTP/2 if the server selects it (ALPN), else HTTP/1.1; http:// uses HTTP/1.1 unless a flag says otherwise. All
+/// URLs must have the same scheme, host and port.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab bulk get https://service.example/data.tar", "into ./data.tar"),
         ("h2lab bulk get -c 4 -o /mnt/data.tar https://service.example/data.tar", "in parts, over four connections"),
         ("h2lab bulk get --out-dir /mnt --http3 https://service.example/a https://service.example/b", "two files, HTTP/3"),
-        ("h2lab bulk get --discard -z 60s --h2c -m 8 http://127.0.0.1:8080/bytes/1G", "nothing kept: how fast is it?"),
+        ("h2lab bulk get --discard -z 60s --h2c -m 8 http://127.0.0.1:8080/bytes/1G", "discard it: how fast is it?"),
     ],
 ))]
 pub struct GetArgs {
@@ -77,10 +77,9 @@ pub fn main(args: &GetArgs, command_line: Vec<String>) -> Result<Exit> {
 fn check_server(texts: &[String], urls: &[Url]) -> Result<(), Usage> {
     let server = |url: &Url| (url.is_tls(), url.authority().to_owned());
     match urls.iter().position(|url| server(url) != server(&urls[0])) {
-        Some(other) => Err(Usage(format!(
-            "{}: another server than that of {}; give each its own run",
-            texts[other], texts[0]
-        ))),
+        Some(other) => {
+            Err(Usage(format!("{}: not the server of {}; run a command for each", texts[other], texts[0])))
+        }
         None => Ok(()),
     }
 }
@@ -88,7 +87,7 @@ fn check_server(texts: &[String], urls: &[Url]) -> Result<(), Usage> {
 /// Where each file goes.
 fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<RequestedFile>> {
     if args.output.is_some() && urls.len() > 1 {
-        return Err(Usage("-o/--output is for one URL; give --out-dir DIR".to_owned()).into());
+        return Err(Usage("-o/--output takes one URL; for several give --out-dir DIR".to_owned()).into());
     }
     if let Some(folder) = &args.out_dir {
         std::fs::create_dir_all(folder).with_context(|| format!("--out-dir {}", folder.display()))?;
@@ -116,8 +115,7 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<RequestedFile>> {
             FileSink::check(path).map_err(|error| Usage(error.to_string()))?;
             let meets = |other: &&RequestedFile| matches!(&other.place, FileLocation::File(other) if collide(other, path));
             if let Some(other) = wanted.iter().find(meets) {
-                let words =
-                    "would be written to the same name, or to that of its part; fetch it with -o FILE";
+                let words = "would be written to the same file, or to its .part file; fetch it with -o FILE";
                 return Err(Usage(format!("{text}: it and {} {words}", other.url)).into());
             }
         }

@@ -20,9 +20,9 @@ use super::{Exit, help};
 /// Transfer large files fast, and report what limited the throughput
 ///
 /// `bulk get` fetches files whole or in parts, over several streams and connections of h1, h1s, h2, h2c or h3;
-/// interrupted transfers can be resumed, and files are checked against the server's checksum. Any server with ranges
-/// will do: nginx, Apache, Caddy. `bulk put` does the same in the other direction. `bulk serve` is the server, of a
-/// folder, or of bytes from memory to measure the network alone; curl works with it too. `bulk drive` runs clients and
+/// interrupted transfers can be resumed, and files are checked against the server's checksum. Any server that supports ranges
+/// will do: nginx, Apache, Caddy. `bulk put` does the same in the other direction. `bulk serve` serves a folder, or bytes from
+/// memory to measure the network alone; curl works with it too. `bulk drive` runs clients and
 /// servers on several machines at once, and reports their joint throughput.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
@@ -30,7 +30,7 @@ use super::{Exit, help};
         ("h2lab bulk serve --listen 127.0.0.1:8080 --memory", "any number of bytes, at /bytes/10G"),
         ("h2lab bulk get --discard --http2-prior-knowledge http://127.0.0.1:8080/bytes/10G", "how fast is the network?"),
         ("h2lab bulk serve --tls-listen 0.0.0.0:8443 --h3 /srv/data", "a folder, over h1s, h2 and h3"),
-        ("h2lab bulk put -c 4 data.tar https://127.0.0.1:8443/", "a file to a server that has --writable"),
+        ("h2lab bulk put -c 4 data.tar https://127.0.0.1:8443/", "a file, to a server with --writable"),
         ("h2lab bulk get -c 4 https://service.example/data.tar", "one file in parts, over four connections"),
         ("h2lab bulk drive --clients ssh:kek-1,ssh:kek-2 --servers ssh:lyon-1,ssh:lyon-2 -z 60s", "two clients, two servers"),
     ],
@@ -76,7 +76,7 @@ fn fields_and_settings(client: &ClientArgs) -> Result<(Vec<(String, String)>, En
     let (fields, settings) = client.checked()?;
     match fields.iter().find(|(name, _)| OF_A_PART.contains(&name.as_str())) {
         Some((name, _)) => Err(Usage(format!(
-            "-H/--header must not hold `{name}`: it follows from the part of a file that a request is about"
+            "-H/--header must not set `{name}`: h2lab sets it for the part of a file that it requests"
         ))),
         None => Ok((fields, settings)),
     }

@@ -19,7 +19,7 @@ use h2lab_roles::client::url::Url;
 
 /// Send files: whole or in parts, resumable, checked end to end
 ///
-/// To `bulk serve` files are sent in parts if there are several workers (-c, -m). It joins them, compares the checksum,
+/// Files are sent to `bulk serve` in parts if there are several workers (-c, -m). It joins them, compares the checksum,
 /// and then renames the file. The same command resumes a transfer that was interrupted by Ctrl-C, by the server or by
 /// its disk: the server reports what it has. A file that changes while it is sent is refused.
 ///
@@ -45,7 +45,7 @@ pub struct PutArgs {
     /// Send repeatedly for this long; transfers still running then are aborted, and their bytes are counted
     #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", value_parser = duration, requires = "memory")]
     duration: Option<Duration>,
-    /// Bytes that are passed to the engine at once, also the longest frame [default: the value of -f if that is more than
+    /// Bytes passed to the engine at once, also the longest frame [default: the value of -f if that is more than
     /// 128k; else 128k of a file, 64k of memory]
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u32>,
@@ -78,7 +78,7 @@ fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Resul
         RequestedFile { url: format!("{server}{path}"), path: path.to_owned(), place }
     };
     match (memory, files) {
-        (Some(_), [file, ..]) => Err(Usage(format!("{file}: --memory sends no file; give one of them"))),
+        (Some(_), [file, ..]) => Err(Usage(format!("{file}: --memory sends no file; give one or the other"))),
         (Some(bytes), []) => Ok(vec![RequestedFile {
             url: text.to_owned(),
             path: path.to_owned(),
@@ -91,7 +91,7 @@ fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Resul
             place: FileLocation::File(PathBuf::from(file)),
         }]),
         (None, _) if !path.ends_with('/') => {
-            Err(Usage(format!("{text}: one name for several files; let it end with /")))
+            Err(Usage(format!("{text}: one name for several files; end the URL with /")))
         }
         (None, files) => {
             let mut wanted: Vec<RequestedFile> = Vec::new();
@@ -99,7 +99,7 @@ fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Resul
                 let one =
                     to(&format!("{path}{}", escaped_name(file)?), FileLocation::File(PathBuf::from(file)));
                 if wanted.iter().any(|other| other.path == one.path) {
-                    return Err(Usage(format!("{file}: another file has the same name; send it by itself")));
+                    return Err(Usage(format!("{file}: another file has the same name; send it separately")));
                 }
                 wanted.push(one);
             }

@@ -29,23 +29,23 @@ const MOST_HELD: usize = 64 << 20;
 /// But so many are always served at a time.
 const LEAST_FILES: usize = 4;
 
-/// Serve the files of a folder, or bytes of memory, over h1, h2c, h1s, h2 and h3; and take others
+/// Serve files of a folder, or bytes from memory, over h1, h2c, h1s, h2 and h3; accept uploads
 ///
 /// GET and HEAD, with a range (`Range`, `If-Range`), a strong `ETag` and `Last-Modified`; and the checksum of the whole
-/// (`Repr-Digest`, RFC 9530) to whoever asks for it by `Want-Repr-Digest`: crc32c, sha-256, sha-512. It is computed
-/// once, in a separate thread. With --writable also PUT: a file gets its name when all of it is on the disk, and its
-/// checksum is right; --memory counts and discards what it receives. Nothing outside the folder can be read or changed,
+/// (`Repr-Digest`, RFC 9530) on request (`Want-Repr-Digest`): crc32c, sha-256, sha-512. It is computed
+/// once, in a separate thread. With --writable also PUT: a file gets its name when it is completely on disk and its checksum
+/// matches; --memory counts and discards what it receives. Nothing outside the folder can be read or changed,
 /// not even through symbolic links. There are no listings.
 ///
-/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped; the last line is a
-/// summary of what was served.
+/// It prints one line `listening URL` per socket when it is ready, and serves until it is stopped; the last line summarises
+/// what was served.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab bulk serve --listen 127.0.0.1:8080 /srv/data", "a folder in clear: h1, and h2c by prior knowledge"),
-        ("h2lab bulk serve --listen 0.0.0.0:8080 --memory --congestion cubic", "/bytes/10G, from no disk"),
-        ("h2lab bulk serve --listen 127.0.0.1:8080 --writable /srv/data", "take files, by h2lab bulk put or curl -T"),
-        ("curl -C - -O http://127.0.0.1:8080/file", "curl takes files and ranges"),
+        ("h2lab bulk serve --listen 0.0.0.0:8080 --memory --congestion cubic", "/bytes/10G, without a disk"),
+        ("h2lab bulk serve --listen 127.0.0.1:8080 --writable /srv/data", "accept files from h2lab bulk put or curl -T"),
+        ("curl -C - -O http://127.0.0.1:8080/file", "curl fetches files and ranges"),
     ],
 ))]
 pub struct ServeArgs {
@@ -60,10 +60,10 @@ pub struct ServeArgs {
     /// Log each request to stderr: status, method, path, and byte range (first, and one past the last)
     #[arg(long)]
     log: bool,
-    /// Bytes that are passed to the engine at once, also the longest frame [default: the value of -f if that is more than
+    /// Bytes passed to the engine at once, also the longest frame [default: the value of -f if that is more than
     /// 128k; else 128k of a file, 64k of memory]
     ///
-    /// Each file that is being sent needs this much memory: from 656k on a connection may have fewer than 100 at a time.
+    /// Each file in transfer uses this much memory; from 656k on, a connection may have fewer than 100 at once.
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<u32>,
     #[command(flatten)]
@@ -78,7 +78,8 @@ pub struct ServeArgs {
 /// Serves until it is stopped.
 pub fn main(args: &ServeArgs) -> Result<Exit> {
     if args.folder.is_none() && !args.memory {
-        let words = "give the folder to serve (bulk serve --listen ADDR DIR), or --memory to serve bytes from no disk, at /bytes/N";
+        let words = "give the folder to serve (bulk serve --listen ADDR DIR), or --memory to serve bytes from \
+             memory, at /bytes/N";
         return Err(Usage(words.to_owned()).into());
     }
     let mut config = args.server.config(&[])?;

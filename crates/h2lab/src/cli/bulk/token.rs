@@ -12,11 +12,11 @@ use h2lab_roles::origin::BearerToken;
 pub struct TokenArgs {
     /// Serve only requests with this token (`Authorization: Bearer TOKEN`; bulk get and put: --oauth2-bearer); others get 401
     ///
-    /// Other users of this machine can read it in the list of processes: --token-file is better. Without TLS everybody on the
-    /// path can read it.
+    /// Other users of this machine can read it in the process list; --token-file avoids that. Without TLS, anyone on the path
+    /// can read it.
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// The same, with the token in the first line of this file
+    /// Read the token from the first line of this file
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

@@ -84,14 +84,14 @@ impl FlagRefusal for Files {
     fn why(id: &str) -> Option<&'static str> {
         match id {
             "method" | "data" | "data_raw" | "body_bytes" => Some(
-                "has no meaning for files: `bulk get` asks by GET, and `bulk put` sends each by PUT; `h2lab load` takes it",
+                "has no effect on files: `bulk get` uses GET, `bulk put` uses PUT; use it with `h2lab load`",
             ),
             "shape" | "template" => {
-                Some("has no meaning for files: each is asked for once, or in parts; `h2lab load` takes it")
+                Some("has no effect on files: each is requested once, or in parts; use it with `h2lab load`")
             }
-            "push" => Some(
-                "has no meaning for files: nothing that a server pushes is kept; `h2lab timeline` shows it",
-            ),
+            "push" => {
+                Some("has no effect on files: pushed responses are not kept; `h2lab timeline` shows them")
+            }
             _ => None,
         }
     }
@@ -186,7 +186,7 @@ impl TransferArgs {
         output::print(&text)?;
         self.page.write(|| h2lab_report::bulk_page(&record))?;
         if files.iter().any(|file| file.is_resumable() && file.outcome().is_some_and(Result::is_err)) {
-            say!("note: what has arrived is kept; the same command resumes it");
+            say!("note: the bytes received are kept; the same command resumes the transfer");
         }
         if record.is_in_vain() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
@@ -205,7 +205,8 @@ impl TransferArgs {
         let checksum = self.checksum.unwrap_or(usual);
         let is_gone = cargo.is_memory && cargo.direction == TransferDirection::Get;
         if is_gone && checksum != Algorithm::None && !checksum.combines() && workers > 1 {
-            let words = "sums parts in their order only, and with --discard they cannot be read again; give crc32c, or neither -c nor -m";
+            let words = "must hash parts in order, and --discard keeps none to read again; give crc32c, or neither \
+                 -c nor -m";
             return Err(Usage(format!("--checksum {checksum} {words}")));
         }
         Ok(TransferOptions {

@@ -15,26 +15,26 @@ pub struct UploadArgs {
     /// Accept files (PUT): whole, in parts, resumable. Anyone who can connect can then store files, within these limits
     #[arg(long, conflicts_with = "memory")]
     writable: bool,
-    /// Let uploads replace files; without it the name of a file that is there is refused (412)
+    /// Let uploads replace files; without it an existing name is refused (412)
     #[arg(long, requires = "writable")]
     overwrite: bool,
-    /// The longest file that is accepted; a longer one is refused (413) before its content [default: any]
+    /// Largest file accepted; a larger one is refused (413) before its content [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "writable")]
     max_upload: Option<u64>,
-    /// Bytes that this process stores in all, of unfinished files too; beyond them it refuses (507) [default: any]
+    /// Total bytes stored, unfinished files included; further uploads are refused (507) [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "writable")]
     max_total: Option<u64>,
-    /// Remove unfinished uploads to which nothing has come for this long, also those of an earlier process
+    /// Remove unfinished uploads that received nothing for this long, also those of an earlier process
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = expiry, requires = "writable")]
     expire: Duration,
-    /// Space of the disk that uploads leave free (507) [default: 5 % of the disk, at most 1G]
+    /// Disk space that uploads leave free (507) [default: 5 % of the disk, at most 1G]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "writable")]
     reserve: Option<u64>,
 }
 
 fn expiry(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        time if time < Duration::from_secs(1) => Err(format!("`{text}` is less than 1s")),
+        time if time < Duration::from_secs(1) => Err(format!("`{text}` is below 1s")),
         time => Ok(time),
     }
 }

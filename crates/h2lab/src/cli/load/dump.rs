@@ -124,10 +124,10 @@ impl Dump {
             // The reader has closed the pipe (`| head`).
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return None,
             Some(error) => error.to_string(),
-            None => "it could not be written as fast as they ended".to_owned(),
+            None => "it could not be written as fast as requests ended".to_owned(),
         };
         let lost = full + written.lost;
-        let words = || format!("--dump {name} lacks {lost} requests: {why}; they are counted in all else");
+        let words = || format!("--dump {name} lacks {lost} requests: {why}; all other outputs count them");
         (lost > 0).then(|| Undumped { words: words(), error })
     }
 }

@@ -42,7 +42,7 @@ impl Exporter {
     /// Listens at `address` and says where, for a load of so many threads.
     pub fn start(address: SocketAddr, threads: u32) -> Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| {
-            format!("--prometheus {address}: cannot listen there; 0 takes a free port, which is printed")
+            format!("--prometheus {address}: cannot listen there; 0 picks a free port, which is printed")
         })?;
         say!("metrics at http://{}/metrics", listener.local_addr()?);
         let (metrics, listener) = (Arc::new(Metrics::new(threads)), Arc::new(listener));

@@ -29,13 +29,13 @@ pub struct AmountArgs {
     /// Threads that generate the load, never more than connections [default: CPUs]
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Open loop: requests per second in all, due by the clock whatever the server does
+    /// Open loop: requests per second in total, due by the clock whatever the server does
     #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "RATE", value_parser = rate)]
     pub rate: Option<f64>,
     /// Arrival process of an open loop
     #[arg(long, value_name = "SHAPE", requires = "rate")]
     pub arrival: Option<ArrivalArg>,
-    /// Open loop whose rate changes, in a straight line or in steps: 100..5000/60s, 100..5000/60s/10
+    /// Open loop whose rate changes linearly or in steps: 100..5000/60s, 100..5000/60s/10
     #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = ramp, conflicts_with = "rate")]
     pub ramp: Option<Ramp>,
     /// Time before measuring in which requests are sent but not counted [default: 0s]
@@ -49,7 +49,7 @@ pub struct AmountArgs {
     pub timeout: Duration,
     #[command(flatten)]
     pub socket: CongestionArgs,
-    /// What to record of each request: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s
+    /// Requests to record: full, tail (histograms and the slow ones), hist, or auto (full up to 50,000/s
     /// or 131,072 requests)
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
     pub record: Record,
@@ -84,7 +84,7 @@ fn rate(text: &str) -> Result<f64, String> {
 /// A ramp that does not end at 0: at no rate a load of so many requests would never end.
 fn ramp(text: &str) -> Result<Ramp, String> {
     let ramp: Ramp = value(text)?;
-    if ramp.to > 0.0 { Ok(ramp) } else { Err(format!("`{text}` ends at no rate, and so would never end")) }
+    if ramp.to > 0.0 { Ok(ramp) } else { Err(format!("`{text}` ends at rate 0 and would never end")) }
 }
 
 #[cfg(test)]

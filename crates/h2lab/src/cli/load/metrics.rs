@@ -120,7 +120,7 @@ impl Metrics {
             &mut out,
             "h2lab_requests_total",
             "counter",
-            "Requests that ended, by outcome and status (0: none came).",
+            "Requests that ended, by outcome and status (0: no response).",
         );
         for (outcome, status, n) in self.requests() {
             let labels = format!("outcome=\"{outcome}\",status=\"{status}\"");

@@ -38,7 +38,7 @@ use flags::AmountArgs;
 ///
 /// All URLs of a run have one scheme, host and port; each may have a weight: `URL weight=3`, as one argument.
 ///
-/// With SSLKEYLOGFILE set, the secrets of TLS connections go to that file, for Wireshark.
+/// With SSLKEYLOGFILE set, TLS secrets are written to that file, for Wireshark.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
@@ -49,13 +49,13 @@ use flags::AmountArgs;
         ("h2lab load --ramp 100..5000/60s/10 -z 60s http://127.0.0.1:8080/", "ten steps from 100 to 5000 per second"),
         ("h2lab load --proto h2c -c 4 -m 100 http://127.0.0.1:8080/", "HTTP/2 in clear, 400 in flight"),
         ("h2lab load -X POST -d @order.json -H 'content-type: application/json' http://127.0.0.1:8080/", "bodies"),
-        ("h2lab load -z 1h --prometheus 9100 http://127.0.0.1:8080/", "curl 127.0.0.1:9100/metrics meanwhile"),
+        ("h2lab load -z 1h --prometheus 9100 http://127.0.0.1:8080/", "meanwhile: curl 127.0.0.1:9100/metrics"),
         ("h2lab load -z 5s --dump requests.csv -o run.html -o run.vegeta.csv http://127.0.0.1:8080/", "single requests"),
         ("h2lab load --fail-if 'p99 > 50ms' --fail-if 'errors > 0.1%' --json http://127.0.0.1:8080/", "as a gate"),
     ],
 ))]
 pub struct LoadArgs {
-    /// The URLs to request (http:// or https://); several are drawn by weight
+    /// The URLs to request (http:// or https://); of several, each request picks one by weight
     #[arg(value_name = "URL", required_unless_present = "urls_file")]
     pub urls: Vec<String>,
     /// File of targets: lines `URL` or `METHOD URL`, each with an optional `weight=N`, or vegeta's format
@@ -71,16 +71,16 @@ pub struct LoadArgs {
     pub reach: ReachArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Serve /metrics for Prometheus during the run: a port of 127.0.0.1, or ADDRESS:PORT; port 0 takes a free one
+    /// Serve /metrics for Prometheus during the run: a port of 127.0.0.1, or ADDRESS:PORT; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", value_parser = exporter::address)]
     pub prometheus: Option<std::net::SocketAddr>,
-    /// A line per request as it ends: FILE.csv, FILE.jsonl, or - for CSV on stdout (the summary goes to stderr then)
+    /// Write a line per request as it ends: FILE.csv, FILE.jsonl, or - for CSV on stdout (then the summary goes to stderr)
     #[arg(long, value_name = "FILE")]
     pub dump: Option<PathBuf>,
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR", conflicts_with = "no_store")]
     pub out: Option<PathBuf>,
-    /// Keep no run folder
+    /// Do not keep a run folder
     #[arg(long)]
     pub no_store: bool,
     /// Record every frame too, for frames.parquet of the run folder
@@ -100,7 +100,7 @@ pub struct LoadArgs {
 pub fn main(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
     if args.dump.as_deref().is_some_and(dump::is_stdout) && args.output.json {
-        return Err(Usage("--dump - and --json both want stdout; give --dump a file".to_owned()).into());
+        return Err(Usage("--dump - and --json both write to stdout; give --dump a file".to_owned()).into());
     }
     tls::announce_key_log()?;
     run::run(args, command_line)

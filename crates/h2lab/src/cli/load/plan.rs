@@ -96,7 +96,7 @@ impl Size {
 fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<Scenario> {
     let load = &args.load;
     let mut scenario = Scenario {
-        claim: format!("How does {} answer load?", args.client.request.url_as_shown(&requests.text)),
+        claim: format!("How does {} perform under load?", args.client.request.url_as_shown(&requests.text)),
         seed: Axis::one(load.seed),
         repetitions: 1,
         ..Scenario::default()

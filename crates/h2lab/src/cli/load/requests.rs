@@ -40,13 +40,13 @@ pub fn read(urls: &[String], file: Option<&Path>) -> Result<Requests, Usage> {
         entries.extend(targets(path, &text)?);
     }
     let Some(first) = entries.first() else {
-        return Err(Usage("there is no URL: give one, or --urls FILE with one a line".to_owned()));
+        return Err(Usage("no URL: give one, or --urls FILE with one per line".to_owned()));
     };
     let (url, text) = (first.url.clone(), first.text.clone());
     let is_elsewhere =
         |entry: &&Entry| entry.url.is_tls() != url.is_tls() || entry.url.authority() != url.authority();
     if let Some(other) = entries.iter().find(is_elsewhere) {
-        let why = format!("is of another server than {text}; run two loads, one for each");
+        let why = format!("is on another server than {text}; run a load for each");
         return Err(Usage(format!("{}: {} {why}", other.place, other.text)));
     }
     Ok(Requests { url, text, kinds: entries.into_iter().map(|entry| entry.kind).collect() })
@@ -63,7 +63,7 @@ impl Entry {
         let text = words.next().ok_or_else(|| wrong(format!("`{line}` has no URL")))?;
         if Path::new(text).extension().is_some_and(|ending| ending == "lua") {
             let how = "--template, --urls FILE and `URL weight=N` vary requests";
-            return Err(wrong(format!("{text}: scripts are not run; {how}")));
+            return Err(wrong(format!("{text}: scripts are not supported; {how}")));
         }
         let text = &reach::with_scheme(text);
         let url = reach::url(text).map_err(|Usage(why)| wrong(why))?;
@@ -82,7 +82,7 @@ impl Entry {
                 })?,
         };
         if let Some(more) = words.next() {
-            return Err(wrong(format!("`{more}` is too much: a line is [METHOD] URL [weight=N]")));
+            return Err(wrong(format!("unexpected `{more}`: a line is [METHOD] URL [weight=N]")));
         }
         let path = url.path_and_query().to_owned();
         let kind = MixEntry { weight, method, path, ..MixEntry::default() };
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_reported_with_its_place() {
         for (urls, file, words) in [
-            (vec!["http://a/", "http://b/"], None, ["http://b/", "run two loads"]),
+            (vec!["http://a/", "http://b/"], None, ["http://b/", "run a load for each"]),
             (vec!["multi.lua", "http://a/"], None, ["multi.lua", "--template"]),
-            (vec!["http://a/", "https://a/"], None, ["https://a/", "run two loads"]),
+            (vec!["http://a/", "https://a/"], None, ["https://a/", "run a load for each"]),
             (vec!["http://a/ weight=0"], None, ["weight=0", "1 to 1000000"]),
             (vec!["http://a/"], Some("http://a/\nftp://a/"), ["targets.txt:2", "ftp://a/"]),
             (vec![], Some("POST http://a/\n@none.json"), ["targets.txt:2", "none.json"]),

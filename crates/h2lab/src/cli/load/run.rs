@@ -35,10 +35,9 @@ use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, SampleListener};
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     if args.output.verdicts {
-        return Err(Usage(
-            "--verdicts: a load is compared with nothing; `h2lab compare` gives verdicts".to_owned(),
-        )
-        .into());
+        return Err(
+            Usage("--verdicts: a load has no baseline; `h2lab compare` gives verdicts".to_owned()).into()
+        );
     }
     args.reach.check(&args.client.protocol)?;
     let requests = requests::read(&args.urls, args.urls_file.as_deref())?;
@@ -111,7 +110,7 @@ fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Resul
     if needed > limit {
         return Err(MissingRequirement(format!(
             "{} connections need {needed} open files, and this process may have {limit}: raise its hard limit \
-             (`ulimit -Hn {needed}` as root, `LimitNOFILE=` of a service, nofile in limits.conf), or give fewer by -c",
+             (`ulimit -Hn {needed}` as root, `LimitNOFILE=` of a service, nofile in limits.conf), or lower -c",
             needed - OTHERS
         )));
     }
@@ -122,7 +121,7 @@ fn check_open_files(limit: u64, connections: impl Iterator<Item = u32>) -> Resul
 fn check_congestion(args: &LoadArgs, plans: &[LoadPlan], endpoints: &[Endpoint]) -> Result<()> {
     let Some(name) = args.load.socket.congestion.as_deref() else { return Ok(()) };
     if endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
-        return Err(Usage("--congestion: a Unix socket has none".to_owned()).into());
+        return Err(Usage("--congestion: a Unix socket has no congestion control".to_owned()).into());
     }
     if plans.iter().all(|plan| plan.cell.protocol.is_quic()) {
         return Ok(());

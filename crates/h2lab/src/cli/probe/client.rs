@@ -19,17 +19,16 @@ use h2lab_net::resources;
 use h2lab_roles::probe::client;
 use h2lab_roles::probe::client::{ClientError, ClientTestSpec};
 
-/// Check how a client behaves when its server ends connections, refuses streams, or falls silent
+/// Check how a client behaves when its server closes connections, refuses streams or stops responding
 ///
 /// Runs the client's command once for each test case of a built-in server on loopback, and grades: connections per GOAWAY,
-/// requests lost against those that could be sent again, windows and how often credit comes back, frame size, PINGs, time to
+/// requests lost of those that could be sent again, windows and how often credit is returned, frame size, PINGs, time to
 /// recover,
 /// `TCP_NODELAY`, settings that it ignores. Each verdict has its evidence and the library's setting that fixes it; a score card
 /// closes the report.
 ///
-/// In the command, `{url}` is the server's URL, `{urls}` several of them (-n), and `{ca}` the file of the authority
-/// that its certificate can be checked by. A command that makes several concurrent requests shows more than one that
-/// makes a single one.
+/// In the command, `{url}` is the server's URL, `{urls}` several of them (-n), and `{ca}` the file of the authority that signed
+/// its certificate. A command that makes several concurrent requests shows more than one with a single request.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -42,7 +41,7 @@ pub struct ProbeClientArgs {
     /// The client's command, for `sh -c`
     #[arg(long, value_name = "COMMAND")]
     run: String,
-    /// How many URLs {urls} stands for [default: 12]
+    /// Number of URLs in {urls} [default: 12]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     requests: Option<u16>,
     /// Serve TLS: h2 and http/1.1 by ALPN
@@ -51,7 +50,7 @@ pub struct ProbeClientArgs {
     /// Run only these test cases, after `plain`: see docs/probe-client.md
     #[arg(long = "case", alias = "act", value_name = "CASE", value_delimiter = ',', value_parser = test_case)]
     test_case: Vec<TestCase>,
-    /// Time for the command to end after the server has gone silent, in the test cases that do so
+    /// Time for the command to exit after the server stops responding, in test cases that do so
     #[arg(long, alias = "patience", value_name = "TIME", default_value = "5s", value_parser = duration)]
     idle_timeout: Duration,
     /// Maximum time of the command in a test case
@@ -156,7 +155,7 @@ fn report(args: &ProbeClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
         },
         warnings: if case_runs.len() < test_cases(&args.test_case).len() {
             vec![
-                "only `plain` was run: what a client does there by itself, it would do in all others"
+                "only `plain` was run: what the client does there would affect all other test cases"
                     .to_owned(),
             ]
         } else {

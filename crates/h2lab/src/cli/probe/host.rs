@@ -11,7 +11,7 @@ use h2lab_roles::client::url::Url;
 use h2lab_roles::probe::{Host, ProbeError};
 use h2lab_wire::trace::detail::Secrets;
 
-/// What may be done to a host, and how it is reached.
+/// What may be done to a host, and how to reach it.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     #[command(flatten)]

@@ -12,13 +12,13 @@ use clap::{Args, Subcommand};
 
 use super::{Exit, help};
 
-/// Check what a server speaks, where its limits are, and whether it is ready for h2c
+/// Check a server's protocols, its limits, and whether it is ready for h2c
 ///
 /// Checks a server before clients speak HTTP/2 to it. Each result has its evidence (frames or bytes), its severity, and
 /// the fix for each product. `h2lab explain ID` has a page on every check.
 ///
-/// Only the host of the command line gets requests: at most 100 and 1 MiB in all, and only if it is on this machine or
-/// in a network namespace without a way out. More needs --i-own-this-host, for hosts that are yours or whose owner has
+/// Sends requests only to the host on the command line: at most 100 and 1 MiB in total, and only if it is on this machine or in
+/// a network namespace without external connectivity. More needs --i-own-this-host, for hosts that are yours or whose owner has
 /// agreed (docs/probe.md).
 #[derive(Debug, Args)]
 #[command(
@@ -26,10 +26,10 @@ use super::{Exit, help};
     subcommand_negates_reqs = true,
     after_long_help = help::after(
     &[
-        ("h2lab probe http://127.0.0.1:8080/", "what does it speak, what are its limits?"),
+        ("h2lab probe http://127.0.0.1:8080/", "which protocols does it speak, what are its limits?"),
         ("h2lab probe http://127.0.0.1:8080/ --i-own-this-host", "limits above 100 requests too"),
         ("h2lab probe https://service.example/ --i-own-this-host --json", "for scripts"),
-        ("h2lab probe http://127.0.0.1:8080/ --fail-on medium --junit", "for CI: exit 1 if something is wrong"),
+        ("h2lab probe http://127.0.0.1:8080/ --fail-on medium --junit", "for CI: exit 1 if a check fails"),
     ],
 ))]
 pub struct ProbeArgs {

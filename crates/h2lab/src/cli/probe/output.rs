@@ -25,7 +25,7 @@ pub struct ProbeReportArgs {
     /// `JUnit`'s XML on stdout, for CI
     #[arg(long, group = "form")]
     junit: bool,
-    /// Write a report too, by its ending: .html .json .sarif .xml (`JUnit`) .txt; repeatable
+    /// Also write a report; the extension sets the format: .html .json .sarif .xml (`JUnit`) .txt; repeatable
     #[arg(short = 'o', long = "output", visible_alias = "html", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Exit with 1 if a check of this severity or a higher one fails: info, low, medium, high, critical

@@ -58,8 +58,8 @@ impl SafetyArgs {
             || chosen.rate > most.rate;
         if !self.owned && is_more {
             return Err(Usage(format!(
-                "more than {} requests, {}, {} or {} requests per second need {FLAG}: say it if the host is yours, or its owner \
-                 has agreed",
+                "more than {} requests, {}, {} or {} requests per second need {FLAG}: give it if the host is yours, \
+                 or its owner has agreed",
                 most.requests,
                 format_bytes(most.bytes),
                 format_duration(most.time),
@@ -80,8 +80,8 @@ impl SafetyArgs {
             return Ok(());
         }
         Err(Usage(format!(
-            "{endpoint} is neither this machine nor in a network namespace without a way out; if the host is yours, or \
-             its owner has agreed, say {FLAG} (docs/probe.md, \"Responsible use\")"
+            "{endpoint} is neither this machine nor in a network namespace without external connectivity; if the \
+             host is yours, or its owner has agreed, give {FLAG} (docs/probe.md, \"Responsible use\")"
         )))
     }
 
@@ -91,7 +91,7 @@ impl SafetyArgs {
             return Ok(());
         }
         Err(Usage(format!(
-            "{what} needs {FLAG}: it may do harm; say it if the host is yours, or its owner has agreed"
+            "{what} needs {FLAG}: it may do harm; give it if the host is yours, or its owner has agreed"
         )))
     }
 }

@@ -38,11 +38,11 @@ use h2lab_wire::trace::detail::Secrets;
 
 /// Check whether a proxy lets clients tunnel past its rules, or forwards malformed requests
 ///
-/// Plays both sides of the proxy: a client that offers `Upgrade: h2c` in eight ways and sends HTTP/2 that must not be
-/// sent, and the backend behind it (--backend-listen), once strict and once lax, which records every byte that arrives.
+/// Acts on both sides of the proxy: as a client that offers `Upgrade: h2c` in eight ways and sends malformed HTTP/2, and as the
+/// backend (--backend-listen), once strict and once lax, which records every byte received.
 /// Configure the proxy to forward to that address first, or use a --fixture.
 ///
-/// This is an attack on a proxy, though a small one: it needs --i-own-this-host, unless the proxy is a fixture.
+/// This is an attack on a proxy, if a small one: it needs --i-own-this-host, unless the proxy is a fixture.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -64,7 +64,7 @@ pub struct SmugglingArgs {
     /// Where the proxy speaks HTTP/2, if that is another port [default: that of --proxy]
     #[arg(long, value_name = "URL", requires = "proxy", value_parser = reach::url_text())]
     h2_proxy: Option<String>,
-    /// A path that the proxy forwards [default: that of --proxy]
+    /// A path that the proxy forwards [default: the path of --proxy]
     #[arg(long, value_name = "PATH", value_parser = path)]
     allowed: Option<String>,
     /// A path that the proxy denies
@@ -73,7 +73,7 @@ pub struct SmugglingArgs {
     /// Start this proxy and check it; several with commas
     #[arg(long, value_name = "NAME", conflicts_with = "proxy", value_delimiter = ',', value_parser = fixture_called)]
     fixture: Vec<&'static Fixture>,
-    /// Print the configuration of a fixture, as an example of what to do or not
+    /// Print the configuration of a fixture, as an example of what to do or avoid
     #[arg(long, value_name = "NAME", exclusive = true, value_parser = fixture_called)]
     config: Option<&'static Fixture>,
     /// List the fixtures
@@ -104,10 +104,11 @@ impl FlagRefusal for ChecksRequests {
     fn why(id: &str) -> Option<&'static str> {
         Some(match id {
             "protocols" | "http1" | "http2" | "http2_prior_knowledge" | "h2c" | "http3" | "h2c_mode" => {
-                "is not for probes of a proxy, which need HTTP/1.1 and HTTP/2; --upgrade-only and --downgrade-only choose"
+                "is not for probes of a proxy, which need HTTP/1.1 and HTTP/2; use --upgrade-only or --downgrade-only"
             }
             _ => {
-                "is not for probes of a proxy: each check sends exact bytes and compares what the backend gets with them"
+                "is not for probes of a proxy: each check sends exact bytes and compares them with what the backend \
+                 received"
             }
         })
     }
@@ -156,9 +157,7 @@ pub fn main(args: &SmugglingArgs) -> Result<Exit> {
     args.report.validate()?;
     tls::announce_key_log()?;
     if args.fixture.len() > 1 && (args.report.has_files() || args.report.is_document()) {
-        return Err(
-            Usage("--json, --sarif, --junit and -o take the report of one --fixture".to_owned()).into()
-        );
+        return Err(Usage("--json, --sarif, --junit and -o take only one --fixture".to_owned()).into());
     }
     // Before the first child and the first folder: from now on a signal cleans up what it interrupts.
     let run = Run { args, clock: Clock::start(), stop: signals::stop_flag()? };
@@ -308,7 +307,7 @@ impl Run<'_> {
             smuggling::upgrades(prober, backend_listener, edge.clear.1, &edge.paths)?
         };
         if !self.args.upgrade_only {
-            say!("HTTP/2 that must not be sent …");
+            say!("malformed HTTP/2 …");
             let more = smuggling::downgrades(prober, backend_listener, edge.h2.clone(), &edge.paths.allowed)?;
             found.checks.extend(more.checks);
             found.software = found.software.or(more.software);

@@ -21,7 +21,7 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::probe::{Host, ProbeError, Prober, url};
 
-/// A server and how it is asked.
+/// A server and how to make requests to it.
 #[derive(Debug, Args)]
 pub struct UrlArgs {
     /// The server (http:// or https://) and the path
@@ -68,11 +68,11 @@ impl FlagRefusal for ChecksSettings {
             | "oauth2_bearer"
             | "cookie"
             | "secrets" => None,
-            "h2c_mode" => Some("is not for probes, which begin h2c in both ways; `h2lab trace` takes it"),
-            "method" | "data" | "data_raw" | "body_bytes" | "shape" | "template" => Some(
-                "is not for probes: each check has a method and a body of its own; `h2lab trace` takes it",
-            ),
-            _ => Some("is not for probes: checks measure with settings of their own; `h2lab trace` takes it"),
+            "h2c_mode" => Some("is not for probes, which start h2c in both ways; use it with `h2lab trace`"),
+            "method" | "data" | "data_raw" | "body_bytes" | "shape" | "template" => {
+                Some("is not for probes: each check has its own method and body; use it with `h2lab trace`")
+            }
+            _ => Some("is not for probes: checks use their own settings; use it with `h2lab trace`"),
         }
     }
 }
@@ -105,8 +105,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let allowance = args.host.safety.allowance()?;
     let host = args.host(text, &url)?;
     if let (Endpoint::Unix(path), [_, ..]) = (&host.endpoint, args.ports.as_slice()) {
-        let message =
-            format!("--port: {} is a Unix socket, which has no ports; leave it out", path.display());
+        let message = format!("--port: {} is a Unix socket, which has no ports; omit --port", path.display());
         return Err(Failure { kind: FailureKind::Usage, message }.into());
     }
     rights::reduce(privileges::NONE)?;
@@ -137,7 +136,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
                 return Ok(Exit::Interrupted);
             }
             if exit == Exit::Done && !report.speaks_any() {
-                let message = format!("{text} was found to speak nothing of what it was asked for");
+                let message = format!("{text} speaks none of the requested protocols");
                 return Err(Failure { kind: FailureKind::Unreachable, message }.into());
             }
             Ok(exit)

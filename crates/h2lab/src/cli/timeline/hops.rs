@@ -24,7 +24,7 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     if !path.starts_with('/') {
         return refuse(format!("{path}: with --hops it is a path of our origin, such as {PATH}?ms=80"));
     }
-    args.ask.reach.refuse(&[], "has no meaning with --hops: the servers are ours")?;
+    args.ask.reach.refuse(&[], "has no effect with --hops: the servers are ours")?;
     let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
     let folder = args.logs.as_deref().unwrap_or(scratch.path());
     ownership::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;

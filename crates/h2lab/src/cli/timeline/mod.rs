@@ -72,7 +72,7 @@ pub struct TimelineArgs {
     /// One JSON document on stdout instead of text
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Write a picture or the document too, by its ending: .html .svg .json; repeatable
+    /// Also write a picture or the document; the extension sets the format: .html .svg .json; repeatable
     #[arg(
         short = 'o',
         long = "output",

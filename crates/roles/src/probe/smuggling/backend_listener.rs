@@ -46,7 +46,7 @@ impl Records {
 }
 
 impl BackendListener {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 picks a free one.
     pub fn open(address: SocketAddr, clock: Clock) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;

@@ -45,7 +45,7 @@ use view::DriveView;
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
-        ("h2lab bulk drive --clients local,local --servers local,local --h2c", "two by two in this process"),
+        ("h2lab bulk drive --clients local,local --servers local,local --h2c", "two clients, two servers, in this process"),
         (
             "h2lab bulk drive --clients ssh:kek-1,ssh:kek-2 --servers ssh:lyon-1=192.0.2.7:8080 --duration 60s --concurrency 8 \
              --max-frame-size 1M --win-update-interval 1M --h2c",
@@ -81,7 +81,7 @@ pub struct DriveArgs {
     /// Seed of the random choices: sizes, and --pairs random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// In clear, without TLS: what --h2c and --proto h1 say by themselves
+    /// Without TLS; implied by --h2c and --proto h1
     #[arg(long, hide = true)]
     plain_http: bool,
     #[command(flatten)]
@@ -151,7 +151,7 @@ impl FlagRefusal for Agents {
     fn why(id: &str) -> Option<&'static str> {
         match id {
             "method" | "data" | "data_raw" | "body_bytes" | "shape" | "template" | "push" => {
-                Some("has no meaning for bytes that are thrown away; `h2lab load` takes it")
+                Some("has no effect on discarded bytes; use it with `h2lab load`")
             }
             _ => None,
         }
@@ -209,7 +209,7 @@ fn exit_of(record: &FleetRecord) -> Exit {
 /// What the flags say is to be done.
 fn job(args: &DriveArgs) -> Result<FleetJob> {
     if let Some(client) = args.clients.iter().find(|client| client.has_address()) {
-        let words = "a client listens nowhere; the address belongs to a server";
+        let words = "a client does not listen; give the address to a server";
         return Err(Usage(format!("--clients {}: {words}", client.name)).into());
     }
     args.reach.check(&args.client.protocol)?;
@@ -238,7 +238,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         })
     };
     if !args.servers.iter().any(ServerArg::runs_already) {
-        let why = "is for servers that run already (--servers URL); one that an agent starts listens at PLACE=ADDRESS";
+        let why = "is for running servers (--servers URL); an agent's server listens at PLACE=ADDRESS";
         args.reach.refuse(&["insecure", "cacert", "no_tls_resumption"], why)?;
     }
     let (fields, settings) = fields_and_settings(&args.client)?;
@@ -265,8 +265,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
 /// What is spoken: HTTP/2 over TLS, unless flags or the URLs of servers say otherwise.
 fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
     let by_url: Vec<bool> = args.servers.iter().filter_map(ServerArg::is_tls).collect();
-    let mixed =
-        || Usage("--servers: http:// and https:// cannot be mixed: one protocol is spoken".to_owned());
+    let mixed = || Usage("--servers: http:// and https:// cannot be mixed: all use one protocol".to_owned());
     let is_tls = match (args.plain_http, by_url.first()) {
         (true, _) => false,
         (false, first) => first.copied().unwrap_or(true),
@@ -280,7 +279,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
     let upgrades = args.client.protocol.upgrades(protocol);
     if let Some(server) = args.servers.iter().find(|server| upgrades && !server.runs_already()) {
         return Err(Usage(format!(
-            "--servers {}: a server that an agent starts takes no upgrade to h2c; give --http2-prior-knowledge",
+            "--servers {}: an agent's server does not upgrade to h2c; give --http2-prior-knowledge",
             server.name()
         )));
     }
@@ -291,7 +290,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
         Some(url) if *url != protocol.is_tls() => {
             let scheme = if *url { "https://" } else { "http://" };
             let asked = if args.plain_http { "--plain-http".to_owned() } else { args.client.protocol.flag() };
-            Err(Usage(format!("--servers: {asked} does not go with {scheme}")))
+            Err(Usage(format!("--servers: {asked} cannot be used with {scheme}")))
         }
         _ => Ok(protocol),
     }
@@ -301,7 +300,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
 fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
     let remote = Remote { ssh: &args.ssh, agent_path: &args.agent_path };
     if let Some(program) = args.missing_ssh() {
-        let words = "there is no such program, and an agent at ssh:HOST is started by it";
+        let words = "there is no such program, and agents at ssh:HOST are started with it";
         return Err(MissingRequirement(format!("--ssh {program}: {words}")).into());
     }
     let transport_kinds = args.agents().map(|place| place.transport_kind(remote));
@@ -347,8 +346,8 @@ mod tests {
     fn what_does_not_go_together_is_refused_by_name() {
         for (line, word) in [
             ("--servers http://a,https://b", "mixed"),
-            ("--servers http://a --proto h2", "does not go with http://"),
-            ("--servers https://a --plain-http", "does not go with https://"),
+            ("--servers http://a --proto h2", "cannot be used with http://"),
+            ("--servers https://a --plain-http", "cannot be used with https://"),
             ("--servers local --plain-http --http3", "contradict"),
             ("--servers local --plain-http --proto h1s", "contradict"),
             ("--servers local --http1 -c 2", "--concurrency"),
@@ -357,12 +356,12 @@ mod tests {
             ("--servers local --concurrency 0", "--concurrency"),
             ("--servers nowhere", "HOST:PORT"),
             ("--servers local --clients kek-1", "ssh:[USER@]HOST"),
-            ("--servers local --clients local=127.0.0.1", "listens nowhere"),
+            ("--servers local --clients local=127.0.0.1", "does not listen"),
             ("--servers local --plain-http --http2", "--http2-prior-knowledge"),
             ("--servers local --resolve a:1:127.0.0.1", "PLACE=ADDRESS"),
-            ("--servers http://a --http3", "--http3 does not go with http://"),
+            ("--servers http://a --http3", "--http3 cannot be used with http://"),
             ("--servers https://a --h2c-mode upgrade", "in clear"),
-            ("--servers https://a --h2c", "--h2c does not go with https://"),
+            ("--servers https://a --h2c", "--h2c cannot be used with https://"),
         ] {
             let error = job_of(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");

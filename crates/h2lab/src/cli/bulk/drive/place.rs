@@ -11,8 +11,8 @@ use h2lab_roles::client::url::Url;
 use h2lab_roles::fleet::TransportKind;
 
 /// What a place is, for the error about anything else.
-const EXPECTED: &str = "a place: local, netns:NAME or ssh:[USER@]HOST, of a server with =ADDRESS[:PORT] behind it if clients \
-                        reach it by another one";
+const EXPECTED: &str = "a place: local, netns:NAME or ssh:[USER@]HOST, for a server followed by =ADDRESS[:PORT] if \
+     clients reach it at another address";
 
 /// How an agent is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,10 +80,7 @@ impl AgentPlace {
         match &self.kind {
             Kind::Local => Ok(TransportKind::Thread(h2lab_analysis::fleet::pair_figures)),
             Kind::Namespace(name) => TransportKind::namespace(name).map_err(|error| {
-                MissingRequirement(format!(
-                    "{}: {error}; `ip netns` lists the namespaces that have names",
-                    self.name
-                ))
+                MissingRequirement(format!("{}: {error}; `ip netns` lists the named namespaces", self.name))
             }),
             Kind::Ssh(host) => {
                 let mut words = remote.ssh.split_whitespace();
@@ -109,7 +106,7 @@ impl AgentPlace {
         let at = |listen: SocketAddr| ServerPlace::Agent { listen, host: listen.ip().to_string() };
         match (&self.kind, self.address) {
             (_, Some(address)) if address.ip().is_unspecified() => {
-                Err(format!("{}: nobody can dial {}", self.name, address.ip()))
+                Err(format!("{}: {} cannot be dialled", self.name, address.ip()))
             }
             (_, Some(address)) => Ok(at(address)),
             (Kind::Local, None) => Ok(at(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))),
@@ -117,9 +114,10 @@ impl AgentPlace {
                 let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host).to_owned();
                 Ok(ServerPlace::Agent { listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), host })
             }
-            (Kind::Namespace(_), None) => {
-                Err(format!("{0}: say on which address the server listens there: {0}=ADDRESS", self.name))
-            }
+            (Kind::Namespace(_), None) => Err(format!(
+                "{0}: give the address on which the server listens there: {0}=ADDRESS",
+                self.name
+            )),
         }
     }
 }
@@ -154,7 +152,7 @@ impl FromStr for ServerArg {
         if has_port && format!("http://{text}").parse::<Url>().is_ok() {
             return Ok(Self::Address(text.to_owned()));
         }
-        Err(format!("`{text}` is neither a URL nor HOST:PORT of a server that runs, nor {EXPECTED}"))
+        Err(format!("`{text}` is neither a URL nor HOST:PORT of a running server, nor {EXPECTED}"))
     }
 }
 
@@ -245,7 +243,7 @@ mod tests {
         assert_eq!(served("ssh:me@kek-1"), pair("0.0.0.0:0", "kek-1"));
         assert_eq!(served("ssh:kek-1=192.0.2.7"), pair("192.0.2.7:0", "192.0.2.7"));
         assert!(agent("netns:a").served().unwrap_err().contains("netns:a=ADDRESS"));
-        assert!(agent("ssh:a=0.0.0.0:80").served().unwrap_err().contains("nobody can dial"));
+        assert!(agent("ssh:a=0.0.0.0:80").served().unwrap_err().contains("cannot be dialled"));
     }
 
     #[test]
