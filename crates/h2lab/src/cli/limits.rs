@@ -5,7 +5,8 @@ use h2lab_wire::Limits;
 use h2lab_wire::limits::Rate;
 
 /// For the help of `--limit`.
-pub const HELP: &str = "Limits after which a client is cut off; repeatable. GOAWAY and a line on stderr name the limit. The names, with their defaults: resets=1000/33 (burst/per second), stream-errors=1024, \
+pub const HELP: &str = "Limits after which a client is cut off; repeatable. GOAWAY and a line on stderr name the limit. \
+    The names, with their defaults: resets=1000/33 (burst/per second), stream-errors=1024, \
     continuations=8, field-list-factor=4, empty-data=100, small-data=25600, short-data=100000/10000, noise=100, \
     settings=100/10, unread-answers=1000, unread-output=1M, small-data-frames=1000, stall=30s, head=10s, \
     body-period=10s, body-rate=240, idle=75s; a time may be off";

@@ -75,11 +75,11 @@ impl Unfinished {
             Err(Usage(format!("--resume {}: {what} again; it was: {command}", self.path.display())).into())
         };
         if !scenario.matrix.live.is_empty() {
-            return again("it has live servers, so give their URLs and its flags");
+            return again("it measured live servers: give their URLs and its flags again");
         }
         if scenario.needs_its_file() {
             return again(
-                "a run folder keeps neither what kinds of requests carry nor values of queries, so give the scenario file",
+                "a run folder keeps neither the contents of requests nor query values: give the scenario file",
             );
         }
         Ok(scenario.to_be_completed())
@@ -92,19 +92,17 @@ impl Unfinished {
         let withheld = stored.withheld();
         if scenario.without_secrets().withheld() != withheld && !withheld.is_empty() {
             return refuse(format!(
-                "a run folder does not keep values of header fields and bodies; give again {}",
+                "a run folder does not keep values of header fields and bodies; give {} again",
                 withheld.join(" ")
             ));
         }
         let differences = stored.differences(scenario);
         if !differences.is_empty() {
-            return refuse(format!("this is not the run that was begun: {}", differences.join("; ")));
+            return refuse(format!("this is not the run that was started: {}", differences.join("; ")));
         }
         let is_planned = |cell: &Cell| plan.iter().any(|planned| planned.without_secrets() == *cell);
         match self.stored.repetitions.iter().find(|measured| !is_planned(&measured.cell)) {
-            Some(stray) => {
-                refuse(format!("its repetition of `{}` is none of the plan's", stray.cell.label()))
-            }
+            Some(stray) => refuse(format!("its repetition of `{}` is not in the plan", stray.cell.label())),
             None => Ok(()),
         }
     }
@@ -113,7 +111,7 @@ impl Unfinished {
     pub fn resume(self, scenario: Scenario, plan: &[Cell], now: String) -> Result<(RunFolder, RunRecord)> {
         let store::Reopened { mut folder, mut run, discarded } = store::reopen(&self.path)?;
         for measured in discarded {
-            super::note(&format_args!("measured again, because it cannot be read: {measured}"));
+            super::note(&format_args!("to be measured again, since it cannot be read: {measured}"));
         }
         folder.resume(now.clone())?;
         run.resumed.push(now);

@@ -11,5 +11,5 @@ use h2lab_net::privileges::CapabilitySet;
 /// lack the rights, too.
 pub fn reduce(more: CapabilitySet) -> Result<()> {
     privileges::keep(privileges::FILES | CapabilitySet::SYS_NICE | more)
-        .context("cannot give up root's rights; allow h2lab capset(2) and prctl(2)")
+        .context("cannot drop root privileges; allow h2lab capset(2) and prctl(2)")
 }

@@ -20,8 +20,8 @@ use crate::run::execute::Live;
 
 /// Run a scenario: a shipped one by its name, or a file
 ///
-/// The file says what is sent, what the link does, and who talks to whom in which protocol; missing keys take the values
-/// of `h2lab compare`. Flags replace what the file says. --list describes the shipped scenarios, which need no file: what each
+/// The file sets the requests, the link, and the protocol between each pair of parties; missing keys take the values of `h2lab
+/// compare`. Flags override the file. --list describes the shipped scenarios, which need no file: what each
 /// claims, and how long it takes.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
@@ -30,13 +30,13 @@ use crate::run::execute::Live;
         ("h2lab run compare", "what `h2lab compare` runs"),
         ("h2lab run compare --quick", "quick run: one repetition of 1 s for each cell"),
         ("h2lab run sidecar-chaos --quick -o study.html", "the short run that the file describes"),
-        ("h2lab run early-push -o early-push.html", "timelines instead of load: who announces early?"),
+        ("h2lab run early-push -o early-push.html", "timelines instead of load: which server announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "resume a run that was interrupted"),
-        ("h2lab run my-scenario.toml --loss 1% --json", "a file of yours with another loss, as JSON"),
+        ("h2lab run my-scenario.toml --loss 1% --json", "your own file with another loss, as JSON"),
     ],
 ))]
 pub struct RunArgs {
-    /// The name of a shipped scenario, or a file; with --resume it may be left out
+    /// The name of a shipped scenario, or a file; optional with --resume
     #[arg(required_unless_present_any = ["resume", "list"])]
     scenario: Option<PathBuf>,
     /// List the shipped scenarios: name, time, claim
@@ -99,7 +99,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
 impl RunArgs {
     /// The file asks for timelines. Most of what the command line can say is about load.
     fn timelines(&self, path: &Path, text: &str) -> Result<Exit> {
-        let why = format!("is about load, and {} asks for timelines", path.display());
+        let why = format!("is about load, but {} measures timelines", path.display());
         let CellArgs { work, client, policy, .. } = &self.cells;
         work.refuse(&["timeout", "quick"], &why)?;
         client.refuse(ProtocolArgs::NAMES, &why)?;

@@ -14,8 +14,8 @@ use crate::run::{history, store};
 
 /// List the stored runs, newest last
 ///
-/// Each is listed with its start, its servers, the figures of its cells, its folder, and its command without possible
-/// secrets. A folder that cannot be read is listed with the reason, an unfinished run with the command that resumes it.
+/// Lists each with its start, its servers, the figures of its cells, its folder, and its command without possible secrets. A
+/// folder that cannot be read is listed with the reason, an unfinished run with the command that resumes it.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -66,9 +66,7 @@ pub fn main(args: &RunsArgs) -> Result<Exit> {
 
 fn read(dir: &Path) -> Result<HistoryDocument> {
     if !dir.is_dir() {
-        return Err(
-            Usage(format!("{}: there is no such folder, so no run was kept in it", dir.display())).into()
-        );
+        return Err(Usage(format!("{}: there is no such folder, so it holds no runs", dir.display())).into());
     }
     let mut history = HistoryDocument { runs: Vec::new(), unreadable: Vec::new() };
     for path in history::folders(dir)? {

@@ -34,7 +34,7 @@ pub fn text_of(named: &Path) -> Result<String, Usage> {
         (Ok(text), _) => Ok(text),
         (Err(_), Some((_, text))) => Ok((*text).to_owned()),
         (Err(error), None) => Err(Usage(format!(
-            "cannot read the scenario {}: {error}; `h2lab run --list` names those that need no file",
+            "cannot read the scenario {}: {error}; `h2lab run --list` lists those that need no file",
             named.display()
         ))),
     }

@@ -5,7 +5,7 @@ use h2lab_model::scenario::{Axis, RequestLimit, Scenario, Topology};
 
 use super::values::{axis, replace};
 
-/// Who stands behind the link.
+/// The servers behind the link.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Servers behind the link (several values: comma list)")]
 pub struct ServerArgs {
@@ -21,10 +21,10 @@ pub struct ServerArgs {
     /// Programs to use as sidecars: haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub sidecar: Option<Axis<String>>,
-    /// Requests after which a server behind the link ends a connection, or unlimited
+    /// Requests after which a server behind the link closes a connection, or unlimited
     #[arg(long, value_name = "LIST", value_parser = axis::<RequestLimit>)]
     pub max_requests_per_connection: Option<Axis<RequestLimit>>,
-    /// Which of --origin have that limit, such as a proxy but not its origin [default: all]
+    /// Servers of --origin with that limit, such as a proxy but not its origin [default: all]
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub limited: Option<Axis<String>>,
 }

@@ -43,10 +43,10 @@ impl TlsArgs {
 /// A certificate and its key, by curl's names.
 #[derive(Debug, Clone, Default, Args)]
 pub struct IdentityArgs {
-    /// Certificate (PEM), followed by those between it and its authority
+    /// Certificate (PEM), followed by its intermediate certificates
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// Its private key (PEM, not encrypted) [default: in the file of --cert]
+    /// Its private key (PEM, unencrypted) [default: in the file of --cert]
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ impl IdentityArgs {
         };
         let identity = Identity { certificates_pem, key_pem };
         let key = self.key.as_ref().map_or_else(
-            || format!("--cert {}, for lack of --key", cert.display()),
+            || format!("--cert {}, without --key", cert.display()),
             |key| format!("--key {}", key.display()),
         );
         identity.check().map_err(|error| {
@@ -107,7 +107,7 @@ pub fn announce_key_log() -> Result<(), Usage> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(|error| {
         Usage(format!("SSLKEYLOGFILE: cannot write to {}: {error}; correct or unset it", path.display()))
     })?;
-    say!("SSLKEYLOGFILE: the secrets of all TLS connections go to {}", path.display());
+    say!("SSLKEYLOGFILE: secrets of all TLS connections are written to {}", path.display());
     Ok(())
 }
 
@@ -152,7 +152,7 @@ mod tests {
         assert!(read(&both, None).unwrap().is_some(), "as in curl");
         for (cert, key, words) in [
             (&cert, Some(other.as_path()), ["--key ", "b.key", "does not belong"]),
-            (&cert, None, ["--cert ", "a.pem", "lack of --key"]),
+            (&cert, None, ["--cert ", "a.pem", "without --key"]),
             (&key, Some(key.as_path()), ["--cert ", "a.key", "no BEGIN CERTIFICATE"]),
             (&cert, Some(cert.as_path()), ["--key ", "a.pem", "no BEGIN PRIVATE KEY"]),
             (&cert, Some(Path::new("no-such.key")), ["--key ", "no-such.key", "cannot read"]),

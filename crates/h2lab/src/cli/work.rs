@@ -12,7 +12,7 @@ use super::values::{axis, duration, durations, replace, value};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Work (several values: comma list)")]
 pub struct WorkArgs {
-    /// Connections of h2, h2c and h3; auto: as many as loss, RTT and rate need by the PFTK model
+    /// Connections of h2, h2c and h3; auto: as many as the PFTK model needs for loss, RTT and rate
     #[arg(short = 'c', long, value_name = "LIST", value_parser = axis::<ConnectionCount>)]
     pub connections: Option<Axis<ConnectionCount>>,
     /// Maximum concurrent streams per connection
@@ -21,7 +21,7 @@ pub struct WorkArgs {
     /// Requests per second in total, open loop
     #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "LIST", value_parser = axis::<f64>)]
     pub rate: Option<Axis<f64>>,
-    /// Closed loop instead, with this many requests in flight
+    /// Use a closed loop with this many requests in flight
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
     pub concurrency: Option<u32>,
     /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10

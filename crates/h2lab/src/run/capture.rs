@@ -59,7 +59,7 @@ impl Capture {
 fn refused(what: &str, path: &Path, error: &io::Error) -> Failure {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; make room there, or choose another disk"
+            "; free some space, or choose another disk"
         }
         _ => "",
     };
@@ -83,7 +83,7 @@ impl Captured {
     /// disk that does not take it is a [`Failure`] of this machine.
     pub fn store(&self, path: &Path, packet_log: &[PacketRecord], snaplen: Option<u32>) -> Result<()> {
         let cannot = |error: io::Error| refused("write", path, &error);
-        let folder = path.parent().with_context(|| format!("{} is no file", path.display()))?;
+        let folder = path.parent().with_context(|| format!("{} is not a file", path.display()))?;
         let (partial, file) = scratch::private(folder, "capture").map_err(cannot)?;
         let written = self.write(file, path, packet_log, snaplen);
         if written.is_err() {
@@ -146,7 +146,7 @@ impl Captured {
         let why = why.as_deref().unwrap_or("the disk could not keep up");
         let unkept = (*unkept > 0).then(|| format!("the capture lacks {unkept} packets: {why}"));
         let secretless = (is_tls && self.secrets.is_empty()).then(|| {
-            "the capture cannot be decrypted: the programs at the link's ends do not write the secrets of TLS".to_owned()
+            "the capture cannot be decrypted: the programs at the link's ends write no TLS secrets".to_owned()
         });
         unkept.into_iter().chain(secretless).collect()
     }
@@ -176,7 +176,7 @@ mod tests {
         let file = || File::options().write(true).open("/dev/full").unwrap();
         assert_of_this_machine(
             captured.write(file(), Path::new("link.pcapng"), &[], None),
-            &["cannot write link.pcapng", "make room there"],
+            &["cannot write link.pcapng", "free some space"],
         );
         assert_of_this_machine(captured.store(&absent.join("0000.pcapng"), &[], None), &["cannot write"]);
         captured.store(&folder.path().join("0000.pcapng"), &[], None).unwrap();

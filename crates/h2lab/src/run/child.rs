@@ -85,7 +85,7 @@ impl Running {
         let mut stdin = running.child.stdin.take().context("the child has no standard input")?;
         let mut line = serde_json::to_vec(spec)?;
         line.push(b'\n');
-        stdin.write_all(&line).context("the child does not take its task")?;
+        stdin.write_all(&line).context("the child does not accept its task")?;
         running.stdin = Some(stdin);
         Ok(running)
     }
@@ -130,13 +130,13 @@ impl Running {
     fn exit_reason(&mut self) -> Failure {
         let (kind, message) = match self.child.wait() {
             Ok(status) => {
-                let message = format!("the process that measures ended without a result ({status})");
+                let message = format!("the measuring process ended without a result ({status})");
                 match DisturbanceKind::ended(status.code(), status.signal()) {
                     DisturbanceKind::Killed { .. } => (FailureKind::Killed, message),
                     _ => (FailureKind::Harness, format!("{message}; its last output is above")),
                 }
             }
-            Err(error) => (FailureKind::Harness, format!("the process that measures is gone: {error}")),
+            Err(error) => (FailureKind::Harness, format!("the measuring process is gone: {error}")),
         };
         Failure { kind, message }
     }

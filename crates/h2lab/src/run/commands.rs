@@ -105,7 +105,7 @@ impl Commands {
         let entered =
             topology::enter_removing(keys.as_ref().and_then(KeyLog::ours)).map_err(Failure::from)?;
         if entered.isolation_level == IsolationLevel::User {
-            keep_network_rights().context("cannot keep the network's rights for the commands")?;
+            keep_network_rights().context("cannot keep the network capabilities for the commands")?;
         }
         let topology = TopologySpec {
             congestion: self.congestion.clone(),
@@ -190,7 +190,7 @@ fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>
 /// Lets the ends' names resolve; why they do not, if so.
 fn nameless(entered: &EnteredNamespaces, addressing: Addressing) -> Option<String> {
     if entered.isolation_level == IsolationLevel::Reflector {
-        return Some("without a mount namespace there is no hosts file of their own".to_owned());
+        return Some("without a mount namespace they have no hosts file of their own".to_owned());
     }
     name_ends(addressing).err().map(|error| format!("cannot mount a hosts file: {error}"))
 }
@@ -222,7 +222,7 @@ impl Server {
             }
             self.look()?;
             if let Some(status) = self.ended.filter(|status| !status.success()) {
-                let message = format!("the server's command ended before it listened ({status})");
+                let message = format!("the server's command exited before it listened ({status})");
                 return Err(Failure { kind: FailureKind::Unreachable, message }.into());
             }
             if clock.now().since(began) >= timeout {

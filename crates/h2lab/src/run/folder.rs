@@ -13,12 +13,12 @@ use h2lab_net::{ownership, scratch};
 pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<PathBuf> {
     if let Some(path) = named {
         ownership::create_dir_all(path)
-            .with_context(|| format!("--out {}: cannot make it", path.display()))?;
+            .with_context(|| format!("--out {}: cannot create it", path.display()))?;
         // Tables of an earlier run would mix with this one's.
         let mut entries =
             path.read_dir().with_context(|| format!("--out {}: cannot read it", path.display()))?;
         if entries.next().is_some() {
-            bail!("--out {}: the folder is not empty; name a new one", path.display());
+            bail!("--out {}: the folder is not empty; give a new one", path.display());
         }
         return Ok(path.to_owned());
     }
@@ -31,7 +31,7 @@ pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<Pa
         Ok(path) => Ok(path),
         Err(error) => {
             let path = private(&std::env::temp_dir(), &stamp, seed).context(
-                "cannot make a run folder here or in the temporary folder; name one with --out DIR",
+                "cannot create a run folder here or in the temporary folder; give one with --out DIR",
             )?;
             say!("note: ./h2lab-runs cannot be written ({error}); the run goes to {}", path.display());
             Ok(path)

@@ -45,7 +45,7 @@ pub fn main() -> Result<()> {
 fn renounce(spec: &GeneratorSpec) -> Result<()> {
     let sockets = bulk::congestion(spec).map_or(privileges::NONE, StreamSocket::rights_for_congestion);
     privileges::keep(keys::rights() | sockets)
-        .context("the generator cannot give up its rights; allow it capset(2) and prctl(2)")
+        .context("the generator cannot drop its privileges; allow it capset(2) and prctl(2)")
 }
 
 /// Lets an open loop run as promptly as this user may ask for: it sleeps between requests, and another program's slice

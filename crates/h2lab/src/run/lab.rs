@@ -158,7 +158,7 @@ impl Repetition {
         let files = [Some(self.spec.scratch.as_path()), keys.map(KeyLog::path)];
         let files = files.into_iter().flatten().map(privileges::to_write);
         privileges::keep(files.fold(CapabilitySet::KILL, CapabilitySet::union))
-            .context("the lab cannot give up its rights; allow it capset(2) and prctl(2)")
+            .context("the lab cannot drop its privileges; allow it capset(2) and prctl(2)")
     }
 
     /// Where the server is: over the loopback device it is beside the client.
@@ -374,7 +374,7 @@ fn disturbance(
     names: &[String],
     (ends, first): (&ServerEnds, Time),
 ) -> Result<Option<Disturbance>> {
-    let ended = server.ended().context("cannot see whether the server runs")?;
+    let ended = server.ended().context("cannot check whether the server is running")?;
     let found =
         |process: String, at: Time, kind| Disturbance { process, after_ns: at.nanos_since(first), kind };
     if let Some((name, ChildExit { status, .. })) = ended {

@@ -122,7 +122,7 @@ impl From<TopologyError> for Failure {
             return Self { kind: FailureKind::Usage, message: error.to_string() };
         }
         let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; to enable it: {remedy}"));
-        let message = format!("{error}{remedy}; `h2lab doctor` tries each step and says what still works");
+        let message = format!("{error}{remedy}; `h2lab doctor` tries each step and shows what still works");
         Self { kind: FailureKind::Environment, message }
     }
 }
@@ -211,7 +211,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[kind])?;
         self.out.write_all(&length.to_le_bytes())?;
         self.out.write_all(payload)?;
-        self.out.flush().context("the parent no longer listens")
+        self.out.flush().context("the parent no longer reads")
     }
 
     fn json(&mut self, kind: u8, value: &impl Serialize) -> Result<()> {

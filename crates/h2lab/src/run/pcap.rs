@@ -18,9 +18,9 @@ use h2lab_lab::topology::{CapturedPackets, Kept};
 /// capture of one end: `frame.interface_id in {0, 3}` is the client's, `{1, 2}` the server's.
 const INTERFACES: [(&str, &str); 4] = [
     ("uplink in", "client to server, as the client sent it"),
-    ("uplink out", "client to server, as the server got it"),
+    ("uplink out", "client to server, as the server received it"),
     ("downlink in", "server to client, as the server sent it"),
-    ("downlink out", "server to client, as the client got it"),
+    ("downlink out", "server to client, as the client received it"),
 ];
 
 /// Bytes that are written at once.
@@ -136,7 +136,7 @@ impl PacketEvent {
 /// What Wireshark could not know of a packet, before or behind the link.
 fn comment(record: Option<&PacketRecord>, is_entry: bool) -> Option<String> {
     let Some(record) = record else {
-        return Some("the packet log was full: nobody knows whether it was delivered".to_owned());
+        return Some("the packet log was full: unknown whether it was delivered".to_owned());
     };
     let marks = record.marks;
     let rendered = match record.fate {

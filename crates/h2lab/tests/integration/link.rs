@@ -201,7 +201,7 @@ fn a_server_that_fails_ends_the_run_before_the_client_begins() {
     let done = h2lab(&["link", "--server", "exit 9", "--client", "echo began"]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(3), ""), "{}", done.transcript());
     assert!(
-        done.stderr.contains("the server's command ended before it listened (exit status: 9)"),
+        done.stderr.contains("the server's command exited before it listened (exit status: 9)"),
         "{}",
         done.transcript()
     );
@@ -243,7 +243,7 @@ fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{errors}");
     assert!(errors.contains("client    ended with signal: 2 (SIGINT)"), "{errors}");
-    assert!(!errors.contains("the server's command ended"), "the signal was not for the server\n{errors}");
+    assert!(!errors.contains("the server's command exited"), "the signal was not for the server\n{errors}");
 }
 
 #[test]
@@ -263,5 +263,5 @@ fn a_capture_for_which_there_is_no_room_is_this_machines_fault() {
     let done = h2lab(&["link", "--pcap=/dev/full", "--client", "true"]);
     assert_eq!(done.code, Some(4), "{}", done.transcript());
     assert!(done.stderr.contains("cannot write /dev/full"), "{}", done.transcript());
-    assert!(done.stderr.contains("make room there"), "{}", done.transcript());
+    assert!(done.stderr.contains("free some space"), "{}", done.transcript());
 }

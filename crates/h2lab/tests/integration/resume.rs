@@ -86,7 +86,7 @@ fn a_killed_run_is_resumed_and_has_every_repetition_once() {
     let other = resume(&out, &["compare", "--loss=5%", "-z=2s"]);
     assert_refused(
         &other,
-        "this is not the run that was begun: link.loss was 0%, is 5%; work.measure was 4s, is 2s",
+        "this is not the run that was started: link.loss was 0%, is 5%; work.measure was 4s, is 2s",
     );
     assert_eq!(stored(&out), [(0, 0)], "a refusal changes nothing");
 
@@ -128,7 +128,7 @@ fn an_interrupted_run_with_a_torn_repetition_measures_that_one_again() {
     let done = resume(&out, &["compare", "--json"]);
     assert_complete(&done, &out);
     assert!(
-        done.stderr.contains("measured again, because it cannot be read: repetition 0"),
+        done.stderr.contains("to be measured again, since it cannot be read: repetition 0"),
         "{}",
         done.transcript()
     );
@@ -152,7 +152,7 @@ fn ctrl_c_says_what_to_type_and_secrets_are_given_again() {
 #[test]
 fn a_folder_that_is_no_run_and_a_run_without_a_scenario_are_refused() {
     let parent = folder();
-    assert_refused(&resume(parent.path(), &["run"]), "is no run folder");
+    assert_refused(&resume(parent.path(), &["run"]), "is not a run folder");
     assert_eq!(h2lab(&["run"]).code, Some(2));
     assert_refused(&resume(parent.path(), &["run", "--out=x"]), "cannot be used with");
 }

@@ -136,7 +136,7 @@ fn a_configuration_that_is_refused_and_a_server_that_ends_are_errors_with_its_wo
     let error = start_of("for last; do :; done; [ \"$last\" = -t ] || echo no more memory");
     assert!(matches!(error, SutError::NotStarted { .. }), "{error}");
     assert!(
-        error.to_string().contains("nginx does not listen: it ended; it says:\nno more memory"),
+        error.to_string().contains("nginx does not listen: it ended; its output:\nno more memory"),
         "{error}"
     );
 }

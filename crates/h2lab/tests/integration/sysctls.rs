@@ -22,8 +22,8 @@ fn what_no_kernel_has_is_a_slip_of_the_pen_and_what_this_one_lacks_is_not() {
     for (flag, code, words) in [
         ("--sysctl-client=kernel.pid_max=1", 2, "--sysctl-client cannot set `kernel.pid_max`: only those of"),
         ("--sysctl-server=net/../kernel/pid_max=1", 2, "not the name of a sysctl"),
-        ("--sysctl-server=net.ipv4.tcp_mem=1 2 3", 2, "`net.ipv4.tcp_mem` is a setting of the whole machine"),
-        ("--sysctl-server=net.ipv4.tcp_slow_start_after_idle=often", 2, "does not take `often`"),
+        ("--sysctl-server=net.ipv4.tcp_mem=1 2 3", 2, "`net.ipv4.tcp_mem` is machine-wide"),
+        ("--sysctl-server=net.ipv4.tcp_slow_start_after_idle=often", 2, "does not accept `often`"),
         ("--sysctl-client=net.ipv4.tcp_warp=9", 4, "this kernel has no sysctl `net.ipv4.tcp_warp`"),
     ] {
         for command in [&["compare", "--quick"][..], &["link", "--client=true"]] {

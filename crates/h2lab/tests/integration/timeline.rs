@@ -463,7 +463,7 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
         (&["timeline", "--early-hints", "http://h/"], "--hops"),
         (&["timeline", "-n", "0", "http://h/"], "-n"),
         (&["timeline", "-o", "x.gif", "http://h/"], ".html .svg .json"),
-        (&["timeline", "-o", "x.png", "http://h/"], "written as .svg"),
+        (&["timeline", "-o", "x.png", "http://h/"], "write pictures as .svg"),
         (&["timeline", "--proto", "h2", "http://h/"], "does not fit"),
     ] {
         let finished = h2lab(words);

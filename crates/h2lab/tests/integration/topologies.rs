@@ -134,8 +134,8 @@ fn a_sidecar_with_a_connection_limit_holds_as_many_as_configured() {
 #[test]
 fn what_a_sidecar_cannot_is_unsupported_with_the_reason_and_the_rest_is_measured() {
     for (name, program, reason) in [
-        ("nginx-proxy", "nginx", "before 1.29.4 it speaks HTTP/1.1 only"),
-        ("h2o", "h2o", "to its upstream it speaks h1, h1s and not h2c"),
+        ("nginx-proxy", "nginx", "before 1.29.4 it speaks only HTTP/1.1"),
+        ("h2o", "h2o", "to its upstream it speaks h1, h1s, not h2c"),
     ] {
         if need(program).is_none() {
             return;

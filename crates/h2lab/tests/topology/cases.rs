@@ -315,7 +315,7 @@ fn a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen()
         assert!(error.is_input() && error.to_string().contains(name), "{error:?}");
         error.to_string()
     };
-    assert!(refusal(&name, "1 2 3").contains("whole machine"));
+    assert!(refusal(&name, "1 2 3").contains("machine-wide"));
     refusal("net.ipv4.tcp_slow_start_after_idle", "often");
     try_sysctls([&on_both("net.ipv4.tcp_slow_start_after_idle", "0")]).unwrap();
 }

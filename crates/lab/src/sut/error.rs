@@ -10,7 +10,7 @@ use h2lab_net::process::WaitError;
 #[derive(Debug, thiserror::Error)]
 pub enum SutError {
     /// No server has that name.
-    #[error("no server is called `{name}`; known: {known}")]
+    #[error("there is no server `{name}`; known: {known}")]
     Unknown {
         /// The name.
         name: String,
@@ -26,7 +26,7 @@ pub enum SutError {
         package: Package,
     },
     /// Its program does not print its version: it is not the program we expect.
-    #[error("{server} does not print its version; it says:\n{said}")]
+    #[error("{server} does not print its version; its output:\n{said}")]
     NoVersion {
         /// The server.
         server: &'static str,
@@ -34,7 +34,7 @@ pub enum SutError {
         said: String,
     },
     /// It rejects the configuration that we wrote: its version is not one that we know.
-    #[error("{server} does not accept our configuration {}; it says:\n{said}", file.display())]
+    #[error("{server} does not accept our configuration {}; its output:\n{said}", file.display())]
     ConfigRefused {
         /// The server.
         server: &'static str,
@@ -44,7 +44,7 @@ pub enum SutError {
         said: String,
     },
     /// It did not listen.
-    #[error("{server} does not listen: {why}; it says:\n{said}")]
+    #[error("{server} does not listen: {why}; its output:\n{said}")]
     NotStarted {
         /// The server.
         server: &'static str,

@@ -167,7 +167,7 @@ impl StartOptions {
             None => Ok(()),
             Some(_) => Err(SutError::Unsupported {
                 server,
-                why: "it cannot be configured to end connections after a number of requests".to_owned(),
+                why: "it cannot be configured to close connections after a number of requests".to_owned(),
             }),
         }
     }
@@ -192,7 +192,7 @@ impl Site<'_> {
             return Ok(upstream);
         }
         let spoken: Vec<&str> = sends.iter().map(|protocol| protocol.name()).collect();
-        let why = format!("to its upstream it speaks {} and not {}", spoken.join(", "), upstream.protocol);
+        let why = format!("to its upstream it speaks {}, not {}", spoken.join(", "), upstream.protocol);
         Err(SutError::Unsupported { server, why })
     }
 

@@ -36,8 +36,8 @@ impl Sut for NginxProxy {
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
         if upstream.protocol.is_multiplexed() {
-            let why =
-                "before 1.29.4 it speaks HTTP/1.1 only to its upstream, and Debian's is older".to_owned();
+            let why = "before 1.29.4 it speaks only HTTP/1.1 to its upstream, and Debian's version is older"
+                .to_owned();
             return Err(SutError::Unsupported { server: self.name(), why });
         }
         let request = "

@@ -177,7 +177,7 @@ impl Intake {
     pub(super) fn keep(&mut self, entered: FrameMetadata, bytes: &[u8]) {
         let packets = u64::from(entered.segments);
         if self.room < packets {
-            self.unkept.stop(|| format!("{MOST} packets are as many as it can have"));
+            self.unkept.stop(|| format!("it can have at most {MOST} packets"));
         }
         if self.unkept.has_stopped() || !self.has_room(HEAD + bytes.len()) {
             self.unkept.count(packets);

@@ -140,9 +140,9 @@ struct CapabilityCheck {
 const NO_LINK: &str = "no emulated link: `compare` without a URL and scenarios with a link";
 const URLS: &str = "`compare URL` against live servers, and reports of earlier runs";
 const ALL: &str = "everything";
-const NO_RING: &str = "packets are moved by TUN devices instead, if `tun` works: delays are then less exact while the pump \
-                       is late, since nobody stamps arriving packets; if not, no emulated link";
-const NO_TUN: &str = "nothing is missed as long as `packet-ring` works: TUN devices are only the fallback";
+const NO_RING: &str = "TUN devices move packets instead, if `tun` works: delays are then less exact when the pump is \
+     late, since packets have no arrival timestamp; otherwise, no emulated link";
+const NO_TUN: &str = "none while `packet-ring` works: TUN devices are only the fallback";
 
 /// All steps, in the order of a run.
 fn capability_checks() -> Vec<CapabilityCheck> {
@@ -176,13 +176,13 @@ fn capability_checks() -> Vec<CapabilityCheck> {
         id: format!("congestion-{name}"),
         what: format!("add a route with congestion control `{name}`"),
         step: SetupStep::Route,
-        consequence: format!("nothing can be measured with `--congestion {name}`"),
+        consequence: format!("no measurements with `--congestion {name}`"),
         still_works: "the other congestion controls",
         run: Box::new(move || on_device(&EITHER, |device| add_route(device, Some(name)))),
     }));
     capability_checks.push(CapabilityCheck {
         consequence:
-            "on a busy machine packets leave the link late; repetitions with too late ones are repeated"
+            "on a busy machine packets leave the link late; repetitions in which they are too late are run again"
                 .to_owned(),
         still_works: ALL,
         ..needed(SetupStep::Realtime, || sched::make_realtime().during(SetupStep::Realtime))
@@ -203,7 +203,7 @@ fn examine_as(user: Option<u32>) -> Result<Vec<DoctorCheck>> {
     let has = |step: SetupStep| checks.iter().any(|check| check.id == step.id() && check.is_fine());
     if is_root && has(SetupStep::NetworkNamespace) && !needs_user_namespace()? {
         checks[0].status =
-            StepStatus::NotNeeded { reason: "root makes network namespaces without one".to_owned() };
+            StepStatus::NotNeeded { reason: "root creates network namespaces without one".to_owned() };
         checks[0].remedy = None;
     }
     Ok(checks)
@@ -214,7 +214,7 @@ fn examine_as(user: Option<u32>) -> Result<Vec<DoctorCheck>> {
 fn examine_reflector(others: &[DoctorCheck], user: Option<u32>) -> Result<DoctorCheck> {
     let capability_check = CapabilityCheck::needed(SetupStep::Reflector, try_reflector);
     if isolation_level(others).is_some() {
-        let reason = "both ends have namespaces of their own".to_owned();
+        let reason = "each end has its own namespace".to_owned();
         return Ok(DoctorCheck { status: StepStatus::NotNeeded { reason }, ..capability_check.judge(None) });
     }
     let outcome = in_child(&|| user.map_or(Ok(()), become_user).and_then(|()| (capability_check.run)()))?;

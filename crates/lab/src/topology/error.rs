@@ -33,7 +33,7 @@ pub enum TopologyError {
         available: Vec<String>,
     },
     /// A connection does not use the congestion control of its route.
-    #[error("the {side} uses congestion control `{found}`, although its route says `{asked}`")]
+    #[error("the {side} uses congestion control `{found}`, although its route sets `{asked}`")]
     CongestionNotApplied {
         /// `client` or `server`.
         side: &'static str,
@@ -49,15 +49,13 @@ pub enum TopologyError {
         name: String,
     },
     /// A sysctl that is global to the machine, or that kernels keep from namespaces that are not root's.
-    #[error(
-        "`{name}` is a setting of the whole machine, or root's alone: the network namespaces of this run have none"
-    )]
+    #[error("`{name}` is machine-wide, or only root's: the network namespaces of this run do not have it")]
     SysctlOfMachine {
         /// As given.
         name: String,
     },
     /// The kernel rejects a value.
-    #[error("the kernel does not take `{value}` for {name}: {source}")]
+    #[error("the kernel does not accept `{value}` for {name}: {source}")]
     SysctlValue {
         /// As given.
         name: String,
@@ -140,10 +138,9 @@ impl TopologyError {
             Self::UnknownCongestion { asked, .. } if !self.is_input() => {
                 Some(format!("sudo modprobe tcp_{asked}"))
             }
-            Self::SysctlAbsent { .. } => Some(
-                "a newer kernel, or the module that it belongs to; `sysctl -aN` lists those that there are"
-                    .to_owned(),
-            ),
+            Self::SysctlAbsent { .. } => {
+                Some("use a newer kernel, or load its module; `sysctl -aN` lists those available".to_owned())
+            }
             _ => None,
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn remedy(step: SetupStep, error: &io::Error) -> Option<String> {
             "sudo modprobe tun   # and `--device /dev/net/tun` for a container".to_owned()
         }
         (SetupStep::Tun, Some(libc::EBUSY)) => {
-            "wait for the other h2lab of this network namespace: without namespaces one runs at a time"
+            "wait for the other h2lab in this network namespace: without namespaces, only one runs at a time"
                 .to_owned()
         }
         (SetupStep::Tun, Some(libc::EACCES)) => "sudo chmod 0666 /dev/net/tun".to_owned(),

@@ -69,7 +69,7 @@ impl SetupStep {
             Self::NetworkNamespace => "create a network namespace",
             Self::MountNamespace => "create a mount namespace",
             Self::PidNamespace => "create a PID namespace",
-            Self::DeathSignal => "tie a child's life to its parent's (PDEATHSIG)",
+            Self::DeathSignal => "end a child with its parent (PDEATHSIG)",
             Self::Veth => "create a veth pair between network namespaces",
             Self::Offload => "limit the segmentation offload of a veth device",
             Self::Address => "give a device an address",

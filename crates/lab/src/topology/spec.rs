@@ -56,7 +56,7 @@ impl TopologySpec {
         match (self.mechanism, self.ipv6) {
             (Some(Mechanism::Reflector), true) => Err(TopologyError::refused(
                 SetupStep::Address,
-                io::Error::other("IPv6 needs network namespaces, and here is only a reflector"),
+                io::Error::other("IPv6 needs network namespaces, and there is only a reflector"),
             )),
             (Some(Mechanism::Reflector), false) => Ok(Addressing::Reflected(std::process::id() as u8)),
             (_, true) => Ok(Addressing::V6),

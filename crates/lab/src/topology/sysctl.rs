@@ -56,7 +56,7 @@ impl Sysctl {
             return Ok(());
         }
         let why =
-            "they would change the machine's own network: here is only a reflector, no network namespace";
+            "they would change the machine's own network: there is only a reflector, no network namespace";
         Err(TopologyError::refused(SetupStep::Sysctl, io::Error::other(why)))
     }
 

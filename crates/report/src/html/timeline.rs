@@ -138,7 +138,8 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
         );
     }
     if document.answered < document.runs {
-        let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
+        let why =
+            document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response received");
         let missing = document.runs - document.answered;
         notes.push(format!("Not answered: {missing} of {}: {why}.", plural(document.runs.into(), "run")));
     }

@@ -129,7 +129,9 @@ fn lanes_picture(lanes: &[Lane], form: Form) -> String {
                 svg.rectangle("wait", (frame.left, y - 5.0), (end - frame.left, 10.0), &note);
                 svg.rectangle("receive", (end - 1.5, y - 8.0), (3.0, 16.0), &note);
             }
-            None => svg.rectangle("broken", (frame.left, y - 5.0), (frame.width, 10.0), "no response came"),
+            None => {
+                svg.rectangle("broken", (frame.left, y - 5.0), (frame.width, 10.0), "no response received")
+            }
         }
         for (class, what, ms) in
             [("dot promise", "PUSH_PROMISE", lane.promise), ("dot interim", "103", lane.hints)]

@@ -67,7 +67,7 @@ pub(crate) fn label(row: &TimelineRow) -> String {
 pub(crate) fn flaws(document: &StudyTable, row: &TimelineRow) -> Vec<String> {
     let mut flaws = Vec::new();
     if row.answered < row.runs {
-        let why = row.failed.as_deref().unwrap_or("no response came");
+        let why = row.failed.as_deref().unwrap_or("no response received");
         flaws.push(format!("not answered in {} of {} runs: {why}", row.runs - row.answered, row.runs));
     }
     if row.runs < document.runs {

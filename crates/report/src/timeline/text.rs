@@ -45,7 +45,8 @@ pub fn timeline_text(document: &TimelineDocument, style: TextStyle) -> String {
     }
     if document.answered < document.runs {
         let missing = document.runs - document.answered;
-        let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
+        let why =
+            document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response received");
         let text = format!("\nnot answered: {missing} of {}: {why}\n", plural(document.runs.into(), "run"));
         out.push_str(&style.paint(Paint::Red, &text));
     }
@@ -112,7 +113,7 @@ mod tests {
     fn several_runs_show_how_far_they_lie_apart_and_what_was_not_answered() {
         let mut lost = exchange("/early", &[(103, 9.0)], 80.0);
         (lost.streams[0].status, lost.streams[0].end_ms, lost.streams[0].headers_ms) = (None, None, None);
-        lost.failed = Some("the server ended it".to_owned());
+        lost.failed = Some("the server closed it".to_owned());
         let runs =
             vec![exchange("/early", &[(103, 2.0)], 80.0), lost, exchange("/early", &[(103, 3.0)], 90.0)];
         let text = timeline_text(&document(runs), TextStyle::default());

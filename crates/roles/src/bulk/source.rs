@@ -328,7 +328,7 @@ mod tests {
         assert_ne!(first.tag(false, 0), open().tag(false, 0));
         assert!(
             UploadSource::open(&FileLocation::File(folder.path().to_owned())).is_err(),
-            "a folder is no file"
+            "a folder is not a file"
         );
     }
 }

@@ -23,9 +23,7 @@ fn format_of(path: &Path) -> Result<Format, Usage> {
         Some("html") => Ok(Format::Html),
         Some("svg") => Ok(Format::Svg),
         Some("json") => Ok(Format::Json),
-        Some("png") => {
-            Err(reported("pictures are written as .svg; a browser or rsvg-convert makes a PNG of it"))
-        }
+        Some("png") => Err(reported("write pictures as .svg; a browser or rsvg-convert converts it to PNG")),
         _ => Err(reported("the ending must be one of .html .svg .json")),
     }
 }
@@ -58,7 +56,7 @@ mod tests {
     fn the_ending_is_the_form() {
         assert_eq!(format_of(Path::new("a/b.svg")).unwrap(), Format::Svg);
         assert_eq!(format_of(Path::new("x.html")).unwrap(), Format::Html);
-        assert!(format_of(Path::new("x.png")).unwrap_err().to_string().contains("written as .svg"));
+        assert!(format_of(Path::new("x.png")).unwrap_err().to_string().contains("write pictures as .svg"));
         assert!(format_of(Path::new("x")).unwrap_err().to_string().contains(".html .svg .json"));
     }
 }

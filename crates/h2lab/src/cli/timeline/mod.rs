@@ -23,18 +23,18 @@ use h2lab_roles::timeline::chain::Link;
 use h2lab_roles::timeline::{Asking, exchange, or_failed};
 use request::prepare;
 
-/// Show when each thing happened in one exchange: TLS, SETTINGS, 103, promises, DATA
+/// Show when each event of one exchange happened: TLS, SETTINGS, 103, promises, DATA
 ///
 /// Makes one request on a new connection and shows for each stream when it was promised or requested, and when each
-/// interim response (103 Early Hints), the response, and its first and last DATA arrived: in milliseconds since the
-/// client began to connect. With -n it repeats that, and shows medians and their spread. Pushed responses are accepted
+/// interim response (103 Early Hints), the response, and its first and last DATA arrived, in milliseconds since the client
+/// began to connect. With -n, repeats that and shows medians and their spread. Pushed responses are accepted
 /// and waited for, unless --no-push is given.
 ///
-/// With --hops it starts a chain of real proxies in front of the built-in origin; URL is then a path. For each server
-/// it shows whether it forwarded 103 and pushes, delayed them, dropped them or broke the response. A listener in front
+/// With --hops, starts a chain of real proxies in front of the built-in origin; URL is then a path. For each server, shows
+/// whether it forwarded, delayed or dropped 103 and pushes, or broke the response. A listener in front
 /// of each server reads the same exchange; no second request is made.
 ///
-/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
+/// Tries HTTP/2, then HTTP/1.1 if the server does not speak HTTP/2, unless a flag names the protocol.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -42,14 +42,14 @@ use request::prepare;
         ("h2lab timeline https://service.example/ -n 11 -o page.html", "medians of eleven, and a picture"),
         ("h2lab timeline https://service.example/ --no-push --json", "a client that refuses push, for scripts"),
         ("h2lab timeline '/early?ms=80' --hops haproxy,nginx", "which of the two forwards a 103?"),
-        ("h2lab timeline '/early?at=0,20,40&ms=80' --hops apache,origin/h2c --early-hints", "three, asked in h2c"),
+        ("h2lab timeline '/early?at=0,20,40&ms=80' --hops apache,origin/h2c --early-hints", "three runs, in h2c"),
     ],
 ))]
 pub struct TimelineArgs {
     /// The server (http:// or https://) and the path; with --hops the path [default: /early]
     #[arg(required_unless_present = "hops", value_parser = reach::url_text())]
     url: Option<String>,
-    /// Runs, each over a connection of its own
+    /// Runs, each on a new connection
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     n: u32,
     /// Refuse push, as most clients do (`SETTINGS_ENABLE_PUSH` = 0)
@@ -57,11 +57,11 @@ pub struct TimelineArgs {
     no_push: bool,
     /// Proxies from the client to the built-in origin at the end: haproxy,nginx or apache,origin/h2c
     ///
-    /// NAME/h2c receives HTTP/2 from the hop before it; the default is HTTP/1.1. The first receives the protocol of
+    /// NAME/h2c receives HTTP/2 from the hop in front of it; the default is HTTP/1.1. The first receives the protocol of
     /// --proto [default: h2c].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     hops: Vec<Link>,
-    /// Configure proxies to forward 103, and to push what Link fields name, where that is not their default
+    /// Configure proxies to forward 103 and to push what Link fields name, if that is not their default
     #[arg(long, requires = "hops")]
     early_hints: bool,
     /// Keep the proxies' configurations and logs in this folder
@@ -106,7 +106,8 @@ fn conclude(document: &TimelineDocument) -> Result<Exit> {
     }
     let left = document.runs - document.answered;
     if left > 0 && document.legs.is_empty() {
-        let why = document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response came");
+        let why =
+            document.each.iter().find_map(|run| run.failed.as_deref()).unwrap_or("no response received");
         let which = match document.answered {
             0 => "no request was answered".to_owned(),
             _ => format!("{left} of {} requests not answered", document.runs),

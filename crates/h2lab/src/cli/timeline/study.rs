@@ -81,7 +81,7 @@ pub fn main(wanted: &StudyOptions<'_>) -> Result<Exit> {
         Some(error) => Err(in_words(error)),
         None if table.interrupted => Ok(Exit::Interrupted),
         None if table.rows.is_empty() => {
-            Err(MissingRequirement("none of the servers could be asked".to_owned()).into())
+            Err(MissingRequirement("none of the servers could be reached".to_owned()).into())
         }
         None => Ok(Exit::Done),
     }

@@ -90,9 +90,9 @@ impl LineFormatter {
     /// A connection has ended, or all is done while it is open; the last of it was seen at `at`.
     pub fn closed(record: &ConnectionRecord, protocol: Protocol, at: Time) -> String {
         let mut text = match &record.closed {
-            CloseReason::Cell => "open when all was done".to_owned(),
-            CloseReason::Server => "the server ended it".to_owned(),
-            CloseReason::Local { why } => format!("we ended it: {why}"),
+            CloseReason::Cell => "open at the end".to_owned(),
+            CloseReason::Server => "the server closed it".to_owned(),
+            CloseReason::Local { why } => format!("we closed it: {why}"),
             CloseReason::Broken { why } | CloseReason::Reset { why } => format!("broken: {why}"),
             CloseReason::TimedOut { why } => format!("timed out: {why}"),
             CloseReason::NotEstablished { why } => format!("not established: {why}"),
@@ -235,7 +235,7 @@ impl LineFormatter {
         let is_long = result.generator.longest_pause_ns >= LONG_PAUSE_NS;
         parts.extend(is_long.then(|| {
             let time = format_duration(paused);
-            format!("h2lab did not run for {time} (it was stopped, or its machine was): the times say little about the server")
+            format!("h2lab did not run for {time} (it, or its machine, was stopped): the times may not reflect the server")
         }));
         parts.join(", ")
     }

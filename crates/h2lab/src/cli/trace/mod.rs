@@ -24,20 +24,19 @@ use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, Watching};
 use selection::{Elision, FrameType};
 use view::{TraceFormat, TraceView};
 
-/// Show every frame of a few requests, with its time and what is in it
+/// Show every frame of a few requests, with its time and contents
 ///
-/// Makes requests to a live server and shows, as it happens, how each connection is set up, what is sent in both
-/// directions (Wireshark's spelling: `HEADERS[1]` is on stream 1; heads and bodies of HTTP/1.1 are described in the
-/// same words), and why it ends. Fields that carry secrets (authorization, cookies, those of -H) are shown
-/// by their length only, and queries without their values, unless --secrets is given.
+/// Makes requests to a live server and shows live how each connection is established, what each side sends (in Wireshark's
+/// spelling: `HEADERS[1]` is on stream 1; HTTP/1.1 heads and bodies are shown in the same terms), and why it ends. Of secret
+/// fields (authorization, cookies, those of -H) only the length is shown, and of queries no values, unless --secrets is given.
 ///
-/// HTTP/2 is tried first, HTTP/1.1 if the server does not speak it, unless a flag names the protocol.
+/// Tries HTTP/2, then HTTP/1.1 if the server does not speak HTTP/2, unless a flag names the protocol.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab trace https://service.example/", "one request, all frames"),
-        ("h2lab trace -k https://proxy.example/ -n 1001", "where does the proxy end the connection, and how?"),
-        ("h2lab trace http://service:8080/ -v --only HEADERS,GOAWAY", "all header fields, and goodbyes"),
+        ("h2lab trace -k https://proxy.example/ -n 1001", "when does the proxy close the connection, and how?"),
+        ("h2lab trace http://service:8080/ -v --only HEADERS,GOAWAY", "all header fields, HEADERS and GOAWAY only"),
         ("h2lab trace http://service:8080/ -n 10 -m 10 --json", "ten at a time, for scripts"),
     ],
 ))]
@@ -54,7 +53,7 @@ pub struct TraceArgs {
     /// Maximum concurrent streams per connection
     #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: u32,
-    /// Keep the connections open for this long after the last response, to see what the server does with them
+    /// Keep connections open for this long after the last response, to see what the server does
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
     /// Do not repeat requests that the server did not process (after GOAWAY or `REFUSED_STREAM`); they fail
@@ -71,28 +70,28 @@ pub struct TraceArgs {
 #[command(next_help_heading = "Output")]
 #[allow(clippy::struct_excessive_bools, reason = "they are flags of the command line")]
 struct ShowArgs {
-    /// All header fields and settings, one a line
+    /// Show all header fields and settings, one per line
     #[arg(short, long)]
     verbose: bool,
-    /// Only frames of these types, such as HEADERS,GOAWAY
+    /// Show only frames of these types, such as HEADERS,GOAWAY
     #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     only: Vec<FrameType>,
-    /// The first N frames, and with --tail the last ones too
+    /// Show the first N frames; with --tail, the last ones too
     #[arg(long, value_name = "N", conflicts_with_all = ["elide", "all"])]
     head: Option<usize>,
-    /// The last N frames
+    /// Show the last N frames
     #[arg(long, value_name = "N", conflicts_with_all = ["elide", "all"])]
     tail: Option<usize>,
-    /// Leave out the middle of long runs of frames (the default on a terminal)
+    /// Omit the middle of long runs of frames (the default on a terminal)
     #[arg(long, conflicts_with = "all")]
     elide: bool,
-    /// Leave nothing out
+    /// Show all frames
     #[arg(long)]
     all: bool,
-    /// One JSON document on stdout, at the end, with 100,000 frames at most; --jsonl takes any number
+    /// One JSON document on stdout, at the end, of at most 100,000 frames; --jsonl has no limit
     #[arg(long)]
     json: bool,
-    /// One JSON object a line for each frame, as it happens
+    /// One JSON object per line for each frame, live
     #[arg(long, conflicts_with = "json")]
     jsonl: bool,
 }
@@ -205,7 +204,6 @@ fn conclude(result: &LoadResult, url: &str, interrupted: bool) -> Result<Exit> {
     let unanswered = || result.samples.iter().filter(|sample| !sample.outcome.is_complete());
     let Some(first) = unanswered().next() else { return Ok(Exit::Done) };
     let (left, all, outcome) = (unanswered().count(), result.samples.len(), first.outcome.kind());
-    let message =
-        format!("{url}: {left} of {all} requests not answered; the first of them ended as `{outcome}`");
+    let message = format!("{url}: {left} of {all} requests not answered; the first ended as `{outcome}`");
     Err(Failure { kind: FailureKind::Unreachable, message }.into())
 }

@@ -329,7 +329,7 @@ impl Inner {
             let samples = || result.iter().flat_map(|result| &result.samples);
             if self.not_kept > 0 {
                 let frames = self.not_kept;
-                say!("{frames} frames above {DOCUMENT_FRAMES} are not in the document; --jsonl has them all");
+                say!("{frames} frames beyond {DOCUMENT_FRAMES} are not in the document; --jsonl has all");
             }
             let document = TraceDocument {
                 version: env!("CARGO_PKG_VERSION").to_owned(),

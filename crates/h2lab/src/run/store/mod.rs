@@ -132,7 +132,7 @@ impl Drop for RunFolder {
         let given_back = self.borrowed.as_ref().map_or(Ok(()), Borrowed::give_back);
         if let Err(error) = given_back {
             let path = self.path.display();
-            say!("note: {path}: not all of it could be given to its owner ({error}); use chown -R");
+            say!("note: {path}: cannot change the owner of all of it ({error}); use chown -R");
         }
     }
 }
@@ -488,8 +488,9 @@ fn read_head_to_show(folder: &Path) -> Result<RunHead> {
 /// The same, with all texts printable but those under the keys `as_they_are`.
 fn read_head_but(folder: &Path, as_they_are: &[&str]) -> Result<RunHead> {
     let path = folder.join("run.json");
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("{} is no run folder: cannot read {}", folder.display(), path.display()))?;
+    let text = std::fs::read_to_string(&path).with_context(|| {
+        format!("{} is not a run folder: cannot read {}", folder.display(), path.display())
+    })?;
     let head: RunHead =
         foreign::read(&text, as_they_are).with_context(|| format!("{} is damaged", path.display()))?;
     if head.schema > SCHEMA_VERSION {

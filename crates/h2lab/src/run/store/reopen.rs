@@ -32,7 +32,7 @@ pub(super) fn lock(path: &Path) -> Result<File> {
     let folder = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
-            bail!("{}: another h2lab is still running this; wait for it, or end it first", path.display())
+            bail!("{}: another h2lab is still running it; wait for it, or stop it first", path.display())
         }
         // Where there are no locks (some network file systems), users must take care themselves.
         Ok(()) | Err(_) => Ok(folder),
@@ -100,7 +100,7 @@ fn rows<R: Table, L: Default + Extend<R>>(path: &Path, number: u64) -> Result<L>
     let part = part::<R>(path, number);
     let mut rows = L::default();
     table::read(&part, &mut |repetition, row| {
-        ensure!(repetition == number, "{} is of another repetition", part.display());
+        ensure!(repetition == number, "{} belongs to another repetition", part.display());
         rows.extend([row]);
         Ok(())
     })?;

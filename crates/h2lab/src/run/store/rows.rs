@@ -274,9 +274,9 @@ fn marks_of(text: &str) -> Result<Marks> {
             None if word == "copy" => marks.is_copy = true,
             None if word == "reordered" => marks.is_reordered = true,
             Some(("corrupt", bit)) => {
-                marks.corrupt = Some(bit.parse().context("the flipped bit is no number")?);
+                marks.corrupt = Some(bit.parse().context("the flipped bit is not a number")?);
             }
-            _ => bail!("`{word}` is nothing that is done to packets"),
+            _ => bail!("`{word}` is not an event of a packet"),
         }
     }
     Ok(marks)

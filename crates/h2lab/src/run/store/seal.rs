@@ -97,6 +97,6 @@ pub fn check(file: &File) -> Result<()> {
         digest.update(piece);
     }
     digest.update(&tail);
-    ensure!(digits(&digest)?.as_bytes() == written, "its bytes are not those that were written (CRC-32C)");
+    ensure!(digits(&digest)?.as_bytes() == written, "its bytes differ from those written (CRC-32C)");
     Ok(())
 }

@@ -140,7 +140,7 @@ impl RowReader<'_> {
         let (column, row) = (self.next, self.row);
         self.next += 1;
         let Some(Values::Int(values)) = self.columns.get(column) else {
-            bail!("column {column} is no whole number")
+            bail!("column {column} is not a whole number")
         };
         let value = *values.get(row).context("a column is shorter than its table")?;
         T::try_from(value.cast_unsigned())
@@ -153,7 +153,7 @@ impl RowReader<'_> {
         let (column, row) = (self.next, self.row);
         self.next += 1;
         let Some(Values::Time(values, levels)) = self.columns.get(column) else {
-            bail!("column {column} is no time")
+            bail!("column {column} is not a time")
         };
         if *levels.get(row).context("a column is shorter than its table")? == 0 {
             return Ok(Time::NEVER);
@@ -168,7 +168,7 @@ impl RowReader<'_> {
         let (column, row) = (self.next, self.row);
         self.next += 1;
         let Some(Values::Text(values)) = self.columns.get(column) else {
-            bail!("column {column} is no text")
+            bail!("column {column} is not text")
         };
         values.get(row).context("a column is shorter than its table")?.as_utf8().context("text is not UTF-8")
     }
@@ -178,7 +178,7 @@ impl RowReader<'_> {
         let (column, row) = (self.next, self.row);
         self.next += 1;
         let Some(Values::Bool(values)) = self.columns.get(column) else {
-            bail!("column {column} is no boolean")
+            bail!("column {column} is not a boolean")
         };
         values.get(row).copied().context("a column is shorter than its table")
     }
@@ -339,8 +339,8 @@ fn join_into<R: TableRow>(parts: &[std::path::PathBuf], file: &File) -> Result<(
 pub fn read<R: TableRow>(path: &Path, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     seal::check(&file).with_context(|| format!("{} is damaged", path.display()))?;
-    let reader =
-        SerializedFileReader::new(file).with_context(|| format!("{} is no Parquet file", path.display()))?;
+    let reader = SerializedFileReader::new(file)
+        .with_context(|| format!("{} is not a Parquet file", path.display()))?;
     for index in 0..reader.num_row_groups() {
         read_group(&*reader.get_row_group(index)?, take)
             .with_context(|| format!("in row group {index} of {}", path.display()))?;

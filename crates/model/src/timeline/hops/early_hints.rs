@@ -112,7 +112,7 @@ fn instead(front: &Leg, response_ms: Option<f64>) -> String {
             format!("{} pushed instead, from {:.1} ms on", resources(promises.len()), first.ms)
         }
         (None, Some(response)) => format!("the response came at {response:.1} ms"),
-        (None, None) => "no response came".to_owned(),
+        (None, None) => "no response received".to_owned(),
     }
 }
 

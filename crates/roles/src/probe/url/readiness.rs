@@ -145,7 +145,7 @@ fn forbidden(prober: &mut Prober, protocol: Protocol, found: &UrlResults) -> Res
             .collect()
     };
     let Some(status) = answer.status else {
-        let how = client.ended().unwrap_or_else(|| "no response came in time".to_owned());
+        let how = client.ended().unwrap_or_else(|| "no response received in time".to_owned());
         let check = Check::new(id::MIGR102, Verdict::Undecided, format!("no answer over HTTP/2: {how}"));
         return Ok(check.with("one GET", client.items()));
     };

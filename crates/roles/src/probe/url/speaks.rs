@@ -141,7 +141,7 @@ fn http10(prober: &mut Prober, protocol: Protocol) -> Result<Check> {
     let Some(head) = head.filter(|head| head.starts_with("HTTP/1.")) else {
         let items = line.transcript.items();
         let (verdict, summary) = if line.over.is_none() && line.incoming.is_empty() {
-            (Verdict::Undecided, "no response came in time")
+            (Verdict::Undecided, "no response received in time")
         } else {
             (Verdict::Unsupported, "no response of HTTP/1.x came")
         };
@@ -275,7 +275,7 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut UrlResults)
             (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {rendered}"))
         }
         None if line.over.is_none() && line.incoming.is_empty() => {
-            (Verdict::Undecided, "no response came in time".to_owned())
+            (Verdict::Undecided, "no response received in time".to_owned())
         }
         None => (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned()),
     };
