@@ -71,7 +71,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["-disable-compression", "--compressed"], "use -H 'accept-encoding: gzip' to ask for compression"),
     (&["--log-file"], "use --dump FILE.csv"),
     (&["-j"], "use --json"),
-(&["--report"], "use --html FILE, or -o FILE of that ending"),
+    (&["--report"], "use --html FILE, or -o FILE of that ending"),
     (&["-name"], "a run has a folder instead: --out DIR"),
     (&["--no-tui"], "use --no-live"),
     (&["-v", "--verbose"], "use `h2lab trace`, which shows every frame"),
