@@ -106,7 +106,7 @@ fn overloaded(cell: &CellSummary, name: &str, other: &str) -> String {
     let load = sentences::load(cell);
     match &cell.state {
         CellState::Unstable { why: Instability::Growing { first, second }, .. } => format!(
-            "with {name} the mean response time grew from {} to {} while it was measured; {other} carried the {load}",
+            "with {name} the mean response time grew from {} to {} during the measured time; {other} carried the {load}",
             millis_unit(*first),
             millis_unit(*second)
         ),
@@ -152,10 +152,11 @@ fn open(report: &Report<'_>, answer: &Answer<'_>) -> Vec<String> {
             )]
         }
         (0, _) => vec![format!(
-            "Undecided: a difference was resolved in none of {comparisons}. Longer or more repetitions (-z, --repetitions) narrow the intervals."
+            "Undecided: none of {comparisons} resolved a difference. Longer or more repetitions (-z, --repetitions) \
+             narrow the intervals."
         )],
         (alike, undecided) => vec![format!(
-            "No difference was found: of {comparisons} {} {} less than 10 %, {} stayed undecided. Longer or more \
+            "No difference was found: of {comparisons}, {} {} less than 10 %, {} undecided. Longer or more \
              repetitions (-z, --repetitions) narrow the intervals.",
             count(alike as u64),
             if alike == 1 { "shows" } else { "show" },
@@ -254,7 +255,7 @@ fn of_one(summary: &CellSummary) -> String {
     match (&summary.state, summary.cell.work.arrival) {
         (CellState::Unstable { why, served_rps, .. }, _) => match why {
             Instability::Served { .. } => {
-                format!("Overloaded: {} of {load} are served.", rate(*served_rps))
+                format!("Overloaded: serves {} of {load}.", rate(*served_rps))
             }
             Instability::Growing { .. } => format!("Overloaded by {load}: {why}."),
         },
@@ -262,9 +263,9 @@ fn of_one(summary: &CellSummary) -> String {
             format!("{} requests/s with {load}{latencies}.", rate(summary.served_rps))
         }
         _ if summary.requests.succeeded < summary.requests.sent => {
-            format!("{} of {load} are served{latencies}.", rate(summary.served_rps))
+            format!("Serves {} of {load}{latencies}.", rate(summary.served_rps))
         }
-        _ => format!("All of {load} are served{latencies}."),
+        _ => format!("Serves all of {load}{latencies}."),
     }
 }
 
@@ -285,31 +286,31 @@ fn latencies(summary: &CellSummary) -> Option<String> {
 fn ramp(steps: &RampSteps) -> String {
     match (steps.last_carried(), steps.knee()) {
         (Some(carried), Some(knee)) => format!(
-            "Knee: {} requests/s are carried, {} no more ({}).",
+            "Knee: carries {} requests/s, but not {} ({}).",
             rate(carried.offered_rps),
             rate(knee.offered_rps),
             why_over(knee)
         ),
         (None, Some(knee)) => {
             format!(
-                "Overloaded from the beginning: {} requests/s are not carried ({}).",
+                "Overloaded from the start: does not carry {} requests/s ({}).",
                 rate(knee.offered_rps),
                 why_over(knee)
             )
         }
         (Some(carried), None) => {
-            format!("No knee: all of up to {} requests/s are carried.", rate(carried.offered_rps))
+            format!("No knee: carries every rate, up to {} requests/s.", rate(carried.offered_rps))
         }
         (None, None) => "No result: nothing was offered.".to_owned(),
     }
 }
 
-/// `1,520 were served`, `p95 45 ms, 1.2 ms before`.
+/// `served 1,520`, `p95 45 ms, up from 1.2 ms`.
 pub(super) fn why_over(step: &RampStep) -> String {
     match step.why {
-        Some(Overload::Served) => format!("{} were served", rate(step.served_rps)),
+        Some(Overload::Served) => format!("served {}", rate(step.served_rps)),
         Some(Overload::Slower(least)) => {
-            format!("p95 {}, {} before", millis_unit(step.p95.unwrap_or_default()), millis_unit(least))
+            format!("p95 {}, up from {}", millis_unit(step.p95.unwrap_or_default()), millis_unit(least))
         }
         None => String::new(),
     }
@@ -411,7 +412,7 @@ const fn waited_for(kind: CauseKind) -> &'static str {
         CauseKind::Client => "the client",
         CauseKind::Queue => "the queue of the link",
         CauseKind::Propagation => "the delay of the link",
-        CauseKind::Unknown => "something undetermined",
+        CauseKind::Unknown => "an unknown cause",
     }
 }
 
@@ -424,7 +425,7 @@ fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
         let of_tcp = one
             .of_tcp
             .filter(|_| one.summary.cell.protocol != h2lab_model::workload::Protocol::Tcp)
-            .map_or(String::new(), |share| format!(", {} × of what TCP alone carries there", ratio(share)));
+            .map_or(String::new(), |share| format!(", {} × the rate of TCP alone", ratio(share)));
         let place = if cells.len() == 1 { String::new() } else { format!(" ({})", one.factor) };
         format!("{}{place}: {}{of_tcp}", name(one.summary), bits_text(one.rate().unwrap_or(0.0)))
     };
@@ -439,7 +440,7 @@ fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
     if let Some(first) = void.first() {
         let reason = sentences::no_result(first.summary)
             .or_else(|| sentences::state(first.summary))
-            .unwrap_or_else(|| "nothing was carried".to_owned());
+            .unwrap_or_else(|| "no data was transferred".to_owned());
         sentences.push(format!(
             "{} of {} without a rate: {} ({}): {reason}.",
             count(void.len() as u64),
@@ -538,8 +539,7 @@ mod tests {
         assert!(answered(&[open]).starts_with("Undecided: Without loss: "));
         assert_eq!(answered(&[same, same]), "No difference of 10 % or more in 2 of 2 comparisons.");
         assert!(
-            answered(&[open, open])
-                .starts_with("Undecided: a difference was resolved in none of 2 comparisons.")
+            answered(&[open, open]).starts_with("Undecided: none of 2 comparisons resolved a difference.")
         );
         let both = answered(&[same, open]);
         assert!(
@@ -557,8 +557,8 @@ mod tests {
         fixture.analysis.cells[5].state = CellState::Unstable { offered_rps, served_rps, why };
         fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
         fixture.analysis.verdicts[0].conclusion = Conclusion::Unstable { offered_rps, served_rps };
-        let expected = "Overloaded at 3% loss: with one HTTP/2 connection the mean response time grew from 30 ms to 300 ms \
-                        while it was measured; HTTP/1.1 carried the 1,000 requests/s.";
+        let expected = "Overloaded at 3% loss: with one HTTP/2 connection the mean response time grew from 30 ms to \
+             300 ms during the measured time; HTTP/1.1 carried the 1,000 requests/s.";
         assert_eq!(of(&fixture.report())[0], expected);
         let sentence = sentences::verdict(&fixture.report(), &fixture.analysis.verdicts[0]);
         assert!(sentence.contains("grew from 30 ms to 300 ms") && !sentence.contains("999"), "{sentence}");
@@ -572,7 +572,7 @@ mod tests {
             answer[0].starts_with("Slowest: one HTTP/2 connection (") && answer[0].contains("100 Mbit/s"),
             "{answer:?}"
         );
-        assert!(answer[0].contains("0.25 × of what TCP alone carries there"), "{answer:?}");
+        assert!(answer[0].contains("0.25 × the rate of TCP alone"), "{answer:?}");
         assert!(
             answer[1].starts_with("Fastest: TCP without HTTP (") && answer[1].contains("800 Mbit/s"),
             "{answer:?}"

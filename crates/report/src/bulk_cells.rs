@@ -52,7 +52,8 @@ impl BulkCell<'_> {
         let is_beyond = rate > MOST_DATA * bandwidth.bits_per_second() as f64;
         is_beyond.then(|| {
             format!(
-                "doubtful: {} of data are more than a link of {bandwidth} carries: some of them had crossed it before the measured time, and waited for a lost packet",
+                "doubtful: {} of data exceeds the link's bandwidth of {bandwidth}: some crossed it before the \
+                 measured time, then waited for a lost packet",
                 bits_text(rate)
             )
         })
@@ -154,7 +155,7 @@ pub(super) const COLUMNS: [Column; 11] = [
     numeric("WINDOW_", "UPDATEs").rank(7),
     numeric("CPU s/GB", "cli/srv").rank(5),
     numeric("retrans", "srv").rank(4),
-    name("held back by").rank(1),
+    name("limited by").rank(1),
 ];
 
 /// A cell's figures under [`COLUMNS`].
@@ -202,7 +203,7 @@ fn held_back(pooled: &Pooled) -> String {
 pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
     let Some(pooled) = &one.pooled else { return Vec::new() };
     let mut notes = vec![format!(
-        "{} in {}, {} in all; over time {}",
+        "{} in {}, {} in total; over time {}",
         bytes(pooled.bytes as f64),
         format_duration(std::time::Duration::from_millis(pooled.elapsed.as_millis() as u64)),
         bits_text(pooled.whole),
@@ -212,7 +213,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
         pooled
             .asked
             .max_frame_size
-            .map(|most| format!("frames of {} were let in", format_bytes(most.into()))),
+            .map(|most| format!("frames up to {} accepted", format_bytes(most.into()))),
         pooled.asked.update_bytes.map(|bytes| format!("credit after {}", format_bytes(bytes.into()))),
     ];
     let waited = waits(&pooled.stalls);
@@ -230,7 +231,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
     let failed = pooled.tally.failed;
     notes.extend((failed > 0).then(|| {
         format!(
-            "{} of {} failed; what had come counts",
+            "{} of {} failed; the bytes received count",
             count(failed),
             plural(pooled.tally.all(), "response")
         )
@@ -277,7 +278,7 @@ fn sparkline(meter: &ByteMeter) -> String {
 /// A limit of cells other than the link, listed once: its name, which cells, what shows it, what lifts it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Held {
-    /// `the send buffer held back 3 cells`.
+    /// `the send buffer limited 3 cells`.
     pub title: String,
     /// The cells, with their rates.
     pub cells: String,
@@ -299,7 +300,7 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
             format!("{} {} ({} Mbit/s)", one.factor, one.summary.label, one.rate_text())
         };
         let held = Held {
-            title: format!("{} held back {}", kind.words(), plural(its.len() as u64, "cell")),
+            title: format!("{} limited {}", kind.words(), plural(its.len() as u64, "cell")),
             cells: its.iter().map(rendered).collect::<Vec<_>>().join(", "),
             shown: format!("{} {}: {}", slowest.factor, slowest.summary.label, binding.sentence),
             fix: binding.fix.clone(),

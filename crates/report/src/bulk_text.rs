@@ -48,7 +48,7 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
     let tally = summary.tally;
     let files = match (tally.complete, tally.failed) {
         (complete, 0) if complete == tally.all() => "all complete".to_owned(),
-        (complete, 0) => format!("{} complete, the others as far as the time went", count(complete)),
+        (complete, 0) => format!("{} complete, the others until the time was over", count(complete)),
         (complete, failed) => format!("{} complete, {} failed", count(complete), count(failed)),
     };
     let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
@@ -137,8 +137,8 @@ fn limit(page: &mut Page, summary: &BulkSummary) {
     let binding = &bound.binding;
     let sure = match binding.certainty {
         Certainty::Measured | Certainty::None => "",
-        Certainty::Likely => ", as it seems",
-        Certainty::Guessed => ", at a guess",
+        Certainty::Likely => ", likely",
+        Certainty::Guessed => ", guessed",
     };
     page.line("Limit", &format!("{}{sure}: {}", binding.kind.words(), binding.sentence));
     page.line("  fix", binding.fix.as_deref().unwrap_or_default());
@@ -226,10 +226,10 @@ fn frames(record: &BulkRecord) -> String {
         let has_more = parts.any(|part| part.bytes > frames.largest_data);
         let unused = match frames.largest_data {
             largest if largest >= u64::from(most) || !has_more => "",
-            largest if largest <= LEAST_MAX_FRAME => ", which the sender made no use of",
-            _ => ", which the sender made no full use of",
+            largest if largest <= LEAST_MAX_FRAME => ", not used by the sender",
+            _ => ", not fully used by the sender",
         };
-        format!("up to {} were let in{unused}", format_bytes(most.into()))
+        format!("up to {} accepted{unused}", format_bytes(most.into()))
     });
     listed([
         Some(format!("{} DATA, mean {}", count(frames.data), format_bytes(mean.round() as u64))),
@@ -286,7 +286,7 @@ fn files(page: &mut Page, record: &BulkRecord) {
     }
     let more = fine.saturating_sub(LISTED) as u64 + record.overflow.files;
     if more > 0 {
-        paragraph(&mut page.out, page.style, "- ", &format!("and {} more that are complete", count(more)));
+        paragraph(&mut page.out, page.style, "- ", &format!("and {} more complete", count(more)));
     }
 }
 

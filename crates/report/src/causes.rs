@@ -75,7 +75,7 @@ impl<'a> Tail<'a> {
         let breakdowns = self.repetitions.iter().flat_map(|measured| &measured.waits.breakdowns);
         let kept = breakdowns.filter(|breakdown| breakdown.never_went()).count();
         if kept > 0 {
-            notes.push(format!("{} of them never entered the link", count(kept as u64)));
+            notes.push(format!("{} of them did not enter the link", count(kept as u64)));
         }
         let lost: u64 = split.repairs_ns.values().sum();
         if lost > 0 {
@@ -83,7 +83,7 @@ impl<'a> Tail<'a> {
             let repairs: Vec<String> = repairs
                 .map(|(repair, time)| format!("{} {}", repair.name(), percent(*time as f64 / lost as f64)))
                 .collect();
-            notes.push(format!("the wait for lost segments ended by: {}", repairs.join(", ")));
+            notes.push(format!("waits for lost segments were ended by: {}", repairs.join(", ")));
         }
         notes.extend(self.doubts().iter().map(Doubt::to_string));
         notes
@@ -167,7 +167,8 @@ pub(super) struct Table<'a> {
 }
 
 /// The line beneath the table's heading.
-pub(super) const LEGEND: &str = "share of the time of slow requests, those above their repetition's p95, and requests of which it is the main cause";
+pub(super) const LEGEND: &str = "share of the time of slow requests (above their repetition's p95), and number of \
+     requests with this main cause";
 
 /// What the slow requests of a group's cells waited for; `None` if no cell was analysed.
 pub(super) fn table<'a>(report: &Report<'_>, group: &[&'a CellSummary]) -> Option<Table<'a>> {
@@ -264,15 +265,15 @@ mod tests {
     fn requests_that_never_entered_the_link_are_counted() {
         let mut fixture = Fixture::explained();
         let rendered = |fixture: &Fixture| Tail::of(&fixture.report(), 5).unwrap().notes()[1].clone();
-        assert!(!rendered(&fixture).contains("never entered"));
+        assert!(!rendered(&fixture).contains("did not enter"));
         let breakdown = &mut fixture.causes[0].waits.breakdowns[0];
         breakdown.place = None;
         for interval in &mut breakdown.intervals {
             interval.cause = Cause::CongestionWindow { after: None };
         }
-        assert_eq!(rendered(&fixture), "1 of them never entered the link");
+        assert_eq!(rendered(&fixture), "1 of them did not enter the link");
         fixture.causes[0].waits.breakdowns[0].intervals[0].cause = Cause::Unknown;
-        assert!(!rendered(&fixture).contains("never entered"), "that is not known then");
+        assert!(!rendered(&fixture).contains("did not enter"), "that is not known then");
     }
 
     #[test]

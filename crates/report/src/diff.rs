@@ -36,7 +36,7 @@ pub struct PrintedRun {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrintedError {
     /// It is none of `compare`, `run`, `report` or `load`.
-    #[error("is neither a run folder nor what `compare`, `run`, `load` or `report` print with --json: {0}")]
+    #[error("is neither a run folder nor --json output of `compare`, `run`, `load` or `report`: {0}")]
     Unknown(String),
 }
 
@@ -204,7 +204,7 @@ impl<'a> Diff<'a> {
         }
         let head = format!("{} against {}", self.second.name(), self.first.name());
         if self.pairs.is_empty() {
-            return format!("{head}: no cell of the one corresponds to one of the other");
+            return format!("{head}: no cell of one corresponds to a cell of the other");
         }
         let ratios = self.pairs.iter().filter_map(|(base, cell)| {
             let ratio = cell.figures.value("p99")? / base.figures.value("p99")?;
@@ -217,7 +217,8 @@ impl<'a> Diff<'a> {
         });
         let pairs = plural(self.pairs.len() as u64, "pair");
         format!(
-            "{head}, {pairs} of cells{most}. Whether that is a difference cannot be said: --json has no requests, of which intervals are made; give the run folders"
+            "{head}, {pairs} of cells{most}. Whether that is a difference is undecided: --json holds no requests, \
+             which intervals need; give the run folders"
         )
     }
 

@@ -136,7 +136,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     let all = bytes(summary.bytes as f64);
     page.line("Received", &format!("{all} in {}: {rate} over {}", short(summary.elapsed), record.protocol));
     let lost = (summary.lost_bytes > 0)
-        .then(|| format!("{} by lost pairs, as last reported", bytes(summary.lost_bytes as f64)));
+        .then(|| format!("{} by lost pairs, last reported", bytes(summary.lost_bytes as f64)));
     page.line("  of these", &lost.unwrap_or_default());
     let tally = summary.pairs;
     page.line("Pairs", &pairs_in_words(summary));
@@ -151,7 +151,7 @@ fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         some(complete, "complete"),
         some(partial, "partial"),
         some(failed, "failed"),
-        (tally.lost > 0).then(|| format!("{} without a report", plural(tally.lost, "pair"))),
+        (tally.lost > 0).then(|| format!("{} with no report", plural(tally.lost, "pair"))),
     ]);
     page.line("Files", &files);
 }
@@ -162,7 +162,7 @@ fn start(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         return page.line("Start", "never started");
     }
     let late = summary.latest_start.map(|late| format!("all started within {} of each other", fine(late)));
-    let uncertainty = summary.clock_uncertainty.map(|most| format!("clocks compared to ±{}", fine(most)));
+    let uncertainty = summary.clock_uncertainty.map(|most| format!("clock uncertainty ±{}", fine(most)));
     page.line("Start", &listed([late, uncertainty]));
 }
 
@@ -195,7 +195,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
             &listed([
                 Some(format!("{} DATA, mean {}", count(frames.data), size(mean))),
                 Some(format!("{} at most", format_bytes(frames.largest_data))),
-                most.map(|most| format!("up to {} were let in", format_bytes(most.into()))),
+                most.map(|most| format!("up to {} accepted", format_bytes(most.into()))),
             ]),
         );
     }
@@ -285,7 +285,7 @@ const SERVERS: [Column; 7] = [
 fn servers(page: &mut Page, record: &FleetRecord) {
     let rows = server_rows(record);
     if !rows.is_empty() {
-        page.heading("Each server, by its own figures");
+        page.heading("Each server, as it reported");
         lay_out(page, &SERVERS, &rows);
     }
 }
@@ -322,7 +322,7 @@ fn limits(page: &mut Page, record: &FleetRecord) {
     if limits.is_empty() {
         return;
     }
-    page.heading("What held them back");
+    page.heading("What limited them");
     for (limit, fix) in limits {
         paragraph(&mut page.out, page.style, "- ", &limit);
         if let Some(fix) = fix {

@@ -167,7 +167,7 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
                 1 => ("1 repetition".to_owned(), "is"),
                 n => (format!("{} repetitions", count(n as u64)), "are"),
             };
-            let _ = writeln!(place, "  {missing} {verb} missing; to go on: {line}");
+            let _ = writeln!(place, "  {missing} {verb} missing; to resume: {line}");
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
         let text = history_text(&[run], TextStyle::default());
         assert!(
-            text.contains("\n  6 repetitions are missing; to go on: h2lab run --resume runs/1 -d …\n"),
+            text.contains("\n  6 repetitions are missing; to resume: h2lab run --resume runs/1 -d …\n"),
             "{text}"
         );
         fixture.run.command[1] = "load".to_owned();

@@ -227,7 +227,7 @@ fn connections(page: &mut Page, summary: &CellSummary) {
     let text = listed([
         Some(format!("{} opened", count(totals.opened))),
         each,
-        some(totals.useless_dials, "of no use"),
+        some(totals.useless_dials, "useless"),
         some(totals.not_established, "not established"),
     ]);
     page.line("Connections", &text);
@@ -350,7 +350,7 @@ fn generator(page: &mut Page, summary: &CellSummary) {
         format!("late by p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0))
     });
     let awake = match generator.awake_us_per_request {
-        awake if awake > 0.0 => format!(" ({} of them spinning to be on time)", number(awake)),
+        awake if awake > 0.0 => format!(" ({} of them busy-waiting for timing)", number(awake)),
         _ => String::new(),
     };
     let text = listed([

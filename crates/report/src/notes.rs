@@ -30,7 +30,7 @@ pub(super) fn kind(error: &ErrorCount) -> String {
     match error.kind.kind() {
         Outcome::Status => format!("status {}", error.code),
         Outcome::Timeout => "timed out".to_owned(),
-        Outcome::Connect => "no connection could be made".to_owned(),
+        Outcome::Connect => "no connection established".to_owned(),
         Outcome::Tls => "the TLS handshake failed".to_owned(),
         Outcome::Closed | Outcome::GoAway => "the connection was closed".to_owned(),
         Outcome::Protocol => "the response broke the protocol".to_owned(),

@@ -56,7 +56,7 @@ impl<'a> Compared<'a> {
             matches!(conclusion, Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported)
         };
         if differences.is_empty() {
-            return "no cell of the one corresponds to one of the other".to_owned();
+            return "no cell of one run corresponds to a cell of the other".to_owned();
         }
         if differences.iter().all(|difference| difference.conclusions.iter().all(void)) {
             return "not measured well enough to compare".to_owned();
@@ -74,7 +74,7 @@ impl<'a> Compared<'a> {
     fn rule(&self) -> String {
         let floors = self.comparison.differences.iter().map(|difference| difference.floor);
         format!(
-            "differences below 10 %, or below {} in time, are not claimed",
+            "no difference below 10 %, or below {} in time, is claimed",
             floors.max().map_or_else(|| "0.2 ms".to_owned(), bound)
         )
     }
@@ -116,7 +116,7 @@ impl<'a> Compared<'a> {
         match open {
             0 => format!("no difference ({})", self.rule()),
             _ => format!(
-                "no difference was found, and {} stayed undecided ({})",
+                "no difference was found, {} undecided ({})",
                 plural(open as u64, "figure"),
                 self.rule()
             ),
@@ -156,7 +156,7 @@ impl<'a> Compared<'a> {
                 doubts.push(format!("{}: the two runs differ in {what}.", difference.label));
             }
             if difference.tail_ratio.is_some_and(|tail| !tail.is_sound()) {
-                let why = "stalls are too long for the time measured: its interval is too narrow";
+                let why = "stalls are too long for the measured time: its interval is too narrow";
                 doubts.push(format!(
                     "{}: nothing is concluded from {}, {why}.",
                     difference.label,
@@ -169,8 +169,8 @@ impl<'a> Compared<'a> {
             doubts.push(format!("Only in {}: {}.", run.name(), cells.join(", ")));
         }
         doubts.push(
-            "Two runs at different times differ in more than what was changed: what the machine, the network and caches \
-             did otherwise is in the ratios and in no interval. `h2lab compare` and `h2lab run` interleave what they \
+            "Two runs at different times differ in more than the change: other effects of machine, network and \
+             caches are in the ratios but in no interval. `h2lab compare` and `h2lab run` interleave the cells they \
              compare."
                 .to_owned(),
         );
@@ -265,7 +265,7 @@ mod tests {
                 flat.contains("runs/b against runs/a: slower: p") && flat.contains(" 1.50 × ("),
                 "{form}"
             );
-            assert!(flat.contains("below 0.2 ms in time, are not claimed"), "{form}");
+            assert!(flat.contains("below 0.2 ms in time, is claimed"), "{form}");
             assert!(flat.contains("Two runs at different times"), "{form}");
             assert!(!flat.contains("none resolved") && !flat.contains("is real"), "{form}");
         }

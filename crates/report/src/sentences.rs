@@ -308,7 +308,7 @@ pub(super) fn work(report: &Report<'_>) -> Option<String> {
     let repetitions = plural(u64::from(first.repetitions), "repetition");
     if work.bulk {
         return Some(format!(
-            "{} {}, responses that go on or come again until the time is over; {repetitions} of {} after a warm-up of {}",
+            "{} {}, responses that last or are repeated until the time is over; {repetitions} of {} after a warm-up of {}",
             work.method,
             work.path,
             format_duration(each),
@@ -389,8 +389,7 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
         "; nothing is claimed where requests stalled together for more than a quarter of a repetition"
     };
     Some(format!(
-        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference of the tails is claimed if \
-         its interval is clear of 1, it is 10 % or more, and it is no less than {floor} (twice how late our own generator and link were, and \
+        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference of the tails is claimed if its interval excludes 1, it is 10 % or more, and at least {floor} (twice how late our own generator and link were, and \
          never less than 0.2 ms){stalls}.",
         plural(fewest.blocks as u64, "block"),
         format_duration(fewest.block)

@@ -149,8 +149,8 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
     };
     let ramps = Matrix {
         title: "Share of the delayed requests that lie on ramps".to_owned(),
-        key: "delayed: by 10 ms and twice as long as the quickest twentieth; on lines of slope -1 (± 10 %): sent one after \
-              the other, answered together; - where no request is delayed"
+        key: "delayed: by 10 ms and twice as long as the fastest twentieth; on lines of slope -1 (± 10 %): sent one \
+             after another, answered together; - where no request is delayed"
             .to_owned(),
         rows: cells(&ramps),
     };
@@ -181,8 +181,8 @@ fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
     let verb = if versions.contains(" and ") { "need" } else { "needs" };
     (rows.len() > 1).then(|| Matrix {
         title: format!("Connections that {versions} {verb} to match HTTP/1.1"),
-        key: "the least number tried whose tail is no more than 10 % slower, ≤ if fewer were not measured soundly; \
-              > more than the most tried; where the proxy decides, what it held"
+        key: "the smallest number tried whose tail is at most 10 % slower, ≤ if fewer were not measured reliably; > \
+             more than the largest tried; where the proxy decides, the number it held"
             .to_owned(),
         rows,
     })

@@ -73,7 +73,7 @@ pub(super) fn left_out(columns: &[Column], rows: &[Vec<String>], limit: usize) -
     let kept = kept(columns, &widths(columns, rows), limit);
     let names: Vec<String> =
         (0..columns.len()).filter(|i| !kept.contains(i)).map(|i| columns[i].title_in_words()).collect();
-    (!names.is_empty()).then(|| format!("Left out for want of width: {}.", names.join(", ")))
+    (!names.is_empty()).then(|| format!("Omitted, too wide: {}.", names.join(", ")))
 }
 
 /// Lines of a table: two of header, then one per row. Columns are two spaces apart, one if it would be wider than
@@ -162,9 +162,9 @@ mod tests {
         let at = |limit| (lay_out(&columns, &rows, limit)[2].clone(), left_out(&columns, &rows, limit));
         assert_eq!(at(23), ("h1    25.1  1,000  99.9".to_owned(), None));
         assert_eq!(at(20), ("h1   25.1 1,000 99.9".to_owned(), None));
-        let without = Some("Left out for want of width: req/conn.".to_owned());
+        let without = Some("Omitted, too wide: req/conn.".to_owned());
         assert_eq!(at(19), ("h1    25.1  99.9".to_owned(), without));
-        assert_eq!(at(1).1.as_deref(), Some("Left out for want of width: p50, req/conn, max."));
+        assert_eq!(at(1).1.as_deref(), Some("Omitted, too wide: p50, req/conn, max."));
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl fmt::Display for Instability {
             Self::Served { share, .. } => write!(f, "served {:.0} % of what was offered", share * 100.0),
             Self::Growing { first, second } => write!(
                 f,
-                "mean response time grew from {:.0} ms to {:.0} ms while it was measured",
+                "mean response time grew from {:.0} ms to {:.0} ms during the measured time",
                 millis_f64(*first),
                 millis_f64(*second)
             ),

@@ -181,7 +181,7 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
     printed.assert_measured();
     let flat = printed.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        flat.contains("slow against quick.json, 1 pair of cells: p99 is") && flat.contains("cannot be said"),
+        flat.contains("slow against quick.json, 1 pair of cells: p99 is") && flat.contains("is undecided"),
         "{flat}"
     );
     let figures = diff(&["quick.json", "slow.json", "--json"]).json()["figures"][0].clone();
@@ -195,7 +195,7 @@ fn what_cannot_be_compared_is_refused_with_the_reason() {
     std::fs::write(folder.path().join("other.json"), "{\"a\": 1}").expect("room");
     for (arguments, reason) in [
         (["run", "missing"], "missing"),
-        (["run", "other.json"], "other.json is neither a run folder nor what"),
+        (["run", "other.json"], "other.json is neither a run folder nor --json output"),
         (["run", "run"], "names `h3`, but no cell"),
     ] {
         let more = if arguments[1] == "run" { "--fail-if=h3.p99 > base.p99" } else { "--json" };

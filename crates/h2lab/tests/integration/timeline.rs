@@ -321,7 +321,7 @@ fn study(servers: &str, backends: &str, early_hints: &str, more: &[&str]) -> Fin
     let finished = h2lab(&[&["run", &file, "--json"], &files[..], more].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("The original study: apache"));
+    assert!(page.contains("Original study: apache"));
     assert_eq!(fs::read_to_string(kept.join("report.html")).unwrap(), page);
     assert_eq!(fs::read_to_string(kept.join("study.json")).unwrap(), finished.stdout);
     finished

@@ -42,13 +42,13 @@ fn every_file_that_is_not_complete_is_listed() {
         LISTED + 2,
         "those listed, the count of all, and the answer"
     );
-    assert!(text.contains("- and 1 more that are complete"), "{text}");
+    assert!(text.contains("- and 1 more complete"), "{text}");
 }
 
 #[test]
 fn frames_that_were_never_as_long_as_asked_are_reported() {
     let mut record = record();
-    let (none, some) = ("which the sender made no use of", "which the sender made no full use of");
+    let (none, some) = ("not used by the sender", "not fully used by the sender");
     for (largest, most, rendered) in [
         (16_384, Some(65_536), Some(none)),
         (16_385, Some(65_536), Some(some)),

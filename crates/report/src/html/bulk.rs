@@ -80,7 +80,7 @@ pub(super) fn draw(report: &Report<'_>, ways: &Ways, prefix: &str) -> Option<Vec
     let mut sections = vec![section("rates", "Rates", render(include_str!("bulk_rates.html"), &rates))];
     if !held.is_empty() {
         let body = render(include_str!("bulk_held.html"), &HeldBack { held });
-        sections.push(section("held", "What held data back", body));
+        sections.push(section("held", "What limited the rate", body));
     }
     sections.push(section("conditions", "Each condition", render(include_str!("bulk_groups.html"), &groups)));
     Some(sections)

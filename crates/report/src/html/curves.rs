@@ -62,7 +62,7 @@ fn picture(drawn: &[&Curve<'_>], heading: &str, form: Form) -> String {
         x: Scale::Percentile { to: drawn.iter().map(|curve| last(curve.summary)).fold(0.9, f64::max) },
         y: Scale::log(unit.scaled(smallest.max(1e-3)), unit.scaled(largest)),
     };
-    frame.draw_x(&mut svg, "this share of the requests was answered within …", 0.0);
+    frame.draw_x(&mut svg, "share of requests answered within …", 0.0);
     frame.draw_y(&mut svg, &format!("… response time, {} (logarithmic)", unit.name));
     for (entry, curve) in drawn.iter().enumerate() {
         svg.begin_entry(entry);

@@ -34,14 +34,14 @@ pub fn fleet_page(record: &FleetRecord) -> String {
         parts::table(&of.pairs)
     );
     sections.push(Section::new("pairs", "Each pair", pairs));
-    let listed = [("limits", "What held them back", &of.limits), ("troubles", "Not complete", &of.troubles)];
+    let listed = [("limits", "What limited them", &of.limits), ("troubles", "Not complete", &of.troubles)];
     for (id, title, items) in listed {
         if !items.is_empty() {
             sections.push(Section::new(id, title, parts::list(items, SHOWN, "")));
         }
     }
     if !of.servers.1.is_empty() {
-        sections.push(Section::new("servers", "Each server, by its own figures", parts::table(&of.servers)));
+        sections.push(Section::new("servers", "Each server, as it reported", parts::table(&of.servers)));
     }
     sections.push(Section::new("figures", "Figures", parts::lines(&of.lines)));
     Shell {
@@ -103,9 +103,7 @@ mod tests {
         assert_sound(&page);
         assert!(page.contains("<h1>1.15 Gbit&#x2f;s over h2c: 4 pairs, 1 complete"), "{page}");
         assert_eq!(page.matches("aria-label=\"The rate of each pair\"").count(), 2);
-        for words in
-            ["Not complete", "its agent ended: killed by signal 9", "Each server, by its own figures"]
-        {
+        for words in ["Not complete", "its agent ended: killed by signal 9", "Each server, as it reported"] {
             assert!(page.contains(words), "{words}");
         }
     }

@@ -184,7 +184,7 @@ fn breakdown_data(point: &Point<'_>) -> BreakdownData {
 fn place(point: &Point<'_>) -> String {
     let due = format!("due at {} s (repetition {})", format::number(point.at_s), point.repetition + 1);
     match point.breakdown.place {
-        None if point.breakdown.never_went() => format!("{due}, never entered the link"),
+        None if point.breakdown.never_went() => format!("{due}, did not enter the link"),
         None => format!("{due}, not found on the link"),
         Some(place) => {
             let stream = place.stream.map_or(String::new(), |stream| format!(", stream {stream}"));

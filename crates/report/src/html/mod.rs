@@ -132,15 +132,12 @@ const SHOWN: usize = 3;
 /// A run of more conditions has them folded.
 const OPEN: usize = 1;
 
-const METHOD: &str = "Response time: from when a request was due by the schedule to its last byte, so that a stalled client cannot hide \
-                      its own waiting. Served: successful and complete inside the measured time; what completes in the drain does not \
-                      count. Percentiles are over all requests of all repetitions, exact where each request was kept; failures are \
-                      counted, never timed. A configuration is unstable if it served less than 98 % of its offer or its response times \
-                      grew while it was measured.";
-const METHOD_OF_BULK: &str = "A rate is all bytes of data in the measured time, after the warm-up in which TCP finds its speed, over that \
-                              time; what was under way at the end counts with the bytes that had come. Frames and WINDOW_UPDATEs are \
-                              counted as they crossed the socket. What was in the way is known from the kernel's counters at the \
-                              server's end and by sizes of windows and buffers.";
+const METHOD: &str = "Response time: from when a request was due to the last byte of its response, so a stalled client cannot hide its own waiting. Served: successful and complete within the measured time; completions in the drain do not count. Percentiles are over all requests of all repetitions, exact where each request was kept; failures are \
+                      counted, never timed. A configuration is unstable if it served less than 98 % of the offered rate or its response times grew during the measured time.";
+const METHOD_OF_BULK: &str = "A rate is all bytes of data in the measured time, after the warm-up in which TCP \
+     reaches its rate, divided by that time; unfinished transfers count with the bytes received. Frames and \
+     WINDOW_UPDATEs are counted at the socket. What limited the rate is determined from the kernel's counters at the \
+     server's end and from the sizes of windows and buffers.";
 
 /// The report as a self-contained HTML page, several runs one after the other. It loads nothing, so it opens from disk and under
 /// any content security policy.
@@ -264,11 +261,7 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
     let (before, behind) = if several { (None, conditions) } else { (conditions, None) };
     sections.extend(before.into_iter().chain(findings).chain(rest).chain(behind));
     if let Some(counted) = counted(report) {
-        sections.push(section(
-            "counted",
-            "All that was counted",
-            render(include_str!("counted.html"), &counted),
-        ));
+        sections.push(section("counted", "All counters", render(include_str!("counted.html"), &counted)));
     }
     if let Some(verdicts) = verdicts::sentences(report).filter(|_| is_study) {
         let n = report.analysis.verdicts.len();
@@ -711,7 +704,7 @@ mod tests {
     #[test]
     fn a_run_of_one_cell_has_its_counts_and_says_nothing_of_a_link_that_it_had_not() {
         let whole = page();
-        assert!(!whole.contains("All that was counted") && whole.contains("packets that the link dropped"));
+        assert!(!whole.contains("All counters") && whole.contains("packets dropped by the link"));
         let mut fixture = Fixture::new();
         fixture.findings.clear();
         fixture.run.repetitions.retain(|repetition| repetition.cell.index == 0);
@@ -725,10 +718,10 @@ mod tests {
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let page = html(&[fixture.report()]);
         assert_well_formed(&page);
-        for words in ["All that was counted", "Connections   ", "generator on CPU 1", "priority: ordinary"] {
+        for words in ["All counters", "Connections   ", "generator on CPU 1", "priority: ordinary"] {
             assert!(page.contains(words), "{words}");
         }
-        for words in ["packets that the link dropped", "link late", "a user namespace", "on CPU ordinary"] {
+        for words in ["packets dropped by the link", "link late", "a user namespace", "on CPU ordinary"] {
             assert!(!page.contains(words), "{words}");
         }
     }

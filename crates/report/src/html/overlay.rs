@@ -103,7 +103,7 @@ fn tails(series: &[Series<'_>]) -> String {
         })
     };
     let lines: Vec<Vec<(f64, f64)>> = series.iter().map(|series| points(series.summary)).collect();
-    picture(series, &lines, "p99 of each piece of time", true)
+    picture(series, &lines, "p99 of each time slice", true)
 }
 
 /// Successes per second in each interval.

@@ -68,7 +68,7 @@ pub fn probe_page(report: &ProbeReport, command: &[String]) -> String {
     if failed > 0 {
         sections.push(Section::new(
             "failed",
-            "What failed",
+            "Failed checks",
             render(include_str!("probe_failed.html"), &overview),
         ));
     }
@@ -201,7 +201,7 @@ mod tests {
         {
             assert!(page.contains(words), "{words}");
         }
-        assert!(page.find("What failed") < page.find("Every check"));
+        assert!(page.find("Failed checks") < page.find("Every check"));
     }
 
     #[test]
@@ -210,6 +210,6 @@ mod tests {
         report.checks.retain(|check| check.verdict == Verdict::Pass);
         let page = probe_page(&report, &[]);
         assert_sound(&page);
-        assert!(page.contains("none of 1 check failed.") && !page.contains("What failed"), "{page}");
+        assert!(page.contains("none of 1 check failed.") && !page.contains("Failed checks"), "{page}");
     }
 }

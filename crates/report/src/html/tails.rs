@@ -16,8 +16,9 @@ use std::time::Duration;
 const HEADING: f64 = 30.0;
 
 /// How the picture is read.
-pub(super) const KEY: &str = "Of each configuration: a stroke at the p50, a dot at the p99 (p95 where so marked), joined by a line; the \
-                              bracket around the dot goes from the least to the largest of its repetitions. Hatched: no figure, for the reason given.";
+pub(super) const KEY: &str = "For each configuration: a stroke at the p50, a dot at the p99 (p95 where marked), \
+     joined by a line; the bracket around the dot spans its repetitions, from least to largest. Hatched: no figure, \
+     for the reason given.";
 
 /// The rows of all groups under one scale, so that conditions compare too.
 pub(super) fn draw(report: &Report<'_>, ways: &Ways) -> String {

@@ -132,8 +132,8 @@ fn notes(document: &TimelineDocument) -> Vec<String> {
     let mut notes = vec![format!("{}.", heading(document))];
     if !document.legs.is_empty() {
         notes.push(
-            "Each picture is the same exchange, seen where bytes enter that server: the first by the client, the others by \
-             a listener of h2lab that passes bytes on. All times are of one clock."
+            "Each picture shows the same exchange where bytes enter that server: the first at the client, the others \
+             at an h2lab listener that forwards bytes. All times are from one clock."
                 .to_owned(),
         );
     }
@@ -284,7 +284,7 @@ pub(super) fn picture(waterfalls: &[Waterfall<'_>], most: f64, form: Form) -> St
         y: Scale::Linear { from: 0.0, to: 1.0 },
     };
     let mut svg =
-        Svg::new(form.width(), height + 48.0, "A waterfall: when each thing happened, in milliseconds");
+        Svg::new(form.width(), height + 48.0, "Waterfall: when each event happened, in milliseconds");
     frame.draw_x(&mut svg, "ms since the client began to connect", 0.0);
     let mut y = frame.top;
     for waterfall in waterfalls {

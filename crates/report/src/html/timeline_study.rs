@@ -15,7 +15,7 @@ pub fn study_page(document: &StudyTable, command: &[String]) -> String {
     sections.extend(servers.enumerate().map(|(n, rows)| part(document, rows, n)));
     let mut notes = vec![format!(
         "Over {}, medians of {} runs, in milliseconds since the client began to connect; lead: how long the first promise, else \
-         the first 103, came before the response. The slow server behind takes {} ms, the CGI program {} ms.",
+         the first 103, came before the response. The slow backend takes {} ms, the CGI program {} ms.",
         document.protocol, document.runs, document.backend_delay_ms, document.cgi_delay_ms,
     )];
     notes.extend(
@@ -57,7 +57,7 @@ fn original(document: &StudyTable, original: &Original) -> Section {
             main: Some(row.main_ms),
         })
         .collect();
-    let title = format!("The original study: {}", original.server);
+    let title = format!("Original study: {}", original.server);
     let part = Part {
         notes: vec![original.what.clone()],
         picture: both(|form| lanes_picture(&lanes, form)),
@@ -195,7 +195,7 @@ mod tests {
         let page = study_page(&document, &[]);
         assert!(page.contains("<h2>apache 2.4 ") && page.contains("<h2>nginx 2.4 "), "{page}");
         assert!(page.contains("24, 11"), "the original stands beside ours: {page}");
-        assert!(page.contains("The original study: apache") && page.contains("Every waterfall"));
+        assert!(page.contains("Original study: apache") && page.contains("Every waterfall"));
         let text = crate::study_text(&document, crate::TextStyle::default());
         assert!(text.contains("13 / 13 / 24, 11") && text.contains("80.0"), "{text}");
         let mut flawed = document;
@@ -205,7 +205,7 @@ mod tests {
         for rendered in [
             "not answered in 1 of 1 runs",
             "1 of 11 runs were made",
-            "a promised response did not come whole in 1 of 1 runs",
+            "a promised response was incomplete in 1 of 1 runs",
             "82.0, cut",
         ] {
             // Undoes the line breaks.

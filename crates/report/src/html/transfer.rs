@@ -28,7 +28,7 @@ pub fn bulk_page(record: &BulkRecord) -> String {
     sections.push(Section::new("figures", "Figures", parts::lines(&of.lines)));
     let rest = match record.overflow.files {
         0 => String::new(),
-        more => format!("{} more files are complete, and not listed.", count(more)),
+        more => format!("{} more complete files, not listed.", count(more)),
     };
     sections.push(Section::new("files", "Each file", parts::list(&of.files, FILES, &rest)));
     let kind = if record.direction == TransferDirection::Get { "bulk get" } else { "bulk put" };

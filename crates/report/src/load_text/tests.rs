@@ -79,7 +79,7 @@ fn a_load_ends_with_its_answer_and_failures_are_in_it() {
     let from = text.find("\nAnswer: ").expect("it has one");
     let answer: Vec<&str> = text[from..].split_whitespace().collect();
     let answer = answer.join(" ");
-    assert!(answer.starts_with("Answer: 997 of 1,000 requests/s are served: p50 "), "{answer}");
+    assert!(answer.starts_with("Answer: Serves 997 of 1,000 requests/s: p50 "), "{answer}");
     assert!(answer.ends_with("0.3 % of 3,000 requests failed (most: status 503)."), "{answer}");
 }
 
@@ -118,7 +118,7 @@ fn a_ramp_has_a_row_for_each_step_and_names_the_knee() {
         !rows[2].contains("knee") && rows[3].ends_with("knee") && rows[4].ends_with("too much"),
         "{text}"
     );
-    assert!(text.contains("Answer: Knee: 1,000 requests/s are carried, "), "{text}");
+    assert!(text.contains("Answer: Knee: carries 1,000 requests/s, but not "), "{text}");
 }
 
 #[test]

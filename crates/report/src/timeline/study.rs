@@ -74,10 +74,7 @@ pub(crate) fn flaws(document: &StudyTable, row: &TimelineRow) -> Vec<String> {
         flaws.push(format!("{} of {} runs were made", row.runs, document.runs));
     }
     if row.unfinished > 0 {
-        flaws.push(format!(
-            "a promised response did not come whole in {} of {} runs",
-            row.unfinished, row.runs
-        ));
+        flaws.push(format!("a promised response was incomplete in {} of {} runs", row.unfinished, row.runs));
     }
     flaws
 }
@@ -104,7 +101,7 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
     paragraph(&mut out, style, "", &style.paint(Paint::Bold, &document.claim));
     let how = format!(
         "Over {}, medians of {} runs, in ms since the client began to connect; lead: how long the first promise, else the \
-         first 103, came before the response (the median of the differences). The slow server behind takes {} ms, the CGI program {} ms.",
+         first 103, came before the response (the median of the differences). The slow backend takes {} ms, the CGI program {} ms.",
         document.protocol, document.runs, document.backend_delay_ms, document.cgi_delay_ms
     );
     paragraph(&mut out, style, "", &how);

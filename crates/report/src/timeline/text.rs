@@ -26,8 +26,8 @@ fn pauses(document: &TimelineDocument) -> Option<String> {
     let paused = || document.each.iter().map(|run| run.paused_ms).filter(|ms| *ms > 0.0);
     let longest = paused().reduce(f64::max)?;
     Some(format!(
-        "In {} of {} runs h2lab did not run for up to {longest:.0} ms: it was stopped, or its machine was. Their times say little \
-         of the server.",
+        "In {} of {} runs h2lab did not run for up to {longest:.0} ms: it, or its machine, was stopped. Their times \
+         may not reflect the server.",
         paused().count(),
         document.runs
     ))

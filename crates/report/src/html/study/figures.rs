@@ -15,9 +15,9 @@ const ROW: f64 = 42.0;
 const LEFT: f64 = 20.0;
 
 /// How the panels are read.
-pub(super) const KEY: &str = "Of the response time: a stroke at the median, a small ring at the mean, a small dot at the p95, and a large dot \
-                              with its figure at the p99. Of each topology and protocol the fewest connections that were measured. \
-                              Hatched: does not carry the load, so that it has no response times.";
+pub(super) const KEY: &str = "Response time: a stroke at the median, a small ring at the mean, a small dot at the \
+     p95, and a large dot with its figure at the p99. For each topology and protocol, the fewest connections \
+     measured. Hatched: does not carry the load, so has no response times.";
 
 /// A panel for each condition.
 pub(super) fn draw(drawn: &Drawn<'_>) -> Vec<Panel> {
