@@ -482,7 +482,7 @@ mod tests {
             "4 pairs, 1 complete, 2 failed, 1 LOST",
             "ssh:kek-2 ← ssh:lyon-1: LOST: ssh:kek-2: its agent ended: killed by signal 9",
             "ssh:kek-2 ← ssh:lyon-2: failed: 10.0.0.2:8080: connection refused",
-            "failed: the server has gone: connection refused (server error)",
+            "failed: the server is gone: connection refused (server error)",
             "62.5 MB by lost pairs",
         ] {
             assert!(flat.contains(rendered), "{rendered}\n{text}");

@@ -256,10 +256,12 @@ mod tests {
     #[test]
     fn the_level_of_recording_and_every_doubt_are_reported() {
         let mut fixture = super::super::testing::Fixture::new();
-        fixture.run.repetitions[0].warnings.push("recording went from full to tail by itself".to_owned());
+        fixture.run.repetitions[0].warnings.push("recording switched from full to tail".to_owned());
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         let markdown = markdown(&[fixture.report()]);
-        for words in ["\n- recorded: full: every request", "- doubt: ", "recording went from full to tail"] {
+        for words in
+            ["\n- recorded: full: every request", "- doubt: ", "recording switched from full to tail"]
+        {
             assert!(markdown.contains(words), "{words}: {markdown}");
         }
     }

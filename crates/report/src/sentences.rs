@@ -389,7 +389,9 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
         "; nothing is claimed where requests stalled together for more than a quarter of a repetition"
     };
     Some(format!(
-        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference of the tails is claimed if its interval excludes 1, it is 10 % or more, and at least {floor} (twice how late our own generator and link were, and \
+        "Intervals: block bootstrap over time and repetitions, at least {} of {}. A difference of the tails is \
+         claimed if its interval excludes 1, it is 10 % or more, and at least {floor} (twice how late our own \
+         generator and link were, and \
          never less than 0.2 ms){stalls}.",
         plural(fewest.blocks as u64, "block"),
         format_duration(fewest.block)

@@ -59,9 +59,9 @@ error_codes! {
     H3_NO_ERROR = 0x100, "HTTP/3: the connection or stream is closed without an error.";
     H3_GENERAL_PROTOCOL_ERROR = 0x101, "HTTP/3: an unspecific protocol error.";
     H3_INTERNAL_ERROR = 0x102, "HTTP/3: an unexpected internal error.";
-    H3_STREAM_CREATION_ERROR = 0x103, "HTTP/3: the peer began a stream that we do not take.";
+    H3_STREAM_CREATION_ERROR = 0x103, "HTTP/3: the peer opened a stream that we do not accept.";
     H3_CLOSED_CRITICAL_STREAM = 0x104, "HTTP/3: a stream that the connection needs was closed.";
-    H3_FRAME_UNEXPECTED = 0x105, "HTTP/3: a frame came where or when it must not.";
+    H3_FRAME_UNEXPECTED = 0x105, "HTTP/3: a frame was received where or when it is not permitted.";
     H3_FRAME_ERROR = 0x106, "HTTP/3: a frame has the wrong layout or size.";
     H3_EXCESSIVE_LOAD = 0x107, "HTTP/3: the peer causes excessive load.";
     H3_ID_ERROR = 0x108, "HTTP/3: a stream or push id was used wrongly.";

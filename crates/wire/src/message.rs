@@ -102,7 +102,7 @@ fn survey(fields: &FieldList) -> Result<Places, Malformed> {
             return Err("a pseudo-header field after a regular one (RFC 9113 §8.3)");
         }
         if std::mem::replace(slot, Place(place)).is_some() {
-            return Err("a pseudo-header field twice (RFC 9113 §8.3)");
+            return Err("a duplicate pseudo-header field (RFC 9113 §8.3)");
         }
         places.first_field += 1;
     }
@@ -144,7 +144,7 @@ impl RequestParts {
                 return Err(":protocol, although extended CONNECT is not enabled (RFC 8441 §3)");
             }
             Some(_) if !is_connect => return Err(":protocol without CONNECT (RFC 8441 §4)"),
-            Some(protocol) if !is_protocol(protocol) => return Err(":protocol is no token (RFC 8441 §4)"),
+            Some(protocol) if !is_protocol(protocol) => return Err(":protocol is not a token (RFC 8441 §4)"),
             // The target of a CONNECT that names a protocol is that of any other request.
             _ => check_target(&places, fields, method)?,
         }

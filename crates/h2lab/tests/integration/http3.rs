@@ -174,7 +174,7 @@ fn whoever_does_not_speak_http_3_is_distinguished_from_the_others() {
     let url = format!("https://{}/", silent.local_addr().unwrap());
     let finished = h2lab(&["trace", "-k", "--proto=h3", "--json", "--timeout=3s", &url]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
-    assert!(finished.stderr.contains("no answer over UDP within 3s"), "{}", finished.transcript());
+    assert!(finished.stderr.contains("no response over UDP within 3s"), "{}", finished.transcript());
     // A comparison says which of the protocols are not there.
     let url = format!("https://{}/", over_tcp.tls);
     let finished = h2lab(&[

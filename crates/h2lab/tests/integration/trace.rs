@@ -289,7 +289,7 @@ fn a_server_that_never_speaks_is_given_up_after_the_timeout_and_not_dialled_agai
     let address = listener.local_addr().expect("it is bound");
     // The time in the message is the one that was waited for: without --timeout it is 10 s.
     for (url, words) in [
-        (format!("http://{address}/"), "accepts the connection but does not answer within 3s"),
+        (format!("http://{address}/"), "accepts the connection but does not respond within 3s"),
         (format!("https://{address}/"), "TLS was not established within 3s"),
     ] {
         let finished = h2lab(&["trace", "-k", "--timeout=3s", &url]);

@@ -215,7 +215,8 @@ impl FromStr for LossShape {
         let refuse = || {
             ParseQuantityError::new(
                 text,
-                "a loss model (bernoulli, gilbert-elliott[:BURST], burst[:BURST], where BURST is 1 or more packets or a time of 100us or more, such as 5 or 50ms; those of burst are whole)",
+                "a loss model (bernoulli, gilbert-elliott[:BURST], burst[:BURST], where BURST is at least 1 packet \
+                 or 100us, such as 5 or 50ms; for burst a whole number)",
             )
         };
         let (name, extent) = match text.split_once(':') {
@@ -255,7 +256,7 @@ pub enum LossPer {
 }
 
 fn no_loss_per(text: &str) -> ParseQuantityError {
-    ParseQuantityError::new(text, "who shares the losses (link, connection)")
+    ParseQuantityError::new(text, "the scope of the losses (link, connection)")
 }
 
 super::super::text_form!(LossPer);

@@ -267,7 +267,7 @@ impl Coordinator {
             }
             Stage::Planning(until) if now >= until => {
                 let late =
-                    format!("it did not take its plan within {}", format_duration(self.job.waits.setup));
+                    format!("it did not accept its plan within {}", format_duration(self.job.waits.setup));
                 self.lose_those(&late, |agent| agent.readiness == Readiness::Reading);
             }
             Stage::Running { until, .. } if now >= until => {
@@ -462,7 +462,7 @@ impl Coordinator {
 
     /// The record; the role adds what only it knows.
     pub fn into_record(mut self) -> FleetRecord {
-        self.end_the_rest("it was given up");
+        self.end_the_rest("it was abandoned");
         let Self { job, agents, mut servers, pairs, start_at, interrupted, .. } = self;
         let mut clients = Vec::new();
         for agent in agents {

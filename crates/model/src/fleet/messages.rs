@@ -143,8 +143,8 @@ pub struct FetchTask {
 pub enum MessageError {
     /// It is of another version.
     #[error(
-        "the other end speaks version {theirs} of the agents' messages, and this h2lab version {AGENT_VERSION}: install the \
-         same version of h2lab at both ends"
+        "the other end uses version {theirs} of the agent protocol, this h2lab version {AGENT_VERSION}: install the \
+         same h2lab at both ends"
     )]
     OtherVersion {
         /// Its version.

@@ -93,12 +93,12 @@ pub enum FleetPlanError {
     #[error("a drive needs a client and a server")]
     Nobody,
     /// No transfers.
-    #[error("a client fetches at least one thing at a time")]
+    #[error("a client needs at least one concurrent transfer")]
     NoWorkers,
     /// Connections with different numbers of streams would be needed.
     #[error(
-        "{workers} transfers at a time of a client and one server cannot be dealt evenly to {connections} connections; change the \
-         concurrency or the connections"
+        "{workers} concurrent transfers between a client and a server cannot be spread evenly over {connections} \
+         connections; change the concurrency or the connections"
     )]
     Uneven {
         /// Transfers at a time.

@@ -213,7 +213,8 @@ impl FleetSummary {
             )
         });
         let unsure = self.clock_uncertainty.filter(is_long).map(|most| {
-            format!("the clock of a client is known to ±{most:.1?} only, {:.0} % of the time: so much the common start may be off", share(most))
+            format!("a client's clock is known only to ±{most:.1?}, {:.0} % of the time: the common start may be off \
+                 by that", share(most))
         });
         let agents = record.clients.iter().chain(&record.servers);
         let others = agents.filter_map(|agent| {
@@ -229,17 +230,13 @@ impl FleetSummary {
                     record.servers.get(pair.pair.server as usize),
                 ]
                 .map(|agent| agent.map_or("?", |agent| agent.name.as_str()));
-                format!("{client} from {server}: nothing came in the last {cut:.1?} before the end")
+                format!("{client} from {server}: no data received in the last {cut:.1?} before the end")
             })
         });
         let undeclared =
             record.servers.iter().filter(|server| record.start_at.happened() && server.is_unreported());
-        let undeclared = undeclared.map(|server| {
-            format!(
-                "{} did not report what it spent: its CPU time and retransmits are not known",
-                server.name
-            )
-        });
+        let undeclared =
+            undeclared.map(|server| format!("{} did not report its CPU time and retransmits", server.name));
         let clients = record.pairs.iter().filter_map(|pair| {
             let PairEnd::Reported(figures) = &pair.end else { return None };
             Some((record.clients.get(pair.pair.client as usize)?, figures.paused))
@@ -249,7 +246,7 @@ impl FleetSummary {
         let paused = clients.chain(servers).filter(|(_, paused)| is_long(paused)).map(|(agent, paused)| {
             let share = share(paused);
             format!(
-                "{} did not run for {paused:.1?}, {share:.0} % of the time: it was stopped, or its machine was",
+                "{} did not run for {paused:.1?}, {share:.0} % of the time: it, or its machine, was stopped",
                 agent.name
             )
         });
@@ -374,9 +371,9 @@ mod tests {
         let hung = figures.meter.elapsed() + SILENCE;
         (record.pairs[0].end, record.asked.duration) = (PairEnd::Reported(Box::new(figures.clone())), hung);
         let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
-        assert!(doubts(&record)[0].contains("nothing came in the last 3.0s"), "{:?}", doubts(&record));
+        assert!(doubts(&record)[0].contains("no data received in the last 3.0s"), "{:?}", doubts(&record));
         record.asked.duration -= Duration::from_millis(1);
-        assert!(!doubts(&record).iter().any(|reported| reported.contains("nothing came")));
+        assert!(!doubts(&record).iter().any(|reported| reported.contains("no data received")));
         let mut nothing = figures;
         nothing.endings.iter_mut().for_each(|ending| ending.bytes = 0);
         record.pairs[0].end = PairEnd::Reported(Box::new(nothing));
@@ -389,7 +386,7 @@ mod tests {
         let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
         record.servers[1].served = None;
         assert!(
-            doubts(&record)[0].starts_with("ssh:lyon-2 did not report what it spent"),
+            doubts(&record)[0].starts_with("ssh:lyon-2 did not report its CPU time"),
             "{:?}",
             doubts(&record)
         );

@@ -147,7 +147,7 @@ pub fn record() -> FleetRecord {
     let reported = figures(1000, 1_250_000_000, 10);
     let mut broken = figures(1010, 125_000_000, 2);
     broken.endings[1].outcome = TransferOutcome::Failed {
-        why: "the server has gone: connection refused".to_owned(),
+        why: "the server is gone: connection refused".to_owned(),
         fault: Fault::Sut,
     };
     let mut until_then = ByteMeter::new(Time::from_millis(1005));

@@ -30,23 +30,23 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     let work = &scenario.work;
     if !work.bulk {
         let Some(matrix) = matrices.iter().find(is_tcp) else { return Ok(()) };
-        let why = "tcp has no requests: it is what protocols are measured by in bulk work (`bulk = true`)";
+        let why = "tcp has no requests: it is the reference for protocols in bulk work (`bulk = true`)";
         return refuse("protocols", matrix.protocols.to_string(), "work", why);
     }
     let rendered = |with, why| refuse("bulk", "true".to_owned(), with, why);
     if work.concurrency.is_none() {
-        return rendered("rate", "how many responses come at a time is said by `concurrency`");
+        return rendered("rate", "`concurrency` sets the number of concurrent responses");
     }
     if work.method != "GET" {
-        return rendered("method", "its data comes in responses: give GET");
+        return rendered("method", "its data is in responses: give GET");
     }
     if !work.mix.is_empty() || work.template || work.body.is_some() || !work.headers.is_empty() {
-        return rendered("mix", "all its requests are alike, without a body and further header fields");
+        return rendered("mix", "all its requests are identical, without a body or additional header fields");
     }
     if scenario.capture.causes {
         return rendered(
             "causes",
-            "no request of it is slow: what held data back is reported for each connection",
+            "it has no slow requests: what limited the rate is reported per connection",
         );
     }
     uneven(scenario, matrices)?;
@@ -57,7 +57,7 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     if !scenario.matrix.live.is_empty() || !matrices.iter().all(is_origin) {
         return rendered(
             "origin",
-            "its figures are of both ends, which only our origin, asked directly, reports",
+            "it needs figures of both ends, which only our origin reports, without a proxy",
         );
     }
     Ok(())
@@ -74,7 +74,7 @@ fn uneven(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioEr
                 && !at_a_time.is_multiple_of((*connections).clamp(1, at_a_time))
             {
                 let why = format!(
-                    "{at_a_time} responses at a time cannot be dealt evenly to {connections} connections"
+                    "{at_a_time} concurrent responses cannot be spread evenly over {connections} connections"
                 );
                 return Err(ScenarioError::Conflict {
                     field: "connections",
@@ -127,10 +127,13 @@ mod tests {
         for (text, words) in [
             (BULK.to_owned(), "concurrency"),
             (format!("{BULK}concurrency = 1").replace("'GET'", "'POST'"), "GET"),
-            (format!("{BULK}concurrency = 10\n[matrix]\nprotocols = 'h2c'\nconnections = 4"), "evenly to 4"),
-            (format!("{BULK}concurrency = 1\ntemplate = true"), "alike"),
+            (
+                format!("{BULK}concurrency = 10\n[matrix]\nprotocols = 'h2c'\nconnections = 4"),
+                "evenly over 4",
+            ),
+            (format!("{BULK}concurrency = 1\ntemplate = true"), "identical"),
             (format!("{BULK}concurrency = 1\n[matrix]\norigin = 'nginx'"), "our origin"),
-            (format!("{BULK}concurrency = 1\n[capture]\ncauses = true"), "held data back"),
+            (format!("{BULK}concurrency = 1\n[capture]\ncauses = true"), "limited the rate"),
             ("[matrix]\nprotocols = 'tcp'".to_owned(), "bulk = true"),
             (format!("{BULK}concurrency = 1\n[link]\nloopback = true\nloss = '1%'"), "loopback"),
         ] {

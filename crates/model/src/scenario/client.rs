@@ -44,7 +44,7 @@ impl<'de> Visitor<'de> for NoKey {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key that is known")
+        f.write_str("a known key")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {

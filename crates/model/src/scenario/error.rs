@@ -67,7 +67,7 @@ impl ScenarioError {
                 format!("{} = {value} is out of range: {expected}", name(field))
             }
             Self::Conflict { field, value, with, why } => {
-                format!("{} = {value} does not go with {}: {why}", name(field), name(with))
+                format!("{} = {value} cannot be used with {}: {why}", name(field), name(with))
             }
             Self::Malformed { field, value, expected } => {
                 format!("{} = {value} is malformed: {expected}", name(field))

@@ -22,7 +22,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
             value: work.rate.to_string(),
             with: "concurrency",
             why: format!(
-                "a closed loop of {concurrency} has no rate, so that several would be the same cell again"
+                "a closed loop of {concurrency} has no rate, so several rates would repeat the same cell"
             ),
         });
     }
@@ -46,7 +46,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
 fn variations(scenario: &Scenario) -> Result<(), ScenarioError> {
     let (with, why) = match scenario {
         scenario if scenario.vary.is_empty() => return Ok(()),
-        Scenario { seed, .. } if seed.varies() => ("seed", "groups are those of one seed: give one"),
+        Scenario { seed, .. } if seed.varies() => ("seed", "a group has one seed: give one"),
         Scenario { matrix, .. } if !matrix.live.is_empty() => {
             ("live", "live servers are measured without emulation")
         }
@@ -75,12 +75,9 @@ fn capture(scenario: &Scenario) -> Result<(), ScenarioError> {
 fn ramp(work: &WorkAxes) -> Result<(), ScenarioError> {
     let Some(ramp) = work.ramp else { return Ok(()) };
     let (with, why) = if work.concurrency.is_some() {
-        ("concurrency", "a closed loop sends as answers come")
+        ("concurrency", "a closed loop sends when responses arrive")
     } else if work.rate.varies() {
-        (
-            "rate",
-            "the ramp says at what rates requests are sent, so that several would be the same cell again",
-        )
+        ("rate", "the ramp sets the rates, so several would repeat the same cell")
     } else if work.arrival != ArrivalShape::Constant {
         ("arrival", "a ramp sends at even intervals")
     } else {
@@ -110,7 +107,7 @@ fn client(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioEr
             field: "dial-policy",
             value: matrix.dial_policy.to_string(),
             with: "protocols",
-            why: "HTTP/1.1 dials one connection for each request that waits, up to its limit; add h2, h2c or h3"
+            why: "HTTP/1.1 dials one connection per waiting request, up to its limit; add h2, h2c or h3"
                 .to_owned(),
         });
     }
@@ -125,15 +122,15 @@ fn automatic(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), Scenari
     };
     let work = &scenario.work;
     let (with, why) = if !matrix.live.is_empty() {
-        ("live", "it follows from the emulated link, and a live server has none")
+        ("live", "it is derived from the emulated link, and a live server has none")
     } else if work.concurrency.is_some() {
-        ("concurrency", "it follows from the rate, and a closed loop has none")
+        ("concurrency", "it is derived from the rate, and a closed loop has none")
     } else if !work.mix.is_empty() {
-        ("mix", "it follows from the size of requests and responses, and these have several")
+        ("mix", "it is derived from the sizes of requests and responses, and these vary")
     } else if !need::has_body(&work.method) {
-        ("method", "it follows from the size of the response, and that to HEAD has no body")
+        ("method", "it is derived from the size of the response, and HEAD has no body")
     } else if !need::is_index(&work.path) {
-        ("path", "it follows from the size of the response, and only that to / is known")
+        ("path", "it is derived from the size of the response, known only for /")
     } else {
         return Ok(());
     };
@@ -197,9 +194,9 @@ fn sidecars(matrix: &MatrixAxes) -> Result<(), ScenarioError> {
     let (with, why) = if matrix.sidecar.is_none() {
         ("sidecar", "name the program, such as haproxy")
     } else if !matrix.live.is_empty() {
-        ("live", "sidecars stand at an emulated link, and a live server has none")
+        ("live", "sidecars need an emulated link, and a live server has none")
     } else if matrix.h2c_mode == H2cMode::Upgrade && matrix.protocols.values().contains(&Protocol::H2c) {
-        ("h2c-mode", "sidecars speak h2c with prior knowledge")
+        ("h2c-mode", "sidecars speak h2c by prior knowledge")
     } else {
         return Ok(());
     };
@@ -219,10 +216,10 @@ fn http3(scenario: &Scenario, matrix: &MatrixAxes) -> Result<(), ScenarioError> 
     let names = scenario.link.congestion.values();
     if let Some(name) = names.iter().find(|name| !QUIC_CONGESTION.contains(&name.as_str())) {
         let known = QUIC_CONGESTION.join(", ");
-        return conflict("congestion", name.clone(), format!("QUIC, below h3, has only {known}"));
+        return conflict("congestion", name.clone(), format!("QUIC (h3) has only {known}"));
     }
     if has_sidecars(matrix) {
-        let why = "no sidecar speaks h3 over the link; make that an arm or a scenario of its own, direct";
+        let why = "no sidecar speaks h3 over the link; use a separate arm or scenario, direct";
         return conflict("topology", matrix.topology.to_string(), why.to_owned());
     }
     Ok(())
@@ -234,15 +231,15 @@ const OWN: [(&str, &str); 7] = [
     ("connection", PER_CONNECTION),
     ("keep-alive", PER_CONNECTION),
     ("proxy-connection", PER_CONNECTION),
-    ("upgrade", "the protocol is chosen by name, and then nothing is upgraded"),
-    ("http2-settings", "the protocol is chosen by name, and then nothing is upgraded"),
+    ("upgrade", "the protocol is chosen by name, so there is no upgrade"),
+    ("http2-settings", "the protocol is chosen by name, so there is no upgrade"),
     ("transfer-encoding", FRAMING),
     ("content-length", FRAMING),
 ];
 
 const PER_CONNECTION: &str =
-    "connections are the client's affair, and HTTP/2 forbids the field (RFC 9113 section 8.2.2)";
-const FRAMING: &str = "the client frames the body itself, so that every protocol carries the same one";
+    "the client manages connections, and HTTP/2 forbids the field (RFC 9113 section 8.2.2)";
+const FRAMING: &str = "the client frames the body, so that every protocol carries the same body";
 
 /// Refuses header fields that the client writes itself, or that would make one protocol's requests illegal: the
 /// protocols of a comparison send the same fields.
@@ -259,13 +256,13 @@ pub(super) fn fields(headers: &[(String, String)]) -> Result<(), ScenarioError> 
                 return refuse(name, "HTTP/2 allows no value but `trailers` (RFC 9113 section 8.2.2)");
             }
             "host" if !is_authority(value.trim()) => {
-                return refuse(name, "it takes the authority's place, and this is no HOST or HOST:PORT");
+                return refuse(name, "it replaces the authority, and this is not HOST or HOST:PORT");
             }
             "host" => hosts += 1,
             _ => {}
         }
         if hosts > 1 {
-            return refuse(name, "it takes the authority's place, of which there is one");
+            return refuse(name, "it replaces the authority, and a request has one");
         }
     }
     Ok(())
@@ -495,8 +492,11 @@ mod tests {
     #[test]
     fn errors_name_keys_as_whoever_reads_them_knows_them() {
         let error = refusal("[link]\nqueue = '64k'").unwrap();
-        assert!(error.to_string().starts_with("`queue` = 65536 does not go with `bandwidth`: "), "{error}");
+        assert!(
+            error.to_string().starts_with("`queue` = 65536 cannot be used with `bandwidth`: "),
+            "{error}"
+        );
         let rendered = error.rendered(|key| format!("--{key}"));
-        assert!(rendered.starts_with("--queue = 65536 does not go with --bandwidth: "), "{rendered}");
+        assert!(rendered.starts_with("--queue = 65536 cannot be used with --bandwidth: "), "{rendered}");
     }
 }

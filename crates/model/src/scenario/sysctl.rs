@@ -132,11 +132,11 @@ impl SysctlAxes {
                     return refuse(name, why);
                 }
                 if table.keys().filter(|other| dotted(other) == dotted(name)).count() > 1 {
-                    return refuse(name, "duplicate: with dots and with slashes");
+                    return refuse(name, "duplicate: once with dots, once with slashes");
                 }
                 if self.tcp_buffer.is_some() && [READ_BUFFERS, WRITE_BUFFERS].contains(&dotted(name).as_str())
                 {
-                    return refuse(name, "`tcp-buffer` says it");
+                    return refuse(name, "`tcp-buffer` sets it");
                 }
                 if values.values().iter().any(|value| words(value).is_empty()) {
                     return refuse(name, "an empty value sets nothing");
@@ -162,12 +162,10 @@ fn flaw(name: &str) -> Option<&'static str> {
         return Some("not the name of a sysctl, such as net.ipv4.tcp_rto_min_us");
     }
     if parts[0] != "net" {
-        return Some("only those of a network namespace can be set, whose names begin with `net.`");
+        return Some("only sysctls of a network namespace can be set: their names begin with `net.`");
     }
     match dotted(name).as_str() {
-        "net.ipv4.tcp_congestion_control" => {
-            Some("the link's `congestion` says it, which is set on the routes")
-        }
+        "net.ipv4.tcp_congestion_control" => Some("the link's `congestion` sets it, on the routes"),
         _ => None,
     }
 }
@@ -237,7 +235,7 @@ mod tests {
             assert!(Scenario::from_toml(&text.replace("8k", bad)).is_err(), "{bad}");
         }
         let twice = format!("{text}\n[sysctl.client]\n'net.ipv4.tcp_rmem' = '1 2 3'");
-        assert!(Scenario::from_toml(&twice).unwrap_err().to_string().contains("`tcp-buffer` says it"));
+        assert!(Scenario::from_toml(&twice).unwrap_err().to_string().contains("`tcp-buffer` sets it"));
     }
 
     #[test]

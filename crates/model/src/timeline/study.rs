@@ -173,13 +173,13 @@ impl TimelineStudy {
         let asked = &self.timeline;
         let refuse = |field, value: String, expected| Err(StudyError::Range { field, value, expected });
         if !(1..=1_000).contains(&asked.runs) {
-            return refuse("runs", asked.runs.to_string(), "it takes 1 to 1000");
+            return refuse("runs", asked.runs.to_string(), "1 to 1000");
         }
         if asked.protocol == Protocol::Tcp {
-            return refuse("protocol", asked.protocol.to_string(), "it takes h1, h1s, h2, h2c or h3");
+            return refuse("protocol", asked.protocol.to_string(), "h1, h1s, h2, h2c or h3");
         }
         if asked.servers.is_empty() || asked.backends.is_empty() || asked.early_hints.is_empty() {
-            return refuse("servers", "[]".to_owned(), "servers, backends and early-hints need a value each");
+            return refuse("servers", "[]".to_owned(), "servers, backends and early-hints each need a value");
         }
         let slowest = asked.backend_delay.max(asked.cgi_delay);
         if asked.timeout <= slowest {
@@ -187,7 +187,7 @@ impl TimelineStudy {
             return refuse("timeout", value, "it must be longer than backend-delay and cgi-delay");
         }
         match asked.backends.iter().find(|one| !matches!(one, Protocol::H1 | Protocol::H2c)) {
-            Some(astray) => refuse("backends", astray.to_string(), "they are asked in h1 or h2c"),
+            Some(astray) => refuse("backends", astray.to_string(), "they accept h1 or h2c"),
             None => Ok(()),
         }
     }

@@ -17,11 +17,11 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
     match reason {
         ConnectionError::VersionMismatch => TransportError::QuicVersion,
         ConnectionError::Reset => {
-            let why = "the peer knows nothing of this connection any more (a stateless reset)";
+            let why = "the peer no longer has this connection (stateless reset)";
             io::Error::new(io::ErrorKind::ConnectionReset, why).into()
         }
         ConnectionError::TimedOut => {
-            io::Error::new(io::ErrorKind::TimedOut, "nothing was heard for too long").into()
+            io::Error::new(io::ErrorKind::TimedOut, "idle timeout: nothing received").into()
         }
         // An alert that our side of TLS raised has only rustls's own words.
         ConnectionError::TransportError(error) if alert(error.code).is_some() => {

@@ -132,8 +132,11 @@ const SHOWN: usize = 3;
 /// A run of more conditions has them folded.
 const OPEN: usize = 1;
 
-const METHOD: &str = "Response time: from when a request was due to the last byte of its response, so a stalled client cannot hide its own waiting. Served: successful and complete within the measured time; completions in the drain do not count. Percentiles are over all requests of all repetitions, exact where each request was kept; failures are \
-                      counted, never timed. A configuration is unstable if it served less than 98 % of the offered rate or its response times grew during the measured time.";
+const METHOD: &str = "Response time: from when a request was due to the last byte of its response, so a stalled \
+    client cannot hide its own waiting. Served: successful and complete within the measured time; completions in the \
+    drain do not count. Percentiles are over all requests of all repetitions, exact where each request was kept; \
+    failures are counted, never timed. A configuration is unstable if it served less than 98 % of the offered rate or \
+    its response times grew during the measured time.";
 const METHOD_OF_BULK: &str = "A rate is all bytes of data in the measured time, after the warm-up in which TCP \
      reaches its rate, divided by that time; unfinished transfers count with the bytes received. Frames and \
      WINDOW_UPDATEs are counted at the socket. What limited the rate is determined from the kernel's counters at the \

@@ -101,7 +101,8 @@ pub fn study_text(document: &StudyTable, style: TextStyle) -> String {
     paragraph(&mut out, style, "", &style.paint(Paint::Bold, &document.claim));
     let how = format!(
         "Over {}, medians of {} runs, in ms since the client began to connect; lead: how long the first promise, else the \
-         first 103, came before the response (the median of the differences). The slow backend takes {} ms, the CGI program {} ms.",
+         first 103, came before the response (the median of the differences). The slow backend takes {} ms, the CGI \
+         program {} ms.",
         document.protocol, document.runs, document.backend_delay_ms, document.cgi_delay_ms
     );
     paragraph(&mut out, style, "", &how);

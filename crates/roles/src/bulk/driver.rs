@@ -207,7 +207,7 @@ impl<'a> Driver<'a> {
             if !self.proven {
                 return Err(RunError::Unreachable(why));
             }
-            self.transfers.give_up(|| FetchError::Vanished(format!("the server has gone: {why}")));
+            self.transfers.give_up(|| FetchError::Vanished(format!("the server is gone: {why}")));
         }
         self.cancel_doomed(now);
         Ok(())
@@ -238,7 +238,7 @@ impl<'a> Driver<'a> {
         let blocked = self.blocked_since.map_or(Duration::ZERO, |since| now.since(since));
         if blocked > self.traffic.timeout {
             let time = h2lab_base::units::format_duration(blocked);
-            let why = format!("no connection allows a request (SETTINGS_MAX_CONCURRENT_STREAMS) for {time}");
+            let why = format!("no connection allowed a request (SETTINGS_MAX_CONCURRENT_STREAMS) for {time}");
             self.cut(|| FetchError::Vanished(why.clone()));
         }
     }
@@ -271,7 +271,7 @@ impl<'a> Driver<'a> {
             if let Some((session, _)) = self.slots.session(slot) {
                 if is_silent {
                     // It gets no more requests.
-                    session.leave(now, "it stayed silent", &self.outbox, &mut self.transfers);
+                    session.leave(now, "it stopped responding", &self.outbox, &mut self.transfers);
                 }
                 session.cancel(now, stream, Outcome::Cancelled, &self.outbox, &mut self.transfers);
                 self.settle(slot);

@@ -474,7 +474,7 @@ impl Fetch {
             self.fail(always_refused(words));
         } else if is_short && is_lost {
             // It is unknown whether the rest would be of the same state of the file, or even what is missing.
-            let words = format!("{words}, and the server sends no ETag by which it could be resumed");
+            let words = format!("{words}, and the server sends no ETag, so it cannot be resumed");
             self.fail(FetchError::Vanished(words));
         } else if is_short {
             self.ask_again(ask);
@@ -488,7 +488,7 @@ impl Fetch {
     fn had_the_last_word(&mut self, ask: &FileRequest, now: Time, why: Option<&str>, is_broken: bool) {
         self.fruitless += u32::from(why.is_some());
         if ask.outcome_class == OutcomeClass::Silent {
-            self.note_doubt("the server stays silent");
+            self.note_doubt("the server does not respond");
         } else if is_broken && self.fruitless <= MAX_FRUITLESS {
             self.stage = Stage::Comparing { asked: false };
             return;
@@ -668,7 +668,7 @@ impl Fetch {
 
 /// The error of requests that the server did not process, however often they were made.
 fn always_refused(why: &str) -> FetchError {
-    FetchError::Vanished(format!("{why}, however often it was asked"))
+    FetchError::Vanished(format!("{why}, after every retry"))
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &BulkResult, cpu: CpuTime
 fn pause(paused: Duration, all: Duration) -> Option<String> {
     (paused.as_secs_f64() > 0.01 * all.as_secs_f64()).then(|| {
         format!(
-            "h2lab did not run for {paused:.1?} of {all:.1?}: it was stopped, or its machine was; the rate says little about the server"
+            "h2lab did not run for {paused:.1?} of {all:.1?}: it, or its machine, was stopped; the rate may not reflect the server"
         )
     })
 }

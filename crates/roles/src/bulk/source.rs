@@ -170,7 +170,7 @@ impl FileSource {
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")));
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
         }
         // Only read-ahead keeps a disk busy while a block is being sent; without it we are slower, no more.
         let _ = fadvise(&file, 0, None, Advice::Sequential);

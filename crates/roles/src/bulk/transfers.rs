@@ -584,7 +584,7 @@ impl RequestObserver for Transfers {
         let why = match fate {
             RequestEnd::Complete => None,
             RequestEnd::Unprocessed => Some("the server processed no request"),
-            RequestEnd::Unanswered { .. } => Some("the server closed the connection without an answer"),
+            RequestEnd::Unanswered { .. } => Some("the server closed the connection without a response"),
             RequestEnd::Failed { outcome, .. } => Some(words(outcome)),
         };
         if let Some(Some(UnderWay { ask, .. })) = self.requests.get_mut(request as usize) {
@@ -614,10 +614,10 @@ impl RequestObserver for Transfers {
 const fn words(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Reset => "the server reset the stream",
-        Outcome::GoAway => "the server ended the connection in the middle",
-        Outcome::Protocol => "the server broke the protocol",
+        Outcome::GoAway => "the server closed the connection midway",
+        Outcome::Protocol => "the server violated the protocol",
         Outcome::Closed => "the connection broke",
-        Outcome::Cancelled | Outcome::Unfinished => "it was given up",
+        Outcome::Cancelled | Outcome::Unfinished => "it was abandoned",
         _ => "the connection failed",
     }
 }

@@ -28,11 +28,11 @@ pub enum ConnectError {
     #[error("the server's queue of new connections is full")]
     Full,
     /// Neither accepted nor refused in time.
-    #[error("no answer to connecting within {}", format_duration(*.0))]
+    #[error("no response to the connection attempt within {}", format_duration(*.0))]
     Timeout(Duration),
     /// TCP was accepted, but TLS was not finished in time.
     #[error(
-        "TLS was not established within {}: the server accepts connections but does not answer",
+        "TLS was not established within {}: the server accepts connections but does not respond",
         format_duration(*.0)
     )]
     TlsTimeout(Duration),
@@ -40,7 +40,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The server closed the connection before it answered anything.
-    #[error("the server closes the connection before it answers: {0}")]
+    #[error("the server closes the connection before it responds: {0}")]
     Closed(String),
     /// What answers is another protocol.
     #[error("the server does not speak {expected}: {hint}")]
@@ -52,22 +52,22 @@ pub enum ConnectError {
     },
     /// It accepts connections and sends nothing.
     #[error(
-        "the server accepts the connection but does not answer within {}",
+        "the server accepts the connection but does not respond within {}",
         format_duration(*.0)
     )]
     NoAnswer(Duration),
     /// Its answer is not legal in the protocol that we asked for.
-    #[error("the server's answer breaks the protocol: {0}")]
+    #[error("the server's response violates the protocol: {0}")]
     Protocol(String),
     /// Nothing listens on the UDP port.
     #[error(
-        "nothing listens on this UDP port: the server does not speak HTTP/3 there (it is QUIC over UDP; HTTP/1.1 and HTTP/2 on \
-         the TCP port of the same number say nothing of it)"
+        "nothing listens on this UDP port: the server does not speak HTTP/3 there (QUIC uses UDP; a TCP port of the \
+         same number does not imply it)"
     )]
     NoUdp,
     /// Nothing was received over UDP.
     #[error(
-        "no answer over UDP within {}: the server does not speak HTTP/3, or something on the way drops UDP",
+        "no response over UDP within {}: the server does not speak HTTP/3, or the path drops UDP",
         format_duration(*.0)
     )]
     QuicTimeout(Duration),
@@ -385,7 +385,7 @@ fn dial_quic(
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let (Endpoint::Tcp(address), Some(tls)) = (&target.address, &target.tls) else {
         return Err(invalid(format!(
-            "HTTP/3 needs an address, and {} is none; leave out --unix-socket",
+            "HTTP/3 needs an address, and {} is not one; omit --unix-socket",
             target.address
         )));
     };

@@ -35,8 +35,8 @@ pub fn endpoints(reach: &Reach, url: &Url) -> Result<Vec<Endpoint>, String> {
     }
     if endpoints.is_empty() {
         return Err(match (reach.ipv4, reach.ipv6) {
-            (true, _) => format!("`{host}` has no IPv4 address; leave out -4"),
-            (_, true) => format!("`{host}` has no IPv6 address; leave out -6"),
+            (true, _) => format!("`{host}` has no IPv4 address; omit -4"),
+            (_, true) => format!("`{host}` has no IPv6 address; omit -6"),
             _ => format!("`{host}` has no address"),
         });
     }

@@ -124,7 +124,7 @@ impl Agent {
 
     fn serve(&mut self, task: &ServeTask) -> Option<FromAgent> {
         if std::mem::replace(&mut self.is_serving, true) {
-            return Some(FromAgent::Refused { why: "it serves already".to_owned() });
+            return Some(FromAgent::Refused { why: "it is already serving".to_owned() });
         }
         let started = serve::start(task, self.own.clone(), Arc::clone(&self.stop), thread_cpu_ns);
         started.err().map(|why| FromAgent::Refused { why })

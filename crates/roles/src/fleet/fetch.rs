@@ -72,7 +72,7 @@ impl Fetcher {
             let may_be_elsewhere = match got {
                 Ok(got) if got.record.transfers.is_empty() => {
                     let why = got.record.connections.iter().find_map(|connection| connection.closed.why());
-                    let why = why.unwrap_or("no connection took one before the end");
+                    let why = why.unwrap_or("no connection accepted a request before the end");
                     return (began, Err(format!("{endpoint}: no request could be made: {why}")));
                 }
                 Ok(got) => {

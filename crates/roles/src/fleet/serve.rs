@@ -46,7 +46,7 @@ pub(super) fn start(
 
 /// Fails only if the agent has ended.
 fn send(events: &Sender<AgentEvent>, address: Option<SocketAddr>) {
-    let _ = events.send(AgentEvent::Serving(address.ok_or_else(|| "it listens nowhere".to_owned())));
+    let _ = events.send(AgentEvent::Serving(address.ok_or_else(|| "it does not listen".to_owned())));
 }
 
 /// What serving took, as reported to a driver. Of QUIC the origin counts no lost packets.

@@ -25,7 +25,8 @@ impl Uploads {
         let is_kept = matches!(destination, Destination::File(..));
         if is_part && !is_kept && offer.wanted != Algorithm::None && !offer.wanted.combines() {
             let words = format!(
-                "{} is a sum of bytes in their order: of parts, of which nothing is kept here, it cannot be made; ask for crc32c, or send all in one request",
+                "{} needs the bytes in order and cannot be computed from parts that are not kept; request crc32c, or \
+                 send one request",
                 offer.wanted
             );
             return Err(Refusal::new(400, words));
@@ -57,7 +58,7 @@ impl Uploads {
                 return Ok(Receipt::new(now, Arc::clone(self), key, upload, offer));
             }
             if known.receipts > 0 {
-                return Err(Refusal::new(409, "somebody else is uploading this file"));
+                return Err(Refusal::new(409, "another client is uploading this file"));
             }
             let is_saving = known.sink.as_ref().is_some_and(Sink::is_saving);
             drop(known);
@@ -70,7 +71,7 @@ impl Uploads {
                 // A sync may take seconds, which must not block other clients.
                 self.finisher.drop_later(sink);
                 inner.closed.insert(key, std::mem::take(&mut upload.charge));
-                return Err(Refusal::new(409, "the upload before is still being put away; try again"));
+                return Err(Refusal::new(409, "the previous upload is still being stored; try again"));
             }
         }
         if let Some(Complete { upload, verdict, .. }) = inner.complete(&destination, &tag)

@@ -185,7 +185,7 @@ impl Bulk {
         let Store::Folder(folder) = &self.store else { return Ok(Destination::Nowhere(path.to_owned())) };
         let (names, path) = folder.names(path).map_err(|error| match error {
             // RFC 4918 §9.7.1 has this status for a missing collection.
-            FolderError::Missing => Refusal::new(409, "there is no such folder to put it into"),
+            FolderError::Missing => Refusal::new(409, "no such folder"),
             error => error.into(),
         })?;
         if path.file_name().is_some_and(Names::are_taken) {
@@ -193,7 +193,7 @@ impl Bulk {
         }
         match names.kind().map_err(FolderError::from)? {
             None | Some(FileType::RegularFile) => Ok(Destination::File(names, path)),
-            Some(_) => Err(Refusal::new(409, "there is something of this name that is no file")),
+            Some(_) => Err(Refusal::new(409, "this name exists and is not a file")),
         }
     }
 

@@ -52,10 +52,10 @@ impl Preconditions {
     pub fn check(&self, current: Option<&str>) -> Result<(), Refusal> {
         let has = |tags: &Tags, weakly| current.is_some_and(|tag| tags.have(tag, weakly));
         if self.if_match.as_ref().is_some_and(|tags| !has(tags, false)) {
-            return Err(Refusal::new(412, "If-Match: there is no file of this name, or it has another tag"));
+            return Err(Refusal::new(412, "If-Match: no file of this name, or its ETag differs"));
         }
         if self.if_none_match.as_ref().is_some_and(|tags| has(tags, true)) {
-            return Err(Refusal::new(412, "If-None-Match: there is a file of this name, with such a tag"));
+            return Err(Refusal::new(412, "If-None-Match: a file of this name has such an ETag"));
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ impl Receipt {
     fn store(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let end = self.at + data.len() as u64;
         if self.offer.until.is_some_and(|until| end > until) {
-            return Err(Refusal::new(400, "there are more bytes than were announced"));
+            return Err(Refusal::new(400, "more bytes than declared"));
         }
         let mut upload = lock(&self.upload);
         if self.at == self.offer.from && upload.journal.extents.ranges() >= MOST_PIECES {
@@ -187,7 +187,7 @@ impl Receipt {
 
     fn conclude(&mut self) -> Result<End, Refusal> {
         if self.offer.until.is_some_and(|until| self.at < until) {
-            return Err(Refusal::new(400, "there are fewer bytes than were announced"));
+            return Err(Refusal::new(400, "fewer bytes than declared"));
         }
         self.compare_content()?;
         self.record_bytes();
@@ -278,5 +278,5 @@ impl Drop for Receipt {
 
 /// What is said to a request for an upload that is over.
 fn over() -> Refusal {
-    Refusal::new(409, "this upload is complete, or was given up")
+    Refusal::new(409, "this upload is complete or was abandoned")
 }

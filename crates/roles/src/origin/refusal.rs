@@ -26,16 +26,14 @@ impl Refusal {
     /// 412 as for a copy that must not overwrite (RFC 4918 §9.8.5). 409 was rejected: it says that somebody else is writing, and our
     /// client repeats what it refuses.
     pub fn exists() -> Self {
-        let words = "there is a file of this name; give another name, or let uploads replace files: bulk serve --overwrite";
+        let words =
+            "this name exists; give another name, or let uploads replace files: bulk serve --overwrite";
         Self::new(412, words)
     }
 
     /// What arrived, whose sum is `found`, is not what was declared.
     pub fn mismatch(what: &str, declared: &Checksum, found: Checksum) -> Self {
-        let words = format!(
-            "the checksum of {what} is wrong: {declared} was declared, and what arrived has {}",
-            found.hex()
-        );
+        let words = format!("checksum mismatch of {what}: {declared} declared, {} received", found.hex());
         Self { found: Some(found), ..Self::new(400, words) }
     }
 }

@@ -17,7 +17,7 @@ pub struct BearerToken(Checksum);
 
 /// Why a text is no token. It is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is no bearer token: letters, digits and -._~+/ are allowed, and = at its end (RFC 6750 §2.1)")]
+#[error("it is not a bearer token: letters, digits and -._~+/ are allowed, and = at the end (RFC 6750 §2.1)")]
 pub struct NotAToken;
 
 impl fmt::Debug for BearerToken {
@@ -43,7 +43,7 @@ impl BearerToken {
             Some(shown) if self.is(shown) => return None,
             Some(_) => ("this token is wrong", "Bearer realm=\"h2lab\", error=\"invalid_token\""),
             None => (
-                "this server wants a token: Authorization: Bearer TOKEN (bulk get and bulk put: --oauth2-bearer)",
+                "this server requires a token: Authorization: Bearer TOKEN (bulk get and bulk put: --oauth2-bearer)",
                 "Bearer realm=\"h2lab\"",
             ),
         };

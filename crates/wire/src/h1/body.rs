@@ -157,7 +157,7 @@ impl Chunk {
             (Self::DataLf, b'\n') => Self::Size { size: 0, digits: 0 },
             (Self::DataCr | Self::DataLf, _) => return Err("a chunk's data does not end with CRLF"),
             (Self::Data { .. } | Self::Trailers, _) => {
-                return Err("chunk framing stands where there is none");
+                return Err("chunk framing in a message without it");
             }
         })
     }

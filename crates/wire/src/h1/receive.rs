@@ -129,7 +129,7 @@ impl Connection {
         }
         let bytes = self.input.unread();
         if bytes.first() == Some(&b'\n') || (!server && bytes.first() == Some(&b'\r')) {
-            self.refuse(Refusal::bad("an empty line stands where a message should begin"));
+            self.refuse(Refusal::bad("an empty line where a message should begin"));
             return Progress::Again;
         }
         if server { self.read_request() } else { self.read_response() }
@@ -197,8 +197,7 @@ impl Connection {
         let stream = exchange.stream;
         match status {
             101 => {
-                return self
-                    .refuse_and_go_on(Refusal::bad("it switches protocols although nobody asked for it"));
+                return self.refuse_and_go_on(Refusal::bad("it switches protocols without a request to"));
             }
             100..=199 => {
                 exchange.interims += 1;

@@ -44,7 +44,7 @@ impl Connection {
         let fields = Fields::new(&self.scratch.bytes, &self.scratch.spans);
         let Some(settings) = offered_settings(fields) else { return Ok(()) };
         let settings = decode(settings).filter(|payload| h2::are_client_settings(payload));
-        let settings = settings.ok_or(Refusal::bad("its HTTP2-Settings are no legal SETTINGS payload"))?;
+        let settings = settings.ok_or(Refusal::bad("its HTTP2-Settings is not a valid SETTINGS payload"))?;
         if framing.content_length.is_some_and(|length| length > limit) {
             return Err(TOO_LONG);
         }

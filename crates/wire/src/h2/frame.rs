@@ -223,7 +223,7 @@ fn settings(header: FrameHeader, payload: &[u8]) -> Result<Frame, Fault> {
         (true, 0) => Ok(Frame::SettingsAck),
         (true, _) => Err(Fault::frame_size("a SETTINGS acknowledgement has a payload (RFC 9113 §6.5)")),
         (false, length) if length % 6 == 0 => Ok(Frame::Settings),
-        (false, _) => Err(Fault::frame_size("the length of SETTINGS is no multiple of 6 (RFC 9113 §6.5)")),
+        (false, _) => Err(Fault::frame_size("the length of SETTINGS is not a multiple of 6 (RFC 9113 §6.5)")),
     }
 }
 

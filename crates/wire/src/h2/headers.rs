@@ -256,7 +256,7 @@ impl Connection {
         }
         let (stream, code) = (stream.id, ErrorCode::ENHANCE_YOUR_CALM);
         self.counters.limit_hit(Limit::Interims);
-        Err(Fault::Stream { stream, code, reason: "more interim responses than anyone sends" })
+        Err(Fault::Stream { stream, code, reason: "too many interim responses" })
     }
 
     fn receive_trailers(&mut self, key: Key, opening: Opening) -> Received {
@@ -288,7 +288,7 @@ impl Connection {
         }
         self.highest_peer = promised;
         if parent.is_none() || self.streams.promised() >= MAX_PROMISED || self.is_draining() {
-            let reason = "a promise that nobody waits for";
+            let reason = "an unexpected promise";
             return Err(Fault::Stream { stream: promised, code: ErrorCode::REFUSED_STREAM, reason });
         }
         self.check_block(Opening {

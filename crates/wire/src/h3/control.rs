@@ -207,7 +207,7 @@ impl Connection {
                 let reason = "the control stream does not begin with SETTINGS (RFC 9114 §6.2.1)";
                 connection(ErrorCode::H3_MISSING_SETTINGS, reason)
             } else {
-                fault::unexpected("SETTINGS twice (RFC 9114 §7.2.4)")
+                fault::unexpected("a second SETTINGS frame (RFC 9114 §7.2.4)")
             });
         }
         match kind {
@@ -235,7 +235,7 @@ impl Connection {
             }
         }
         if length > LONGEST_FRAME {
-            let reason = "a frame on the control stream that is longer than anyone needs";
+            let reason = "a frame on the control stream exceeds our limit";
             return Err(connection(ErrorCode::H3_EXCESSIVE_LOAD, reason));
         }
         Ok(Treatment::Keep)

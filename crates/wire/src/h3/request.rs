@@ -214,7 +214,7 @@ impl Connection {
             stream.interims += 1;
             if self.accounts.too_many_interims(stream.interims) {
                 self.counters.limit_hit(Limit::Interims);
-                let reason = "more interim responses than anyone sends";
+                let reason = "too many interim responses";
                 return Err(Fault::Stream { stream: request, code: ErrorCode::H3_EXCESSIVE_LOAD, reason });
             }
             return Ok(Occurrence::Response { request, parts, end_stream });

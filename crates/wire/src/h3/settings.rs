@@ -73,7 +73,7 @@ impl Settings {
                 return Err(layout("SETTINGS are cut off within a setting (RFC 9114 §7.1)"));
             };
             if seen.contains(&id) {
-                return Err(wrong("a setting twice (RFC 9114 §7.2.4)"));
+                return Err(wrong("a duplicate setting (RFC 9114 §7.2.4)"));
             }
             seen.push(id);
             settings.set(id, value)?;

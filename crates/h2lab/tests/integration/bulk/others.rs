@@ -169,7 +169,7 @@ fn a_server_that_is_gone_before_the_checksum_costs_no_file() {
     let report = document(&get(here.path(), Protocol::H1, &[&url]), 0);
     assert_eq!(fs::read(here.path().join("data")).unwrap(), b"hello");
     assert_eq!(report["transfers"][0]["checksum"]["verdict"], "undeclared", "{report:#}");
-    assert!(report["warnings"][0].as_str().unwrap().contains("nobody declared the checksum"), "{report:#}");
+    assert!(report["warnings"][0].as_str().unwrap().contains("no checksum was declared"), "{report:#}");
 }
 
 #[test]

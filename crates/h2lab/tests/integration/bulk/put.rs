@@ -381,5 +381,5 @@ fn a_server_that_answers_before_it_has_read_all_is_an_error_and_no_wait() {
     let report = document(&put(here.path(), Protocol::H1, &["data", &hasty()]), 3);
     assert_eq!(report["transfers"][0]["outcome"], "failed", "{report:#}");
     let why = report["transfers"][0]["why"].as_str().unwrap();
-    assert!(why.contains("says that all is there"), "{why}");
+    assert!(why.contains("reports a complete file"), "{why}");
 }

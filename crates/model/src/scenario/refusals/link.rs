@@ -28,12 +28,7 @@ fn loopback(link: &LinkAxes) -> Result<(), ScenarioError> {
     if !link.loopback || *link == bare {
         return Ok(());
     }
-    conflict(
-        "loopback",
-        "true".to_owned(),
-        "link",
-        "the loopback device has no delay, loss or bandwidth to ask for",
-    )
+    conflict("loopback", "true".to_owned(), "link", "the loopback device has no delay, loss or bandwidth")
 }
 
 fn conflict(
@@ -78,7 +73,7 @@ impl<'a> Direction<'a> {
             value: jitter.print(),
             with: delay_key,
             why: format!(
-                "it varies the delay both ways and so can be at most as long, which is {}",
+                "it varies the delay both ways, so it can be at most the delay, {}",
                 h2lab_base::units::format_duration(*delay)
             ),
         })
@@ -136,7 +131,7 @@ fn without_effect(link: &LinkAxes) -> Result<(), ScenarioError> {
     }
     let free = |impairment: &Impairment| impairment.jitter_order == JitterOrder::Free;
     if impairments().any(free) && !impairments().any(|impairment| free(impairment) && varies(impairment)) {
-        let why = "all packets have the same delay, so that none could overtake; give a jitter";
+        let why = "all packets have the same delay, so none can overtake; give a jitter";
         return conflict("jitter-order", link.jitter_order.to_string(), "jitter", why);
     }
     let own = |impairment: &Impairment| impairment.loss_per == LossPer::Connection;
@@ -160,7 +155,7 @@ fn steps(scenario: &Scenario) -> Result<(), ScenarioError> {
         return Err(ScenarioError::Range {
             field: "steps",
             value: step.to_string(),
-            expected: "something that changes then (such as loss = '3%')",
+            expected: "a value that changes then (such as loss = '3%')",
         });
     }
     for spec in link.specs() {
@@ -194,8 +189,8 @@ fn skips_nothing(reorder: Reorder, delay: Duration) -> Result<(), ScenarioError>
     if !reorder.skips() || !delay.is_zero() {
         return Ok(());
     }
-    let why = "packets out of order skip the delay, which is none; give one, or say by how much they are held back \
-               (such as 1%:2ms)";
+    let why =
+        "reordered packets skip the delay, but there is none; give one, or an extra delay (such as 1%:2ms)";
     conflict("reorder", reorder.to_string(), "delay", why)
 }
 

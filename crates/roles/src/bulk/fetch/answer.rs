@@ -75,7 +75,7 @@ impl Fetch {
     /// Why the checksum that was asked for is missing.
     pub(super) fn note_doubt(&mut self, why: &str) {
         let why = made_printable(why);
-        self.doubt = Some(format!("{}: nobody declared the checksum of what is here: {why}", self.url));
+        self.doubt = Some(format!("{}: no checksum was declared for this file: {why}", self.url));
     }
 
     /// Accepts an answer that carries the file, or returns why it does not.
@@ -126,9 +126,9 @@ impl Fetch {
                 })?;
                 let fits = carried.start == ask.from && ask.until.is_none_or(|until| carried.end <= until);
                 if !ask.has_range || !fits {
-                    return Err(contradiction(format!("another range than was asked for ({range})")));
+                    return Err(contradiction(format!("a range that was not requested ({range})")));
                 }
-                let total = total.ok_or_else(|| contradiction("a range of something without a length"))?;
+                let total = total.ok_or_else(|| contradiction("a range without a total length"))?;
                 Ok(Carried { total: Some(total), range: Some(carried) })
             }
             // An empty file has no range.
@@ -142,7 +142,7 @@ impl Fetch {
                     let validator = validator(head.fields);
                     journal.check(total, validator.as_ref().or(Some(&journal.validator)))?;
                 }
-                Err(contradiction("there is no such range of a file of this length"))
+                Err(contradiction("no such range in a file of this length"))
             }
             status => {
                 let location = text(head.fields, "location").map(PeerText::from);

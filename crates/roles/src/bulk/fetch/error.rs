@@ -25,7 +25,7 @@ pub enum FetchError {
     #[error("{0}; give --no-resume to start over")]
     Changed(#[from] Changed),
     /// The server sends the whole only.
-    #[error("the server sends no ranges, so that it cannot be resumed; give --no-resume to start over")]
+    #[error("the server sends no ranges, so the transfer cannot be resumed; give --no-resume to start over")]
     NoRanges,
     /// What it sends does not fit what it announced.
     #[error("the server contradicts itself: {0}")]
@@ -40,10 +40,10 @@ pub enum FetchError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The source has changed since it was begun.
-    #[error("the file was changed while it was sent: what the server has of it is of no use")]
+    #[error("the file changed while it was sent: the server's part of it is useless")]
     SourceChanged,
     /// What arrived is not what the server has.
-    #[error("the checksum is wrong: the server has {expected}, and we have {found}")]
+    #[error("checksum mismatch: the server has {expected}, we have {found}")]
     Mismatch {
         /// The server's.
         expected: Checksum,

@@ -57,7 +57,7 @@ pub(super) fn length(fields: Fields<'_>) -> Option<u64> {
 pub(super) fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
     match text(fields, "content-encoding") {
         None | Some("identity") => Ok(()),
-        Some(_) => Err(contradiction("it encodes the content, which was not asked for")),
+        Some(_) => Err(contradiction("it sends a content-encoding that was not requested")),
     }
 }
 

@@ -123,7 +123,9 @@ impl Fetch {
         let mut there = match declared {
             Some(there) => there,
             None if is_first => Extents::new(),
-            None => return self.fail(FetchError::Contradiction("it no longer says what it has".to_owned())),
+            None => {
+                return self.fail(FetchError::Contradiction("it no longer reports what it has".to_owned()));
+            }
         };
         for range in self.upload.proved.iter() {
             there.insert(range);
@@ -222,11 +224,14 @@ impl Fetch {
             self.fruitless = 0;
             self.completed(ask, now);
         } else if ask.is_accepted && why.is_none() && !self.is_resumable_there() {
-            let words = format!("it says that all is there, and had taken {gone} bytes of it");
+            let words = format!("it reports a complete file, but had accepted only {gone} bytes");
             self.fail(FetchError::Contradiction(words));
         } else if ask.purpose != RequestPurpose::Held || why.is_some() {
-            let early =
-                if is_early { "the server answered before it had all" } else { "the server says nothing" };
+            let early = if is_early {
+                "the server answered before it had all"
+            } else {
+                "the server sends no response"
+            };
             self.try_again(ask, now, why.unwrap_or(early));
         } else {
             self.conclude(now); // it has all, and was asked for nothing else
@@ -304,7 +309,7 @@ impl Fetch {
             }
         } else {
             let words = format!(
-                "{why}, and the server does not say what it has of an upload, so that it cannot be resumed"
+                "{why}, and the server does not report what it has of an upload, so it cannot be resumed"
             );
             self.fail(FetchError::Vanished(words));
         }

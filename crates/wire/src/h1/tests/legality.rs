@@ -33,7 +33,7 @@ const LENGTHS: &str = "two different content-lengths";
 const BOTH: &str = "both content-length and transfer-encoding";
 const CODING: &str = "transfer-encoding other than `chunked`";
 const CODING_1_0: &str = "an HTTP/1.0 message has a transfer-encoding";
-const EMPTY_LINE: &str = "an empty line stands where a message should begin";
+const EMPTY_LINE: &str = "an empty line where a message should begin";
 const TRAILER: &str = "a trailer field would change the framing of the message";
 const SIZE: &str = "a chunk's size is not a hexadecimal number";
 const SIZE_END: &str = "a chunk's size line does not end with CRLF";
@@ -186,7 +186,7 @@ const RESPONSES: &[Rule] = &[
         "HTTP/1.1 101 x¶¶",
         "HTTP/1.1 102 x¶¶HTTP/1.1 204 x¶¶",
         0,
-        "it switches protocols although nobody asked for it",
+        "it switches protocols without a request to",
     ),
     rule(
         "HTTP/1.1 200 OK¶content-length: 1¶content-length: 2¶¶xy",
@@ -319,7 +319,7 @@ fn no_refusal_is_without_a_test() {
                 continue;
             };
             // Impossible ones, and those that only the role can cause.
-            let is_ours = reason == "chunk framing stands where there is none"
+            let is_ours = reason == "chunk framing in a message without it"
                 || reason == "a body shorter than its content-length";
             assert!(is_ours || tests.contains(reason), "no test shows the refusal {reason:?}");
             found += 1;

@@ -66,18 +66,20 @@ impl Decoder {
             self.update_capacity(reader.integer(5)?)?;
         }
         if self.reduction_due {
-            return Err(CompressionError("the reduced table size was not taken up (RFC 9113 §4.3.1)"));
+            return Err(CompressionError(
+                "no table size update after a reduced table size (RFC 9113 §4.3.1)",
+            ));
         }
         while let Some(first) = reader.peek() {
             if fields.is_beyond_measure() {
-                return Err(CompressionError("a field block holds more than anyone needs"));
+                return Err(CompressionError("a field block exceeds our limit"));
             }
             if first & 0x80 != 0 {
                 self.indexed(reader.integer(7)?, fields)?;
             } else if first & 0x40 != 0 {
                 self.literal(&mut reader, 6, true, fields)?;
             } else if first & 0x20 != 0 {
-                return Err(CompressionError("a table size update stands amid fields (RFC 7541 §4.2)"));
+                return Err(CompressionError("a table size update between fields (RFC 7541 §4.2)"));
             } else {
                 // Without indexing and never indexed (§6.2.2, §6.2.3) differ for intermediaries only.
                 self.literal(&mut reader, 4, false, fields)?;

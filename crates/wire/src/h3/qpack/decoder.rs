@@ -20,7 +20,7 @@ pub(in super::super) fn decode(section: &[u8], fields: &mut FieldList) -> Result
     take_prefix(&mut reader)?;
     while let Some(first) = reader.peek() {
         if fields.is_beyond_measure() {
-            return Err(CompressionError("a field section holds more than anyone needs"));
+            return Err(CompressionError("a field section exceeds our limit"));
         }
         line(first, &mut reader, fields)?;
     }

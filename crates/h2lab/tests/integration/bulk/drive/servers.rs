@@ -99,7 +99,7 @@ fn one_that_hangs_reports_nothing_of_what_it_spent_and_delays_nobody() {
     assert_eq!(record.pairs[1].state(), PairState::Complete, "its client knows what came");
     assert_eq!(record.servers[1].lost, None);
     let doubts = FleetSummary::of(&record).doubts(&record);
-    assert!(doubts.iter().any(|doubt| doubt.starts_with("two did not report what it spent")), "{doubts:?}");
+    assert!(doubts.iter().any(|doubt| doubt.starts_with("two did not report its CPU time")), "{doubts:?}");
 }
 
 #[test]
