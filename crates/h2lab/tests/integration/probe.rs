@@ -119,7 +119,7 @@ fn nginx_quota_and_sizes_are_measured_exactly() {
     assert_eq!(h1["limits"]["h1_requests_per_connection"]["value"], 137, "{:#}", h1["limits"]);
     assert_verdict(&h1, "PROT104", "unsupported");
     assert_verdict(&h1, "PROT105", "ignored");
-    assert_verdict(&h1, "LIMT101", "pass"); // HTTP/1.1 loses little by it
+    assert_verdict(&h1, "LIMT101", "pass"); // HTTP/1.1 loses little
 }
 
 #[test]

@@ -17,43 +17,43 @@ const POINTS: [Point; 7] = [
         item: "limit request bodies, on an upgrade too",
         checks: &["LIMT107", "MIGR107"],
         needed: 1,
-        settled: "longer ones are refused, or not waited for",
+        settled: "longer ones are refused, or not read to the end",
     },
     Point {
-        item: "mind the extra interfaces",
+        item: "check the additional interfaces",
         checks: &["PROT105", "PROT107"],
         needed: 2,
-        settled: "the port has no way in that RFC 9113 does not have",
+        settled: "the port has no entry to HTTP/2 beyond RFC 9113",
     },
     Point {
         item: "check that the gateway stops h2c smuggling",
         checks: &["PROT105"],
         needed: 1,
-        settled: "this server does not upgrade, so that there is nothing to tunnel to",
+        settled: "this server does not upgrade, so there is nothing to tunnel to",
     },
     Point {
-        item: "leave few large responses on HTTP/1.1",
+        item: "keep large responses on few requests on HTTP/1.1",
         checks: &["MIGR108"],
         needed: 1,
         settled: "responses of this path are not large",
     },
     Point {
-        item: "the same answers over HTTP/1.1 and HTTP/2",
+        item: "the same responses over HTTP/1.1 and HTTP/2",
         checks: &["MIGR101", "MIGR103", "MIGR104", "MIGR106"],
         needed: 2,
         settled: "no difference was seen",
     },
     Point {
-        item: "rely on nothing of the connection",
+        item: "do not rely on the connection",
         checks: &["MIGR102", "MIGR105"],
         needed: 2,
-        settled: "no forbidden fields, no connection that is taken over",
+        settled: "no forbidden fields, no connection taken over by another protocol",
     },
     Point {
         item: "connections that last",
         checks: &["LIMT101", "LIMT104"],
         needed: 2,
-        settled: "no quota of requests was met, and streams are served as announced",
+        settled: "no request quota reached, and streams are served as announced",
     },
 ];
 
@@ -79,11 +79,11 @@ fn settle(point: &Point, checks: &[Check]) -> ChecklistItem {
             (Mark::Open, format!("{}; `h2lab probe smuggling` shows more about a proxy", check.summary))
         }
         (Some(_), ..) => {
-            (Mark::Crossed, "it upgrades to h2c, which RFC 9113 took out: switch it off unless it is used".to_owned())
+            (Mark::Crossed, "it upgrades to h2c, which RFC 9113 removed: disable it unless it is used".to_owned())
         }
         (_, Some(check), _) => (Mark::Crossed, check.summary.clone()),
         (.., Some(check)) => (Mark::Open, check.summary.clone()),
-        _ if missing.is_some() => (Mark::Open, "not all of it could be looked at here".to_owned()),
+        _ if missing.is_some() => (Mark::Open, "not all of it could be checked here".to_owned()),
         _ => (Mark::Ticked, point.settled.to_owned()),
     };
     ChecklistItem {

@@ -54,7 +54,7 @@ fn protocol(case_runs: CaseRuns<'_>) -> Check {
         let [requests, dials] = [(plain.answered(), "request"), (plain.dials(), "connection")].map(many);
         let summary = format!("HTTP/2: {requests} over {dials}; {ending}");
         if !plain.is_content() {
-            let what = format!("{requests} over {dials}, from a server that behaves as any");
+            let what = format!("{requests} over {dials}, from a server that behaves normally");
             return broken(id::CLNT101, plain, &what).with("its first connection", opening(connection));
         }
         return Check::new(id::CLNT101, Verdict::Pass, summary)
@@ -65,7 +65,7 @@ fn protocol(case_runs: CaseRuns<'_>) -> Check {
         Some(other) => (
             Verdict::Unsupported,
             format!(
-                "it speaks {other}: nothing of HTTP/2 can be graded (configure it to, or use --tls); {ending}"
+                "it speaks {other}: HTTP/2 cannot be graded (configure it for HTTP/2, or use --tls); {ending}"
             ),
         ),
         None => (Verdict::Undecided, format!("no request came; {ending}: {}", last_words(plain))),

@@ -283,7 +283,7 @@ impl CaseRun {
     pub fn ending(&self) -> String {
         let took = h2lab_base::units::format_duration(self.took);
         match (self.exit, self.ran_out) {
-            (_, true) => format!("it still ran after {took}, and was ended"),
+            (_, true) => format!("it was still running after {took}, and was killed"),
             (Some(code), _) => format!("exit code {code} after {took}"),
             (None, _) => format!("a signal ended it after {took}"),
         }

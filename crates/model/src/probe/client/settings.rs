@@ -74,9 +74,9 @@ pub fn no_delay(case_runs: &[CaseRun]) -> Check {
     }
     let set = seen.iter().filter(|is_set| **is_set).count();
     let (verdict, summary) = match (seen.len(), set) {
-        (0, _) => (Verdict::Undecided, "its sockets could not be looked at".to_owned()),
-        (n, set) if n == set => (Verdict::Pass, format!("set on all {n} sockets that were looked at")),
-        (n, set) => (Verdict::Fail, format!("set on {set} of {n} sockets that were looked at")),
+        (0, _) => (Verdict::Undecided, "its sockets could not be inspected".to_owned()),
+        (n, set) if n == set => (Verdict::Pass, format!("set on all {n} sockets that were inspected")),
+        (n, set) => (Verdict::Fail, format!("set on {set} of {n} sockets that were inspected")),
     };
     let check = Check::new(id::CLNT117, verdict, summary);
     if sockets.is_empty() {

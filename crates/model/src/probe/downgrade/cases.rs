@@ -44,14 +44,14 @@ cases! {
         path: "http://x-smuggled.test{}";
     RequestLine, "path-without-slash", "a :path that does not begin with a slash", Sign::Bytes(b"GET x-smuggled "),
         path: "x-smuggled";
-    RequestLine, "path-authority", "a :path that turns the host before it into a name's beginning",
+    RequestLine, "path-authority", "a :path that extends the host in front of it",
         Sign::Bytes(b"GET @x-smuggled.test/ "), path: "@x-smuggled.test{}";
     RequestLine, "method-crlf", "CR LF and a line in :method", INJECTED,
         method: b"GET / HTTP/1.1\r\nx-smuggled: 1\r\nx-a: b";
     RequestLine, "method-space", "spaces in :method", Sign::Bytes(b"GET /x-smuggled HTTP/1.1 /"),
         method: b"GET /x-smuggled HTTP/1.1";
 
-    Authority, "host-differs", "host names another host than :authority", Sign::Host,
+    Authority, "host-differs", "a host field that differs from :authority", Sign::Host,
         fields: &[(b"host", b"x-smuggled.test")];
     Authority, "host-twice", "two host fields beside :authority", Sign::Host,
         fields: &[(b"host", b"x-smuggled.test"), (b"host", b"y-smuggled.test")];
@@ -67,16 +67,16 @@ cases! {
         fields: &[(b"content-length", b"5")];
     ContentLength, "length-twice", "two content-length fields", Sign::Twice("content-length"), method: b"POST",
         fields: &[(b"content-length", b"5"), (b"content-length", b"6")], body: b"12345";
-    ContentLength, "length-no-number", "a content-length that is no number", Sign::Field("content-length", "+5"),
+    ContentLength, "length-no-number", "a content-length that is not a number", Sign::Field("content-length", "+5"),
         method: b"POST", fields: &[(b"content-length", b"+5")], body: b"12345";
 
     TransferEncoding, "chunked", "transfer-encoding: chunked, and a body that ends in it", Sign::Second,
         method: b"POST", fields: &[(b"transfer-encoding", b"chunked")], body: CHUNKED_PREFIX;
     TransferEncoding, "chunked-with-length", "transfer-encoding beside content-length", Sign::Second, method: b"POST",
         fields: &[(b"content-length", b"51"), (b"transfer-encoding", b"chunked")], body: CHUNKED_PREFIX;
-    TransferEncoding, "unknown-coding", "a transfer-encoding that is none", Sign::Token("transfer-encoding", "x-smuggled"),
+    TransferEncoding, "unknown-coding", "an invalid transfer-encoding", Sign::Token("transfer-encoding", "x-smuggled"),
         method: b"POST", fields: &[(b"transfer-encoding", b"x-smuggled")], body: b"12345";
-    TransferEncoding, "injected", "transfer-encoding behind CR LF in a value", Sign::Second, method: b"POST",
+    TransferEncoding, "injected", "transfer-encoding after CR LF in a value", Sign::Second, method: b"POST",
         fields: &[(b"x-a", b"b\r\ntransfer-encoding: chunked")], body: CHUNKED_PREFIX;
 
     ConnectionSpecific, "connection", "connection names a field", Sign::Token("connection", "x-smuggled"),
@@ -85,14 +85,14 @@ cases! {
     ConnectionSpecific, "keep-alive", "keep-alive", Sign::Field("keep-alive", "timeout=77"), fields: &[(b"keep-alive", b"timeout=77")], is_mild: true;
     ConnectionSpecific, "proxy-connection", "proxy-connection", Sign::Field("proxy-connection", "x-smuggled"),
         fields: &[(b"proxy-connection", b"x-smuggled")], is_mild: true;
-    ConnectionSpecific, "te", "te with something else than trailers", Sign::Token("te", "x-smuggled"),
+    ConnectionSpecific, "te", "te with a value other than trailers", Sign::Token("te", "x-smuggled"),
         fields: &[(b"te", b"x-smuggled")], is_mild: true;
 
     Trailers, "pseudo-in-trailers", "a pseudo-header field in trailers", Sign::Bytes(b"\n:path:"), method: b"POST",
         body: b"12345", trailers: &[(b":path", b"/x-smuggled")];
-    Trailers, "pseudo-behind-fields", "a pseudo-header field behind ordinary ones", Sign::Bytes(b"x-smuggled"),
+    Trailers, "pseudo-behind-fields", "a pseudo-header field after regular ones", Sign::Bytes(b"x-smuggled"),
         fields: &[(b"x-a", b"b"), (b":path", b"/x-smuggled")];
-    Trailers, "pseudo-unknown", "a pseudo-header field that nobody knows", Sign::Bytes(b":x-smuggled"),
+    Trailers, "pseudo-unknown", "an undefined pseudo-header field", Sign::Bytes(b":x-smuggled"),
         fields: &[(b":x-smuggled", b"1")];
     Trailers, "framing-in-trailers", "content-length in trailers", Sign::Bytes(b"content-length: 7777"), method: b"POST",
         body: b"12345", trailers: &[(b"content-length", b"7777")];

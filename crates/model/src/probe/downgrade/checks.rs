@@ -37,7 +37,7 @@ pub fn check(case: &DowngradeCase, judged: &Judged, answer: &str, items: Vec<Evi
     if judged.backend_saw.is_empty() {
         return check.with("nothing reached the backend", Vec::new());
     }
-    check.with("what the backend got, byte for byte", items_of(&judged.backend_saw, 0.0))
+    check.with("what the backend received, byte for byte", items_of(&judged.backend_saw, 0.0))
 }
 
 /// The checks of all topics if no well-formed request comes through; `why` says what happened instead.

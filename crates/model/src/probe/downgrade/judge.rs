@@ -28,7 +28,7 @@ impl Handling {
             Self::Rejected => "rejected",
             Self::Normalised => "normalised",
             Self::Raw => "forwarded raw",
-            Self::Unknown => "neither forwarded nor refused for itself",
+            Self::Unknown => "neither forwarded nor refused by the proxy itself",
         }
     }
 }

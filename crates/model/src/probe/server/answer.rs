@@ -101,9 +101,9 @@ impl Answer {
         match &self.ended {
             AnswerEnd::Complete | AnswerEnd::Cut => self.status.to_string(),
             AnswerEnd::Reset(code) => format!("the stream was reset ({code})"),
-            AnswerEnd::Refused(why) => format!("the answer breaks the protocol: {why}"),
+            AnswerEnd::Refused(why) => format!("the response violates the protocol: {why}"),
             AnswerEnd::Closed(why) => format!("the connection ended: {why}"),
-            AnswerEnd::Silence if self.status > 0 => format!("{} and then silence", self.status),
+            AnswerEnd::Silence if self.status > 0 => format!("{}, then no response", self.status),
             AnswerEnd::Silence => "silence".to_owned(),
         }
     }

@@ -111,7 +111,7 @@ impl ComparedAnswers {
                 return if h1.body[..common] == h2.body[..common] { None } else { differ() };
             }
         }
-        notes.push("the body changes from call to call: only whether there is one was compared".to_owned());
+        notes.push("the body changes between requests: only its presence was compared".to_owned());
         if is_empty(h1) == is_empty(again) && is_empty(h1) != is_empty(h2) { differ() } else { None }
     }
 
@@ -219,7 +219,7 @@ mod tests {
     fn of_bodies_that_change_only_whether_there_is_one_is_compared() {
         let same = compare(&plain("a"), &plain("b"), &plain("c"));
         assert!(
-            matches!(&same, Comparison::Same(notes) if notes[0].contains("changes from call to call")),
+            matches!(&same, Comparison::Same(notes) if notes[0].contains("changes between requests")),
             "{same:?}"
         );
         assert!(matches!(compare(&plain("a"), &plain("b"), &plain("")), Comparison::Differ(_)));

@@ -17,24 +17,24 @@ pub fn expectation(answer: &Answer) -> (Verdict, String) {
         } else {
             (
                 Verdict::Ignored,
-                "100 came only after the body, for which the client had waited in vain".to_owned(),
+                "100 received only after the body; the client waited for it without result".to_owned(),
             )
         };
     }
     let early = answer.head_at.is_some_and(first);
     match (answer.status, &answer.ended) {
         (0, AnswerEnd::Silence) => {
-            (Verdict::Undecided, format!("{declared}no final response came in time to a POST with Expect"))
+            (Verdict::Undecided, format!("{declared}no final response in time to a POST with Expect"))
         }
         (0, _) => {
             (Verdict::Fail, format!("a POST that expects 100-continue is not answered: {declared}{outcome}"))
         }
-        (417, _) => (Verdict::Unsupported, "it refuses to be expected of anything: 417".to_owned()),
+        (417, _) => (Verdict::Unsupported, "it refuses every Expect: 417".to_owned()),
         (status @ 400.., _) if early => {
             (Verdict::Pass, format!("it refuses before the body is sent: {declared}{status}"))
         }
         (status, _) => {
-            (Verdict::Ignored, format!("no 100, and then {declared}{status}: the client waits for nothing"))
+            (Verdict::Ignored, format!("no 100, then {declared}{status}: the client waits needlessly"))
         }
     }
 }

@@ -88,7 +88,7 @@ pub fn quota(
     };
     let summary = format!("the connection ends after {number} requests: {how}");
     if !is_shared {
-        return (bound, Verdict::Pass, Severity::Info, format!("{summary}; HTTP/1.1 loses little by it"));
+        return (bound, Verdict::Pass, Severity::Info, format!("{summary}; HTTP/1.1 loses little"));
     }
     let severity = if low < PLENTY { Severity::Medium } else { Severity::Low };
     (bound, Verdict::Fail, severity, summary)

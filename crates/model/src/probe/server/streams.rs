@@ -39,12 +39,12 @@ pub fn concurrency(
     }
     match announced {
         Some(n) if tried > n && served == n && is_refused => {
-            let summary = format!("{served} at a time, as announced, and one more is refused");
+            let summary = format!("{served} concurrently, as announced; one more is refused");
             (Some(Bound::exact(served, "streams", "one more was refused")), check(Verdict::Pass, summary))
         }
         Some(n) if served > n => {
             let summary =
-                format!("{served} at a time although {n} are announced: nothing holds clients to it");
+                format!("{served} concurrently although {n} are announced: the limit is not enforced");
             (at_least("more than announced"), check(Verdict::Pass, summary))
         }
         _ if served < tried && is_refused => {
@@ -54,11 +54,11 @@ pub fn concurrency(
             (Some(Bound::exact(served, "streams", why)), check(Verdict::Fail, summary))
         }
         Some(n) if served == n && tried > n => {
-            let summary = format!("{served} at a time, as announced; one more waits");
+            let summary = format!("{served} concurrently, as announced; one more waits");
             (Some(Bound::exact(served, "streams", "one more waits")), check(Verdict::Pass, summary))
         }
         _ if served < tried => {
-            let summary = format!("only {served} of {tried} at a time had a response in time");
+            let summary = format!("only {served} of {tried} concurrent streams had a response in time");
             (at_least("the others had none in time"), check(Verdict::Undecided, summary))
         }
         // All opened streams were served: conclusive if they were enough.
@@ -67,7 +67,7 @@ pub fn concurrency(
             let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };
             let more = if is_all { None } else { stopped };
             let more = more.map(|why| format!("; {why}")).unwrap_or_default();
-            let summary = format!("{served} at a time; {declared} announced{more}");
+            let summary = format!("{served} concurrently; {declared} announced{more}");
             (at_least("no more were opened"), check(verdict, summary))
         }
     }

@@ -49,14 +49,14 @@ impl Baseline {
             Self::Refused(Some(status)) => format!("{forbidden}, which the proxy answers with {status}"),
             Self::Refused(None) => format!("{forbidden}, for which the proxy closes the connection"),
             Self::Reached => {
-                format!("{forbidden} (which the proxy does not forbid: no rule of its could have)")
+                format!("{forbidden} (which the proxy does not deny: it has no such rule)")
             }
             Self::Unclear(Some(status)) => {
                 format!(
-                    "{forbidden} (which the proxy answers with {status}: whether it forbids it is not known)"
+                    "{forbidden} (which the proxy answers with {status}: it is unknown whether it denies it)"
                 )
             }
-            Self::Unclear(None) => format!("{forbidden} (to which the proxy says nothing)"),
+            Self::Unclear(None) => format!("{forbidden} (to which the proxy does not respond)"),
         }
     }
 
@@ -65,13 +65,11 @@ impl Baseline {
         let why = match self {
             Self::Refused(_) => return None,
             Self::Reached => {
-                format!(
-                    "the proxy lets {forbidden} through, so that nothing is forbidden that could be reached"
-                )
+                format!("the proxy forwards {forbidden}, so no denied path could be reached")
             }
             Self::Unclear(Some(status)) => {
                 format!(
-                    "the proxy answers {forbidden} with {status} itself, which forbids nothing for certain"
+                    "the proxy answers {forbidden} with {status} itself, which does not prove that it denies it"
                 )
             }
             Self::Unclear(None) => format!("the proxy does not answer {forbidden}"),
@@ -96,7 +94,7 @@ pub fn checks(tried: &[Tried], missed: &[Missed], forbidden: &str, baseline: Bas
     let mut checks: Vec<Check> =
         tried.iter().map(|tried| tunnel(tried, &baseline.words(forbidden))).collect();
     checks.extend(missed.iter().map(|missed| {
-        let why = format!("it could not be tried: {}", missed.why);
+        let why = format!("not tested: {}", missed.why);
         Check::new(meta(missed.backend), Verdict::Undecided, why).of(missed.offer)
     }));
     checks.sort_by_key(|check| check.id.clone());
@@ -116,7 +114,7 @@ fn unknown(check: &Check, tried: &[Tried], missed: &[Missed]) -> Check {
     let meta = if check.id == id::SMUG103.id { id::SMUG103 } else { id::SMUG104 };
     let (seen, all) = (tried.len(), tried.len() + missed.len());
     let said = if missed.is_empty() {
-        "none of them was answered or came to the backend".to_owned()
+        "none was answered or reached the backend".to_owned()
     } else {
         format!("so far: {}", check.summary)
     };
@@ -155,12 +153,12 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
             let did = if tried.observation.tunnelled_paths.is_empty() {
                 "did not take it"
             } else {
-                "took it, but its 101 did not come through"
+                "accepted it, but its 101 was not forwarded"
             };
             (Verdict::Pass, format!("no tunnel: the backend got the offer and {did} ({client_saw})"))
         }
         AttemptOutcome::Ignored => {
-            (Verdict::Ignored, format!("no offer reached the backend; the request got {client_saw}"))
+            (Verdict::Ignored, format!("no offer reached the backend; the client received {client_saw}"))
         }
         AttemptOutcome::Unknown => {
             let arrived = if tried.observation.backend_saw.is_empty() {
@@ -171,13 +169,14 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
             (
                 Verdict::Undecided,
                 format!(
-                    "neither refused nor answered by the backend: {arrived}; the request got {client_saw}"
+                    "neither refused nor answered by the backend: {arrived}; the client received {client_saw}"
                 ),
             )
         }
-        AttemptOutcome::Rejected => {
-            (Verdict::Pass, format!("no tunnel: nothing reached the backend; the request got {client_saw}"))
-        }
+        AttemptOutcome::Rejected => (
+            Verdict::Pass,
+            format!("no tunnel: nothing reached the backend; the client received {client_saw}"),
+        ),
     };
     let check = Check::new(meta(*backend), verdict, summary).of(tried.observation.offer.clone());
     with_both_sides(check, tried)
@@ -196,9 +195,12 @@ fn with_both_sides(check: Check, tried: &Tried) -> Check {
     }
     let paths = &tried.observation.tunnelled_paths;
     let what = if paths.is_empty() {
-        "the request as the backend got it".to_owned()
+        "the request as the backend received it".to_owned()
     } else {
-        format!("the request as the backend got it, which was then asked in HTTP/2 for {}", paths.join(", "))
+        format!(
+            "the request as the backend received it; it was then sent an HTTP/2 request for {}",
+            paths.join(", ")
+        )
     };
     check.with(what, items_of(seen, tried.arrived_ms.unwrap_or_default()))
 }

@@ -53,12 +53,12 @@ pub const OFFERS: [OfferVariant; 8] = [
     },
     OfferVariant {
         id: "upgrade-only",
-        about: "Connection names Upgrade alone, so that a proxy passes HTTP2-Settings on as any field",
+        about: "Connection names Upgrade alone, so a proxy forwards HTTP2-Settings like any field",
         lines: &["Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: {}"],
     },
     OfferVariant {
         id: "settings-only",
-        about: "Connection names HTTP2-Settings alone, so that a proxy passes Upgrade on as any field",
+        about: "Connection names HTTP2-Settings alone, so a proxy forwards Upgrade like any field",
         lines: &["Connection: HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: {}"],
     },
     OfferVariant {
@@ -78,12 +78,12 @@ pub const OFFERS: [OfferVariant; 8] = [
     },
     OfferVariant {
         id: "upper-case",
-        about: "all names and tokens in upper case, which rules that compare text may miss",
+        about: "all names and tokens in upper case, which case-sensitive rules may miss",
         lines: &["CONNECTION: UPGRADE, HTTP2-SETTINGS", "UPGRADE: H2C", "HTTP2-SETTINGS: {}"],
     },
     OfferVariant {
         id: "listed",
-        about: "h2c behind another protocol in Upgrade, which rules for `Upgrade: h2c` may miss",
+        about: "h2c after another protocol in Upgrade, which rules for `Upgrade: h2c` may miss",
         lines: &["Connection: Upgrade, HTTP2-Settings", "Upgrade: websocket, h2c", "HTTP2-Settings: {}"],
     },
 ];

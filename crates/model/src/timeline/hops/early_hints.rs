@@ -23,7 +23,8 @@ pub(super) fn early_hints(
     if front.headed - front.answered > back.headed - back.answered {
         // The response differs, which does not concern what came before it.
         let (went, came) = (before.stream.bytes, behind.stream.bytes);
-        let body = format!("the head of the response came through, its body did not: {went} of {came} bytes");
+        let body =
+            format!("it forwarded the head of the response but not all of the body: {went} of {came} bytes");
         ruling.evidence =
             if ruling.evidence.is_empty() { body } else { format!("{}; {body}", ruling.evidence) };
     }
@@ -45,7 +46,7 @@ fn replacement(front: &Leg, before: &TimelineStream, back: &Leg, behind: &Timeli
     let (status, _) = own.into_iter().max_by_key(|(_, runs)| *runs)?;
     let theirs = behind.stream.status.filter(|theirs| *theirs != status)?;
     let times = in_runs(front, times);
-    Some(format!("it answered {status} itself, {theirs} came from upstream{times}"))
+    Some(format!("it answered {status} itself; received {theirs} from upstream{times}"))
 }
 
 /// ` (in 1 of 11 runs)`; empty for a single run.
@@ -80,15 +81,16 @@ fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStre
             let instead = instead(front, response);
             Ruling::new(
                 HopVerdict::Swallowed,
-                format!("{named} came from upstream, none went on{own}; {instead}"),
+                format!("received {named} from upstream, forwarded none{own}; {instead}"),
             )
         }
         _ if through.len() < came.len() => {
-            let evidence = format!("{named} came from upstream, {} went on{own}", through.len());
+            let evidence = format!("received {named} from upstream, forwarded {}{own}", through.len());
             Ruling::new(HopVerdict::Partly, evidence)
         }
         Some(Passage { what, runs: (went, came), .. }) => {
-            let evidence = format!("{what} came from upstream in {came} runs, and went on in {went}{own}");
+            let evidence =
+                format!("received {what} from upstream in {came} runs, forwarded it in {went}{own}");
             Ruling::new(HopVerdict::Partly, evidence)
         }
         None => {
@@ -124,25 +126,25 @@ fn breakage(front: &Leg, before: &WaterfallStream, behind: &WaterfallStream) -> 
     let status = interim.map_or(103, |one| one.status);
     if before.ended_by_interim {
         return format!(
-            "it took the {status} for the response and ended the stream with it; {response} never came{times}"
+            "it treated the {status} as the response and ended the stream with it; {response} was not received{times}"
         );
     }
     match (&before.reset, before.interim.is_empty(), behind.interim.is_empty()) {
         (Some(reset), false, _) if reset.by == ResetSender::Server => {
             format!(
-                "it forwarded {status}, and then reset the stream ({}); {response} never came{times}",
+                "it forwarded {status}, and then reset the stream ({}); {response} was not received{times}",
                 reset.error_code
             )
         }
         (Some(reset), _, _) if reset.by == ResetSender::Server => {
-            format!("it reset the stream ({}); {response} never came{times}", reset.error_code)
+            format!("it reset the stream ({}); {response} was not received{times}", reset.error_code)
         }
         (_, false, _) => format!(
-            "it took the {status} for the response: nothing came after it, {response} never did{times}"
+            "it treated the {status} as the response: nothing followed, {response} was not received{times}"
         ),
         (_, true, false) => {
-            format!("{status} came from upstream, and nothing went on, not even {response}{times}")
+            format!("received {status} from upstream and forwarded nothing, not even {response}{times}")
         }
-        (_, true, true) => format!("{response} never came{times}"),
+        (_, true, true) => format!("{response} was not received{times}"),
     }
 }

@@ -32,7 +32,7 @@ pub struct Hop {
 pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
     let hop = |early_hints, push, trailers| Hop { server: front.server.clone(), early_hints, push, trailers };
     let (Some(before), Some(behind)) = (front.main(path), back.main(path)) else {
-        let unasked = Ruling::new(HopVerdict::None, "the server behind it was not asked");
+        let unasked = Ruling::new(HopVerdict::None, "the server behind it received no request");
         return hop(unasked, Ruling::none(), Ruling::none());
     };
     hop(
@@ -44,12 +44,12 @@ pub fn judge(front: &Leg, back: &Leg, path: &str) -> Hop {
 
 fn trailers(before: &WaterfallStream, behind: &WaterfallStream) -> Ruling {
     match (before.trailers_ms, behind.trailers_ms) {
-        (Some(_), Some(_)) => Ruling::new(HopVerdict::Forwarded, "they came through"),
+        (Some(_), Some(_)) => Ruling::new(HopVerdict::Forwarded, "forwarded"),
         // The response that they precede did not come through.
         (None, Some(_)) if before.end_ms.is_none() => Ruling::none(),
         (None, Some(at)) => Ruling::new(
             HopVerdict::Swallowed,
-            format!("they came from upstream at {at:.1} ms, and none went on"),
+            format!("received from upstream at {at:.1} ms, none forwarded"),
         ),
         (Some(_), None) => Ruling::new(HopVerdict::Added, "it adds some"),
         (None, None) => Ruling::none(),

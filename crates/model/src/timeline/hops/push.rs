@@ -29,19 +29,19 @@ pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &W
         unfinished(front) && !unfinished(back)
     };
     if through.is_empty() {
-        let why = if front.refuses_push { ": who asks it takes none" } else { "" };
-        return Ruling::new(HopVerdict::Swallowed, format!("{from_behind}, none went on{why}{own}"));
+        let why = if front.refuses_push { ": its client refuses push" } else { "" };
+        return Ruling::new(HopVerdict::Swallowed, format!("{from_behind}, none forwarded{why}{own}"));
     }
     if let Some(lost) = through.iter().find(|one| is_lost(&one.what)) {
         let evidence =
-            format!("it promised {}, which came from upstream, and never sent all of it{own}", lost.what);
+            format!("it promised {} received from upstream and did not send all of it{own}", lost.what);
         return Ruling::new(HopVerdict::Broken, evidence);
     }
     if through.len() < came.len() || through.iter().any(|one| one.runs.0 < one.runs.1) {
         let whole = through.iter().filter(|one| one.runs.0 >= one.runs.1).count();
         return Ruling::new(
             HopVerdict::Partly,
-            format!("{from_behind}, {whole} of them went on in every run{own}"),
+            format!("{from_behind}, {whole} of them forwarded in every run{own}"),
         );
     }
     let (verdict, evidence) = timing(&through);
@@ -51,7 +51,7 @@ pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &W
 /// Why nothing was pushed from behind.
 fn unpushed(back: &Leg) -> Ruling {
     if !back.protocol.is_multiplexed() {
-        Ruling::new(HopVerdict::Refused, "it asks in HTTP/1.1, which has no push")
+        Ruling::new(HopVerdict::Refused, "its upstream protocol is HTTP/1.1, which has no push")
     } else if back.refuses_push {
         Ruling::new(HopVerdict::Refused, "it sends SETTINGS_ENABLE_PUSH = 0 to the server behind")
     } else {

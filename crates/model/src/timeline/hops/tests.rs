@@ -55,7 +55,9 @@ fn what_does_not_come_through_is_swallowed_and_what_is_new_was_added() {
     assert_eq!(ruling(without(), without()).early_hints.verdict, HopVerdict::None);
     let first_only = ruling(exchange("/", &[(103, 2.0)], 80.0), with()).early_hints;
     assert_eq!(first_only.verdict, HopVerdict::Partly);
-    assert!(first_only.evidence.contains("2 interim responses") && first_only.evidence.contains("1 went on"));
+    assert!(
+        first_only.evidence.contains("2 interim responses") && first_only.evidence.contains("forwarded 1")
+    );
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn a_response_that_never_comes_is_broken_and_says_how() {
     };
     assert_eq!((lost(true).verdict, lost(false).verdict), (HopVerdict::Broken, HopVerdict::Broken));
     assert!(lost(true).evidence.contains("ended the stream with it"), "{:?}", lost(true));
-    assert!(lost(false).evidence.contains("nothing came after it"), "{:?}", lost(false));
+    assert!(lost(false).evidence.contains("nothing followed"), "{:?}", lost(false));
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn a_body_that_is_lost_behind_its_head_breaks_no_interim_response_and_is_reporte
     let before = cut(exchange("/", &[(103, 2.1)], 80.0), 4);
     let hop = ruling(before, exchange("/", &[(103, 2.0)], 80.0));
     assert_eq!(hop.early_hints.verdict, HopVerdict::Forwarded);
-    assert!(hop.early_hints.evidence.ends_with("its body did not: 4 of 10 bytes"), "{hop:?}");
+    assert!(hop.early_hints.evidence.ends_with("not all of the body: 4 of 10 bytes"), "{hop:?}");
     let hop = ruling(cut(exchange("/", &[], 80.0), 4), exchange("/", &[], 80.0));
     assert_eq!(hop.early_hints.verdict, HopVerdict::None);
     assert!(hop.early_hints.evidence.contains("4 of 10 bytes"), "{hop:?}");
@@ -150,7 +152,7 @@ fn a_proxys_own_error_in_the_place_of_a_response_is_broken() {
     let behind = || exchange("/", &[(103, 2.0)], 80.0);
     let hop = ruling(with_status(502, exchange("/", &[], 3.0)), behind());
     assert_eq!(hop.early_hints.verdict, HopVerdict::Broken);
-    assert_eq!(hop.early_hints.evidence, "it answered 502 itself, 200 came from upstream");
+    assert_eq!(hop.early_hints.evidence, "it answered 502 itself; received 200 from upstream");
     // The response from behind is the origin's.
     let both = ruling(with_status(503, exchange("/", &[(103, 2.1)], 80.0)), with_status(503, behind()));
     assert_eq!(both.early_hints.verdict, HopVerdict::Forwarded);
@@ -199,7 +201,7 @@ fn what_goes_on_in_some_runs_only_is_partly_forwarded() {
     let hop =
         over(vec![(exchange("/", &[(103, 2.1)], 80.0), behind()), (exchange("/", &[], 80.0), behind())]);
     assert_eq!(hop.early_hints.verdict, HopVerdict::Partly);
-    assert!(hop.early_hints.evidence.contains("in 2 runs, and went on in 1"), "{hop:?}");
+    assert!(hop.early_hints.evidence.contains("in 2 runs, forwarded it in 1"), "{hop:?}");
 }
 
 /// An exchange with promises of these paths, each answered 2 ms later.

@@ -28,7 +28,7 @@ pub fn all(case_runs: CaseRuns<'_>) -> Vec<Check> {
 
 fn too_few(meta: &CheckMeta, expected: usize) -> Check {
     let summary = format!(
-        "the command makes {}, and {SEVERAL} at least are needed: let it make more, by {{urls}} for example",
+        "the command makes {}, but at least {SEVERAL} are needed: let it make more, for example with {{urls}}",
         many((expected, "request"))
     );
     Check::new(meta, Verdict::Undecided, summary)
@@ -41,7 +41,7 @@ fn dials(case_runs: CaseRuns<'_>, quota: &CaseRun, expected: usize) -> Check {
     }
     let goaways = quota.goaways();
     if goaways == 0 {
-        return Check::new(id::CLNT105, Verdict::Undecided, "no connection came to the end of its quota");
+        return Check::new(id::CLNT105, Verdict::Undecided, "no connection reached its quota");
     }
     let plain = case_runs.of(TestCase::Plain).map_or(1, CaseRun::dials);
     let more = quota.dials().saturating_sub(plain);
@@ -80,11 +80,7 @@ fn lost(meta: &'static CheckMeta, case_run: &CaseRun, expected: usize) -> Check 
     let check = if lost > 0 || !case_run.is_content() {
         broken(meta, case_run, &format!("{lost} lost: {rendered}"))
     } else if goaways == 0 {
-        Check::new(
-            meta,
-            Verdict::Undecided,
-            format!("no connection came to the end of its quota; {rendered}"),
-        )
+        Check::new(meta, Verdict::Undecided, format!("no connection reached its quota; {rendered}"))
     } else if replayable == 0 && case_run.test_case == TestCase::Quota {
         Check::new(meta, Verdict::Undecided, format!("none lost, and none had to be sent again: {rendered}"))
     } else {
@@ -98,7 +94,7 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
     let is_error = |frame: &FrameNote| frame.value != 0;
     let cut = case_run.h2().find(|seen| seen.received(FrameKind::GOAWAY).any(is_error));
     let Some(cut) = cut else {
-        let summary = format!("no connection came so far that it could be cut; {}", case_run.ending());
+        let summary = format!("no connection got far enough to be cut; {}", case_run.ending());
         return Check::new(id::CLNT118, Verdict::Undecided, summary);
     };
     let (answered, replayable) = (case_run.answered(), cut.beyond_goaway());
@@ -110,11 +106,11 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
     let cut_off = cut.requests.iter().filter(is_cut_off).count();
     let lost = expected.saturating_sub(answered);
     let rendered = format!(
-        "{answered} of {expected} requests were answered; {replayable} were above the last stream, and could be sent again, and \
-         {cut_off} were under way below it"
+        "{answered} of {expected} requests were answered; {replayable} were above the last stream, and could be sent \
+         again, and {cut_off} were in progress below it"
     );
     let check = if case_run.ran_out {
-        broken(id::CLNT118, case_run, &format!("it did not come to its end: {rendered}"))
+        broken(id::CLNT118, case_run, &format!("it did not finish: {rendered}"))
     } else if lost > cut_off || lost == 0 && !case_run.is_content() {
         broken(id::CLNT118, case_run, &format!("{lost} lost: {rendered}"))
     } else if replayable == 0 {
@@ -129,7 +125,7 @@ fn abrupt_end(case_run: &CaseRun, expected: usize) -> Check {
 fn refused(case_run: &CaseRun, expected: usize) -> Check {
     let (answered, refused) = (case_run.answered(), case_run.count(AnswerState::Refused));
     let check = if refused == 0 {
-        Check::new(id::CLNT108, Verdict::Undecided, "no request came that could be refused")
+        Check::new(id::CLNT108, Verdict::Undecided, "received no request that could be refused")
     } else if answered >= expected.max(1) && case_run.is_content() {
         let summary = format!("sent again: {refused} refused, {answered} of {expected} answered in the end");
         Check::new(id::CLNT108, Verdict::Pass, summary)

@@ -40,7 +40,7 @@ pub(super) fn last_words(case_run: &CaseRun) -> String {
     // Our bodies are dots; a command that prints them has printed no message.
     let words = |line: &'_ str| line.trim().trim_start_matches('.').chars().take(120).collect::<String>();
     let line = case_run.said.lines().rev().map(words).find(|line| !line.is_empty());
-    line.map_or_else(|| "it said nothing".to_owned(), |line| format!("it said `{line}`"))
+    line.map_or_else(|| "no output".to_owned(), |line| format!("its output: `{line}`"))
 }
 
 /// The frames of connections that match `is_wanted`, at most a dozen.
@@ -64,7 +64,7 @@ pub(super) fn last_frames(
 /// A check for a command that did not end well.
 pub(super) fn broken(meta: &CheckMeta, case_run: &CaseRun, what: &str) -> Check {
     let errors = case_run.connections.iter().find_map(|connection| connection.error.as_deref());
-    let error = errors.map_or_else(String::new, |error| format!("; our engine ended a connection: {error}"));
+    let error = errors.map_or_else(String::new, |error| format!("; our engine closed a connection: {error}"));
     let summary = format!("{what}; {}, {}{error}", case_run.ending(), last_words(case_run));
     Check::new(meta, Verdict::Fail, summary)
 }

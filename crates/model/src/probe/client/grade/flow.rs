@@ -23,7 +23,7 @@ pub fn cadence(case_run: &CaseRun) -> Check {
     };
     let received = bytes(connection);
     if received < LARGE {
-        let summary = format!("only {} of {} were received", format_bytes(received), format_bytes(LARGE));
+        let summary = format!("received only {} of {}", format_bytes(received), format_bytes(LARGE));
         return broken(id::CLNT104, case_run, &summary);
     }
     let is_body = |frame: &FrameNote| !frame.is_up() && frame.kind == FrameKind::DATA;
@@ -101,7 +101,7 @@ pub fn small_windows(case_run: &CaseRun, expected: usize) -> Check {
         format!("windows of {before} bytes, then {after}: {} in {whole} bodies", format_bytes(sent));
     let error = case_run.connections.iter().find_map(|connection| connection.error.as_deref());
     let check = if let Some(error) = error {
-        broken(id::CLNT119, case_run, &format!("{rendered}; it broke a rule: {error}"))
+        broken(id::CLNT119, case_run, &format!("{rendered}; it violated the protocol: {error}"))
     } else if overruns > 0 {
         let what = format!("{rendered}; {overruns} DATA frames were larger than what it was allowed");
         broken(id::CLNT119, case_run, &what)
@@ -111,7 +111,7 @@ pub fn small_windows(case_run: &CaseRun, expected: usize) -> Check {
     } else if case_run.is_content() && case_run.answered() >= expected.max(1) {
         Check::new(id::CLNT119, Verdict::Pass, format!("{rendered}; {}", case_run.ending()))
     } else {
-        broken(id::CLNT119, case_run, &format!("{rendered}; it did not get through"))
+        broken(id::CLNT119, case_run, &format!("{rendered}; it did not complete"))
     };
     let is_flow = |item: &crate::probe::EvidenceItem| {
         ["SETTINGS", "WINDOW_UPDATE", "DATA"].iter().any(|kind| item.seen.starts_with(kind))

@@ -33,8 +33,8 @@ fn interims(case_run: &CaseRun, expected: usize) -> Check {
         let summary = format!("{sent} before each response did no harm; {}", case_run.ending());
         return Check::new(id::CLNT109, Verdict::Pass, summary);
     }
-    broken(id::CLNT109, case_run, &format!("{sent} before each response broke it"))
-        .with("as it came about", frames(case_run, |item| item.seen.contains("HEADERS")))
+    broken(id::CLNT109, case_run, &format!("{sent} before each response made it fail"))
+        .with("sequence of events", frames(case_run, |item| item.seen.contains("HEADERS")))
 }
 
 fn pushes(case_run: &CaseRun, expected: usize) -> Check {
@@ -47,7 +47,7 @@ fn pushes(case_run: &CaseRun, expected: usize) -> Check {
     let promised = connection.received(FrameKind::PUSH_PROMISE).count();
     let refused = connection.sent(FrameKind::RST_STREAM).filter(|frame| frame.stream % 2 == 0).count();
     if promised == 0 {
-        return Check::new(id::CLNT110, Verdict::Undecided, "nothing could be promised to it");
+        return Check::new(id::CLNT110, Verdict::Undecided, "no response could be promised to it");
     }
     let mut items = frames(case_run, |item| item.seen.starts_with("PUSH_PROMISE"));
     if items.is_empty() {
@@ -55,11 +55,12 @@ fn pushes(case_run: &CaseRun, expected: usize) -> Check {
         items = last_frames(case_run, |seen| seen.received(FrameKind::PUSH_PROMISE).next().is_some());
     }
     if is_well(case_run, expected) {
-        let what = if refused > 0 { "it reset the promised stream" } else { "it took the promised response" };
+        let what =
+            if refused > 0 { "it reset the promised stream" } else { "it accepted the promised response" };
         let summary = format!("it leaves ENABLE_PUSH on, and {what}");
         return Check::new(id::CLNT110, Verdict::Pass, summary).with("the promise", items);
     }
-    broken(id::CLNT110, case_run, "it leaves ENABLE_PUSH on, and a promise broke it")
+    broken(id::CLNT110, case_run, "it leaves ENABLE_PUSH on, and a promise made it fail")
         .with("the promise", items)
 }
 
@@ -80,7 +81,7 @@ fn obeys(case_run: &CaseRun, expected: usize) -> Check {
 
 fn obedience(case_run: &CaseRun, expected: usize, rendered: &str) -> Check {
     if let Some(error) = case_run.connections.iter().find_map(|connection| connection.error.clone()) {
-        return broken(id::CLNT111, case_run, &format!("{rendered}; it broke a rule: {error}"));
+        return broken(id::CLNT111, case_run, &format!("{rendered}; it violated the protocol: {error}"));
     }
     let most = case_run.h2().map(most_open).max().unwrap_or(0);
     if most > 1 {
@@ -91,7 +92,7 @@ fn obedience(case_run: &CaseRun, expected: usize, rendered: &str) -> Check {
         return Check::new(id::CLNT111, Verdict::Undecided, "no request came");
     }
     if case_run.ran_out {
-        return broken(id::CLNT111, case_run, &format!("{rendered}, and it came to no end with them"));
+        return broken(id::CLNT111, case_run, &format!("{rendered}, and it did not finish with them"));
     }
     // Streams begun before it could know the limit were refused; CLNT108 covers that.
     let is_refusal = |frame: &&FrameNote| frame.value == ErrorCode::REFUSED_STREAM.0;
@@ -104,13 +105,13 @@ fn obedience(case_run: &CaseRun, expected: usize, rendered: &str) -> Check {
         return broken(id::CLNT111, case_run, &what);
     }
     let more = if expected < 2 {
-        "; with one request alone, little can be seen".to_owned()
+        "; a single request shows little".to_owned()
     } else if answered < expected {
         format!("; {answered} of {expected} requests were answered: those begun before it knew were refused")
     } else {
         String::new()
     };
-    Check::new(id::CLNT111, Verdict::Pass, format!("{rendered}, and it kept to both{more}"))
+    Check::new(id::CLNT111, Verdict::Pass, format!("{rendered}, and it respected both{more}"))
 }
 
 fn acknowledges(case_run: &CaseRun) -> Check {
@@ -138,7 +139,7 @@ fn acknowledges(case_run: &CaseRun) -> Check {
             Verdict::Pass,
             format!("{changed} during a response were acknowledged after {}", format_duration(ack.since(at))),
         ),
-        None => broken(id::CLNT112, case_run, &format!("{changed} were never acknowledged")),
+        None => broken(id::CLNT112, case_run, &format!("{changed} were not acknowledged")),
     };
     check.with("the settings", items)
 }

@@ -22,17 +22,17 @@ pub fn all(case_runs: CaseRuns<'_>) -> Vec<Check> {
 
 fn slow_body(case_run: &CaseRun, expected: usize) -> Check {
     let check = if case_run.is_content() && case_run.answered() >= expected.max(1) {
-        let summary = format!("a body that came in drops was waited for; {}", case_run.ending());
+        let summary = format!("it waited for a body that arrived in pieces; {}", case_run.ending());
         Check::new(id::CLNT113, Verdict::Pass, summary)
     } else {
-        broken(id::CLNT113, case_run, "a body that came in drops was not waited for")
+        broken(id::CLNT113, case_run, "it did not wait for a body that arrived in pieces")
     };
     check.with("the last frames", last_frames(case_run, |connection| !connection.requests.is_empty()))
 }
 
 fn stalled(case_run: &CaseRun) -> Check {
     let Some(since) = case_run.connections.iter().find_map(|connection| connection.stalled_since) else {
-        let summary = format!("no body could be stopped in its middle; {}", case_run.ending());
+        let summary = format!("no body could be stopped midway; {}", case_run.ending());
         return Check::new(id::CLNT114, Verdict::Undecided, summary);
     };
     let ending = case_run.ending();
@@ -41,7 +41,7 @@ fn stalled(case_run: &CaseRun) -> Check {
         _ if case_run.ran_out => (
             Verdict::Fail,
             format!(
-                "half a body, then nothing for {quiet}: {ending} (no time limit of its own, or a longer one: --idle-timeout)"
+                "half a body, then nothing for {quiet}: {ending} (no timeout, or a longer one: --idle-timeout)"
             ),
         ),
         Some(0) => (
@@ -57,11 +57,15 @@ fn stalled(case_run: &CaseRun) -> Check {
 
 fn recovers(case_run: &CaseRun, expected: usize) -> Check {
     let Some(dark) = case_run.connections.iter().find_map(|connection| connection.dark_since) else {
-        return Check::new(id::CLNT115, Verdict::Undecided, "no request came that could be left unanswered");
+        return Check::new(
+            id::CLNT115,
+            Verdict::Undecided,
+            "received no request that could be left unanswered",
+        );
     };
     let (verdict, summary) = recovery(case_run, expected, dark);
     Check::new(id::CLNT115, verdict, summary)
-        .with("the last frames of the silent one", last_frames(case_run, is_dark))
+        .with("the last frames of the unresponsive one", last_frames(case_run, is_dark))
 }
 
 /// How it recovers from a connection that is silent since `dark`.
@@ -71,16 +75,16 @@ fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String
     let dialled = next.map(|next| format!("it dialled again {} after", format_duration(next.since(dark))));
     if case_run.ran_out {
         let did = dialled.map_or_else(
-            || "it did nothing about it: no other connection, no end".to_owned(),
+            || "no reaction: it neither reconnected nor closed the connection".to_owned(),
             |dialled| {
-                format!("{dialled} and went on waiting: {answered} of {expected} requests were answered")
+                format!("{dialled} and continued to wait: {answered} of {expected} requests were answered")
             },
         );
-        return (Verdict::Fail, format!("its connection fell silent, and {did}; {ending}"));
+        return (Verdict::Fail, format!("its connection stopped responding, and {did}; {ending}"));
     }
     if let Some(dialled) = dialled.filter(|_| answered >= expected.max(1)) {
         let summary = format!(
-            "{dialled} its connection fell silent, and {answered} of {expected} requests were answered; {ending}"
+            "{dialled} its connection stopped responding, and {answered} of {expected} requests were answered; {ending}"
         );
         return (Verdict::Pass, summary);
     }
@@ -88,9 +92,9 @@ fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String
     match case_run.exit {
         Some(_) => (
             Verdict::Pass,
-            format!("its connection fell silent, and it gave up by itself {after} after; {ending}"),
+            format!("its connection stopped responding, and it gave up {after} later; {ending}"),
         ),
-        None => (Verdict::Undecided, format!("its connection fell silent; {ending}")),
+        None => (Verdict::Undecided, format!("its connection stopped responding; {ending}")),
     }
 }
 
@@ -103,7 +107,7 @@ fn asks(case_run: &CaseRun) -> Check {
     let Some((connection, dark)) =
         case_run.h2().find_map(|connection| Some((connection, connection.dark_since?)))
     else {
-        return Check::new(id::CLNT116, Verdict::Undecided, "no connection fell silent");
+        return Check::new(id::CLNT116, Verdict::Undecided, "no connection stopped responding");
     };
     let pings: Vec<Time> =
         connection.sent(FrameKind::PING).map(|frame| frame.at).filter(|at| *at > dark).collect();
@@ -112,12 +116,12 @@ fn asks(case_run: &CaseRun) -> Check {
         Some(first) => (
             Verdict::Pass,
             format!(
-                "it sent {} on the connection that fell silent, the first after {}",
+                "it sent {} on the unresponsive connection, the first after {}",
                 many((pings.len(), "PING")),
                 format_duration(first.since(dark))
             ),
         ),
-        None => (Verdict::Fail, format!("no PING within {quiet} on a connection that fell silent")),
+        None => (Verdict::Fail, format!("no PING within {quiet} on an unresponsive connection")),
     };
     Check::new(id::CLNT116, verdict, summary).with("its last frames", last_frames(case_run, is_dark))
 }
