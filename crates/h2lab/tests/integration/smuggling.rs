@@ -227,7 +227,7 @@ fn a_proxy_that_never_stops_talking_is_not_listened_to_for_ever() {
     let words = ["--proxy", &url, "--backend-listen", "127.0.0.1:0", "--i-own-this-host", "--timeout", "3s"];
     let finished = refused(&words);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
-    assert!(finished.stderr.contains("gave no answer"), "{}", finished.transcript());
+    assert!(finished.stderr.contains("did not respond"), "{}", finished.transcript());
 }
 
 /// A proxy, configured with `options`, in front of a backend that does not run yet.

@@ -9,7 +9,7 @@ use h2lab_wire::trace::Direction;
 /// The report.
 pub fn report() -> ProbeReport {
     let seen = |direction, at_ms, seen: &str| EvidenceItem { direction, at_ms, seen: seen.to_owned() };
-    let failed = Check::new(id::PROT101, Verdict::Fail, "no response of HTTP/1.1 came")
+    let failed = Check::new(id::PROT101, Verdict::Fail, "no HTTP/1.1 response received")
         .of("in clear <&\">")
         .severe(Severity::High)
         .with(

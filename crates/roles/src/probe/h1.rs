@@ -73,10 +73,10 @@ impl Sequence {
             }
             match read_outcome {
                 _ if read > prober.most_read => {
-                    return Ok(H1Outcome::Failed(format!("its body continues behind {read} bytes")));
+                    return Ok(H1Outcome::Failed(format!("its body continues after {read} bytes")));
                 }
                 ReadOutcome::Silence => {
-                    return Ok(H1Outcome::Failed("it is not answered in time".to_owned()));
+                    return Ok(H1Outcome::Failed("it gets no response in time".to_owned()));
                 }
                 ReadOutcome::Eof | ReadOutcome::Broken => return Ok(H1Outcome::Closed),
                 ReadOutcome::Bytes => {}

@@ -551,7 +551,7 @@ impl RawH2Client {
         });
         goaway.or_else(|| match self.line.over? {
             ReadOutcome::Eof => Some("it closed the connection".to_owned()),
-            _ => Some("it broke the connection off".to_owned()),
+            _ => Some("it aborted the connection".to_owned()),
         })
     }
 }

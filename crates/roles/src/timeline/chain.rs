@@ -123,12 +123,15 @@ impl ChainSpec<'_> {
         for (n, link) in self.links.iter().enumerate() {
             let protocol = match link.protocol {
                 Some(protocol) if n == 0 && protocol != self.protocol => {
-                    return refuse(format!("{link} is asked first, and in {} (--proto)", self.protocol));
+                    return refuse(format!(
+                        "{link} receives the first request, in {} (--proto)",
+                        self.protocol
+                    ));
                 }
                 Some(protocol @ (Protocol::H1 | Protocol::H2c)) => protocol,
                 Some(protocol) if n > 0 => {
                     return refuse(format!(
-                        "{link}: between servers {protocol} cannot be read on its way; h1 and h2c can"
+                        "{link}: between servers {protocol} cannot be read in transit; h1 and h2c can"
                     ));
                 }
                 _ if n == 0 => self.protocol,

@@ -50,7 +50,7 @@ impl ComparedAnswers {
         for (which, answer) in [("", h1), (" once more", again)] {
             if !answer.is_answered() {
                 return Comparison::Undecided(format!(
-                    "no whole answer over HTTP/1.1{which}: {}",
+                    "no complete response over HTTP/1.1{which}: {}",
                     answer.outcome()
                 ));
             }
@@ -60,7 +60,10 @@ impl ComparedAnswers {
             return Comparison::Undecided(format!("HTTP/1.1 itself answers {one} and then {other}"));
         }
         if h2.ended == AnswerEnd::Silence {
-            return Comparison::Undecided(format!("no whole answer over HTTP/2 in time: {}", h2.outcome()));
+            return Comparison::Undecided(format!(
+                "no complete response over HTTP/2 in time: {}",
+                h2.outcome()
+            ));
         }
         if h1.outcome() != h2.outcome() {
             let (one, other) = (h1.outcome(), h2.outcome());

@@ -59,8 +59,8 @@ pub enum SmugglingError {
     Probe(#[from] ProbeError),
     /// The proxy leads somewhere else.
     #[error(
-        "a plain request for {path} did not reach our backend at {backend} ({answer}{hint}): make the proxy forward to that address \
-         in HTTP/1.1 without TLS, or name a path that it forwards with --allowed"
+        "a plain request for {path} did not reach our backend at {backend} ({answer}{hint}): make the proxy forward \
+         to that address in HTTP/1.1 without TLS, or give a path that it forwards (--allowed)"
     )]
     NotBehind {
         /// The path.
@@ -247,7 +247,7 @@ impl Proxy<'_> {
         };
         let answer = match progress {
             AttemptProgress::Answered { status, .. } => format!("the proxy answered {status}"),
-            _ => "the proxy gave no answer".to_owned(),
+            _ => "the proxy did not respond".to_owned(),
         };
         let (backend, hint) = (self.listener.address(), self.came_instead().unwrap_or_default().to_owned());
         Err(SmugglingError::NotBehind { path: path.to_owned(), backend, answer, hint })
@@ -333,7 +333,7 @@ impl Proxy<'_> {
                     series.prove();
                     continue;
                 };
-                series.give_up(&format!("a proper request no longer reached our backend ({why})"), rest);
+                series.give_up(&format!("a valid request no longer reached our backend ({why})"), rest);
                 break;
             }
         }
@@ -357,7 +357,7 @@ impl Proxy<'_> {
                     return Ok(Err(downgrade::checks::none(Verdict::Unsupported, &why)));
                 }
                 Err(error @ (ProbeError::Connect(_) | ProbeError::Exhausted(_))) => {
-                    let why = format!("a proper request over HTTP/2 could not be sent: {error}");
+                    let why = format!("a valid request over HTTP/2 could not be sent: {error}");
                     return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));
                 }
                 Err(error) => return Err(error),
@@ -371,8 +371,8 @@ impl Proxy<'_> {
             }
             if control.speaks {
                 let why = format!(
-                    "a proper request over HTTP/2 for {path} did not reach our backend ({}): name a path that the proxy forwards with \
-                     --allowed",
+                    "a valid request over HTTP/2 for {path} did not reach our backend ({}): give a path that the \
+                     proxy forwards (--allowed)",
                     control.answer
                 );
                 return Ok(Err(downgrade::checks::none(Verdict::Undecided, &why)));

@@ -41,7 +41,7 @@ pub fn look(prober: &mut Prober, found: &mut UrlResults) -> Result<()> {
 fn announced(answer: &Answer, found: &mut UrlResults) {
     let limits = &mut found.limits;
     let rendered = |id: u16, unit: &str| {
-        answer.setting(id).map(|value| Bound::exact(u64::from(value), unit, "as SETTINGS say or leave it"))
+        answer.setting(id).map(|value| Bound::exact(u64::from(value), unit, "as set or left by SETTINGS"))
     };
     // A server that announces no limit has none; our engine then reports the highest number.
     let limited = |bound: &Bound| bound.value.is_some_and(|value| value < u64::from(u32::MAX));
@@ -103,9 +103,9 @@ fn push(prober: &mut Prober, protocol: Protocol) -> Result<Check> {
     let question = Question { accepts_push: true, ..Question::get() };
     let answer = ask(prober, protocol, &question)?;
     let (verdict, summary) = if answer.pushes.is_empty() && !answer.is_answered() {
-        (Verdict::Undecided, format!("no whole answer: {}", answer.outcome()))
+        (Verdict::Undecided, format!("no complete response: {}", answer.outcome()))
     } else if answer.pushes.is_empty() {
-        (Verdict::Unsupported, "nothing is pushed with this path, though we take it".to_owned())
+        (Verdict::Unsupported, "nothing is pushed for this path, though we accept pushes".to_owned())
     } else {
         (Verdict::Pass, format!("it promises {}", answer.pushes.join(", ")))
     };
@@ -118,7 +118,7 @@ fn misdirected(prober: &mut Prober, protocol: Protocol, found: &UrlResults) -> R
     let question = Question { authority: Some(NOBODY.to_owned()), ..Question::get() };
     let answer = ask(prober, protocol, &question)?;
     let (verdict, summary) = stranger(&answer, ordinary);
-    Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that nobody has", answer.items))
+    Ok(Check::new(id::PROT112, verdict, summary).with("a GET for a name that does not exist", answer.items))
 }
 
 /// What an answer for an unknown name means, where the host's own name is answered with the status `ordinary`.
@@ -127,19 +127,16 @@ fn stranger(answer: &Answer, ordinary: u16) -> (Verdict, String) {
     match (answer.status, &answer.ended) {
         (421, _) => (Verdict::Pass, "421 for a name that it does not serve".to_owned()),
         (0, AnswerEnd::Silence) => {
-            (Verdict::Undecided, "no answer in time for a name that it does not serve".to_owned())
+            (Verdict::Undecided, "no response in time for a name that it does not serve".to_owned())
         }
-        (0, _) => (Verdict::Pass, format!("it does not serve a name that is not its own: {outcome}")),
-        (status, _) if status == ordinary => (
-            Verdict::Ignored,
-            format!("{status} for {NOBODY}, as for its own name: it takes no notice of names"),
-        ),
+        (0, _) => (Verdict::Pass, format!("it does not serve a foreign name: {outcome}")),
+        (status, _) if status == ordinary => {
+            (Verdict::Ignored, format!("{status} for {NOBODY}, as for its own name: it ignores the name"))
+        }
         (status @ 400.., _) => {
             (Verdict::Pass, format!("{status}, though not 421, for a name that it does not serve"))
         }
-        (status, _) => {
-            (Verdict::Ignored, format!("{status} for {NOBODY}, where its own name has {ordinary}"))
-        }
+        (status, _) => (Verdict::Ignored, format!("{status} for {NOBODY}, but {ordinary} for its own name")),
     }
 }
 

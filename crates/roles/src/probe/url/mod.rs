@@ -56,16 +56,16 @@ fn look(
     found: &mut UrlResults,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    notify("what it speaks");
+    notify("protocols");
     speaks::look(prober, url, found)?;
     if !options.ports.is_empty() {
-        notify("what its other ports speak");
+        notify("protocols of its other ports");
         ports::look(prober, &options.ports, found)?;
     }
     extensions::look(prober, found)?;
     let both = if url.is_tls() { [Protocol::H1s, Protocol::H2] } else { [Protocol::H1, Protocol::H2c] };
     if both.into_iter().all(|protocol| prober.host.asks(protocol)) {
-        notify("whether HTTP/1.1 and HTTP/2 answer alike");
+        notify("whether HTTP/1.1 and HTTP/2 give the same responses");
         readiness::look(prober, found)?;
     }
     // Attacks come last: they may leave a server in a state in which nothing else can be measured.

@@ -101,18 +101,15 @@ fn streaming(pair: &ComparedAnswers) -> Check {
     let h2 = pair.h2.spread();
     let all = [&pair.h1, &pair.again, &pair.h2];
     if !all.iter().all(|answer| answer.is_answered()) {
-        return Check::new(id::MIGR103, Verdict::Undecided, "no whole answers to compare");
+        return Check::new(id::MIGR103, Verdict::Undecided, "no complete responses to compare");
     }
     if h1 < STREAMS {
-        let summary = "the response comes at once: there is nothing to compare";
+        let summary = "the response is immediate: there is nothing to compare";
         return Check::new(id::MIGR103, Verdict::Unsupported, summary);
     }
     let rendered = |spread: Duration| format!("{} ms", spread.as_millis());
-    let summary = format!(
-        "from the first piece to the last {} over HTTP/1.1 and {} over HTTP/2",
-        rendered(h1),
-        rendered(h2)
-    );
+    let summary =
+        format!("first piece to last: {} over HTTP/1.1, {} over HTTP/2", rendered(h1), rendered(h2));
     let verdict = if h2 >= h1 / 4 { Verdict::Pass } else { Verdict::Fail };
     Check::new(id::MIGR103, verdict, summary).with("over HTTP/2", pair.h2.items.clone())
 }
@@ -121,7 +118,7 @@ fn trailers(pair: &ComparedAnswers) -> Check {
     let all = [&pair.h1, &pair.again, &pair.h2];
     let has_all = all.iter().all(|answer| answer.ended == AnswerEnd::Complete);
     let (verdict, summary) = match pair.trailers_differ() {
-        _ if !has_all => (Verdict::Undecided, "no answers to compare that were read to their end".to_owned()),
+        _ if !has_all => (Verdict::Undecided, "no complete responses to compare".to_owned()),
         Some((h1, h2)) => (Verdict::Fail, format!("over HTTP/1.1: {h1:?}; over HTTP/2: {h2:?}")),
         None if pair.h1.trailers.is_empty() => (Verdict::Unsupported, "this path has none".to_owned()),
         None => {
@@ -164,7 +161,7 @@ fn forbidden(prober: &mut Prober, protocol: Protocol, found: &UrlResults) -> Res
     let summary = match set.as_slice() {
         [] => format!("none over HTTP/2, in the response {status}"),
         set => format!(
-            "none over HTTP/2, in the response {status}; over HTTP/1.1 there are {set:?}, which the server takes out"
+            "none over HTTP/2, in the response {status}; over HTTP/1.1 there are {set:?}, which the server removes"
         ),
     };
     Ok(Check::new(id::MIGR102, Verdict::Pass, summary).with("one GET", client.items()))
@@ -186,7 +183,8 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
     let head = read_head(&mut line, prober, until)?.unwrap_or_default();
     let items = line.transcript.items();
     if head.is_empty() && line.over.is_none() {
-        let check = Check::new(id::MIGR105, Verdict::Undecided, "no answer in time to a WebSocket handshake");
+        let check =
+            Check::new(id::MIGR105, Verdict::Undecided, "no response in time to a WebSocket handshake");
         return Ok(check.with("a WebSocket handshake over HTTP/1.1", items));
     }
     let status = shown(head.lines().next().unwrap_or("no answer"));
@@ -194,12 +192,12 @@ fn connection_upgrade(prober: &mut Prober, h1: Protocol, h2: Option<Protocol>) -
         Check::new(id::MIGR105, verdict, summary).with("a WebSocket handshake over HTTP/1.1", items.clone())
     };
     if !status.starts_with("HTTP/1.1 101") {
-        return Ok(check(Verdict::Unsupported, format!("this path takes no WebSocket: {status}")));
+        return Ok(check(Verdict::Unsupported, format!("this path does not accept WebSocket: {status}")));
     }
     let Some(h2) = h2 else {
         return Ok(check(
             Verdict::Fail,
-            "this path takes over connections, and there is no HTTP/2 yet".to_owned(),
+            "this path takes over connections, and HTTP/2 is not established".to_owned(),
         ));
     };
     let mut client = RawH2Client::open(prober, h2, &Opening::default())?;
@@ -237,7 +235,7 @@ fn expect(found: &UrlResults) -> Check {
         found.expected.iter().find(|(protocol, _)| protocol.is_multiplexed() == multiplexed)
     });
     let (Some((_, h1)), Some((_, h2))) = (h1, h2) else {
-        return Check::new(id::MIGR106, Verdict::Undecided, "it was not asked over both versions");
+        return Check::new(id::MIGR106, Verdict::Undecided, "it was not requested over both versions");
     };
     let rendered = |answer: &Answer| {
         let interim = answer.interim.iter().map(|(status, ..)| status.to_string());
@@ -310,7 +308,7 @@ fn upgraded_body(status: Option<u16>, sent: u64, is_over: bool) -> (Verdict, Str
         None if is_over => (Verdict::Pass, format!("it closes the connection{after}")),
         None => {
             let summary = format!(
-                "it takes {} of a gibibyte without a refusal; whether it takes all of it is not tried",
+                "it accepts {} of a gibibyte without refusal; the rest is not tested",
                 format_bytes(sent)
             );
             (Verdict::Undecided, summary)
@@ -328,7 +326,7 @@ fn large(answer: &Answer) -> Check {
     } else if is_known {
         (Verdict::Pass, format!("the response has {}", format_bytes(bytes)))
     } else {
-        (Verdict::Undecided, format!("of the response {} were seen, and no end", format_bytes(bytes)))
+        (Verdict::Undecided, format!("{} of the response received, no end", format_bytes(bytes)))
     };
     Check::new(id::MIGR108, verdict, summary).with("one request of HTTP/1.1", answer.items.clone())
 }

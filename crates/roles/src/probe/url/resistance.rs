@@ -271,7 +271,7 @@ pub fn look(
             ordinary = Some(status);
             None
         }
-        Life::Dead(why) => Some(format!("no client is answered before the attack: {why}")),
+        Life::Dead(why) => Some(format!("no client gets a response before the attack: {why}")),
         Life::Unknown => Some(prober.budget.remedy().to_owned()),
     };
     let metas: Vec<&'static CheckMeta> =
@@ -292,11 +292,11 @@ pub fn look(
         let mut check = decided(meta, check)?;
         watch.note(meta.name, before, after);
         if let Life::Dead(why) = another_client(prober, protocol)? {
-            let summary = format!("another client is not answered afterwards: {why} ({})", check.summary);
+            let summary = format!("another client gets no response afterwards: {why} ({})", check.summary);
             let evidence = std::mem::take(&mut check.evidence);
             check = Check::new(meta, Verdict::Fail, summary).severe(Severity::Critical);
             check.evidence = evidence;
-            spared = Some(format!("not made: the server answers nobody after {} ({})", meta.id, meta.name));
+            spared = Some(format!("not made: the server answers no one after {} ({})", meta.id, meta.name));
             watch.gone |= options.pid.is_some() && watch.now().is_none();
         }
         found.add(check);
@@ -326,7 +326,7 @@ impl Under<'_> {
         };
         let mut client = RawH2Client::open(prober, self.protocol, &(attack.opening)())?;
         let Some(most) = (attack.most)(&client) else {
-            let summary = "the server announces to take more than is tried here";
+            let summary = "the server announces a limit above those tried here";
             return Ok(
                 Check::new(attack.meta, Verdict::Undecided, summary).with("its SETTINGS", client.items())
             );
@@ -377,7 +377,8 @@ impl Under<'_> {
                 check(Verdict::Pass, format!("after {sent} rounds it closes the connection"))
             }
             (None, Put::All) if attack.holds && client.streams.values().any(|stream| stream.ended) => {
-                let summary = "responses end with a window of 0, so that nothing holds their streams open; give a path with a body";
+                let summary = "responses end with a window of 0, so their streams do not stay open; give a path with \
+                     a body";
                 check(Verdict::Undecided, summary.to_owned())
             }
             (None, Put::All) => {
@@ -385,7 +386,7 @@ impl Under<'_> {
                 let others = match another_client(prober, self.protocol)? {
                     Life::Answered(_) => "others are served meanwhile".to_owned(),
                     Life::Dead(why) => format!("others are not served meanwhile: {why}"),
-                    Life::Unknown => "the budget does not allow to look at others".to_owned(),
+                    Life::Unknown => "the budget does not allow checking other clients".to_owned(),
                 };
                 check(Verdict::Fail, format!("no sign of a bound within {sent} rounds; {others}"))
             }
@@ -406,7 +407,7 @@ impl Under<'_> {
         let after = format_duration(waited);
         let it = client.streams.get(&stream).cloned().unwrap_or_default();
         let (verdict, summary) = if it.ended {
-            (Verdict::Undecided, "the response has no body to wait for".to_owned())
+            (Verdict::Undecided, "the response has no body".to_owned())
         } else if let Some(code) = it.reset {
             (Verdict::Pass, format!("after {after} it resets the stream ({code})"))
         } else if let Some(how) = client.ended() {

@@ -143,7 +143,7 @@ fn http10(prober: &mut Prober, protocol: Protocol) -> Result<Check> {
         let (verdict, summary) = if line.over.is_none() && line.incoming.is_empty() {
             (Verdict::Undecided, "no response received in time")
         } else {
-            (Verdict::Unsupported, "no response of HTTP/1.x came")
+            (Verdict::Unsupported, "no HTTP/1.x response received")
         };
         return Ok(Check::new(id::PROT102, verdict, summary).with("one request of HTTP/1.0", items));
     };
@@ -165,16 +165,16 @@ fn http10_verdict(status: &str, head: &str, rest: &Rest) -> (Verdict, String) {
     if status.contains(" 505") || status.contains(" 426") {
         (Verdict::Unsupported, format!("it refuses HTTP/1.0: {status}"))
     } else if head.contains("\r\ntransfer-encoding:") {
-        (Verdict::Fail, "it answers HTTP/1.0 in chunks, which that does not know".to_owned())
+        (Verdict::Fail, "it answers HTTP/1.0 in chunks, which HTTP/1.0 does not have".to_owned())
     } else if rest.is_over {
         (Verdict::Pass, format!("{status}, and the end by closing"))
     } else if rest.is_cut {
-        let summary = format!("{status}; its body continues behind {read}, and its end was not waited for");
+        let summary = format!("{status}; its body continues after {read}; its end was not awaited");
         (Verdict::Undecided, summary)
     } else if !has_all {
         (Verdict::Undecided, format!("{status}; its body stops after {read} without an end"))
     } else if head.contains("\r\nconnection: keep-alive") {
-        (Verdict::Pass, format!("{status}, and the connection is kept, as it says"))
+        (Verdict::Pass, format!("{status}, and the connection is kept, as declared"))
     } else {
         let summary = "it keeps the connection open, though HTTP/1.0 ends a response by closing";
         (Verdict::Fail, summary.to_owned())
@@ -269,15 +269,13 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut UrlResults)
     let (verdict, summary) = match status_of(&head) {
         Some(101) => return behind_101(prober, line, h1, found),
         Some(status @ (400.. | 300..=399)) if Some(status) != ordinary => {
-            (Verdict::Unsupported, format!("it refuses what is offered: {rendered}"))
+            (Verdict::Unsupported, format!("it refuses the offer: {rendered}"))
         }
-        Some(_) => {
-            (Verdict::Ignored, format!("it answers in HTTP/1.1 as if nothing had been offered: {rendered}"))
-        }
+        Some(_) => (Verdict::Ignored, format!("it ignores the offer and answers in HTTP/1.1: {rendered}")),
         None if line.over.is_none() && line.incoming.is_empty() => {
             (Verdict::Undecided, "no response received in time".to_owned())
         }
-        None => (Verdict::Unsupported, "no response of HTTP/1.1 came".to_owned()),
+        None => (Verdict::Unsupported, "no HTTP/1.1 response received".to_owned()),
     };
     Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.transcript.items()))
 }
@@ -361,17 +359,16 @@ pub(super) fn http3(prober: &mut Prober, found: &mut UrlResults) -> Result<Check
             )
         }
         Ok(answer) if answer.ended == AnswerEnd::Silence => {
-            (Verdict::Undecided, format!("QUIC is there, and no answer in time; {rendered}"))
+            (Verdict::Undecided, format!("QUIC is reachable, but no response in time; {rendered}"))
         }
-        Ok(answer) => (Verdict::Fail, format!("QUIC is there, but {}; {rendered}", answer.outcome())),
+        Ok(answer) => (Verdict::Fail, format!("QUIC is reachable, but {}; {rendered}", answer.outcome())),
         Err(ProbeError::Connect(error)) if is_elsewhere => {
-            let summary =
-                format!("{rendered}, which is another place than this one and not asked; here: {error}");
+            let summary = format!("{rendered}, another endpoint, not requested; here: {error}");
             (Verdict::Undecided, summary)
         }
         Err(ProbeError::Connect(error)) if announced.is_some() => (
             Verdict::Fail,
-            format!("{rendered}, and it is not to be reached on the UDP port of the URL: {error}"),
+            format!("{rendered}, and it cannot be reached on the UDP port of the URL: {error}"),
         ),
         Err(ProbeError::Connect(error)) => (Verdict::Unsupported, format!("{error}; {rendered}")),
         Err(error) => return Err(error),
@@ -394,7 +391,7 @@ fn ports(prober: &mut Prober, tls: bool, found: &UrlResults) -> Result<Check> {
         Err(ProbeError::Connect(error)) if speaks_otherwise(&error) => None,
         Err(error) if error.ends_it() => return Err(error),
         Err(error) => {
-            let summary = format!("{rendered}; {what} nothing is known: {error}");
+            let summary = format!("{rendered}; {what} unknown: {error}");
             return Ok(Check::new(id::PROT107, Verdict::Undecided, summary));
         }
     };

@@ -49,7 +49,7 @@ pub fn pings(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) ->
         }
         None => {
             let bound = Bound::between(Some(pongs), None, "PINGs", "no more were sent");
-            (bound, Verdict::Pass, format!("all of {sent} are answered"))
+            (bound, Verdict::Pass, format!("all {sent} are answered"))
         }
     };
     found.limits.pings = Some(bound);
@@ -74,7 +74,7 @@ pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -
     let updates = answer.updates.clone();
     let largest = answer.largest;
     found.limits.largest_stream_window =
-        Some(Bound::between(Some(bytes(largest)), None, "bytes", "as far as was uploaded"));
+        Some(Bound::between(Some(bytes(largest)), None, "bytes", "as far as uploaded"));
     let typical = median(updates.clone());
     found.limits.stream_credit = typical.map(|credit| {
         Bound::exact(u64::from(credit), "bytes", format!("median of {} WINDOW_UPDATEs", updates.len()))
@@ -85,26 +85,25 @@ pub fn upload(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -
     let check = |verdict, summary| Ok(evidence(Check::new(id::LIMT109, verdict, summary)));
     if sent < n && !answer.is_over() && answer.status.is_none() {
         if !is_alive {
-            return check(Verdict::Undecided, format!("after {} it is silent", format_bytes(sent)));
+            return check(Verdict::Undecided, format!("no response after {}", format_bytes(sent)));
         }
-        let summary = format!("after {} of {} no more credit comes", format_bytes(sent), format_bytes(n));
+        let summary = format!("no more credit after {} of {}", format_bytes(sent), format_bytes(n));
         return check(Verdict::Fail, summary);
     }
     let Some(typical) = typical else {
         let summary = format!(
-            "no credit was needed or given for {}: the stream window is {}, and {status} came after {}",
+            "no credit was needed or returned for {}: the stream window is {}, and {status} was received after {}",
             format_bytes(n),
             format_bytes(bytes(first)),
             format_bytes(sent)
         );
         return check(Verdict::Undecided, summary);
     };
-    let every =
-        format!("{} WINDOW_UPDATEs, {} each in the median", updates.len(), format_bytes(u64::from(typical)));
+    let every = format!("{} WINDOW_UPDATEs, median {}", updates.len(), format_bytes(u64::from(typical)));
     let tiny = u64::from(typical) < 1_024 && updates.len() > 64;
     let verdict = if tiny { Verdict::Fail } else { Verdict::Pass };
     let (begin, end) = (format_bytes(bytes(first)), format_bytes(bytes(largest)));
-    check(verdict, format!("{every}; the stream window begins with {begin} and was {end} at most"))
+    check(verdict, format!("{every}; the stream window starts at {begin} and was at most {end}"))
 }
 
 fn median(mut values: Vec<u32>) -> Option<u32> {
@@ -118,7 +117,7 @@ pub fn frames(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -
     let mut client = RawH2Client::open(prober, protocol, &Opening { settings, credit: 16 << 20 })?;
     let answer = client.ask(prober, "GET")?;
     let (largest, body) = (u64::from(client.largest_data), answer.received);
-    let rendered = format!("{largest} bytes, of a body of {body}; we take {LARGEST_FRAME}");
+    let rendered = format!("{largest} bytes, of a body of {body}; we accept {LARGEST_FRAME}");
     let evidence = |check: Check| check.with("a GET with MAX_FRAME_SIZE=16777215", client.ending(8));
     if body <= 16_384 {
         let summary = format!("the body is too short to decide: {rendered}");

@@ -20,7 +20,7 @@ pub fn look(
     found: &mut UrlResults,
     notify: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    notify("how many requests on a connection");
+    notify("requests per connection");
     if let Some(protocol) = found.h1 {
         let check = quota::http1(prober, protocol, found);
         found.add(decided(id::LIMT101, check)?.of(protocol.to_string()));
@@ -29,14 +29,14 @@ pub fn look(
         quota::http2(prober, protocol, found)?;
         found.decide(id::LIMT108, |found| flow::pings(prober, protocol, found))?;
         found.decide(id::LIMT110, |found| flow::frames(prober, protocol, found))?;
-        notify("how large heads and bodies may be");
+        notify("maximum sizes of heads and bodies");
         let check = sizes::field(prober, protocol, found);
         found.add(decided(id::LIMT106, check)?.of("one field"));
         let check = sizes::block(prober, protocol, found);
         found.add(decided(id::LIMT106, check)?.of("many fields"));
         found.decide(id::LIMT107, |found| sizes::body(prober, protocol, found))?;
         found.decide(id::LIMT109, |found| flow::upload(prober, protocol, found))?;
-        notify("how many streams at a time");
+        notify("concurrent streams");
         found.decide(id::LIMT104, |found| streams::look(prober, protocol, found))?;
     }
     notify(idle::STEP);

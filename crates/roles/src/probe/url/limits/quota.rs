@@ -94,7 +94,7 @@ pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) ->
     let second = first.end().map(|(_, high)| unprocessed(prober, protocol, found.method(), high));
     let (check, second) = match second {
         None => {
-            let summary = "no end was met, so nothing was left unprocessed";
+            let summary = "the connection did not end, so nothing was left unprocessed";
             (Ok(Check::new(id::LIMT103, Verdict::Undecided, summary)), None)
         }
         Some(Ok((check, row))) => (Ok(check), row),
@@ -112,19 +112,18 @@ pub fn http2(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) ->
 
 fn goaway(client: &RawH2Client, row: &SequentialRequests) -> Check {
     if row.end().is_none() {
-        let summary =
-            "the server did not end the connection in order, so that nothing is known of how it would";
+        let summary = "the server did not close the connection in an orderly way, so its way is unknown";
         return Check::new(id::LIMT102, Verdict::Undecided, summary);
     }
     let is_graceful = client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
     let check = match (client.goaways.len(), is_graceful) {
         (0, _) => Check::new(id::LIMT102, Verdict::Fail, "it closes the connection without GOAWAY")
             .severe(Severity::Medium),
-        (_, true) => Check::new(id::LIMT102, Verdict::Pass, "graceful: GOAWAY 2147483647 comes first"),
+        (_, true) => Check::new(id::LIMT102, Verdict::Pass, "graceful: GOAWAY 2147483647 first"),
         (_, false) => Check::new(
             id::LIMT102,
             Verdict::Fail,
-            "abrupt: the first GOAWAY names the last stream, and what the client has sent meanwhile is lost",
+            "abrupt: the first GOAWAY names the last stream, and requests sent meanwhile are lost",
         ),
     };
     check.with("the end of the connection", client.ending(6))
@@ -141,7 +140,7 @@ fn unprocessed(
     let undecided = |summary: String| Check::new(id::LIMT103, Verdict::Undecided, summary);
     if prober.budget.requests_left() < quota + ABOVE {
         let more = prober.budget.remedy();
-        let summary = format!("another {} requests are more than the budget has; {more}", quota + ABOVE);
+        let summary = format!("another {} requests exceed the budget; {more}", quota + ABOVE);
         return Ok((undecided(summary), None));
     }
     let (mut client, mut second) = row(prober, protocol, method, (quota.saturating_sub(2), Stop::Range))?;
@@ -172,13 +171,12 @@ fn unprocessed(
     // A graceful end lets through what was sent together: it came at one of them.
     let is_graceful = client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
     second.answered += if is_graceful { 1 } else { streams.iter().filter(is_answered).count() as u64 };
-    let evidence = |check: Check| check.with("a burst where the connection ends", client.ending(16));
+    let evidence = |check: Check| check.with("a burst where the connection closes", client.ending(16));
     let last = client.goaways.last().map(|goaway| goaway.last_stream);
     let Some(last) = last else {
         let check = match &second.stop {
             Stop::Ended { .. } => {
-                let summary =
-                    "no GOAWAY said which requests were processed: none of them may be sent again safely";
+                let summary = "no GOAWAY named the processed requests: none can be sent again safely";
                 Check::new(id::LIMT103, Verdict::Fail, summary)
             }
             _ => undecided("this time the connection did not end".to_owned()),
@@ -192,7 +190,7 @@ fn unprocessed(
         && streams.iter().any(|stream| *stream <= last && !client.is_over(*stream));
     let check = if above > 0 {
         let summary = format!(
-            "{above} requests above the last stream {last} were answered: whoever sends them again has them twice"
+            "{above} requests above the last stream {last} were answered: a client that sends them again duplicates them"
         );
         Check::new(id::LIMT103, Verdict::Fail, summary).severe(Severity::High)
     } else if served < below && is_waiting {

@@ -118,7 +118,7 @@ fn heads(
             }
             Taken::Unknown(how) => {
                 searched.items = client.ending(4);
-                searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
+                searched.stopped = Some(format!("unknown for {n} bytes: {how}"));
                 break;
             }
         }
@@ -200,10 +200,10 @@ fn many(n: u64) -> Vec<(String, String)> {
 
 fn rendered(bound: &Bound) -> String {
     match (bound.value, bound.at_least, bound.at_most) {
-        (Some(value), ..) => format!("exactly {value} bytes are taken"),
-        (_, Some(least), Some(most)) => format!("between {least} and {most} bytes are taken"),
-        (_, Some(least), None) => format!("{} are taken", format_bytes(least)),
-        (_, None, _) => "nothing of this length is taken".to_owned(),
+        (Some(value), ..) => format!("exactly {value} bytes are accepted"),
+        (_, Some(least), Some(most)) => format!("between {least} and {most} bytes are accepted"),
+        (_, Some(least), None) => format!("{} are accepted", format_bytes(least)),
+        (_, None, _) => "no length tried is accepted".to_owned(),
     }
 }
 
@@ -222,13 +222,13 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
     let items = client.ending(4);
     if first != Announced::Status(413) {
         return Ok(by_sending(prober, protocol, found, &first, ordinary)?
-            .with("a body that is announced and not sent", items));
+            .with("a body that is declared but not sent", items));
     }
     // If it refused that at once, it has this long to refuse others.
     let timeout = REFUSAL.max(took * SLOWER).min(prober.timeout);
     let mut searched = Searched {
         search: Search::between(0, LONGEST_BODY),
-        refusal: Some("413 by the announced length".to_owned()),
+        refusal: Some("413 for the declared length".to_owned()),
         stopped: None,
         items,
     };
@@ -249,8 +249,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
                 searched.search.note(n, false);
             }
             Announced::Status(status) if status >= 400 && Some(status) != ordinary => {
-                searched.stopped =
-                    Some(format!("{n} bytes are answered {status}, which is no word on their length"));
+                searched.stopped = Some(format!("{n} bytes get {status}, which does not show a limit"));
                 break;
             }
             Announced::Status(_) | Announced::Waits => searched.search.note(n, true),
@@ -260,7 +259,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
                 continue;
             }
             Announced::Left(how) => {
-                searched.stopped = Some(format!("of {n} bytes nothing is known: {how}"));
+                searched.stopped = Some(format!("unknown for {n} bytes: {how}"));
                 break;
             }
         }
@@ -269,7 +268,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
     let (bound, summary, is_all) = searched.rendered();
     found.limits.request_body = Some(bound);
     let verdict = if is_all { Verdict::Pass } else { Verdict::Undecided };
-    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is announced", searched.items))
+    Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is declared", searched.items))
 }
 
 /// What an announcement came to.
@@ -312,13 +311,13 @@ fn by_sending(
     let longest = format_bytes(LONGEST_BODY);
     match first {
         Announced::Status(status) if *status < 400 || Some(*status) == ordinary => {
-            let how = "announced, and answered without waiting for it";
+            let how = "declared, and answered without waiting for it";
             found.limits.request_body = Some(Bound::between(Some(LONGEST_BODY), None, "bytes", how));
-            let summary = format!("{longest} are announced and not refused: {status}, which needs no limit");
+            let summary = format!("{longest} are declared and not refused: {status}, which needs no limit");
             return Ok(Check::new(id::LIMT107, Verdict::Pass, summary));
         }
         Announced::Status(status) => {
-            let summary = format!("a POST is answered {status}, which is no word on its length");
+            let summary = format!("a POST gets {status}, which does not show a limit");
             return Ok(Check::new(id::LIMT107, Verdict::Undecided, summary));
         }
         Announced::Waits | Announced::Left(_) => {}
@@ -331,24 +330,20 @@ fn by_sending(
     let bytes = format_bytes(sent);
     let (bound, verdict, summary) = match (answer.status, answer.reset, client.ended()) {
         (Some(413), ..) => {
-            let bound = Bound::between(None, Some(sent), "bytes", "413 while so much was sent");
-            (Some(bound), Verdict::Pass, format!("413 came within {bytes} that were sent"))
+            let bound = Bound::between(None, Some(sent), "bytes", "413 while this much was sent");
+            (Some(bound), Verdict::Pass, format!("413 within {bytes} sent"))
         }
         (Some(status), ..) if sent == n => {
-            let bound = Bound::between(Some(sent), None, "bytes", "so many were sent and taken");
+            let bound = Bound::between(Some(sent), None, "bytes", "this many were sent and accepted");
             let more = prober.budget.remedy();
-            (Some(bound), Verdict::Undecided, format!("{bytes} are sent and taken: {status}; {more}"))
+            (Some(bound), Verdict::Undecided, format!("{bytes} are sent and accepted: {status}; {more}"))
         }
-        (Some(status), ..) => {
-            (None, Verdict::Undecided, format!("{status} after {bytes} of {n} that were sent"))
-        }
-        (_, Some(code), _) => {
-            (None, Verdict::Undecided, format!("RST_STREAM {code} after {bytes} that were sent"))
-        }
-        (.., Some(how)) => (None, Verdict::Undecided, format!("after {bytes} that were sent: {how}")),
-        _ => (None, Verdict::Undecided, format!("no answer in time to {bytes} that were sent")),
+        (Some(status), ..) => (None, Verdict::Undecided, format!("{status} after {bytes} of {n} sent")),
+        (_, Some(code), _) => (None, Verdict::Undecided, format!("RST_STREAM {code} after {bytes} sent")),
+        (.., Some(how)) => (None, Verdict::Undecided, format!("after {bytes} sent: {how}")),
+        _ => (None, Verdict::Undecided, format!("no response in time to {bytes} sent")),
     };
     found.limits.request_body = bound;
-    let summary = format!("{longest} are announced and not refused; {summary}");
+    let summary = format!("{longest} are declared and not refused; {summary}");
     Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is sent", client.ending(6)))
 }
