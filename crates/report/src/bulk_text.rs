@@ -242,7 +242,7 @@ fn credit(record: &BulkRecord) -> String {
     let frames = &record.frames;
     let Some(mean) = frames.mean_update() else { return String::new() };
     let asked =
-        record.asked.update_bytes.map(|bytes| format!("asked for every {}", format_bytes(bytes.into())));
+        record.asked.update_bytes.map(|bytes| format!("configured: every {}", format_bytes(bytes.into())));
     listed([
         Some(format!("{} WINDOW_UPDATEs, mean {}", count(frames.updates), format_bytes(mean.round() as u64))),
         asked,

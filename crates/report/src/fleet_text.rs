@@ -205,7 +205,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
             "  credit",
             &listed([
                 Some(format!("{} WINDOW_UPDATEs, mean {}", count(frames.updates), size(mean))),
-                asked.map(|bytes| format!("asked for every {}", format_bytes(bytes.into()))),
+                asked.map(|bytes| format!("configured: every {}", format_bytes(bytes.into()))),
             ]),
         );
     }

@@ -232,7 +232,7 @@ fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
             shown(delay.taken_ns()),
             shown(process.wall_ns),
             if longest > PAUSE {
-                format!(", {} of it at a time", shown(delay.longest_ns))
+                format!(", {} of it at once", shown(delay.longest_ns))
             } else {
                 String::new()
             },

@@ -10,8 +10,8 @@ use h2lab_roles::fleet::stdio;
 /// Fetch and serve for `bulk drive`, controlled over standard input
 ///
 /// `bulk drive` starts this command over ssh, or in a network namespace; there is no need to start it by hand. It reads
-/// and writes messages, one line of JSON each, discards what it fetches, and serves bytes from memory. When its input
-/// ends it stops all transfers and exits. It writes nothing to disk.
+/// and writes messages, one line of JSON each, discards what it fetches, and serves bytes from memory. When its input ends, it
+/// stops all transfers and exits. It writes nothing to disk.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[

@@ -27,7 +27,7 @@ use crate::run::store::RunFolder;
 use h2lab_lab::sut;
 use h2lab_report::AnswerPlace;
 
-/// The flags in place of what a scenario says.
+/// The flags that override a scenario.
 #[derive(Debug, Args)]
 pub struct CellArgs {
     #[command(flatten)]

@@ -10,8 +10,7 @@ use super::flags;
 use super::protocols::ProtocolArgs;
 use super::requests::RequestArgs;
 
-/// What is spoken, what is asked, and how our HTTP/2 engine behaves. Where to is said by
-/// [`ReachArgs`](super::reach::ReachArgs).
+/// Protocol, request, and how our HTTP/2 engine behaves. [`ReachArgs`](super::reach::ReachArgs) has the address.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClientArgs {
     #[command(flatten)]

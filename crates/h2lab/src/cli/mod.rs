@@ -101,7 +101,7 @@ enum Command {
     /// (internal) the generator of one repetition
     #[command(name = "__load", hide = true)]
     Generator,
-    /// (internal) bytes over TCP to whoever connects
+    /// (internal) bytes over TCP to any client
     #[command(name = "__tcp", hide = true)]
     Tcp {
         /// Where to listen

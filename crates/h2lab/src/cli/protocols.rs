@@ -18,10 +18,10 @@ pub struct ProtocolArgs {
     /// Protocol: h1, h1s, h2, h2c, h3. `compare`, `run` and `probe` take several (h1,h2c); naming one twice makes an A/A run
     #[arg(long = "proto", value_name = "NAME", value_parser = axis::<Protocol>, group = "protocol")]
     protocols: Option<Axis<Protocol>>,
-    /// HTTP/1.1, in clear or over TLS as the URL says
+    /// HTTP/1.1, in clear or over TLS according to the URL
     #[arg(long = "http1.1", aliases = ["http1", "h1"], group = "protocol")]
     http1: bool,
-    /// HTTP/2, over TLS or in clear as the URL says; in clear it starts with an upgrade, as in curl
+    /// HTTP/2, over TLS or in clear according to the URL; in clear it starts with an upgrade, as in curl
     #[arg(long, group = "protocol")]
     http2: bool,
     /// HTTP/2 directly: in clear without an upgrade (prior knowledge), over TLS as --http2 has it

@@ -222,7 +222,7 @@ impl FileSink {
             return Ok(None); // the part is new: what the journal lists has gone
         }
         if journal.extents.end() > length {
-            return Err(wrong(format!("it lists more than the {length} bytes that there are")));
+            return Err(wrong(format!("it lists more than the file's {length} bytes")));
         }
         Ok(Some(journal))
     }

@@ -44,7 +44,7 @@ impl Identity {
             .collect::<Result<_, _>>()
             .map_err(|error| TlsError::Identity(error.to_string()))?;
         if chain.is_empty() {
-            return Err(TlsError::Identity("there is no BEGIN CERTIFICATE in it".to_owned()));
+            return Err(TlsError::Identity("it contains no BEGIN CERTIFICATE".to_owned()));
         }
         Ok(chain)
     }
@@ -55,7 +55,7 @@ impl Identity {
                 pem::Error::NoItemsFound if self.key_pem.contains("BEGIN ENCRYPTED PRIVATE KEY") => {
                     "it is encrypted; decrypt it first (openssl pkey -in FILE -out PLAIN)".to_owned()
                 }
-                pem::Error::NoItemsFound => "there is no BEGIN PRIVATE KEY in it".to_owned(),
+                pem::Error::NoItemsFound => "it contains no BEGIN PRIVATE KEY".to_owned(),
                 other => other.to_string(),
             })
         })
@@ -91,7 +91,7 @@ pub(super) fn authorities(pem: &[u8]) -> Result<RootCertStore, TlsError> {
         store.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
     }
     if store.is_empty() {
-        return Err(TlsError::Authority("there is no BEGIN CERTIFICATE in it".to_owned()));
+        return Err(TlsError::Authority("it contains no BEGIN CERTIFICATE".to_owned()));
     }
     Ok(store)
 }

@@ -116,7 +116,7 @@ fn lanes_picture(lanes: &[Lane], form: Form) -> String {
     let mut svg = Svg::new(
         form.width(),
         frame.height + 48.0,
-        "When promises, 103 and responses came, a line for each page",
+        "When promises, 103 and responses arrived, a line for each page",
     );
     frame.draw_x(&mut svg, "ms since the client began to connect", 0.0);
     for (n, lane) in lanes.iter().enumerate() {

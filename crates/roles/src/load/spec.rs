@@ -65,7 +65,7 @@ pub enum LoadError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The work has an unknown placeholder.
-    #[error("the request is no template: {0}")]
+    #[error("the request is not a valid template: {0}")]
     Template(#[from] TemplateError),
     /// A system call failed for a reason other than the server.
     #[error("the load generator cannot work: {0}")]

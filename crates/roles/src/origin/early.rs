@@ -92,7 +92,7 @@ pub(super) fn plan(now: Time, query: &str, authority: &[u8], unsaid: Unsaid) -> 
         return Some(ResponsePlan::text(now, 400, text));
     }
     if moment == Some(Moment::Interim) && interim.is_empty() {
-        let text = "push=interim: there is no interim response to promise with; say at=0, or push=request\n";
+        let text = "push=interim: there is no interim response to promise with; give at=0, or push=request\n";
         return Some(ResponsePlan::text(now, 400, text));
     }
     let mut plan = ResponsePlan::filler(now, bytes);

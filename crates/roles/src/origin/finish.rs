@@ -195,7 +195,8 @@ impl Task {
                 None => {
                     self.sink.throw_away();
                     let words = format!(
-                        "{declared} cannot be compared: nothing is kept, and it could not be made as the bytes came: Want-Repr-Digest did not name it, or they came in parts"
+                        "{declared} cannot be compared: the bytes are not kept, and it was not computed on receipt: \
+                         Want-Repr-Digest did not name it, or they arrived in parts"
                     );
                     return Err(Refusal::new(400, words));
                 }

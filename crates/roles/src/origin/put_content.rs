@@ -48,7 +48,7 @@ impl DeclaredSums {
         let sum = |name: &str| -> Result<Option<Checksum>, Refusal> {
             let Some(field) = fields.get(name) else { return Ok(None) };
             let malformed = |why: &str| Refusal::new(400, format!("{name}: {why}"));
-            let field = std::str::from_utf8(field).map_err(|_| malformed("it is no text"))?;
+            let field = std::str::from_utf8(field).map_err(|_| malformed("it is not text"))?;
             for algorithm in BY_STRENGTH {
                 match Checksum::from_field(field, algorithm) {
                     Ok(None) => {}
@@ -90,7 +90,7 @@ impl PutContent {
             return Err(Refusal::new(400, "Content-Range and Content-Length contradict each other"));
         }
         if offer.until > offer.total.or(offer.until) {
-            return Err(Refusal::new(400, "it is longer than Upload-Length says"));
+            return Err(Refusal::new(400, "it is longer than Upload-Length"));
         }
         Ok(offer)
     }

@@ -184,7 +184,7 @@ fn check_stream(header: FrameHeader) -> Result<(), Fault> {
         | kind::CONTINUATION
             if on_connection =>
         {
-            Err(Fault::protocol("a frame that needs a stream came on stream 0 (RFC 9113 §6)"))
+            Err(Fault::protocol("a frame that needs a stream is on stream 0 (RFC 9113 §6)"))
         }
         _ => Ok(()),
     }

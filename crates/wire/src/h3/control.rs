@@ -152,7 +152,7 @@ impl Connection {
             }
         };
         if std::mem::replace(&mut self.peer_streams.begun[stream_type as usize], true) {
-            let reason = "a second stream of a type that there is one of (RFC 9114 §6.2.1, RFC 9204 §4.2)";
+            let reason = "a second stream of a type that is limited to one (RFC 9114 §6.2.1, RFC 9204 §4.2)";
             return Err(connection(ErrorCode::H3_STREAM_CREATION_ERROR, reason));
         }
         Ok(Some(uni))
@@ -273,7 +273,7 @@ impl Connection {
             return Ok(Occurrence::GoAway { last_stream: StreamId::CONNECTION });
         }
         if id & 3 != 0 {
-            return Err(fault::id("a GOAWAY with an id that is no request's (RFC 9114 §7.2.6)"));
+            return Err(fault::id("a GOAWAY with an id that is not a request stream (RFC 9114 §7.2.6)"));
         }
         let first = u32::try_from(id >> 2).unwrap_or(u32::MAX);
         self.refused_from(first);
@@ -297,7 +297,7 @@ impl Connection {
         };
         let stream = QuicStreamId(id);
         let Some(request) = stream.request() else {
-            return Err(fault::id("PRIORITY_UPDATE of a stream that is no request's (RFC 9218 §7.2)"));
+            return Err(fault::id("PRIORITY_UPDATE of a stream that is not a request (RFC 9218 §7.2)"));
         };
         let has_head = self.streams.get(&request).map(super::Stream::has_head);
         let is_to_come = request >= self.next || self.late.contains(&request);

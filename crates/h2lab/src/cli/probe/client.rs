@@ -83,7 +83,7 @@ pub fn main(args: &ProbeClientArgs) -> Result<Exit> {
         (args.run.contains("{ca}") && !args.tls, "{ca} is the authority of --tls, which is not given"),
         (
             args.requests.is_some() && !args.run.contains("{urls}"),
-            "-n says how many {urls} are, and --run has none",
+            "-n is the number of {urls}, and --run has none",
         ),
     ] {
         if is_wrong {

@@ -68,7 +68,7 @@ fn protocol(case_runs: CaseRuns<'_>) -> Check {
                 "it speaks {other}: HTTP/2 cannot be graded (configure it for HTTP/2, or use --tls); {ending}"
             ),
         ),
-        None => (Verdict::Undecided, format!("no request came; {ending}: {}", last_words(plain))),
+        None => (Verdict::Undecided, format!("received no request; {ending}: {}", last_words(plain))),
     };
     Check::new(id::CLNT101, verdict, summary)
 }

@@ -59,9 +59,9 @@ cases! {
     Authority, "authority-path", "a path in :authority", Sign::Field("host", "a.test/x-smuggled"),
         authority: Some(b"a.test/x-smuggled"), is_mild: true;
 
-    ContentLength, "length-too-small", "more DATA than content-length says", Sign::Second, method: b"POST",
+    ContentLength, "length-too-small", "more DATA than content-length", Sign::Second, method: b"POST",
         fields: &[(b"content-length", b"5")], body: b"12345GET /x-smuggled HTTP/1.1\r\nHost: x-smuggled\r\n\r\n";
-    ContentLength, "length-too-large", "less DATA than content-length says", Sign::Length, method: b"POST",
+    ContentLength, "length-too-large", "less DATA than content-length", Sign::Length, method: b"POST",
         fields: &[(b"content-length", b"50")], body: b"12345";
     ContentLength, "length-without-data", "content-length and no DATA", Sign::Length, method: b"POST",
         fields: &[(b"content-length", b"5")];

@@ -49,7 +49,7 @@ pub fn concurrency(
         }
         _ if served < tried && is_refused => {
             let summary = format!(
-                "only {served} of {tried} at a time are served, where {declared} is announced: {why}"
+                "only {served} of {tried} concurrent streams are served, but {declared} is announced: {why}"
             );
             (Some(Bound::exact(served, "streams", why)), check(Verdict::Fail, summary))
         }

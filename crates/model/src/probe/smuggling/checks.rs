@@ -151,7 +151,7 @@ fn tunnel(tried: &Tried, what: &str) -> Check {
         AttemptOutcome::Forwarded => {
             // Its paths in HTTP/2 begin with that of the request that switched.
             let did = if tried.observation.tunnelled_paths.is_empty() {
-                "did not take it"
+                "did not accept it"
             } else {
                 "accepted it, but its 101 was not forwarded"
             };

@@ -69,7 +69,7 @@ fn interim_responses(front: &Leg, before: &TimelineStream, behind: &TimelineStre
     let through = passages(went.clone(), &came, behind.stream.headers_ms);
     let own = match went.len() - through.len() {
         0 => String::new(),
-        n => format!("; it sends {n} of its own"),
+        n => format!("; it sends {n} itself"),
     };
     let named = match came.len() {
         1 => first.status.to_string(),
@@ -113,7 +113,7 @@ fn instead(front: &Leg, response_ms: Option<f64>) -> String {
         (Some(first), None) => {
             format!("{} pushed instead, from {:.1} ms on", resources(promises.len()), first.ms)
         }
-        (None, Some(response)) => format!("the response came at {response:.1} ms"),
+        (None, Some(response)) => format!("the response was received at {response:.1} ms"),
         (None, None) => "no response received".to_owned(),
     }
 }

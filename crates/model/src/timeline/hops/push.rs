@@ -22,7 +22,7 @@ pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &W
     let from_behind = format!("{} promised from upstream", resources(came.len()));
     let own = match went.len() - through.len() {
         0 => String::new(),
-        n => format!("; it promises {n} of its own"),
+        n => format!("; it promises {n} itself"),
     };
     let is_lost = |path: &str| {
         let unfinished = |leg: &Leg| leg.pushed(path).is_some_and(|one| one.unfinished > 0);

@@ -188,7 +188,7 @@ fn what_a_proxy_adds_before_it_shifts_no_partner() {
     let hop = ruling(exchange("/", &[(103, 1.0), (103, 40.5)], 81.0), behind());
     assert_eq!(hop.early_hints.verdict, HopVerdict::Forwarded);
     assert!(hop.early_hints.evidence.contains("0.5 ms after"), "{hop:?}");
-    assert!(hop.early_hints.evidence.contains("1 of its own"), "{hop:?}");
+    assert!(hop.early_hints.evidence.contains("1 itself"), "{hop:?}");
     let own = ruling(exchange("/", &[(103, 1.0)], 81.0), behind()).early_hints;
     assert_eq!(own.verdict, HopVerdict::Swallowed, "what went before it came is not it: {own:?}");
     let other = ruling(exchange("/", &[(102, 41.0)], 81.0), behind()).early_hints;
@@ -228,7 +228,7 @@ fn promises_meet_by_their_paths_and_are_late_as_interim_responses_are() {
     assert_eq!(push(&[("/c", 3.2)], &[]).verdict, HopVerdict::Added);
     let more = push(&[("/a", 2.2), ("/b", 3.4), ("/c", 3.4)], &behind);
     assert_eq!(more.verdict, HopVerdict::Forwarded);
-    assert!(more.evidence.contains("1 of its own"), "{more:?}");
+    assert!(more.evidence.contains("1 itself"), "{more:?}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn settings(answer: &Answer) -> Check {
         Some(streams) => (
             Verdict::Fail,
             format!(
-                "at most {streams} streams at a time, where RFC 9113 §6.5.2 recommends 100; {}",
+                "at most {streams} concurrent streams; RFC 9113 §6.5.2 recommends at least 100; {}",
                 rendered.join(", ")
             ),
         ),

@@ -34,7 +34,7 @@ pub fn run(
         let asked = names.join(", ");
         found
             .warnings
-            .push(format!("only {asked} was asked for: checks that need another protocol were left out"));
+            .push(format!("only {asked} was requested: checks that need another protocol were skipped"));
     }
     match look(prober, url, options, &mut found, notify) {
         Ok(()) => {}

@@ -384,8 +384,8 @@ impl Under<'_> {
             (None, Put::All) => {
                 // While the connection of the attack is still there.
                 let others = match another_client(prober, self.protocol)? {
-                    Life::Answered(_) => "others are served meanwhile".to_owned(),
-                    Life::Dead(why) => format!("others are not served meanwhile: {why}"),
+                    Life::Answered(_) => "other clients are served meanwhile".to_owned(),
+                    Life::Dead(why) => format!("other clients are not served meanwhile: {why}"),
                     Life::Unknown => "the budget does not allow checking other clients".to_owned(),
                 };
                 check(Verdict::Fail, format!("no sign of a bound within {sent} rounds; {others}"))

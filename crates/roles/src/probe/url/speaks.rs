@@ -373,7 +373,7 @@ pub(super) fn http3(prober: &mut Prober, found: &mut UrlResults) -> Result<Check
         Err(ProbeError::Connect(error)) => (Verdict::Unsupported, format!("{error}; {rendered}")),
         Err(error) => return Err(error),
     };
-    Ok(Check::new(id::PROT106, verdict, summary).with("Alt-Svc, and what QUIC came to", seen))
+    Ok(Check::new(id::PROT106, verdict, summary).with("Alt-Svc, and the QUIC attempt", seen))
 }
 
 /// Whether the port also speaks what the scheme of the URL says it does not.
@@ -398,7 +398,7 @@ fn ports(prober: &mut Prober, tls: bool, found: &UrlResults) -> Result<Check> {
     let both = found.h1.is_some() && (found.h2.is_some() || found.upgrades);
     let (verdict, summary) = match &other {
         Some(answer) if answer.status == 0 && answer.ended == AnswerEnd::Silence => {
-            (Verdict::Undecided, format!("{rendered}; {what} no answer came in time"))
+            (Verdict::Undecided, format!("{rendered}; {what} no response in time"))
         }
         Some(answer) if answer.status > 0 => {
             let verdict = if tls && serves_in_clear(answer) { Verdict::Fail } else { port_verdict(both) };

@@ -55,7 +55,7 @@ fn dials(case_runs: CaseRuns<'_>, quota: &CaseRun, expected: usize) -> Check {
     let (verdict, summary) = if each > MOST_DIALS {
         (Verdict::Fail, rendered)
     } else if at_a_time < 2 {
-        let why = "but it has one request open at a time, and only several can dial at once";
+        let why = "but it has only one concurrent request, and only several can dial at once";
         (Verdict::Undecided, format!("{rendered}; {why}"))
     } else {
         (Verdict::Pass, rendered)

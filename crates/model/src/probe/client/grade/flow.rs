@@ -36,7 +36,7 @@ pub fn cadence(case_run: &CaseRun) -> Check {
     let (of_connection, of_stream) = (on(false), on(true));
     let often = of_connection.max(of_stream);
     let rendered = format!(
-        "{of_connection} WINDOW_UPDATE for the connection and {of_stream} for streams while {} came",
+        "{of_connection} WINDOW_UPDATE for the connection and {of_stream} for streams, for {} received",
         format_bytes(received)
     );
     let items = frames(case_run, |item| item.seen.starts_with("WINDOW_UPDATE"));

@@ -89,7 +89,7 @@ fn obedience(case_run: &CaseRun, expected: usize, rendered: &str) -> Check {
         return Check::new(id::CLNT111, Verdict::Fail, summary);
     }
     if case_run.h2().all(|connection| connection.requests.is_empty()) {
-        return Check::new(id::CLNT111, Verdict::Undecided, "no request came");
+        return Check::new(id::CLNT111, Verdict::Undecided, "received no request");
     }
     if case_run.ran_out {
         return broken(id::CLNT111, case_run, &format!("{rendered}, and it did not finish with them"));
@@ -123,7 +123,7 @@ fn acknowledges(case_run: &CaseRun) -> Check {
         return Check::new(
             id::CLNT112,
             Verdict::Undecided,
-            "the settings could not be changed: no request came",
+            "the settings could not be changed: received no request",
         );
     };
     let acks: Vec<Time> = connection

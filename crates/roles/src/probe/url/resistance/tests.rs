@@ -57,7 +57,7 @@ fn every_attack_shows_whether_there_is_a_bound() {
         };
         let check = made(&attack, unbounded.framing(forgets).silent());
         assert_eq!(check.verdict, Verdict::Fail, "{id}: {}", check.summary);
-        assert!(check.summary.ends_with("others are served meanwhile"), "{id}: {}", check.summary);
+        assert!(check.summary.ends_with("other clients are served meanwhile"), "{id}: {}", check.summary);
         let check = made(&attack, bounded);
         assert_eq!(check.verdict, Verdict::Pass, "{id}: {}", check.summary);
     }
