@@ -33,7 +33,7 @@ fn interrupted(server: &Server, here: &Path, protocol: Protocol, more: &[&str], 
     happen();
     let ended = child.stop(Signal::INT, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(130), "{protocol}: {}", child.log());
-    let is_reported = |line: &str| line.contains("resumes it").then_some(());
+    let is_reported = |line: &str| line.contains("resumes the transfer").then_some(());
     child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be resumed");
 }
 

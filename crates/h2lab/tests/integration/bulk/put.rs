@@ -153,7 +153,7 @@ fn what_ctrl_c_interrupted_is_resumed_and_nothing_goes_twice() {
             let ended = child.stop(Signal::INT, DEADLINE).expect("it ends");
             assert_eq!(ended.status.code(), Some(130), "{protocol}: {}", child.log());
         });
-        let is_reported = |line: &str| line.contains("resumes it").then_some(());
+        let is_reported = |line: &str| line.contains("resumes the transfer").then_some(());
         child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be resumed");
         drop(child.kill());
         // The server reads what was in flight, and then the end of the connection.

@@ -204,7 +204,7 @@ fn stopping_says_what_there_is() {
 #[test]
 fn another_version_and_nonsense_are_refused_with_a_word_and_end_the_agent() {
     let other_version = format!("{{\"agent\":{},\"message\":\"stop\"}}", AGENT_VERSION + 1);
-    for (line, word) in [(other_version.as_str(), "install the same version"), ("hello", "`hello`")] {
+    for (line, word) in [(other_version.as_str(), "install the same h2lab"), ("hello", "`hello`")] {
         let mut agent = Agent::start();
         agent.say(line);
         match agent.receive() {
