@@ -177,7 +177,7 @@ fn went_over(threads: &[Option<(Duration, usize)>]) -> Option<String> {
     let kept = (kept * threads.len()) as f64;
     Some(format!(
         "recording switched from full to tail after {} and about {kept} requests ({:.0}/s): above {FULL_RATE:.0}/s, or \
-         {MOST_SAMPLES} in all, not every request is kept; --record full keeps all",
+         {MOST_SAMPLES} in all, not every request is kept, and rules that need each of them find nothing; --record full keeps all",
         format_duration(Duration::from_millis(after.as_millis() as u64)),
         kept / after.as_secs_f64().max(f64::MIN_POSITIVE),
     ))
