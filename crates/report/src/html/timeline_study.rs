@@ -130,7 +130,7 @@ fn lanes_picture(lanes: &[Lane], form: Form) -> String {
                 svg.rectangle("receive", (end - 1.5, y - 8.0), (3.0, 16.0), &note);
             }
             None => {
-                svg.rectangle("broken", (frame.left, y - 5.0), (frame.width, 10.0), "no response received")
+                svg.rectangle("broken", (frame.left, y - 5.0), (frame.width, 10.0), "no response received");
             }
         }
         for (class, what, ms) in
