@@ -277,6 +277,10 @@ pub(super) fn no_result(summary: &CellSummary) -> Option<String> {
 pub(super) fn load(summary: &CellSummary) -> String {
     match summary.cell.work.arrival {
         Arrival::Ramp { .. } => format!("{} requests/s on average", rate(summary.offered_rps)),
+        // A load of fewer requests never has so many in flight.
+        Arrival::Closed { concurrency } if summary.requests.sent > 0 => {
+            format!("{} in flight", count(u64::from(concurrency).min(summary.requests.sent)))
+        }
         _ => condition::offered(&summary.cell),
     }
 }

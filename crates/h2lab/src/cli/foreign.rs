@@ -93,11 +93,21 @@ pub fn refuse_go_flags(command: &Command, args: &[OsString]) -> Result<(), clap:
         let Some(name) = name else { continue };
         let long = own(command, args).get_arguments().find(|arg| is_called(arg, name)).map(written);
         let here = instead(flag).map(str::to_owned).or_else(|| long.map(|long| format!("use {long}")));
-        if let Some(here) = here {
+        if let Some(here) = here.or_else(|| glued(name)) {
             return Err(refusal(&format!("{flag}: {here}")));
         }
     }
     Ok(())
+}
+
+/// What a word that may be another tool's long flag would be here, taken letter by letter: help, or a body.
+fn glued(name: &str) -> Option<String> {
+    let is_word = name.len() > 2 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    match name.split_at_checked(1)? {
+        ("h", _) if is_word => Some("there is no such flag; `--help-all` lists those there are".to_owned()),
+        ("d", body) if is_word => Some(format!("there is no such flag; a body is -d {body}, with a space")),
+        _ => None,
+    }
 }
 
 /// `error` with what to type instead, if we know.
@@ -258,6 +268,15 @@ mod tests {
     fn told(line: &str) -> String {
         let words = ["h2lab"].into_iter().chain(line.split(' ')).map(OsString::from);
         parse(&words.collect::<Vec<_>>()).map_or_else(|error| error.to_string(), |_| "taken".to_owned())
+    }
+
+    #[test]
+    fn a_word_with_one_hyphen_is_neither_a_body_nor_a_question_for_help() {
+        assert!(told("load -debug http://h/").contains("-debug: there is no such flag"));
+        assert!(told("load -halfclose http://h/").contains("-halfclose: there is no such flag"));
+        for body in ["-d debug", "-d{}", "-d@file", "-da=b"] {
+            assert_eq!(told(&format!("load {body} http://h/")), "taken");
+        }
     }
 
     #[test]

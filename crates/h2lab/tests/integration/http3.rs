@@ -209,7 +209,7 @@ fn what_does_not_go_together_with_http_3_is_a_slip_of_the_pen() {
 fn a_certificate_that_nobody_has_signed_is_refused_as_over_tcp() {
     let (_origin, url) = origin(&[]);
     let finished = h2lab(&["load", "--http3", "-n1", &url]);
-    assert_error(&finished, UNREACHABLE, &["certificate is not accepted", "--cacert", "-k"]);
+    assert_error(&finished, UNREACHABLE, &["certificate is not trusted", "--cacert", "-k"]);
 }
 
 #[test]

@@ -278,7 +278,7 @@ fn a_certificate_that_is_not_trusted_ends_the_probe() {
     let origin = Origin::start(&[]);
     let finished = h2lab(&["probe", &format!("https://{}/", origin.tls)]);
     assert_eq!(finished.code, Some(3), "{}", finished.transcript());
-    assert!(finished.stderr.contains("certificate is not accepted"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("certificate is not trusted"), "{}", finished.stderr);
 }
 
 #[test]

@@ -97,7 +97,7 @@ mod tests {
             reason: "invalid peer certificate: UnknownIssuer".to_owned(),
         };
         let reported = explain(error.into(), "h3", false).to_string();
-        assert!(reported.contains("UnknownIssuer; trust it by --cacert FILE"), "{reported}");
+        assert!(reported.contains("its issuer is not trusted; trust it by --cacert FILE"), "{reported}");
         let error = Broken {
             code: TransportErrorCode::crypto(46),
             frame: None,

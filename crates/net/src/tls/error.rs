@@ -18,9 +18,7 @@ pub enum TlsError {
     )]
     NoRoots,
     /// The server's certificate was not accepted.
-    #[error(
-        "the server's certificate is not trusted: {0}; trust it by --cacert FILE, or skip verification by -k"
-    )]
+    #[error("the server's certificate is not trusted: {0}")]
     Certificate(String),
     /// A certificate file cannot be used.
     #[error("the certificate cannot be used: {0}")]
@@ -76,13 +74,30 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// Why a certificate is refused, from rustls's words.
+/// Why a certificate is refused and what to do, from rustls's words.
 pub(crate) fn refusal(why: &str) -> String {
+    const TRUST: &str = "trust it by --cacert FILE, or skip verification by -k";
+    let has = |words: &str| why.to_ascii_lowercase().contains(words);
     // `openssl req -x509` makes such a certificate by default.
     if is_of_an_authority(why) {
-        return "it is self-signed, or an authority's own (CA:TRUE)".to_owned();
+        return format!("it is self-signed, or an authority's own (CA:TRUE); {TRUST}");
     }
-    made_printable(why).into_owned()
+    if has("unknownissuer") {
+        return format!("its issuer is not trusted; {TRUST}");
+    }
+    if has("expired") {
+        return "it has expired; renew it, or skip verification by -k".to_owned();
+    }
+    if has("notvalidyet") || has("not valid yet") {
+        return "it is not valid yet; check the clock of this machine, or skip verification by -k".to_owned();
+    }
+    let why = made_printable(&why.replace("DnsName(\"", "").replace("\")", "")).into_owned();
+    if has("not valid for name") || has("notvalidforname") {
+        return format!(
+            "{why}; use a name of the certificate (--resolve NAME:PORT:ADDR dials any address), or -k"
+        );
+    }
+    format!("{why}; {TRUST}")
 }
 
 /// Whether a certificate is refused for being one of an authority; webpki has no type of its own for it.

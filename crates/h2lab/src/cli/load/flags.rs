@@ -26,7 +26,7 @@ pub struct AmountArgs {
     /// Stop after this time [default: 10s, no end with -n]
     #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Threads that generate the load, never more than connections [default: CPUs]
+    /// Threads that generate the load, never more than connections [default: CPUs; one less in open loop]
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
     /// Open loop: requests per second in total, due by the clock whatever the server does

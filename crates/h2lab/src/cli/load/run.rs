@@ -190,7 +190,15 @@ impl SampleListener for All {
 
 /// Threads asked for; the load may have fewer.
 fn threads(args: &LoadArgs) -> u32 {
-    args.load.threads.unwrap_or_else(|| u32::try_from(folder::cpus()).unwrap_or(1))
+    let is_open = args.load.rate.is_some() || args.load.ramp.is_some();
+    args.load.threads.unwrap_or_else(|| usual_threads(folder::cpus(), is_open))
+}
+
+/// A thread per CPU. Threads of an open loop run before others, so that requests go out in time: they leave a CPU to what else runs
+/// here, which may be the server.
+fn usual_threads(cpus: usize, is_open: bool) -> u32 {
+    let cpus = u32::try_from(cpus).unwrap_or(1).max(1);
+    if is_open { (cpus - 1).max(1) } else { cpus }
 }
 
 /// All that the attempts to load a server have in common.
@@ -377,7 +385,13 @@ fn end_of(arrival: &Arrival, result: &LoadResult) -> Time {
 
 #[cfg(test)]
 mod tests {
-    use super::check_open_files;
+    use super::{check_open_files, usual_threads};
+
+    #[test]
+    fn an_open_loop_leaves_a_cpu_to_others_and_a_closed_one_none() {
+        assert_eq!([1, 2, 8].map(|cpus| usual_threads(cpus, true)), [1, 1, 7]);
+        assert_eq!([1, 2, 8].map(|cpus| usual_threads(cpus, false)), [1, 2, 8]);
+    }
 
     #[test]
     fn more_connections_than_open_files_are_refused_with_what_to_do() {
