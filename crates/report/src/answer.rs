@@ -543,7 +543,9 @@ mod tests {
         );
         let both = answered(&[same, open]);
         assert!(
-            both.starts_with("No difference was found: of 2 comparisons 1 shows less than 10 %, 1 stayed"),
+            both.starts_with(
+                "No difference was found: of 2 comparisons, 1 shows less than 10 %, 1 undecided"
+            ),
             "{both}"
         );
     }

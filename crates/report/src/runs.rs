@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn alike_runs_have_no_difference_and_one_run_no_comparison() {
         let [text, _, json] = rendered(1.0);
-        assert!(text.contains("runs/b against runs/a: no difference (differences below 10 %"), "{text}");
+        assert!(text.contains("runs/b against runs/a: no difference (no difference below 10 %"), "{text}");
         assert!(json.contains("\"real\":false"), "{json}");
         let fixture = Fixture::new();
         assert!(Compared::all(&[fixture.report()]).is_empty());

@@ -347,7 +347,7 @@ mod tests {
             record.connections = vec![one; 3500];
             doubts(&record)
         };
-        let server = "3500 connections for 3500 requests: the server does not keep them open";
+        let server = "3500 connections for 3500 requests: the server does not keep connections open";
         assert_eq!(with(CloseReason::Server), [server]);
         let ours = "3500 connections for 3500 requests: we closed most of them because their requests failed";
         assert_eq!(with(CloseReason::Local { why: "a request was not answered in time".to_owned() }), [ours]);

@@ -366,7 +366,7 @@ mod tests {
     fn a_server_that_got_no_cpu_for_long_at_a_time_is_measured_again() {
         assert_eq!(starved_by(100, 200, 100, 10_000), Vec::<String>::new());
         let reasons = starved_by(100, 200, 101, 10_000);
-        assert!(reasons[0].starts_with("nginx waited for 200ms of 10s for a CPU"), "{reasons:?}");
+        assert!(reasons[0].starts_with("nginx waited 200ms of 10s for a CPU"), "{reasons:?}");
     }
 
     #[test]
@@ -516,7 +516,7 @@ mod tests {
             invalid_reasons(&record)
         };
         assert_eq!(late(100), Vec::<String>::new());
-        assert!(late(101)[0].contains("late by 101ms at a time"), "{:?}", late(101));
+        assert!(late(101)[0].contains("late by up to 101ms at once"), "{:?}", late(101));
     }
 
     #[test]

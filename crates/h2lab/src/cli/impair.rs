@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(link.delay, Some(Duration::from_millis(5)));
         assert_eq!(link.loss, Some(Ratio::ZERO));
         assert_eq!(link.bandwidth, None);
-        assert!(parse_override("speed=1").unwrap_err().to_string().contains("none of"));
+        assert!(parse_override("speed=1").unwrap_err().to_string().contains("not one of"));
         assert!(parse_override("loss").is_err());
         assert!(parse_override("loss=300%").is_err());
     }

@@ -217,7 +217,10 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
         (vec!["probe", url, "-X=PUT"], ["-X/--request is not for probes", "h2lab trace"]),
         (vec!["timeline", "--hops=nginx", "-4"], ["-4/--ipv4 has no effect with --hops", "ours"]),
         (vec!["timeline", url, "--push", "--no-push"], ["--push", "--no-push"]),
-        (vec!["trace", url, "--proto=h1,h2c"], ["--proto h1,h2c: one protocol", "h2lab compare"]),
+        (
+            vec!["trace", url, "--proto=h1,h2c"],
+            ["--proto h1,h2c: this command uses one protocol", "h2lab compare"],
+        ),
         (vec!["trace", url, "--shape=bare,mesh"], ["one value", "h2lab compare"]),
         (vec!["trace", url, "--h2c-mode=upgrade", "--proto=h1"], ["--h2c-mode", "--proto h2c"]),
         (vec!["compare", url, "--cacert=no-such.pem"], ["--cacert", "no-such.pem"]),

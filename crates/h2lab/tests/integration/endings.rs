@@ -14,7 +14,6 @@ use serde_json::Value;
 
 use crate::support::{Finished, folder, h2lab};
 
-const DONE: i32 = 0;
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
 const CANNOT: i32 = 4;
@@ -216,7 +215,7 @@ fn several_runs_are_one_document_and_one_page() {
     let outputs = files.each_ref().map(|file| format!("-o={}", file.display()));
     let [html, csv, md] = outputs.each_ref().map(String::as_str);
     let both = h2lab(&["report", "--json", first, second, html, csv, md]);
-    assert_eq!(both.code, Some(DONE), "{}", both.transcript());
+    both.assert_measured();
     let list = both.json();
     for (k, document) in documents.iter().enumerate() {
         assert_eq!(list["runs"][k]["cells"], document["cells"]);

@@ -196,7 +196,7 @@ fn what_cannot_be_compared_is_refused_with_the_reason() {
     for (arguments, reason) in [
         (["run", "missing"], "missing"),
         (["run", "other.json"], "other.json is neither a run folder nor --json output"),
-        (["run", "run"], "names `h3`, but no cell"),
+        (["run", "run"], "names `h3`, but"),
     ] {
         let more = if arguments[1] == "run" { "--fail-if=h3.p99 > base.p99" } else { "--json" };
         let finished = run(folder.path(), 2, &[&["diff"], &arguments[..], &[more]].concat());

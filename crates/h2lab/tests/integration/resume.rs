@@ -142,7 +142,7 @@ fn ctrl_c_says_what_to_type_and_secrets_are_given_again() {
     let secrets = ["-H=x-secret: a", "-d=hello"];
     ended_in_its_second_repetition(&[&FOUR_REPETITIONS[..], &secrets].concat(), &out, Signal::INT);
     assert!(out.join("samples.parquet").exists(), "an orderly end joins what there is");
-    assert_refused(&resume(&out, &["run"]), "give again -H 'x-secret: …' -d …");
+    assert_refused(&resume(&out, &["run"]), "give -H 'x-secret: …' -d … again");
     assert_refused(&resume(&out, &["run", secrets[0], "-d=longer"]), "work.body-bytes was 5, is 6");
     let done = resume(&out, &[&["run", "--json"], &secrets[..]].concat());
     assert_complete(&done, &out);

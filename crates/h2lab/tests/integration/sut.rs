@@ -131,7 +131,7 @@ fn a_configuration_that_is_refused_and_a_server_that_ends_are_errors_with_its_wo
     }
     let error = start_of("echo unknown directive; exit 1");
     assert!(matches!(error, SutError::ConfigRefused { .. }), "{error}");
-    assert!(error.to_string().contains("nginx.conf; it says:\nunknown directive"), "{error}");
+    assert!(error.to_string().contains("nginx.conf; its output:\nunknown directive"), "{error}");
     // `-t` is the last argument of the check only.
     let error = start_of("for last; do :; done; [ \"$last\" = -t ] || echo no more memory");
     assert!(matches!(error, SutError::NotStarted { .. }), "{error}");

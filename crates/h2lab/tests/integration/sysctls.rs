@@ -20,7 +20,11 @@ fn link_sets_each_side_for_programs_that_are_not_ours() {
 #[test]
 fn what_no_kernel_has_is_a_slip_of_the_pen_and_what_this_one_lacks_is_not() {
     for (flag, code, words) in [
-        ("--sysctl-client=kernel.pid_max=1", 2, "--sysctl-client cannot set `kernel.pid_max`: only those of"),
+        (
+            "--sysctl-client=kernel.pid_max=1",
+            2,
+            "--sysctl-client cannot set `kernel.pid_max`: only sysctls of a network namespace",
+        ),
         ("--sysctl-server=net/../kernel/pid_max=1", 2, "not the name of a sysctl"),
         ("--sysctl-server=net.ipv4.tcp_mem=1 2 3", 2, "`net.ipv4.tcp_mem` is machine-wide"),
         ("--sysctl-server=net.ipv4.tcp_slow_start_after_idle=often", 2, "does not accept `often`"),

@@ -354,6 +354,6 @@ mod tests {
         assert!(matches!(asked(None, &Protocol::OVER_TCP), Err(SutError::NoUpstream { server: "squid" })));
         assert_eq!(asked(Some(upstream), &[Protocol::H1, Protocol::H2c]).unwrap(), upstream);
         let error = asked(Some(upstream), &[Protocol::H1, Protocol::H1s]).unwrap_err().to_string();
-        assert!(error.contains("squid") && error.contains("h1, h1s and not h2c"), "{error}");
+        assert!(error.contains("squid") && error.contains("h1, h1s, not h2c"), "{error}");
     }
 }

@@ -120,7 +120,7 @@ mod tests {
         assert!(text.contains("medians of 3 runs"), "{text}");
         let hints = text.lines().find(|line| line.trim_start().starts_with("103")).unwrap();
         assert!(hints.contains("3.00") && hints.contains("2.0–9.0"), "{hints}");
-        assert!(text.contains("not answered: 1 of 3 runs: the server ended it"), "{text}");
+        assert!(text.contains("not answered: 1 of 3 runs: the server closed it"), "{text}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_token_is_what_the_field_can_carry_and_is_never_shown() {
-        for bad in ["", "=", "a b", "a=b", "ä", "a\n", "a,b", "\"a\""] {
+        for bad in ["", "=", "x y", "a=b", "ä", "a\n", "a,b", "\"a\""] {
             let error = BearerToken::new(bad).unwrap_err();
             assert!(bad.len() < 2 || !error.to_string().contains(bad), "{error}");
         }

@@ -164,7 +164,7 @@ mod tests {
             (vec!["http://a/ weight=0"], None, ["weight=0", "1 to 1000000"]),
             (vec!["http://a/"], Some("http://a/\nftp://a/"), ["targets.txt:2", "ftp://a/"]),
             (vec![], Some("POST http://a/\n@none.json"), ["targets.txt:2", "none.json"]),
-            (vec![], Some("http://a/ 1 2"), ["targets.txt:1", "too much"]),
+            (vec![], Some("http://a/ 1 2"), ["targets.txt:1", "unexpected"]),
             (vec![], Some("\n"), ["no URL", "--urls"]),
         ] {
             let error = kinds(&urls, file).unwrap_err().to_string();

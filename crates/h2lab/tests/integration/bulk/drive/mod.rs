@@ -279,7 +279,7 @@ fn what_people_read_has_a_row_for_each_pair_and_the_sum() {
         finished.transcript()
     );
     assert!(
-        ["\nlocal ", "\nlocal#2 ", "\nsum ", "\nEach server, by its own figures\n"]
+        ["\nlocal ", "\nlocal#2 ", "\nsum ", "\nEach server, as it reported\n"]
             .iter()
             .all(|row| text.contains(row)),
         "{}",
