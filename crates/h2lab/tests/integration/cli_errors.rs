@@ -226,7 +226,7 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
         (vec!["compare", url, "--cacert=no-such.pem"], ["--cacert", "no-such.pem"]),
         (
             vec!["compare", url, "-c=1,auto"],
-            ["-c/--connections = 1,auto does not go with a URL:", "live server"],
+            ["-c/--connections = 1,auto cannot be used with a URL:", "live server"],
         ),
         (vec!["compare", "--fail-if=h3.p99 > 1"], ["`h3`", "h1, h2c, h2c × 1, h2c × 16, h2c × 4"]),
     ] {
