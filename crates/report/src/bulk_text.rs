@@ -51,6 +51,14 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
         (complete, 0) => format!("{} complete, the others until the time was over", count(complete)),
         (complete, failed) => format!("{} complete, {} failed", count(complete), count(failed)),
     };
+    if record.is_void() {
+        return vec![format!(
+            "Not a valid measurement: h2lab did not run for {:.1?} of {:.1?}. {}, {files}.",
+            record.paused,
+            record.meter.elapsed(),
+            plural(tally.all(), "file")
+        )];
+    }
     let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
     let mut sentences =
         vec![format!("{rate} over {}: {}, {files}.", record.protocol, plural(tally.all(), "file"))];

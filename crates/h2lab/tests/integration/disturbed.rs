@@ -199,6 +199,36 @@ fn a_closed_loop_knows_that_it_was_stopped() {
     assert!(finished.stdout.contains("the generator did not run for"), "{}", finished.transcript());
 }
 
+#[test]
+fn a_timed_transfer_that_was_stopped_has_no_valid_rate() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/bytes/1M", origin.clear);
+    for flags in [&["-z6s", "--discard"][..], &["-z6s", "--discard", "--json"]] {
+        let run = Run::begin(&[&["bulk", "get"], flags, &[&url]].concat());
+        let client = Pid::from_child(&run.child);
+        let until = Instant::now() + DEADLINE;
+        while !has_socket(run.child.id()) {
+            assert!(Instant::now() < until, "it dials nobody");
+            yield_now();
+        }
+        sleep(STOP / 2); // until it transfers
+        kill_process(client, Signal::STOP).expect("it is ours");
+        sleep(2 * STOP);
+        kill_process(client, Signal::CONT).expect("it is ours");
+        let finished = run.end();
+        assert_eq!(finished.code, Some(INVALID), "{}", finished.transcript());
+        assert!(finished.stdout.contains("h2lab did not run for"), "{}", finished.transcript());
+    }
+}
+
+/// Whether a process has a socket.
+fn has_socket(pid: u32) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    open.flatten().any(|file| {
+        fs::read_link(file.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    })
+}
+
 /// A process that is killed when it is dropped.
 struct Killed(Child);
 

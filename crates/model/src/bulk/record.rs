@@ -93,6 +93,14 @@ pub struct BulkRecord {
     pub warnings: Vec<String>,
 }
 
+/// An end that did not run for more than this share of its time has no figures. What is shorter is a warning.
+pub(crate) const VOID: f64 = 0.1;
+
+/// Whether `time` is more than this share of `all`.
+pub(crate) fn exceeds(time: Duration, share: f64, all: Duration) -> bool {
+    time.as_secs_f64() > share * all.as_secs_f64()
+}
+
 impl BulkRecord {
     /// The record without the values of queries in URLs, which may be secrets.
     #[must_use]
@@ -117,6 +125,11 @@ impl BulkRecord {
             && bytes == 0
             && self.transfers.iter().all(is_cut)
             && self.overflow.files == 0
+    }
+
+    /// Whether this end did not run for so much of the time that the rate says nothing of the server.
+    pub fn is_void(&self) -> bool {
+        exceeds(self.paused, VOID, self.meter.elapsed())
     }
 
     /// For how long no byte had moved when the time of repeated transfers was over, if that was long.

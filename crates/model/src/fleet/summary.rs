@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
-use crate::bulk::record::SILENCE;
+use crate::bulk::record::{SILENCE, VOID, exceeds};
 use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferOutcome, TransferTally};
 
 /// What became of a pair.
@@ -192,14 +192,6 @@ impl FleetSummary {
 
 /// A late or uncertain start of more than this share of a run's time makes the sum doubtful, and so does an agent that did not run.
 const DOUBTFUL: f64 = 0.01;
-
-/// An agent that did not run for more than this share of its time has no figures. What is shorter is a doubt.
-const VOID: f64 = 0.1;
-
-/// Whether `time` is more than this share of `all`.
-fn exceeds(time: Duration, share: f64, all: Duration) -> bool {
-    time.as_secs_f64() > share * all.as_secs_f64()
-}
 
 impl FleetSummary {
     /// What makes the figures of a record doubtful, in sentences.

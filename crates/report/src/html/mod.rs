@@ -41,15 +41,8 @@ use super::{Report, answer, condition, format, load_text, notes, sentences, text
 use h2lab_analysis::stats::{CellSummary, RampSteps, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 use shell::{Repeat, Section, Shell};
+use svg::escape;
 use ways::Ways;
-
-/// A run against the first one.
-#[derive(Serialize)]
-struct Comparison {
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-    doubts: Vec<String>,
-}
 
 /// Every condition of a run.
 #[derive(Serialize)]
@@ -216,12 +209,9 @@ fn of_several(reports: &[Report<'_>]) -> Shell {
 }
 
 fn comparison(compared: &Compared<'_>) -> String {
-    let page = Comparison {
-        columns: runs::COLUMNS.iter().map(|column| column.title).collect(),
-        rows: compared.rows(),
-        doubts: compared.doubts(),
-    };
-    render(include_str!("comparison.html"), &page)
+    let columns = runs::COLUMNS.iter().map(|column| (column.title, column.unit)).collect();
+    let note = |doubt: String| format!("\n<p class=\"note\">{}</p>", escape(&doubt));
+    parts::table(&(columns, compared.rows())) + &compared.doubts().into_iter().map(note).collect::<String>()
 }
 
 /// The sections of one run. Addresses in the page begin with `prefix`.

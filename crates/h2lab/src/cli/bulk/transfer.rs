@@ -191,12 +191,15 @@ impl TransferArgs {
         if record.is_in_vain() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
         }
-        Ok(files
+        let ended = files
             .iter()
             .filter_map(|file| file.outcome()?.as_ref().err())
             .map(exit_of)
             .max_by_key(|exit| gravity(*exit))
-            .unwrap_or(Exit::Done))
+            .unwrap_or(Exit::Done);
+        // A file is whole whoever was stopped meanwhile; a rate that was asked for is not.
+        let is_measured = record.asked.duration.is_some() || plan.cargo.is_memory;
+        Ok(if ended == Exit::Done && is_measured && record.is_void() { Exit::Invalid } else { ended })
     }
 
     fn options(&self, cargo: &Cargo, settings: &EngineSettings) -> Result<TransferOptions, Usage> {
