@@ -119,7 +119,12 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<RequestedFile>> {
                 return Err(Usage(format!("{text}: it and {} {words}", other.url)).into());
             }
         }
-        wanted.push(RequestedFile { url: text.clone(), path: url.path_and_query().to_owned(), place });
+        wanted.push(RequestedFile {
+            url: text.clone(),
+            path: url.path_and_query().to_owned(),
+            place,
+            bytes: None,
+        });
     }
     Ok(wanted)
 }
