@@ -207,7 +207,9 @@ fn too_short(tail: &RatioInterval) -> String {
 
 /// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
 fn tail(verdict: &CellVerdict, base: &str) -> String {
-    let Some(ratio) = &verdict.tail_ratio else { return "nothing was answered".to_owned() };
+    let Some(ratio) = &verdict.tail_ratio else {
+        return "too few requests were answered for an interval".to_owned();
+    };
     format!("{} {}", verdict.tail.name(), interval(ratio, base))
 }
 

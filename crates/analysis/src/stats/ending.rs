@@ -8,7 +8,7 @@ use h2lab_model::record::Outcome;
 pub enum Ending {
     /// It has an answer.
     Answered,
-    /// A server ended by itself while it was measured.
+    /// A server ended by itself while it was measured, or could no longer be reached.
     ServerEnded,
     /// Nothing was heard of a server, or of one of each two that were to be compared; why, in a sentence.
     NoResponse(String),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::connections::unreachable;
 use super::summary::{CellState, CellSummary, Instability};
 use super::tallied::{response_time, window};
 use super::{tallied, transport};
@@ -44,10 +45,10 @@ const STOLEN: f64 = 0.02;
 /// The state of a cell. States that invalidate figures precede those that only qualify them.
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
     // A server that is gone may have answered nothing, and still it is not one that does not speak the protocol.
-    let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
-    if let Some(own) = disturbances().find(|disturbance| disturbance.is_of_the_server()) {
-        return CellState::Failed { why: own.to_string() };
+    if let Some(why) = repetitions.iter().find_map(|repetition| failed(repetition)) {
+        return CellState::Failed { why };
     }
+    let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
@@ -72,6 +73,13 @@ fn servers(repetition: &CellRecord) -> impl Iterator<Item = &ServerSummary> {
 /// What stopped or ended them.
 fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
+}
+
+/// That the server ended by itself, or could no longer be reached, if so. Of a server that we started we know what became of it.
+fn failed(repetition: &CellRecord) -> Option<String> {
+    let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
+    let is_strange = repetition.server.is_none();
+    own.map(Disturbance::to_string).or_else(|| unreachable(repetition).filter(|_| is_strange))
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.
@@ -148,8 +156,8 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
 /// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.
 pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
-    // A server that ended by itself is the result, however late we were: another try might not show it.
-    if disturbances(repetition).any(Disturbance::is_of_the_server) {
+    // It is the result, however late we were: another try might not show it.
+    if failed(repetition).is_some() {
         return reasons;
     }
     if let Some(link) = &repetition.link {

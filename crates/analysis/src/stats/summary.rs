@@ -73,7 +73,8 @@ pub enum CellState {
         /// The symptom.
         why: Instability,
     },
-    /// The server ended by itself while it was measured: that is the result, and what was measured before says nothing of its speed.
+    /// The server ended by itself while it was measured, or could no longer be reached: that is the result, and what was
+    /// measured before says nothing of its speed.
     Failed {
         /// What happened, in a sentence.
         why: String,
