@@ -100,8 +100,12 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     let tail = baseline.response.tail().min(candidate.response.tail());
     let seed = seed.wrapping_add(u64::from(candidate.cell.index));
     let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
-    let (median, tail_ratio) = (ratio(0.5), ratio(tail.share()));
+    // The same run twice: its resampled parts would differ, and it does not.
+    let is_same = baseline.series == candidate.series;
+    let exact = |of: RatioInterval| if is_same { RatioInterval { low: 1.0, high: 1.0, ..of } } else { of };
+    let (median, tail_ratio) = (ratio(0.5).map(exact), ratio(tail.share()).map(exact));
     let throughput = rate::ratio(&baseline.series, &candidate.series, seed);
+    let throughput = throughput.map(|of| if is_same { RateRatio { low: 1.0, high: 1.0, ..of } } else { of });
     let floor = floor(baseline, candidate);
     let of_time = |ratio: Option<RatioInterval>, must_be_sound: bool| match ratio {
         None => (Conclusion::NoDifference, Some(Unclaimed::NoFigure)),
@@ -116,6 +120,7 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     };
     let concluded = match doubtful(baseline, candidate) {
         Some(conclusion) => [(conclusion, None); 3],
+        None if is_same => [(Conclusion::NoDifference, Some(Unclaimed::Small)); 3],
         None => [of_time(median, false), of_time(tail_ratio, true), of_rate(throughput)],
     };
     CellComparison {
