@@ -149,6 +149,10 @@ impl<'a> Compared<'a> {
 
     /// The reasons to doubt the ratios, in sentences; the last one always applies.
     pub fn doubts(&self) -> Vec<String> {
+        let (first, second) = (self.first, self.second);
+        if (first.name(), &first.run.started) == (second.name(), &second.run.started) {
+            return vec!["Both are the same run.".to_owned()];
+        }
         let mut doubts = Vec::new();
         for difference in &self.comparison.differences {
             if !difference.differs_in.is_empty() {
@@ -167,11 +171,6 @@ impl<'a> Compared<'a> {
         let only = [(&self.comparison.only_first, self.first), (&self.comparison.only_second, self.second)];
         for (cells, run) in only.into_iter().filter(|(cells, _)| !cells.is_empty()) {
             doubts.push(format!("Only in {}: {}.", run.name(), cells.join(", ")));
-        }
-        let id =
-            |report: &Report<'_>| (report.run.started.clone(), report.run.seed, report.run.command.clone());
-        if id(self.first) == id(self.second) && doubts.is_empty() {
-            return vec!["Both are the same run.".to_owned()];
         }
         doubts.push(
             "Two runs at different times differ in more than the change: other effects of machine, network and \

@@ -87,8 +87,9 @@ fn screen(written: &str, columns: usize) -> Vec<String> {
             '\r' => column = 0,
             '\n' => row += 1,
             '\x1b' => {
-                let sequence: String = rest.by_ref().skip(1).take_while(char::is_ascii_digit).collect();
-                // `take_while` has taken the letter, which the digits do not need: what we send is known.
+                let sequence: String =
+                    rest.by_ref().skip(1).take_while(|c| c.is_ascii_digit() || *c == ';').collect();
+                // `take_while` has taken the letter, which the numbers do not need: what we send is known.
                 let n: usize = sequence.parse().unwrap_or(1);
                 let letter = written[..written.len() - rest.as_str().len()].chars().next_back();
                 match letter.expect("a sequence has a letter") {

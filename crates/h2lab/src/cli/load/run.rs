@@ -299,7 +299,7 @@ impl Attempts<'_> {
 
 /// `request/s` or `requests/s`.
 fn a_second(rate: f64) -> String {
-    noun_of(if rate == 1.0 { 1 } else { 2 }, "request") + "/s"
+    noun_of(if (rate - 1.0).abs() < f64::EPSILON { 1 } else { 2 }, "request") + "/s"
 }
 
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
