@@ -2,20 +2,8 @@
 
 use std::time::Duration;
 
+pub(super) use h2lab_base::counts::{count, noun_of, plural};
 use h2lab_base::units::millis_f64;
-
-/// `1,234,567`.
-pub(super) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// A larger value is the end of an interval that is open on that side.
 const MOST: f64 = 1e12;
@@ -61,6 +49,22 @@ pub(super) fn rate(rps: f64) -> String {
     }
 }
 
+/// A rate of things: `1 request/s`, `1,000 requests/s`.
+pub(super) fn per_second(rps: f64, noun: &str) -> String {
+    let text = rate(rps);
+    let noun = noun_of(if text == "1" { 1 } else { 2 }, noun);
+    format!("{text} {noun}/s")
+}
+
+/// Times of an axis in milliseconds, without their unit: with as many digits as distinguish each from the next.
+pub(super) fn distinct_millis(times: &[Duration]) -> Vec<String> {
+    let differ = |texts: &Vec<String>| texts.windows(2).all(|pair| pair[0] != pair[1]);
+    let rounded =
+        |decimals: usize| times.iter().map(|time| format!("{:.decimals$}", millis_f64(*time))).collect();
+    let usual: Vec<String> = times.iter().map(|time| millis(*time)).collect();
+    if differ(&usual) { usual } else { (1..=6).map(rounded).find(differ).unwrap_or(usual) }
+}
+
 /// A ratio: two decimals near 1, three significant digits far from it.
 pub(super) fn ratio(ratio: f64) -> String {
     if (0.1..10.0).contains(&ratio) { format!("{ratio:.2}") } else { number(ratio) }
@@ -76,19 +80,9 @@ pub(super) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// The singular or plural of a regular noun after its count: `1 repetition`, `2 repetitions`.
-pub(super) fn plural(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn thousands_are_separated() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-    }
 
     #[test]
     fn an_interval_without_an_end_is_no_number() {
@@ -100,6 +94,25 @@ mod tests {
         let values = [0.0, 4.0, 0.0312, 0.9999, 2.345, 9.999, 25.12, 99.96, 263.4, 1234.5];
         let texts = ["0", "4", "0.031", "1.00", "2.35", "10.0", "25.1", "100", "263", "1,235"];
         assert_eq!(values.map(number), texts);
+    }
+
+    #[test]
+    fn times_of_an_axis_differ_as_the_times_do() {
+        let texts = |micros: &[u64]| {
+            distinct_millis(&micros.iter().map(|us| Duration::from_micros(*us)).collect::<Vec<_>>())
+        };
+        assert_eq!(texts(&[25_120, 26_340]), ["25.1", "26.3"]);
+        assert_eq!(texts(&[323_010, 323_120, 324_000]), ["323.0", "323.1", "324.0"]);
+        assert_eq!(texts(&[323_010, 323_020]), ["323.01", "323.02"]);
+        assert_eq!(texts(&[5, 5]), ["0.005", "0.005"], "they do not differ");
+    }
+
+    #[test]
+    fn one_a_second_is_singular() {
+        assert_eq!(
+            [0.4, 1.0, 1.02, 2.0].map(|of| per_second(of, "success")),
+            ["0.4 successes/s", "1 success/s", "1 success/s", "2 successes/s"]
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{count, millis, rate};
+use super::format::{count, millis, plural, rate};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
 use h2lab_analysis::stats::{CellState, CellSummary, repetitions_by_cell};
@@ -151,11 +151,7 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
         let mut place = String::new();
         let ended = if run.interrupted { " (interrupted)" } else { "" };
         let more = run.cells.len().saturating_sub(LISTED);
-        let more = match more {
-            0 => String::new(),
-            1 => ", 1 more cell".to_owned(),
-            n => format!(", {n} more cells"),
-        };
+        let more = if more == 0 { String::new() } else { format!(", {}", plural(more as u64, "more cell")) };
         paragraph(
             &mut place,
             style,
@@ -163,11 +159,9 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
             &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
         );
         if let Some(line) = &run.resume {
-            let (missing, verb) = match run.missing {
-                1 => ("1 repetition".to_owned(), "is"),
-                n => (format!("{} repetitions", count(n as u64)), "are"),
-            };
-            let _ = writeln!(place, "  {missing} {verb} missing; to resume: {line}");
+            let missing = plural(run.missing as u64, "repetition");
+            // A command is to be copied: it has a line of its own, however long.
+            let _ = writeln!(place, "  {missing} missing; to resume:\n  {line}");
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
@@ -256,7 +250,7 @@ mod tests {
         assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
         let text = history_text(&[run], TextStyle::default());
         assert!(
-            text.contains("\n  6 repetitions are missing; to resume: h2lab run --resume runs/1 -d …\n"),
+            text.contains("\n  6 repetitions missing; to resume:\n  h2lab run --resume runs/1 -d …\n"),
             "{text}"
         );
         fixture.run.command[1] = "load".to_owned();

@@ -404,8 +404,16 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
     ))
 }
 
+/// Whether a cell has no other to be compared with: its percentiles are those that there are.
+pub(super) fn is_alone(report: &Report<'_>) -> bool {
+    report.analysis.cells.len() == 1
+}
+
 /// Why some p99 are missing, if any are.
 pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
+    if is_alone(report) {
+        return None;
+    }
     // Bulk work has no tails.
     let is_short = |cell: &CellSummary| !cell.cell.work.bulk && cell.response.tail() == Tail::P95;
     let short = report.analysis.cells.iter().any(is_short);

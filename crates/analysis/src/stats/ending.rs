@@ -1,6 +1,7 @@
 //! What became of a run as a whole: whether it has an answer to what it asked.
 
 use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion};
+use h2lab_base::counts::plural;
 use h2lab_model::record::Outcome;
 
 /// What became of a run.
@@ -74,9 +75,8 @@ fn unanswered(summary: &CellSummary) -> Option<String> {
         return None;
     }
     let sent = summary.requests.sent;
-    let plural = if sent == 1 { "" } else { "s" };
     let most = first.map_or_else(String::new, |error| format!("; most ended as `{}`", error.kind));
-    Some(format!("{name}: no response to {sent} request{plural}{most}"))
+    Some(format!("{name}: no response to {}{most}", plural(sent, "request")))
 }
 
 #[cfg(test)]

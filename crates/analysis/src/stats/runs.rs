@@ -100,13 +100,17 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     let tail = baseline.response.tail().min(candidate.response.tail());
     let seed = seed.wrapping_add(u64::from(candidate.cell.index));
     let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed);
-    let (median, tail_ratio) = (ratio(0.5), ratio(tail.share()));
+    // The same run twice: its resampled parts would differ, and it does not.
+    let is_same = baseline.series == candidate.series;
+    let exact = |of: RatioInterval| if is_same { RatioInterval { low: 1.0, high: 1.0, ..of } } else { of };
+    let (median, tail_ratio) = (ratio(0.5).map(exact), ratio(tail.share()).map(exact));
     // An open loop serves what it is offered: other arrivals are another question.
     let is_same_load = baseline.cell.work.arrival == candidate.cell.work.arrival || {
         let is_closed = |summary: &CellSummary| summary.cell.work.arrival.rate().is_none();
         is_closed(baseline) && is_closed(candidate)
     };
     let throughput = is_same_load.then(|| rate::ratio(&baseline.series, &candidate.series, seed)).flatten();
+    let throughput = throughput.map(|of| if is_same { RateRatio { low: 1.0, high: 1.0, ..of } } else { of });
     let floor = floor(baseline, candidate);
     let of_time = |ratio: Option<RatioInterval>, must_be_sound: bool| match ratio {
         None if baseline.is_dead() || candidate.is_dead() => {
@@ -124,6 +128,7 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     };
     let concluded = match doubtful(baseline, candidate) {
         Some(conclusion) => [(conclusion, None); 3],
+        None if is_same => [(Conclusion::NoDifference, Some(Unclaimed::Small)); 3],
         None => [of_time(median, false), of_time(tail_ratio, true), of_rate(throughput)],
     };
     CellComparison {

@@ -1,5 +1,6 @@
 //! Whether a cell's figures may be trusted: ok, unstable, failed, invalid or unsupported.
 
+use h2lab_base::counts::plural;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,7 +85,13 @@ fn failed(repetition: &CellRecord) -> Option<String> {
 
 /// Why the cell has no result: no request got any answer of the protocol.
 fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
-    let hopeless = |kind| matches!(kind, Outcome::Connect | Outcome::Tls | Outcome::Protocol);
+    // A server that closes every connection before a request is on it does not speak the protocol.
+    let is_never_asked = summary.connections.requests == 0;
+    let hopeless = |kind| match kind {
+        Outcome::Connect | Outcome::Tls | Outcome::Protocol => true,
+        Outcome::Closed => is_never_asked,
+        _ => false,
+    };
     let answered = summary.requests.sent > summary.requests.failed;
     if answered || !summary.errors.iter().all(|error| hopeless(error.kind)) {
         return None;
@@ -214,8 +221,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
     if link.device_drops > 0 {
         reasons.push(format!(
-            "the kernel dropped {} packets at our devices, outside the link model",
-            link.device_drops
+            "the kernel dropped {} at our devices, outside the link model",
+            plural(link.device_drops, "packet")
         ));
     }
 }

@@ -1,14 +1,13 @@
 //! `h2lab explain ID`: what a rule or a probe's check means, how it is known, what to change.
 
-use std::io::Write;
-
 use anyhow::Result;
 use clap::Args;
 use h2lab_analysis::diagnose;
 use h2lab_model::probe;
+use h2lab_report::{hanging, prose};
 
 use super::exit::Usage;
-use super::{Exit, help};
+use super::{Exit, help, output};
 
 /// Explain a rule that a finding names, or a check of a probe
 ///
@@ -28,32 +27,31 @@ pub struct ExplainArgs {
 
 /// Prints the page of a rule or a check, or the list.
 pub fn main(args: &ExplainArgs) -> Result<Exit> {
-    let mut out = std::io::stdout().lock();
+    let style = output::style();
     let Some(id) = &args.id else {
-        for rule in diagnose::RULES {
+        let rules = diagnose::RULES.iter().map(|rule| {
             let meta = rule.meta();
-            writeln!(out, "{:8} {} ({})", meta.id, meta.name, meta.status)?;
-        }
-        for check in probe::CHECKS {
-            writeln!(out, "{:8} {} (check, {})", check.id, check.name, check.severity)?;
-        }
+            (meta.id, format!("{} ({})", meta.name, meta.status))
+        });
+        let checks = probe::CHECKS
+            .iter()
+            .map(|check| (check.id, format!("{} (check, {})", check.name, check.severity)));
+        let list = rules.chain(checks).map(|(id, text)| hanging(&format!("{id:8} "), &text, style));
+        output::show(&list.collect::<String>())?;
         return Ok(Exit::Done);
     };
     let id = id.to_ascii_uppercase();
-    if let Some(meta) = diagnose::explain(&id) {
+    let (heading, doc) = if let Some(meta) = diagnose::explain(&id) {
         let (id, name, status, since) = (meta.id, meta.name, meta.status, meta.since);
-        writeln!(out, "{id} {name} ({status}, since {since})\n\n{}", meta.doc.trim_end())?;
+        (format!("{id} {name} ({status}, since {since})"), meta.doc)
     } else if let Some(meta) = probe::explain(&id) {
         let (id, name, severity, since) = (meta.id, meta.name, meta.severity, meta.since);
-        writeln!(
-            out,
-            "{id} {name} (check, {severity} if it fails, since {since})\n\n{}",
-            meta.doc.trim_end()
-        )?;
+        (format!("{id} {name} (check, {severity} if it fails, since {since})"), meta.doc)
     } else {
         let rules = diagnose::RULES.iter().map(|rule| rule.meta().id);
         let known: Vec<&str> = rules.chain(probe::CHECKS.iter().map(|check| check.id)).collect();
         return Err(Usage(format!("there is no rule or check `{id}`; known: {}", known.join(", "))).into());
-    }
+    };
+    output::show(&format!("{}\n{}", hanging("", &heading, style), prose(doc.trim_end(), style)))?;
     Ok(Exit::Done)
 }

@@ -1,6 +1,7 @@
 //! `h2lab link`: the emulated link for any program.
 
 use h2lab_base::JsonSchema;
+use h2lab_base::counts::plural;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -249,7 +250,10 @@ fn warnings(done: &CommandsResult) -> Vec<String> {
     all.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
     let dropped = done.link.summary.device_drops;
     if dropped > 0 {
-        all.push(format!("devices dropped {dropped} packets that the link was not asked to drop"));
+        all.push(format!(
+            "devices dropped {} that the link was not asked to drop",
+            plural(dropped, "packet")
+        ));
     }
     all
 }
@@ -297,8 +301,8 @@ fn write_out(
 fn direction(asked: &Impairment, totals: &DirectionTotals, took: Duration) -> String {
     let bits = totals.bytes_in as f64 * 8.0 / took.as_secs_f64().max(1e-9);
     format!(
-        "{asked}: {} packets in ({:.2} Mbit/s), {} delivered, {} lost, {} tail-dropped, {} in flight",
-        totals.packets_in,
+        "{asked}: {} in ({:.2} Mbit/s), {} delivered, {} lost, {} tail-dropped, {} in flight",
+        plural(totals.packets_in, "packet"),
         bits / 1e6,
         totals.delivered,
         totals.lost,

@@ -57,6 +57,7 @@ use h2lab_base::secrets;
 use h2lab_base::text::made_printable_lines;
 use h2lab_model::scenario::resume::MASK;
 
+use crate::terminal::Terminal;
 pub use exit::Exit;
 
 /// Is HTTP/2 faster or slower than HTTP/1.1 here, why, and which setting fixes it - proved by an experiment.
@@ -210,8 +211,10 @@ fn quotable(text: &str) -> String {
 fn print(error: &clap::Error) {
     let text = error.render().to_string();
     let quotable = quotable(&text);
-    if error.use_stderr() && quotable != text {
+    if error.use_stderr() && (quotable != text || !Terminal::stderr().unicode) {
         crate::stderr::write(format_args!("{quotable}"));
+    } else if !error.use_stderr() && !Terminal::stdout().unicode {
+        let _ = output::show(&text);
     } else {
         // Printing fails only if the stream is closed.
         let _ = error.print();

@@ -67,7 +67,7 @@ impl FlagRefusal for NothingLive {
 /// Runs the file.
 pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     if args.list {
-        output::print(&scenarios::list()?)?;
+        output::show(&scenarios::list(output::style())?)?;
         return Ok(Exit::Done);
     }
     args.output.validate()?;

@@ -324,7 +324,7 @@ impl TransferPlan<'_> {
             stop: Some(&self.stop),
             clock: Clock::start(),
         };
-        let view = BulkView::new(args.quiet || args.json);
+        let view = BulkView::new(args.quiet || args.json, self.cargo.duration);
         run(&job, &mut |progress| view.show(progress))
     }
 }

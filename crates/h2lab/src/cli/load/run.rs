@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
+use h2lab_base::counts::{noun_of, plural};
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
 use h2lab_model::workload::Arrival;
@@ -296,17 +297,21 @@ impl Attempts<'_> {
     }
 }
 
+/// `request/s` or `requests/s`.
+fn a_second(rate: f64) -> String {
+    noun_of(if (rate - 1.0).abs() < f64::EPSILON { 1 } else { 2 }, "request") + "/s"
+}
+
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
 fn sentence(plan: &LoadPlan) -> String {
     let (cell, work) = (&plan.cell, &plan.cell.work);
-    let plural = |n: u64, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let connections = plural(cell.connections.into(), "connection");
     let arrival = match work.arrival {
         Arrival::Closed { concurrency } => {
             format!("closed loop of {}", plural(concurrency.into(), "request"))
         }
-        Arrival::Constant { rate } => format!("{rate} requests/s"),
-        Arrival::Poisson { rate } => format!("{rate} requests/s (Poisson)"),
+        Arrival::Constant { rate } => format!("{rate} {}", a_second(rate)),
+        Arrival::Poisson { rate } => format!("{rate} {} (Poisson)", a_second(rate)),
         Arrival::Ramp { from, to, over, .. } => {
             format!("{from} to {to} requests/s over {}", format_duration(over))
         }

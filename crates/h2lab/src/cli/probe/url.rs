@@ -1,6 +1,5 @@
 //! `h2lab probe URL`.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,6 +10,7 @@ use super::host::{HostArgs, kind_of};
 use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
 use crate::cli::flags::{FlagRefusal, Flags};
+use crate::cli::progress::ProgressLine;
 use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, rights, signals, tls};
@@ -113,14 +113,8 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     let clock = Clock::start();
     let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
-    let is_watched = std::io::stderr().is_terminal();
-    // One line, which each step writes over and which is gone at the end.
-    let show = |line: &str| {
-        if is_watched {
-            crate::stderr::write(format_args!("\r\x1b[K{line}"));
-        }
-    };
-    let mut progress = |what: &str| show(&format!("{what} …"));
+    let line = ProgressLine::new(false);
+    let mut progress = |what: &str| line.show(&format!("{what} …"));
     let options = url::CheckOptions {
         ports: args.ports.clone(),
         idle: args.idle,
@@ -128,7 +122,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
         pid: args.pid,
     };
     let ended = url::run(&mut prober, &url, &options, &mut progress);
-    show("");
+    drop(line);
     match ended {
         Ok(report) => {
             let exit = args.report.notify(&report)?;

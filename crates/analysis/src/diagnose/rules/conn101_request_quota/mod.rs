@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use h2lab_base::counts::plural;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -59,7 +60,9 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
     let after = if quota.is_exact() { format!("exactly {}", quota.requests) } else { quota.words() };
     let mut symptom = format!(
-        "the server ended {ended} connections by {how} after {after} requests each; {opened} were opened"
+        "the server ended {} by {how} after {after} requests each; {opened} {} opened",
+        plural(ended as u64, "connection"),
+        if opened == 1 { "was" } else { "were" }
     );
     if useless > 0 {
         let _ = write!(symptom, ", {useless} of which carried no request");
@@ -243,10 +246,10 @@ impl Cost {
     fn sentence(&self) -> String {
         let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
         format!(
-            "{} connections opened; {} requests sent again, {} lost; {} waited {} each on average for a new connection \
+            "{} opened; {} sent again, {} lost; {} waited {} each on average for a new connection \
              ({:.1} % of all response time)",
-            self.opened,
-            self.replayed,
+            plural(self.opened as u64, "connection"),
+            plural(self.replayed as u64, "request"),
             self.lost,
             self.waited,
             format_duration(each),
