@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::summary::{CellState, CellSummary, Instability};
+use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
 use super::{tallied, transport};
 use h2lab_base::units::format_duration;
@@ -46,7 +46,7 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     // A server that is gone may have answered nothing, and still it is not one that does not speak the protocol.
     let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
     if let Some(own) = disturbances().find(|disturbance| disturbance.is_of_the_server()) {
-        return CellState::Failed { why: own.to_string() };
+        return CellState::Failed { why: own.to_string(), how: Failed::ServerEnded };
     }
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
@@ -55,6 +55,12 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
+    }
+    if let Some(why) = summary.no_response() {
+        return CellState::Failed { why, how: Failed::NoResponse };
+    }
+    if let Some(why) = summary.no_success() {
+        return CellState::Failed { why, how: Failed::NoSuccess };
     }
     match instability(summary, repetitions) {
         Some(why) => {
@@ -419,9 +425,35 @@ mod tests {
             let mut record = disturbed(kind);
             record.link.as_mut().unwrap().late_p99_ns = 5_000_000;
             assert_eq!(invalid_reasons(&record), Vec::<String>::new(), "late or not");
-            let CellState::Failed { why } = state_of(&record) else { panic!() };
+            let CellState::Failed { why, how: Failed::ServerEnded } = state_of(&record) else { panic!() };
             assert!(why.contains("nginx") && why.contains("1.5s"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_cell_without_a_success_failed_and_says_what_came_instead() {
+        let ended = |outcome, status, n: usize| {
+            let mut record = clean();
+            for sample in record.samples.edit().iter_mut().take(n) {
+                (sample.outcome, sample.status) = (outcome, status);
+            }
+            state_of(&record)
+        };
+        let all = usize::MAX;
+        let CellState::Failed { why, how: Failed::NoSuccess } = ended(Outcome::Status, 404, all) else {
+            panic!()
+        };
+        assert!(why.starts_with("no response was a success: ") && why.ends_with("× 404"), "{why}");
+        let CellState::Failed { why, how: Failed::NoResponse } = ended(Outcome::Timeout, 0, all) else {
+            panic!()
+        };
+        assert!(why.ends_with("most ended as `timeout`"), "{why}");
+        let but_one = clean().samples.len() - 1;
+        assert!(matches!(ended(Outcome::Status, 404, but_one), CellState::Unstable { .. }), "one succeeded");
+        let mut bulk = clean();
+        bulk.cell.work.bulk = true;
+        bulk.samples.edit().iter_mut().for_each(|sample| sample.outcome = Outcome::Timeout);
+        assert!(!matches!(state_of(&bulk), CellState::Failed { .. }), "its bytes count");
     }
 
     #[test]

@@ -191,12 +191,7 @@ impl TransferArgs {
         if record.is_in_vain() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
         }
-        let ended = files
-            .iter()
-            .filter_map(|file| file.outcome()?.as_ref().err())
-            .map(exit_of)
-            .max_by_key(|exit| gravity(*exit))
-            .unwrap_or(Exit::Done);
+        let ended = Exit::first(files.iter().filter_map(|file| file.outcome()?.as_ref().err()).map(exit_of));
         // A file is whole whoever was stopped meanwhile; a rate that was asked for is not.
         let is_measured = record.asked.duration.is_some() || plan.cargo.is_memory;
         Ok(if ended == Exit::Done && is_measured && record.is_void() { Exit::Invalid } else { ended })
@@ -239,18 +234,6 @@ fn exit_of(error: &FetchError) -> Exit {
         FetchError::Sink(_) | FetchError::Source(_) | FetchError::SourceChanged => Exit::Environment,
         FetchError::Interrupted => Exit::Interrupted,
         _ => Exit::Unreachable,
-    }
-}
-
-/// Of several codes the one to exit with: an interruption by the user first, then a wrong file, then the others.
-const fn gravity(exit: Exit) -> u8 {
-    match exit {
-        Exit::Done => 0,
-        Exit::Unreachable => 1,
-        Exit::Usage => 2,
-        Exit::Environment => 3,
-        Exit::CheckFailed => 4,
-        _ => 5,
     }
 }
 
@@ -343,19 +326,6 @@ fn failure(at: &Endpoint, error: &JobError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_gravest_code_of_several_files_is_the_exit_code() {
-        let codes = [
-            Exit::Done,
-            Exit::Unreachable,
-            Exit::Usage,
-            Exit::Environment,
-            Exit::CheckFailed,
-            Exit::Interrupted,
-        ];
-        assert!(codes.is_sorted_by(|a, b| gravity(*a) < gravity(*b)));
-    }
 
     #[test]
     fn a_chunk_is_between_a_kibibyte_and_the_longest_frame() {
