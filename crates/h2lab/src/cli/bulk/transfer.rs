@@ -18,7 +18,7 @@ use super::super::output;
 use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
 use super::super::reach::ReachArgs;
-use super::super::values::{duration, size, value};
+use super::super::values::{duration, size, value, whole};
 use super::super::{Exit, note, rights, signals, tls};
 use super::fields_and_settings;
 use super::view::BulkView;
@@ -41,10 +41,10 @@ use h2lab_roles::client::url::Url;
 #[derive(Debug, Args)]
 pub struct TransferArgs {
     /// Connections
-    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=1_000))]
     pub connections: u32,
     /// Concurrent requests per connection of HTTP/2 or HTTP/3 [default: 1]
-    #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'm', long, value_name = "N", value_parser = whole::<u32>(1..=100_000))]
     pub streams: Option<u32>,
     /// Size of a part; smaller if a worker would get none [default: a quarter of each worker's share, 16M to 1G]. With
     /// one worker (no -c, no -m) there are no parts

@@ -11,7 +11,7 @@ use h2lab_model::workload::Arrival;
 
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::output::{self, Concluded};
-use super::super::{Exit, note, policy, rights, signals};
+use super::super::{Exit, foreign, note, policy, rights, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
@@ -54,6 +54,10 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let tls = tls_options(&args.reach.tls.trust()?);
     let endpoints = args.reach.endpoints(&requests.text, &requests.url)?;
     check_congestion(args, &plans, &endpoints)?;
+    let doubt = args.load.threads.and_then(|threads| foreign::doubtful_threads(threads, folder::cpus()));
+    if let Some(doubt) = doubt.filter(|_| !args.quiet) {
+        note(&doubt);
+    }
     let stop = signals::stop_flag()?;
     let beside = Beside::start(args)?;
     let started = SystemTime::now();
@@ -305,8 +309,9 @@ fn sentence(plan: &LoadPlan) -> String {
         Arrival::Closed { concurrency } => {
             format!("closed loop of {}", plural(concurrency.into(), "request"))
         }
-        Arrival::Constant { rate } => format!("{rate} requests/s"),
-        Arrival::Poisson { rate } => format!("{rate} requests/s (Poisson)"),
+        // hey's rate is per worker.
+        Arrival::Constant { rate } => format!("{rate} requests/s in total"),
+        Arrival::Poisson { rate } => format!("{rate} requests/s in total (Poisson)"),
         Arrival::Ramp { from, to, over, .. } => {
             format!("{from} to {to} requests/s over {}", format_duration(over))
         }
