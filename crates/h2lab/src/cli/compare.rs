@@ -68,6 +68,7 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
         }
         (scenario, live)
     };
+    args.cells.check_protocols(&scenario)?;
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     CheckedScenario { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
 }

@@ -24,6 +24,7 @@ mod limits;
 mod link;
 mod listen;
 mod load;
+mod needs;
 mod origin;
 mod output;
 mod policy;

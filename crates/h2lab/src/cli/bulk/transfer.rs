@@ -14,6 +14,7 @@ use super::super::client::ClientArgs;
 use super::super::exit::Usage;
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
+use super::super::needs;
 use super::super::output;
 use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
@@ -255,6 +256,7 @@ impl TransferPlan<'_> {
         self.args.reach.check(&self.args.client.protocol)?;
         let protocols = self.args.client.protocol.to_try(self.cargo.url.is_tls(), &[Protocol::H1])?;
         check_streams(protocols[0], self.args.streams)?;
+        needs::check(&self.args.client, &protocols)?;
         Ok(protocols)
     }
 
@@ -273,6 +275,9 @@ impl TransferPlan<'_> {
                 {
                     protocol += 1;
                     note(&format_args!("{why}, so {} is used", protocols[protocol]));
+                    if let Some(told) = needs::without_effect(&self.args.client, protocols[protocol]) {
+                        note(&told);
+                    }
                 }
                 JobError::Run(RunError::Unreachable(why))
                     if why.is_not_there() && place + 1 < endpoints.len() =>

@@ -11,7 +11,7 @@ use h2lab_model::workload::Arrival;
 
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::output::{self, Concluded};
-use super::super::{Exit, foreign, note, policy, rights, signals};
+use super::super::{Exit, foreign, needs, note, policy, rights, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
@@ -228,7 +228,11 @@ impl Attempts<'_> {
             match &error {
                 LoadError::Unreachable { why, .. } if why.is_not_spoken() && protocol + 1 < plans.len() => {
                     protocol += 1;
-                    note(&format_args!("{why}, so {} is used", plans[protocol].cell.protocol));
+                    let next = plans[protocol].cell.protocol;
+                    note(&format_args!("{why}, so {next} is used"));
+                    if let Some(told) = needs::without_effect(&self.args.client, next) {
+                        note(&told);
+                    }
                 }
                 LoadError::Unreachable { why, .. } if why.is_not_there() && place + 1 < endpoints.len() => {
                     place += 1;

@@ -19,6 +19,7 @@ use super::super::client::ClientArgs;
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
+use super::super::needs;
 use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, value, whole};
@@ -276,6 +277,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
         return Err(Usage(format!("--plain-http and {protocol} contradict each other")));
     }
     args.client.protocol.check_mode(protocol)?;
+    needs::check(&args.client, &[protocol])?;
     let upgrades = args.client.protocol.upgrades(protocol);
     if let Some(server) = args.servers.iter().find(|server| upgrades && !server.runs_already()) {
         return Err(Usage(format!(
