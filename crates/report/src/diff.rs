@@ -12,7 +12,7 @@ use super::sentences::lower_first;
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition};
-use h2lab_analysis::stats::{CellFigures, Tail};
+use h2lab_analysis::stats::{CellFigures, Conclusion, Tail};
 use h2lab_base::units::Ratio;
 
 /// One of the two.
@@ -218,6 +218,13 @@ impl<'a> Diff<'a> {
                 })
             }
         }
+    }
+
+    /// Whether every pair was measured unsoundly on a side: its figures say nothing.
+    pub fn is_invalid(&self) -> bool {
+        let differences = self.compared.as_ref().map_or(&[][..], |compared| &compared.comparison.differences);
+        !differences.is_empty()
+            && differences.iter().all(|difference| difference.conclusions[0] == Conclusion::Invalid)
     }
 
     /// The one statement: what is compared, and what the difference is.

@@ -17,9 +17,16 @@ pub(super) fn number(value: f64) -> String {
         v if v >= 99.95 => count(v.round() as u64),
         v if v >= 9.995 => format!("{v:.1}"),
         v if v >= 0.9995 => format!("{v:.2}"),
-        v if v > 0.0 => format!("{v:.3}"),
+        v if v >= 0.0005 => format!("{v:.3}"),
+        v if v > 0.0 => small(v),
         _ => "0".to_owned(),
     }
+}
+
+/// A number above 0 and below 1 with two significant digits: it is never written as 0.
+fn small(value: f64) -> String {
+    let decimals = (1.0 - value.log10().floor()) as usize;
+    format!("{value:.decimals$}").trim_end_matches('0').to_owned()
 }
 
 /// Milliseconds without their unit, for columns: `25.1`.
@@ -44,6 +51,8 @@ pub(super) fn rate(rps: f64) -> String {
         number(rps)
     } else if rps >= 99.95 {
         count(rps.round() as u64)
+    } else if rps > 0.0 && rps < 0.95 {
+        small(rps)
     } else {
         format!("{rps:.1}").trim_end_matches(".0").to_owned()
     }
@@ -118,6 +127,8 @@ mod tests {
     #[test]
     fn rates_and_ratios_read_naturally() {
         assert_eq!([50.0, 49.83, 999.97].map(rate), ["50", "49.8", "1,000"]);
+        assert_eq!([0.0, 0.000_1, 0.05, 0.123, 0.96].map(rate), ["0", "0.0001", "0.05", "0.12", "1"]);
+        assert_eq!([0.000_04, 0.000_5, 0.002_1].map(number), ["0.00004", "0.001", "0.002"]);
         assert_eq!([0.95, 1.0, 12.34, 0.0123].map(ratio), ["0.95", "1.00", "12.3", "0.012"]);
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::format::{count, millis, plural, rate};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
-use h2lab_analysis::stats::{CellState, CellSummary, repetitions_by_cell};
+use h2lab_analysis::stats::{CellState, CellSummary, Failed, repetitions_by_cell};
 use h2lab_base::units::nanos;
 use h2lab_model::record::RunRecord;
 use h2lab_model::workload::Protocol;
@@ -50,7 +50,7 @@ pub struct PastCell {
     pub p99_us: Option<f64>,
     /// Requests that failed.
     pub failed: u64,
-    /// `ok`, `unstable`, `failed`, `invalid` or `unsupported`; `no-response` or `no-success` where an `ok` would be of nothing.
+    /// `ok`, `unstable`, `failed`, `invalid` or `unsupported`; `no-response` or `no-success` of a cell that failed so.
     pub state: String,
 }
 
@@ -110,13 +110,12 @@ fn past_cell(summary: &CellSummary) -> PastCell {
     }
 }
 
-/// A load is sound whatever it is answered: what came of it is said here.
+/// The state, and how a cell failed.
 fn state(summary: &CellSummary) -> &'static str {
-    let is_of_nothing = summary.requests.succeeded == 0 && !summary.cell.work.bulk;
-    match (&summary.state, summary.statuses.is_empty()) {
-        (CellState::Ok, true) if is_of_nothing => "no-response",
-        (CellState::Ok, false) if is_of_nothing => "no-success",
-        (state, _) => state.name(),
+    match &summary.state {
+        CellState::Failed { how: Failed::NoResponse, .. } => "no-response",
+        CellState::Failed { how: Failed::NoSuccess, .. } => "no-success",
+        state => state.name(),
     }
 }
 

@@ -260,7 +260,7 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
 pub(super) fn no_result(summary: &CellSummary) -> Option<String> {
     match &summary.state {
         CellState::Invalid { reasons } => reasons.first().cloned(),
-        CellState::Failed { why } | CellState::Unsupported { why } => Some(why.clone()),
+        CellState::Failed { why, .. } | CellState::Unsupported { why } => Some(why.clone()),
         CellState::Ok | CellState::Unstable { .. } if summary.is_dead() && !summary.cell.work.bulk => {
             let sent = plural(summary.requests.sent, "request");
             Some(match summary.errors.first() {
@@ -300,7 +300,7 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
             Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
         }
         CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
-        CellState::Failed { why } => Some(format!("failed: {why}")),
+        CellState::Failed { why, .. } => Some(format!("failed: {why}")),
         CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
     }
 }

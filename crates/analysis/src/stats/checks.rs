@@ -1,10 +1,10 @@
 //! Self-checks: identities that a sound measurement fulfils. A violation becomes a warning beside the figures.
 
-use h2lab_base::counts::plural;
 use std::time::Duration;
 
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
+use h2lab_base::counts::plural;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::workload::{Arrival, due_within};

@@ -1,13 +1,13 @@
 //! Whether a cell's figures may be trusted: ok, unstable, failed, invalid or unsupported.
 
-use h2lab_base::counts::plural;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::connections::unreachable;
-use super::summary::{CellState, CellSummary, Instability};
+use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
 use super::{tallied, transport};
+use h2lab_base::counts::plural;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::tally::TallyPhase;
 use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, ServerSummary};
@@ -47,7 +47,7 @@ const STOLEN: f64 = 0.02;
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
     // A server that is gone may have answered nothing, and still it is not one that does not speak the protocol.
     if let Some(why) = repetitions.iter().find_map(|repetition| failed(repetition)) {
-        return CellState::Failed { why };
+        return CellState::Failed { why, how: Failed::ServerEnded };
     }
     let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
@@ -57,6 +57,12 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
+    }
+    if let Some(why) = summary.no_response() {
+        return CellState::Failed { why, how: Failed::NoResponse };
+    }
+    if let Some(why) = summary.no_success() {
+        return CellState::Failed { why, how: Failed::NoSuccess };
     }
     match instability(summary, repetitions) {
         Some(why) => {
@@ -76,11 +82,17 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
-/// That the server ended by itself, or could no longer be reached, if so. Of a server that we started we know what became of it.
+/// That the server ended by itself, or could no longer be reached after it had responded, if so. Of a server that we started we know what
+/// became of it.
 fn failed(repetition: &CellRecord) -> Option<String> {
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
     let is_strange = repetition.server.is_none();
-    own.map(Disturbance::to_string).or_else(|| unreachable(repetition).filter(|_| is_strange))
+    let has_responded = || {
+        repetition.samples.iter().any(|sample| sample.outcome.is_complete())
+            || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete())
+    };
+    own.map(Disturbance::to_string)
+        .or_else(|| unreachable(repetition).filter(|_| is_strange && has_responded()))
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.
@@ -434,9 +446,35 @@ mod tests {
             let mut record = disturbed(kind);
             record.link.as_mut().unwrap().late_p99_ns = 5_000_000;
             assert_eq!(invalid_reasons(&record), Vec::<String>::new(), "late or not");
-            let CellState::Failed { why } = state_of(&record) else { panic!() };
+            let CellState::Failed { why, how: Failed::ServerEnded } = state_of(&record) else { panic!() };
             assert!(why.contains("nginx") && why.contains("1.5s"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_cell_without_a_success_failed_and_says_what_came_instead() {
+        let ended = |outcome, status, n: usize| {
+            let mut record = clean();
+            for sample in record.samples.edit().iter_mut().take(n) {
+                (sample.outcome, sample.status) = (outcome, status);
+            }
+            state_of(&record)
+        };
+        let all = usize::MAX;
+        let CellState::Failed { why, how: Failed::NoSuccess } = ended(Outcome::Status, 404, all) else {
+            panic!()
+        };
+        assert!(why.starts_with("no response was a success: ") && why.ends_with("× 404"), "{why}");
+        let CellState::Failed { why, how: Failed::NoResponse } = ended(Outcome::Timeout, 0, all) else {
+            panic!()
+        };
+        assert!(why.ends_with("most ended as `timeout`"), "{why}");
+        let but_one = clean().samples.len() - 1;
+        assert!(matches!(ended(Outcome::Status, 404, but_one), CellState::Unstable { .. }), "one succeeded");
+        let mut bulk = clean();
+        bulk.cell.work.bulk = true;
+        bulk.samples.edit().iter_mut().for_each(|sample| sample.outcome = Outcome::Timeout);
+        assert!(!matches!(state_of(&bulk), CellState::Failed { .. }), "its bytes count");
     }
 
     #[test]

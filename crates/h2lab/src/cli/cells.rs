@@ -11,6 +11,7 @@ use h2lab_model::scenario::{Cell, Scenario, Target};
 
 use super::capture::CaptureArgs;
 use super::client::ClientArgs;
+use super::exit::Usage;
 use super::flags::{self, Flags};
 use super::impair::LinkArgs;
 use super::output::{self, Concluded, OutputArgs};
@@ -19,7 +20,7 @@ use super::progress::{PlanProgressBar, about, estimate};
 use super::resume::Unfinished;
 use super::servers::ServerArgs;
 use super::work::WorkArgs;
-use super::{Exit, signals};
+use super::{Exit, needs, signals};
 use crate::run::execute::{Executed, Live, PlanContext, execute};
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
@@ -69,6 +70,13 @@ impl CellArgs {
         let mut scenario = self.work.chosen(scenario)?;
         self.apply_to_client(&mut scenario)?;
         Ok(scenario)
+    }
+
+    /// Refuses flags that have no effect in any protocol of the scenario.
+    pub fn check_protocols(&self, scenario: &Scenario) -> Result<(), Usage> {
+        let protocols = needs::protocols(scenario);
+        needs::check(&self.client, &protocols)?;
+        needs::check(&self.policy, &protocols)
     }
 
     fn apply_to_client(&self, scenario: &mut Scenario) -> Result<()> {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::capture::SnaplenArgs;
 use super::exit::Usage;
 use super::impair::LinkArgs;
-use super::values::duration;
+use super::values::{duration, whole};
 use super::{flags, help};
 use crate::run::commands::{CommandEnd, Commands, CommandsResult, exit_code};
 use crate::run::store::direction_name;
@@ -55,7 +55,7 @@ pub struct LinkCommandArgs {
     #[arg(short = '6', long)]
     ipv6: bool,
     /// Seed of the link's random choices: the same seed drops the same packets
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..))]
     seed: u64,
     /// Time to wait for the server to listen; then the client starts anyway
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]

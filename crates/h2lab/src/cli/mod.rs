@@ -24,6 +24,7 @@ mod limits;
 mod link;
 mod listen;
 mod load;
+mod needs;
 mod origin;
 mod output;
 mod policy;
@@ -172,7 +173,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let (args, is_whole) = help::asked_for_all(args);
     let mut command = if is_whole { command() } else { help::shortened(command()) };
-    foreign::refuse_go_flags(&command, &args)?;
+    foreign::refuse_others(&command, &args)?;
+    let args = foreign::with_negative_values(&command, &args);
     let parsed = command.try_get_matches_from_mut(&args);
     match parsed {
         Ok(matches) => Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)),

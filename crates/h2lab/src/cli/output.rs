@@ -1,5 +1,6 @@
 //! What a finished run leaves: text or JSON on stdout, report files, thresholds, the exit code.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +54,7 @@ impl OutputArgs {
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {
             ResultFormat::of(path)?;
-            Ok(files::check_place(path)?)
+            files::check_place("-o", path)
         })
     }
 
@@ -185,28 +186,33 @@ pub fn show(text: &str) -> Result<()> {
     print(&Terminal::stdout().printable(text))
 }
 
-/// The exit code that finished runs deserve: that of the first without an answer. Of figures that measured ourselves a threshold says
-/// nothing.
+/// The exit code that finished runs deserve. Of figures that measured ourselves a threshold says nothing.
 pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     let mut is_over = false;
     for run in runs {
         is_over |= run.check(&output.fail_if)?;
     }
-    for run in runs {
-        match Ending::of(&run.analysis) {
-            Ending::Answered => {}
-            Ending::Invalid => return Ok(Exit::Invalid),
-            Ending::ServerEnded => return Ok(Exit::CheckFailed),
-            Ending::NoSuccess(why) => {
-                super::say("failed", &why);
-                return Ok(Exit::CheckFailed);
-            }
-            Ending::NoResponse(message) => {
-                return Err(Failure { kind: FailureKind::Unreachable, message }.into());
-            }
+    let endings: BTreeSet<Ending> = runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect();
+    for ending in &endings {
+        if let Ending::NoSuccess(why) = ending {
+            super::say("failed", why);
         }
     }
-    Ok(if is_over { Exit::CheckFailed } else { Exit::Done })
+    let exit = Exit::first(endings.iter().map(deserved).chain(is_over.then_some(Exit::CheckFailed)));
+    match endings.into_iter().next() {
+        Some(Ending::NoResponse(message)) => Err(Failure { kind: FailureKind::Unreachable, message }.into()),
+        _ => Ok(exit),
+    }
+}
+
+/// The exit code of a run that ended so.
+const fn deserved(ending: &Ending) -> Exit {
+    match ending {
+        Ending::NoResponse(_) => Exit::Unreachable,
+        Ending::Invalid => Exit::Invalid,
+        Ending::ServerEnded | Ending::NoSuccess(_) => Exit::CheckFailed,
+        Ending::Answered => Exit::Done,
+    }
 }
 
 /// The report's name in the run folder.

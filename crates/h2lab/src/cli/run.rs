@@ -91,6 +91,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         )
         .into());
     }
+    args.cells.check_protocols(&scenario)?;
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     CheckedScenario { scenario, live: Live::default(), out, quiet, unfinished, command_line }
         .run(&args.output)

@@ -1,8 +1,8 @@
 //! Events of an exchange, for a line of text or a mark of a picture.
 
-use h2lab_base::counts::plural;
 use std::fmt::Write as _;
 
+use h2lab_base::counts::plural;
 use h2lab_model::timeline::{ResetSender, StatusRuns, TimeSpread, TimelineStream, TimelineSummary};
 
 /// An event, for a line of text or a mark of a picture.

@@ -1,8 +1,8 @@
 //! The evidence for a limit, in a sentence with figures.
 
-use h2lab_base::counts::plural;
 use std::time::Duration;
 
+use h2lab_base::counts::plural;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};

@@ -1,11 +1,11 @@
 //! From connections that were read, and the record of a repetition, to the latency breakdowns of its slow requests.
 
-use h2lab_base::counts::plural;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use h2lab_base::JsonSchema;
+use h2lab_base::counts::plural;
 use serde::{Deserialize, Serialize};
 
 use super::causes::{self, Delays, NearEnd};

@@ -12,7 +12,7 @@ use h2lab_model::workload::Arrival;
 
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::output::{self, Concluded};
-use super::super::{Exit, note, policy, rights, signals};
+use super::super::{Exit, foreign, needs, note, policy, rights, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
@@ -55,6 +55,10 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let tls = tls_options(&args.reach.tls.trust()?);
     let endpoints = args.reach.endpoints(&requests.text, &requests.url)?;
     check_congestion(args, &plans, &endpoints)?;
+    let doubt = args.load.threads.and_then(|threads| foreign::doubtful_threads(threads, folder::cpus()));
+    if let Some(doubt) = doubt.filter(|_| !args.quiet) {
+        note(&doubt);
+    }
     let stop = signals::stop_flag()?;
     let beside = Beside::start(args)?;
     let started = SystemTime::now();
@@ -225,7 +229,11 @@ impl Attempts<'_> {
             match &error {
                 LoadError::Unreachable { why, .. } if why.is_not_spoken() && protocol + 1 < plans.len() => {
                     protocol += 1;
-                    note(&format_args!("{why}, so {} is used", plans[protocol].cell.protocol));
+                    let next = plans[protocol].cell.protocol;
+                    note(&format_args!("{why}, so {next} is used"));
+                    if let Some(told) = needs::without_effect(&self.args.client, next) {
+                        note(&told);
+                    }
                 }
                 LoadError::Unreachable { why, .. } if why.is_not_there() && place + 1 < endpoints.len() => {
                     place += 1;
@@ -310,8 +318,9 @@ fn sentence(plan: &LoadPlan) -> String {
         Arrival::Closed { concurrency } => {
             format!("closed loop of {}", plural(concurrency.into(), "request"))
         }
-        Arrival::Constant { rate } => format!("{rate} {}", a_second(rate)),
-        Arrival::Poisson { rate } => format!("{rate} {} (Poisson)", a_second(rate)),
+        // hey's rate is per worker.
+        Arrival::Constant { rate } => format!("{rate} {} in total", a_second(rate)),
+        Arrival::Poisson { rate } => format!("{rate} {} in total (Poisson)", a_second(rate)),
         Arrival::Ramp { from, to, over, .. } => {
             format!("{from} to {to} requests/s over {}", format_duration(over))
         }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use h2lab_model::probe::Budget;
 
+use super::super::values::whole;
 use super::host::{HostArgs, kind_of};
 use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
@@ -28,7 +29,7 @@ pub struct UrlArgs {
     #[arg(required = true, value_parser = reach::url_text())]
     url: Option<String>,
     /// Check what these other ports of the host speak too
-    #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = whole::<u16>(1..))]
     ports: Vec<u16>,
     /// Timeout: time without a response from the server
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
@@ -40,7 +41,7 @@ pub struct UrlArgs {
     #[arg(long)]
     resistance: bool,
     /// The server's process on this machine: report and judge how much memory attacks add to it and its children
-    #[arg(long, value_name = "PID", requires = "resistance", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", requires = "resistance", value_parser = whole::<u32>(1..))]
     pid: Option<u32>,
     #[command(flatten)]
     host: HostArgs,

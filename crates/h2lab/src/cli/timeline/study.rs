@@ -100,10 +100,13 @@ fn usage(path: &Path, error: &StudyError) -> Usage {
     Usage(format!("in {}: {error}", path.display()))
 }
 
-fn check(path: &Path) -> Result<(), Usage> {
+fn check(path: &Path) -> Result<()> {
     match path.extension().and_then(|ending| ending.to_str()) {
-        Some("html" | "json") => files::check_place(path),
-        _ => Err(Usage(format!("-o {}: a study of timelines is written as .html or .json", path.display()))),
+        Some("html" | "json") => files::check_place("-o", path),
+        _ => {
+            let why = format!("-o {}: a study of timelines is written as .html or .json", path.display());
+            Err(Usage(why).into())
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! What happens on the connections, put in front of people or scripts as it happens.
 
-use h2lab_base::counts::plural;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use h2lab_base::counts::plural;
 use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::Protocol;

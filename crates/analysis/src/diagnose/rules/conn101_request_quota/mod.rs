@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use h2lab_base::counts::plural;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
 use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta, RuleStatus};
+use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
