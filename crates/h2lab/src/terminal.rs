@@ -21,7 +21,7 @@ const FREE: usize = 4;
 #[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub struct Terminal {
     /// Whether a person may be watching.
-    pub is_terminal: bool,
+    pub is_watched: bool,
     /// Whether it takes escape sequences: a terminal that is not dumb.
     pub takes_escapes: bool,
     /// Whether it takes colours too.
@@ -58,7 +58,7 @@ impl Terminal {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let is_utf8 = |locale: &String| locale.to_ascii_lowercase().replace('-', "").contains("utf8");
         Self {
-            is_terminal,
+            is_watched: is_terminal,
             takes_escapes,
             colour: takes_escapes && set("NO_COLOR").is_none(),
             // Without a locale the reader of a pipe is unknown; files are UTF-8.
@@ -91,7 +91,7 @@ impl Terminal {
 
     /// `text` in lines that fit; as it is where nobody watches.
     pub fn wrapped(self, text: &str) -> String {
-        match self.columns.filter(|_| self.is_terminal) {
+        match self.columns.filter(|_| self.is_watched) {
             Some(_) => hanging("", text, self.style()).trim_end().to_owned(),
             None => text.to_owned(),
         }

@@ -118,7 +118,7 @@ pub fn left_off(summary: &TimelineSummary) -> Option<String> {
     (summary.left_off > 0).then(|| {
         format!(
             "{} not shown: only the first 1,000 of a run are kept",
-            plural(summary.left_off as u64, "more stream")
+            plural(summary.left_off.into(), "more stream")
         )
     })
 }

@@ -156,7 +156,7 @@ impl Screen {
     fn new(show: Show, plan: &LoadPlan) -> Self {
         Self {
             colour: Terminal::stderr().colour,
-            columns: if Terminal::stderr().is_terminal { Terminal::stderr().drawable() } else { usize::MAX },
+            columns: if Terminal::stderr().is_watched { Terminal::stderr().drawable() } else { usize::MAX },
             ..Self::blank(show, plan.requests, plan.cell.work.phases.measure < plan::ENDLESS)
         }
     }

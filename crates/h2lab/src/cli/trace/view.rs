@@ -91,7 +91,7 @@ impl TraceView {
             format: args.format(),
             hidden,
             lines: LineFormatter::new(args.verbose, terminal),
-            selection: FrameSelection::new(&args.only, args.elision(terminal.is_terminal)),
+            selection: FrameSelection::new(&args.only, args.elision(terminal.is_watched)),
             readers: BTreeMap::new(),
             connections: BTreeMap::new(),
             open: BTreeSet::new(),
