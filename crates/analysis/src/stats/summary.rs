@@ -9,7 +9,7 @@ use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use h2lab_base::JsonSchema;
-use h2lab_base::counts::plural;
+use h2lab_base::counts::{count, plural};
 use h2lab_base::packed::Packed;
 use h2lab_base::units::millis_f64;
 use h2lab_model::record::{Fault, Level, Outcome};
@@ -232,7 +232,7 @@ impl CellSummary {
             return None;
         }
         let statuses: Vec<String> =
-            self.statuses.iter().map(|(status, n)| format!("{n} × {status}")).collect();
+            self.statuses.iter().map(|(status, n)| format!("{} × {status}", count(*n))).collect();
         Some(format!("no response was a success: {}", statuses.join(", ")))
     }
 
