@@ -198,10 +198,11 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
             super::say("failed", why);
         }
     }
-    let exit = Exit::first(endings.iter().map(deserved).chain(is_over.then_some(Exit::CheckFailed)));
     match endings.into_iter().next() {
         Some(Ending::NoResponse(message)) => Err(Failure { kind: FailureKind::Unreachable, message }.into()),
-        _ => Ok(exit),
+        None | Some(Ending::Answered) if is_over => Ok(Exit::CheckFailed),
+        None => Ok(Exit::Done),
+        Some(ending) => Ok(deserved(&ending)),
     }
 }
 
