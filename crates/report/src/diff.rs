@@ -115,7 +115,8 @@ impl DiffSide<'_> {
                     let tail = if n / 100 >= Tail::NEEDED_ABOVE { Tail::P99 } else { Tail::P95 };
                     let about =
                         [cell.target.clone(), cell.protocol.to_string(), cell.connections.to_string()];
-                    SideCell::new(figures(cell), printed.place(cell), tail, about)
+                    let state = cell.state.clone();
+                    SideCell { state, ..SideCell::new(figures(cell), printed.place(cell), tail, about) }
                 };
                 printed.cells.iter().map(cell).collect()
             }
@@ -128,6 +129,8 @@ fn figures(cell: &CellDocument) -> CellFigures {
     let requests = &cell.requests;
     let without = match cell.state.as_str() {
         _ if requests.sent == 0 => Some("was not measured"),
+        "invalid" => Some("invalid"),
+        "failed" => Some("failed"),
         "unstable" => Some("does not carry the load"),
         _ if requests.succeeded == 0 => Some("has no successful response"),
         _ => None,
@@ -160,6 +163,8 @@ struct SideCell {
     tail: Tail,
     /// Its values of [`ABOUT`].
     about: [String; 3],
+    /// The state that a printed cell names; of a run the comparison knows.
+    state: String,
 }
 
 /// What a cell must have in common with another one for a difference to be one of speed.
@@ -168,7 +173,7 @@ const ABOUT: [&str; 3] = ["target", "protocol", "connections"];
 impl SideCell {
     fn new(figures: CellFigures, at: Option<String>, tail: Tail, about: [String; 3]) -> Self {
         let name = at.map_or_else(|| figures.label.clone(), |at| format!("{} {at}", figures.label));
-        Self { figures, name, tail, about }
+        Self { figures, name, tail, about, state: String::new() }
     }
 }
 
@@ -210,7 +215,9 @@ impl<'a> Diff<'a> {
     /// Whether there is a pair of which both were measured soundly, as far as that is known.
     pub fn is_sound(&self) -> bool {
         match &self.compared {
-            None => !self.pairs.is_empty(),
+            None => self.pairs.iter().any(|(base, cell)| {
+                [base, cell].iter().all(|side| !matches!(&*side.state, "invalid" | "failed" | "unsupported"))
+            }),
             Some(compared) => {
                 let differences = &compared.comparison.differences;
                 differences.iter().any(|difference| {
@@ -222,7 +229,12 @@ impl<'a> Diff<'a> {
 
     /// Whether every pair was measured unsoundly on a side: its figures say nothing.
     pub fn is_invalid(&self) -> bool {
-        let differences = self.compared.as_ref().map_or(&[][..], |compared| &compared.comparison.differences);
+        let Some(compared) = &self.compared else {
+            let is_invalid =
+                |(base, cell): &(SideCell, SideCell)| [base, cell].iter().any(|side| side.state == "invalid");
+            return !self.pairs.is_empty() && self.pairs.iter().all(is_invalid);
+        };
+        let differences = &compared.comparison.differences;
         !differences.is_empty()
             && differences.iter().all(|difference| difference.conclusions[0] == Conclusion::Invalid)
     }

@@ -128,8 +128,7 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     let share = summary.served_share();
     let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();
-    let slack =
-        (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.repetitions);
+    let slack = SERVED_SLACK * f64::from(summary.repetitions);
     if open_loop && share < SERVED_SHARE && missing > slack {
         let failed = summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
         return Some(Instability::Served { share, failed });
@@ -137,12 +136,6 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     let (first, second) = halves(repetitions);
     let allowed = GROWTH.max(transport::round_trip(repetitions) * 2);
     (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
-}
-
-/// For how long at the beginning no answer could come yet: requests of the warm-up are answered in its place, as far as there
-/// is one. The quick answers say how long that takes; those of an overloaded server would excuse it.
-fn lead(summary: &CellSummary) -> Duration {
-    summary.response.quantile(0.1).saturating_sub(summary.cell.work.phases.warmup)
 }
 
 /// Mean response times of the requests due in the first and in the second half of the measured time.
