@@ -98,9 +98,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
         analysis.groups().iter().filter_map(|group| different_answers(group)).collect::<BTreeSet<_>>();
     analysis.warnings.extend(different);
     if run.interrupted {
-        analysis
-            .warnings
-            .push("the run was interrupted: some cells have fewer repetitions than planned".to_owned());
+        analysis.warnings.push("the run ended early: not all that was planned was measured".to_owned());
     }
     analysis
 }
