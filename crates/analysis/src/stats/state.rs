@@ -14,7 +14,7 @@ use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary
 use h2lab_model::workload::Arrival;
 
 /// Below this share of the offered requests served inside the measured time, a cell is unstable.
-const SERVED_SHARE: f64 = 0.98;
+pub(super) const SERVED_SHARE: f64 = 0.98;
 /// So many requests per repetition may be missing whatever their share: they straddle the end of the window.
 const SERVED_SLACK: f64 = 2.0;
 /// The second half's mean response time may exceed the first half's by this or two round trips.

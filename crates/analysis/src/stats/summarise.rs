@@ -181,15 +181,17 @@ fn drop_backlog(slices: &mut BTreeMap<Time, u64>, counted: &[Tally]) {
 
 /// Of an open loop whose warm-up is shorter than a response takes, requests that succeeded after the measured time and stand for those
 /// that could not be answered yet at its beginning: as many as are due while a quick response is on its way. The quick ones say how long
-/// that takes; those of an overloaded server would excuse it.
-fn on_their_way(repetition: &CellRecord, counted: &[Tally]) -> u64 {
+/// that takes. Where more is missing than that explains, the cell is overloaded, and none is added to what it `served`.
+fn on_their_way(repetition: &CellRecord, counted: &[Tally], served: u64) -> u64 {
     let lead = tallied::RESPONSE.quantile(repetition, 0.1).saturating_sub(repetition.cell.work.phases.warmup);
     let measured = || counted.iter().filter(|tally| tally.class.part.is_measured());
     let due: u64 = measured().map(|tally| tally.counts.requests).sum();
     let share = lead.as_secs_f64() / repetition.cell.work.phases.measure.as_secs_f64().max(f64::MIN_POSITIVE);
     let succeeded = measured().filter(|tally| tally.class.outcome == Outcome::Succeeded);
     let late: u64 = succeeded.map(|tally| tally.counts.requests - tally.counts.served).sum();
-    late.min((due as f64 * share.min(1.0)).ceil() as u64)
+    let late = late.min((due as f64 * share.min(1.0)).ceil() as u64);
+    let explains_all = (served + late) as f64 >= due as f64 * state::SERVED_SHARE;
+    if explains_all { late } else { 0 }
 }
 
 /// See [`RepetitionSeries::served`].
@@ -201,7 +203,8 @@ fn served(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     }
     if !matches!(repetition.cell.work.arrival, Arrival::Closed { .. }) {
         drop_backlog(&mut slices, counted);
-        *slices.entry(from).or_insert(0) += on_their_way(repetition, counted);
+        let served = slices.values().sum();
+        *slices.entry(from).or_insert(0) += on_their_way(repetition, counted, served);
     }
     slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
 }
