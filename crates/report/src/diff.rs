@@ -129,8 +129,6 @@ fn figures(cell: &CellDocument) -> CellFigures {
     let requests = &cell.requests;
     let without = match cell.state.as_str() {
         _ if requests.sent == 0 => Some("was not measured"),
-        "invalid" => Some("invalid"),
-        "failed" => Some("failed"),
         "unstable" => Some("does not carry the load"),
         _ if requests.succeeded == 0 => Some("has no successful response"),
         _ => None,
@@ -175,6 +173,11 @@ impl SideCell {
         let name = at.map_or_else(|| figures.label.clone(), |at| format!("{} {at}", figures.label));
         Self { figures, name, tail, about, state: String::new() }
     }
+
+    /// Whether it calls itself not measured soundly, or failed.
+    fn is_void(&self) -> bool {
+        matches!(&*self.state, "invalid" | "failed" | "unsupported")
+    }
 }
 
 /// The one against the other.
@@ -215,9 +218,7 @@ impl<'a> Diff<'a> {
     /// Whether there is a pair of which both were measured soundly, as far as that is known.
     pub fn is_sound(&self) -> bool {
         match &self.compared {
-            None => self.pairs.iter().any(|(base, cell)| {
-                [base, cell].iter().all(|side| !matches!(&*side.state, "invalid" | "failed" | "unsupported"))
-            }),
+            None => self.pairs.iter().any(|(base, cell)| [base, cell].iter().all(|side| !side.is_void())),
             Some(compared) => {
                 let differences = &compared.comparison.differences;
                 differences.iter().any(|difference| {
@@ -284,7 +285,8 @@ impl<'a> Diff<'a> {
                     .map(|(first, then)| ratio(then / first));
                 let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
                 let name = if k == 0 { cell.name.clone() } else { String::new() };
-                let state = |of: &SideCell| of.figures.without.clone();
+                let void = |of: &SideCell| of.is_void().then(|| of.state.clone());
+                let state = |of: &SideCell| of.figures.without.clone().or_else(|| void(of));
                 let word = state(cell).or_else(|| state(base)).unwrap_or_default();
                 vec![
                     name,
