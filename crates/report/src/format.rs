@@ -59,7 +59,7 @@ pub(super) fn rate(rps: f64) -> String {
 }
 
 /// A rate of things: `1 request/s`, `1,000 requests/s`.
-pub(super) fn per_second(rps: f64, noun: &str) -> String {
+pub fn per_second(rps: f64, noun: &str) -> String {
     let text = rate(rps);
     let noun = noun_of(if text == "1" { 1 } else { 2 }, noun);
     format!("{text} {noun}/s")

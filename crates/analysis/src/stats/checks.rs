@@ -11,8 +11,8 @@ use h2lab_model::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
 const LITTLE: f64 = 0.10;
-/// A closed loop of which each place had fewer requests than these is mostly its beginning and its end.
-const LITTLE_ROUNDS: u64 = 20;
+/// Little's law needs so many requests per request in flight: in a shorter closed loop its beginning and its end dominate.
+const LEAST_ROUNDS: u64 = 20;
 /// A constant schedule may miss its rate by this share.
 const OFFERED: f64 = 0.01;
 
@@ -39,7 +39,7 @@ pub(super) fn warnings(
 /// failed were in flight too, although they are no throughput.
 fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
-    if summary.requests.succeeded < LITTLE_ROUNDS * u64::from(concurrency) {
+    if summary.requests.succeeded < LEAST_ROUNDS * u64::from(concurrency) {
         return None;
     }
     let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn littles_law_is_not_asked_of_a_loop_that_has_hardly_gone_round() {
+    fn littles_law_is_not_checked_on_a_short_closed_loop() {
         let first = |requests| {
             let mut record = record(Protocol::H2c);
             record.cell.work.arrival = Arrival::Closed { concurrency: 100 };

@@ -53,10 +53,7 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
-    // That is known however late we were.
-    if let Some(why) = summary.no_response() {
-        return CellState::Failed { why, how: Failed::NoResponse };
-    }
+    // That is known however late we were; why nothing was answered is not.
     if let Some(why) = summary.no_success() {
         return CellState::Failed { why, how: Failed::NoSuccess };
     }
@@ -64,6 +61,9 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
+    }
+    if let Some(why) = summary.no_response() {
+        return CellState::Failed { why, how: Failed::NoResponse };
     }
     match instability(summary, repetitions) {
         Some(why) => {
@@ -87,13 +87,13 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
 /// became of it.
 fn failed(repetition: &CellRecord) -> Option<String> {
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
-    let is_strange = repetition.server.is_none();
+    let is_watched = repetition.server.is_some();
     let has_responded = || {
         repetition.samples.iter().any(|sample| sample.outcome.is_complete())
             || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete())
     };
     own.map(Disturbance::to_string)
-        .or_else(|| unreachable(repetition).filter(|_| is_strange && has_responded()))
+        .or_else(|| unreachable(repetition).filter(|_| !is_watched && has_responded()))
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.
