@@ -105,8 +105,8 @@ pub struct WorkAxes {
     /// A request unanswered for this long is cancelled.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
-    /// Whether requests that the server certainly did not process (REFUSED_STREAM, above the last stream of a GOAWAY) are
-    /// sent again; else they have failed.
+    /// Whether requests that the server certainly did not process (REFUSED_STREAM, above the last stream of a GOAWAY, or
+    /// its connection was closed before they arrived) are sent again; else they have failed.
     pub replay: bool,
 }
 

@@ -205,8 +205,9 @@ pub struct Work {
     /// A request unanswered for this long is cancelled and recorded as a timeout.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
-    /// Whether requests that RFC 9113 §6.8 and §8.7 declare unprocessed are sent again on another stream or connection,
-    /// and idempotent ones too that an HTTP/1.1 connection left unanswered (RFC 9112 §9.3.1). If not, they have failed.
+    /// Whether requests that the server certainly did not process are sent again on another stream or connection: those that
+    /// RFC 9113 §6.8 and §8.7 declare unprocessed, and those whose connection the server had closed before they arrived
+    /// (RFC 9112 §9.3.1). If not, they have failed.
     #[serde(default = "sends_again")]
     pub replay: bool,
 }

@@ -670,10 +670,6 @@ impl<'a> Outbox<'a> {
 }
 
 impl Outgoing for Outbox<'_> {
-    fn is_idempotent(&self, _: u64) -> bool {
-        true
-    }
-
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
         let Head { method, path, fields, body_length } = &self.head;
         let given = |name: &str| self.fields.iter().any(|(given, _)| given == name);

@@ -51,12 +51,6 @@ impl RequestKind {
             body,
         }
     }
-
-    /// Whether the method is idempotent (RFC 9110 §9.2.2), so that a client may send the request again when it cannot
-    /// know whether it was processed.
-    fn is_idempotent(&self) -> bool {
-        matches!(&*self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
-    }
 }
 
 /// Field lines in the form of the engines.
@@ -74,8 +68,6 @@ pub trait Outgoing {
     fn is_constant(&self, _kind: u16) -> bool {
         false
     }
-    /// Whether a request may be sent again when it is unknown whether it was processed.
-    fn is_idempotent(&self, number: u64) -> bool;
     /// Passes the head of a request to `show`.
     fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T;
     /// Passes the next piece of the body of a request to `show`, of which `left` bytes remain, and whether it is the last. An
@@ -113,7 +105,6 @@ struct Ready<'a> {
     body_bytes: u64,
     /// The body, or a block of filler that is sent as often as it takes.
     body: Cow<'a, [u8]>,
-    idempotent: bool,
     /// Its method normally has a body: an empty one is announced too (RFC 9110 §8.6).
     announces: bool,
     template: Option<Templates>,
@@ -204,10 +195,6 @@ impl<'a> Outgoing for Prepared<'a> {
         if self.kinds.len() < 2 { 0 } else { self.draw.kind(number) }
     }
 
-    fn is_idempotent(&self, number: u64) -> bool {
-        self.ready(number).idempotent
-    }
-
     fn is_constant(&self, kind: u16) -> bool {
         self.kinds[usize::from(kind)].template.is_none()
     }
@@ -256,7 +243,6 @@ impl<'a> Ready<'a> {
             fields: kind.fields.iter().map(|(name, value)| Field::new(name, value)).collect(),
             body_bytes: kind.body_bytes,
             body,
-            idempotent: kind.is_idempotent(),
             announces: matches!(&*kind.method, "POST" | "PUT" | "PATCH"),
             template,
         }
@@ -398,15 +384,6 @@ mod tests {
     }
 
     #[test]
-    fn only_idempotent_methods_may_be_sent_blindly_again() {
-        for (method, idempotent) in [("GET", true), ("PUT", true), ("POST", false), ("PATCH", false)] {
-            prepare(&work(method, 0), |prepared| {
-                assert_eq!(prepared.is_idempotent(0), idempotent, "{method}");
-            });
-        }
-    }
-
-    #[test]
     fn an_entry_of_a_mix_says_what_differs_and_the_rest_is_as_in_the_work() {
         let mut work = work("GET", 0);
         work.mix = vec![
@@ -424,7 +401,6 @@ mod tests {
             assert_eq!(head(prepared, of(0)), "GET /a user-agent=h2lab accept=text/plain x-new=1");
             assert_eq!(head(prepared, of(1)), "POST / user-agent=h2lab accept=text/plain x-new=2");
             assert_eq!((body(prepared, of(0)), body(prepared, of(1))), (vec![], b"xyz".to_vec()));
-            assert_eq!((prepared.is_idempotent(of(0)), prepared.is_idempotent(of(1))), (true, false));
         });
     }
 

@@ -368,9 +368,10 @@ impl RequestObserver for Requests {
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
             RequestEnd::Unprocessed => self.replay(request, at, self.expectation.replays, Outcome::Refused),
-            RequestEnd::Unanswered { outcome } => {
-                self.replay(request, at, self.expectation.replays.min(1), outcome);
+            RequestEnd::Unanswered { outcome, may_have_arrived: false } => {
+                self.replay(request, at, self.expectation.replays, outcome);
             }
+            RequestEnd::Unanswered { outcome, .. } => self.finish(request, at, outcome, 0),
             RequestEnd::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
@@ -470,15 +471,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_request_is_sent_again_once() {
-        let fate = RequestEnd::Unanswered { outcome: Outcome::GoAway };
-        let mut get = requests(false);
-        begun(&mut get, 0);
-        get.ended(0, at(1), fate);
-        assert_eq!(get.waiting(), 1);
-        get.assigned(at(1), 1, StreamId(1));
-        get.ended(0, at(2), fate);
-        assert_eq!((get.waiting(), ended(get)[0].outcome), (0, Outcome::GoAway));
+    fn an_unanswered_request_is_sent_again_only_if_it_never_arrived() {
+        let fate = |may_have_arrived| RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived };
+        let mut requests = requests(false);
+        begun(&mut requests, 0);
+        requests.ended(0, at(1), fate(false));
+        assert_eq!(requests.waiting(), 1);
+        requests.next_waiting();
+        requests.assigned(at(1), 1, StreamId(1));
+        requests.ended(0, at(2), fate(true));
+        let sample = ended(requests)[0];
+        assert_eq!((sample.outcome, sample.replays), (Outcome::Closed, 1));
     }
 
     #[test]
@@ -493,7 +496,9 @@ mod tests {
             closed_loop: false,
         };
         let mut requests = Requests::new(expectation);
-        let fates = [RequestEnd::Unprocessed, RequestEnd::Unanswered { outcome: Outcome::Closed }];
+        const UNANSWERED: RequestEnd =
+            RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived: false };
+        let fates = [RequestEnd::Unprocessed, UNANSWERED];
         for (fate, outcome) in fates.into_iter().zip([Outcome::Refused, Outcome::Closed]) {
             let request = begun(&mut requests, 0);
             requests.ended(request, at(1), fate);
