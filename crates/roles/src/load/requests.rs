@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, nanos};
-use h2lab_model::record::{Level, Outcome, Sample};
+use h2lab_model::record::{Histogram, Level, Outcome, Sample};
 use h2lab_wire::trace::FrameEvent;
 use h2lab_wire::{ResponseHead, StreamId};
 
-use super::recorder::{Recent, Recorder, Recording};
+use super::recorder::{Recorder, Recording};
 use super::spec::SampleListener;
 use crate::client::{RequestEnd, RequestObserver};
 
@@ -189,7 +189,7 @@ impl Requests {
 
     /// Has the recorder process the recent requests, see [`Recorder::look`]. Once not every request is kept, frames are not
     /// either.
-    pub fn look(&mut self, now: Time) -> Recent {
+    pub fn look(&mut self, now: Time) -> Histogram {
         let recent = self.recorder.look(now);
         if self.recorder.level() != Level::Full {
             self.frame_limit = self.frames.len();
