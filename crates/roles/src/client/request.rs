@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::{Ref, RefCell};
 
-use h2lab_model::workload::{Draw, MixEntry, Template, TemplateError, Work};
+use h2lab_model::workload::{Body, Draw, MixEntry, Template, TemplateError, Work};
 use h2lab_wire::Field;
 use h2lab_wire::connection::Request;
 
@@ -19,7 +19,7 @@ pub struct RequestKind {
     path: String,
     /// Lower-case names, without Host.
     fields: Vec<(String, String)>,
-    body: Option<String>,
+    body: Option<Body>,
     body_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ impl RequestKind {
             host,
             path: if entry.path.is_empty() { &work.path } else { &entry.path }.clone(),
             fields,
-            body_bytes: body.as_ref().map_or(work.body_bytes, |body| body.len() as u64),
+            body_bytes: body.as_ref().map_or(work.body_bytes, |body| body.bytes().len() as u64),
             body,
         }
     }
@@ -233,7 +233,7 @@ impl<'a> Outgoing for Prepared<'a> {
 impl<'a> Ready<'a> {
     fn new(kind: &'a RequestKind, authority: &'a str, template: Option<Templates>) -> Self {
         let body = match &kind.body {
-            Some(body) => Cow::Borrowed(body.as_bytes()),
+            Some(body) => Cow::Borrowed(body.bytes()),
             None => (b'a'..=b'z').cycle().take(kind.body_bytes.min(BLOCK as u64) as usize).collect(),
         };
         Self {
@@ -272,7 +272,8 @@ impl Templates {
         Ok(Self {
             path: parse(&kind.path, ":path")?,
             fields: fields.collect::<Result<_, _>>()?,
-            body: kind.body.as_ref().map(|body| parse(body, ":body")).transpose()?,
+            // What is no text has no placeholders: it is sent as it is.
+            body: kind.body.as_ref().and_then(Body::text).map(|body| parse(body, ":body")).transpose()?,
         })
     }
 }
@@ -369,7 +370,7 @@ mod tests {
     #[test]
     fn a_given_body_is_sent_as_it_is_whatever_its_length() {
         let text: String = ('a'..='y').cycle().take(BLOCK + 1000).collect();
-        let work = Work { body: Some(text.clone()), ..work("POST", 3) };
+        let work = Work { body: Some(text.clone().into()), ..work("POST", 3) };
         prepare(&work, |prepared| assert_eq!(body(prepared, 0), text.as_bytes()));
     }
 
@@ -392,7 +393,7 @@ mod tests {
                 weight: 1,
                 method: Some("POST".to_owned()),
                 headers: vec![("X-NEW".to_owned(), "2".to_owned())],
-                body: Some("xyz".to_owned()),
+                body: Some("xyz".into()),
                 ..MixEntry::default()
             },
         ];
@@ -410,7 +411,7 @@ mod tests {
         work.template = true;
         work.path = "/{{counter}}".to_owned();
         work.headers = vec![("x-id".to_owned(), "{{hex 8}}".to_owned())];
-        work.body = Some("<{{pick a|bcd}}>".repeat(BLOCK / 2));
+        work.body = Some("<{{pick a|bcd}}>".repeat(BLOCK / 2).into());
         prepare(&work, |prepared| {
             let first = (head(prepared, 0), body(prepared, 0));
             assert!(first.0.starts_with("POST /0 user-agent=h2lab accept=*/* x-id="), "{}", first.0);
@@ -440,7 +441,7 @@ mod tests {
         let mut work = work("POST", 0);
         work.path = "/{{x}}".to_owned();
         work.headers.push(("X-H2lab-Id".to_owned(), "mine".to_owned()));
-        work.body = Some("{{counter}}".to_owned());
+        work.body = Some("{{counter}}".into());
         let identified = work.identified();
         work.headers.pop();
         let (plain, content) = prepare(&work, |prepared| (head(prepared, 41), body(prepared, 41)));
