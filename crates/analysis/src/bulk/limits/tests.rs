@@ -74,12 +74,9 @@ fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
 
 #[test]
 fn a_rate_with_less_than_a_segment_in_flight_is_not_explained_by_the_round_trip() {
-    let sentence = |bytes| {
-        let min_rtt = Some(Duration::from_micros(6));
-        binding(&ConnectionFigures { bytes, min_rtt, rtt: min_rtt, ..small_buffer() }).sentence
-    };
-    // A minute has ten million round trips.
-    let (less, more) = (sentence(1_400 * 10_000_000), sentence(1_500 * 10_000_000));
+    let sentence = |bytes| binding(&ConnectionFigures { bytes, ..small_buffer() }).sentence;
+    // A minute has 240 round trips of 250 ms.
+    let (less, more) = (sentence(1_400 * 240), sentence(1_500 * 240));
     assert!(!less.contains("in flight") && more.contains("in flight"), "{less}; {more}");
 }
 
