@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod probe;
 pub mod record;
 pub mod scenario;
+pub mod settings;
 pub mod timeline;
 pub mod workload;
 

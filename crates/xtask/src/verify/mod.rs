@@ -13,6 +13,7 @@ mod outcome;
 mod started;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ enum Step {
     Bulk,
     /// Probes and waterfalls.
     Probe,
+    /// The table of settings, against the programs that are installed.
+    Settings,
     /// Hostile servers and a lab that breaks, against every command.
     Faults,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
@@ -82,6 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Chaos => items::chaos(),
             Step::Bulk => items::bulk(),
             Step::Probe => items::probe(),
+            Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
             Step::Package => items::package(),
         },
@@ -93,11 +97,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let h2lab = if matches!(arguments.step, Step::Package) {
-        H2lab::at(package::static_binary(&arguments.profile)?)
-    } else {
-        needs::install_missing()?;
-        H2lab::build_in(&arguments.profile)?
+    let h2lab = match arguments.step {
+        Step::Package => H2lab::at(package::static_binary(&arguments.profile)?),
+        // It asks other programs only.
+        Step::Settings => H2lab::at(PathBuf::new()),
+        _ => {
+            needs::install_missing()?;
+            H2lab::build_in(&arguments.profile)?
+        }
     };
     if matches!(arguments.step, Step::Faults) {
         println!("--seed={seed}");
@@ -194,6 +201,7 @@ mod tests {
             items::chaos(),
             items::bulk(),
             items::probe(),
+            items::settings(),
             items::faults(1).unwrap(),
             items::package(),
         ];

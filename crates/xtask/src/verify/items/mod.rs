@@ -15,6 +15,7 @@ mod package;
 mod peers;
 mod probe;
 mod scenarios;
+mod settings;
 mod study;
 mod suites;
 mod tables;
@@ -250,6 +251,11 @@ pub fn bulk() -> Vec<Item> {
 /// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence; the waterfall of early hints.
 pub fn probe() -> Vec<Item> {
     probe::items().into_iter().chain(peers::all()).chain(timeline::items()).collect()
+}
+
+/// Step `settings`: what the table of settings says of products is what they accept.
+pub fn settings() -> Vec<Item> {
+    settings::items()
 }
 
 /// Step `package`: what is published installs and runs where nothing of ours is.

@@ -11,7 +11,8 @@ use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta,
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
-use h2lab_model::scenario::Cell;
+use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::ServerEnd;
 
 const META: RuleMeta = RuleMeta {
@@ -37,6 +38,7 @@ impl Rule for RequestQuota {
         let cell = &repetitions.first()?.record.cell;
         let mut connections = repetitions.iter().flat_map(|repetition| &repetition.record.connections);
         let software = connections.find_map(|connection| connection.server_software.as_deref());
+        let peer = Peer::seen(started(&cell.target), software);
         Some(Finding {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
@@ -48,7 +50,7 @@ impl Rule for RequestQuota {
             cost_share: cost.share(),
             // If the server does not name the last request, a step is inferred.
             confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
-            fixes: fixes(software, &quota, &cost),
+            fixes: fixes(&peer, &quota, &cost),
             confirm: confirm(cell, &quota.words()),
         })
     }
@@ -311,104 +313,32 @@ impl Ends {
     }
 }
 
-/// How a known product limits the requests of a connection.
-struct Product {
-    /// Its name in the `server` field, in lower case.
-    marker: &'static str,
-    name: &'static str,
-    /// The setting over HTTP/2 and over HTTP/1.1, where there is one.
-    h2: Option<&'static str>,
-    h1: Option<&'static str>,
-    why: &'static str,
-}
-
-const NGINX: &str = "requests on one connection before nginx ends it, 1000 by default, and streams count. The limit lets \
-                     memory that is bound to a connection go: raise it, do not remove it";
-
-/// Only settings that were checked against the product. h2o and Caddy have none that is known.
-const PRODUCTS: &[Product] = &[
-    Product {
-        marker: "nginx",
-        name: "nginx",
-        h2: Some("keepalive_requests 100000;"),
-        h1: Some("keepalive_requests 100000;"),
-        why: NGINX,
-    },
-    Product {
-        marker: "openresty",
-        name: "OpenResty",
-        h2: Some("keepalive_requests 100000;"),
-        h1: Some("keepalive_requests 100000;"),
-        why: NGINX,
-    },
-    Product {
-        marker: "envoy",
-        name: "Envoy",
-        h2: Some("max_requests_per_connection"),
-        h1: Some("max_requests_per_connection"),
-        why: "unlimited unless set: raise or remove it",
-    },
-    Product {
-        marker: "haproxy",
-        name: "HAProxy",
-        h2: Some("tune.h2.fe.max-total-streams"),
-        h1: None,
-        why: "3.1 and later; unlimited unless set: raise or remove it",
-    },
-    Product {
-        marker: "apache",
-        name: "Apache",
-        h2: None,
-        h1: Some("MaxKeepAliveRequests 0"),
-        why: "100 by default; 0 is unlimited",
-    },
-    Product {
-        marker: "h2lab",
-        name: "h2lab origin",
-        h2: Some("--max-requests-per-connection"),
-        h1: Some("--max-requests-per-connection"),
-        why: "unlimited unless given: raise or remove it",
-    },
-    Product { marker: "h2o", name: "h2o", h2: None, h1: None, why: "" },
-    Product { marker: "caddy", name: "Caddy", h2: None, h1: None, why: "" },
-];
+/// At least so many requests should a connection take: then its handshake costs little.
+const ENOUGH: u64 = 100_000;
 
 /// What to change: the server's limit, by its name if known, and the client's reaction.
-fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
+fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     let goaway = quota.first.goaway;
-    let named = software.unwrap_or_default().to_ascii_lowercase();
-    let product = PRODUCTS.iter().find(|product| named.contains(product.marker));
-    let setting = product.and_then(|product| if goaway { product.h2 } else { product.h1 });
-    let server = match (product, setting) {
-        (Some(product), Some(setting)) => {
-            let why = format!("it is {} here; {}", quota.words(), product.why);
-            Fix::new(product.name, setting, why)
-        }
-        _ => Fix::new(
-            product.map_or(software.unwrap_or("server"), |product| product.name),
-            "unknown",
-            format!(
-                "we know of no setting of this server that limits the requests of a connection; look in its manual, and \
-                 in that of a proxy in front of it, for a limit of {}",
-                quota.words()
-            ),
-        ),
-    };
+    let server = server_fix(peer, quota);
     let again = Fix::new(
         "client",
         "send again what a GOAWAY left unprocessed",
         "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)",
     );
     // Over HTTP/1.1 there are as many as requests in flight.
+    let flag = advise(
+        &Peer::started("h2lab"),
+        Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None },
+    );
     let more = Fix::new(
         "client",
-        "more connections (-c)",
+        &format!("more connections ({})", flag.setting),
         "they end one after another, and no request waits for the only one",
     );
     let dials = Fix::new(
         "client",
         "one dial for all who wait (single-flight)",
-        "no connection is opened in vain; Go's net/http and others dial for each caller that waits",
+        "no connection is opened that carries nothing; Go's net/http and others dial for each caller that waits",
     );
     let is_lossy = goaway && cost.lost > 0;
     [
@@ -420,6 +350,31 @@ fn fixes(software: Option<&str>, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The server that we started, if we did.
+fn started(target: &Target) -> Option<&str> {
+    match target {
+        Target::Sut { name } => Some(name),
+        Target::Origin | Target::Url { .. } => None,
+    }
+}
+
+/// The setting of the server that was seen, and a limit that costs little.
+fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
+    let knob = if quota.first.goaway { Knob::H2Requests } else { Knob::H1Requests };
+    let value = ENOUGH.max(10 * u64::from(quota.requests));
+    let fix = advise(peer, Wish { knob, role: Role::Front, value: Some(value) });
+    let words = quota.words();
+    let why = if fix.has_setting() {
+        format!("it is {words} here; {}", fix.why)
+    } else {
+        format!(
+            "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words}",
+            fix.why
+        )
+    };
+    Fix { why, ..fix }
 }
 
 /// The experiment that must make the ends disappear.

@@ -5,6 +5,7 @@ use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::Outcome;
+use h2lab_model::scenario::Target;
 use h2lab_model::workload::Protocol;
 
 fn finding(scene: Scene) -> Option<Finding> {
@@ -96,7 +97,7 @@ fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too
     };
     let found = finding(scene(0, 3)).expect("a finding");
     assert!(found.symptom.contains("2 connections by closing after exactly 3 requests"), "{}", found.symptom);
-    assert_eq!(found.fixes[0].setting, "MaxKeepAliveRequests 0");
+    assert_eq!(found.fixes[0].setting, "MaxKeepAliveRequests 100000");
     assert_eq!(found.fixes.len(), 1, "more connections help HTTP/2 only");
     assert_eq!(finding(scene(0, 4)), None, "different numbers");
     assert_eq!(finding(scene(60, 3)), None, "an idle timeout");
@@ -110,11 +111,15 @@ fn a_server_that_keeps_no_connection_has_no_quota() {
 
 #[test]
 fn a_product_without_a_known_setting_has_none_and_is_never_given_a_guess() {
-    for (software, product) in
-        [("Caddy", "Caddy"), ("h2o/2.2.5", "h2o"), ("acme/1", "acme/1"), ("Apache/2.4", "Apache")]
-    {
+    for (software, product, setting) in [
+        ("Caddy", "Caddy", "none"),
+        ("h2o/2.2.5", "h2o", "none"),
+        ("HAProxy/2.6.12", "HAProxy", "none"),
+        ("acme/1", "acme/1", "unknown"),
+        ("Apache/2.4", "Apache", "none"),
+    ] {
         let fix = finding(goaways(&[199, 199]).server_software(software)).unwrap().fixes.remove(0);
-        assert_eq!((fix.product.as_str(), fix.setting.as_str()), (product, "unknown"));
+        assert_eq!((fix.product.as_str(), fix.setting.as_str()), (product, setting));
         assert!(fix.why.contains("limit of 100"), "{}", fix.why);
     }
     assert_eq!(finding(goaways(&[199, 199])).unwrap().fixes[0].product, "server");
@@ -123,10 +128,11 @@ fn a_product_without_a_known_setting_has_none_and_is_never_given_a_guess() {
 #[test]
 fn the_settings_of_products_that_we_know_are_named() {
     for (software, setting) in [
-        ("envoy", "max_requests_per_connection"),
-        ("HAProxy", "tune.h2.fe.max-total-streams"),
+        ("envoy", "max_requests_per_connection: 100000"),
+        ("HAProxy", "tune.h2.fe.max-total-streams 100000"),
+        ("nginx/1.18.0", "http2_max_requests 100000;"),
         ("openresty/1.21.4.1", "keepalive_requests 100000;"),
-        ("h2lab/0.1.0", "--max-requests-per-connection"),
+        ("h2lab/0.1.0", "--max-requests-per-connection 100000"),
     ] {
         assert_eq!(
             finding(goaways(&[199, 199]).server_software(software)).unwrap().fixes[0].setting,
@@ -188,7 +194,7 @@ fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
     );
     assert_eq!((found.evidence[0].value, found.evidence[1].value), (20.0, 17.0));
     assert_eq!(found.confidence, Confidence::Inferred);
-    assert_eq!(found.fixes[0].setting, "max_requests_per_connection");
+    assert_eq!(found.fixes[0].setting, "max_requests_per_connection: 100000");
     assert!(found.fixes[0].why.starts_with("it is between 17 and 20 here; "), "{}", found.fixes[0].why);
 }
 
@@ -272,4 +278,12 @@ fn lost_is_what_failed_by_the_end_and_nothing_else() {
     assert!(lost(Outcome::Reset, 1_000, 0) && !lost(Outcome::Reset, 999, 0));
     assert!(!lost(Outcome::Closed, 1_010, 2), "a connection that nobody ended");
     assert!(!lost(Outcome::Timeout, 1_010, 0) && !lost(Outcome::Status, 1_010, 0));
+}
+
+#[test]
+fn the_setting_is_that_of_the_proxy_that_we_started_and_not_of_its_upstream() {
+    let mut record = goaways(&[199, 199]).server_software("h2lab").record();
+    record.cell.target = Target::Sut { name: "haproxy".to_owned() };
+    let found = run(&[record]).remove(0);
+    assert_eq!(found.fixes[0].setting, "tune.h2.fe.max-total-streams 100000");
 }

@@ -9,6 +9,7 @@ use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule, RuleMeta,
 use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::{Facts, Hole, Stall};
 
 const META: RuleMeta = RuleMeta {
@@ -58,7 +59,7 @@ impl Rule for TcpHeadOfLine {
             ),
             cost_share,
             confidence: if seen { Confidence::Observed } else { Confidence::Inferred },
-            fixes: fixes(),
+            fixes: fixes(cell),
             confirm: confirm(cell),
         })
     }
@@ -211,24 +212,37 @@ impl Totals {
     }
 }
 
-fn fixes() -> Vec<Fix> {
-    [
-        (
-            "client",
-            "more connections (-c)",
-            "a drop stalls only the streams of its own connection, and halves one congestion window of several; \
-             costs handshakes and memory",
-        ),
-        (
+/// How many times as many connections are advised.
+const MANY: u32 = 16;
+
+/// What to change in this cell: not to a congestion control that it has already.
+fn fixes(cell: &Cell) -> Vec<Fix> {
+    let ours = Peer::started("h2lab");
+    let setting = |peer: &Peer, knob, role, value| advise(peer, Wish { knob, role, value }).setting;
+    let many = Some(u64::from(cell.connections * MANY));
+    let connections = setting(&ours, Knob::UpstreamConnections, Role::Client, many);
+    let protocol = setting(&ours, Knob::UpstreamProtocol, Role::Client, None);
+    let mut fixes = vec![Fix::new(
+        "client",
+        &format!("more connections ({connections})"),
+        "a drop stalls only the streams of its own connection, and halves one congestion window of several; \
+         costs handshakes and memory",
+    )];
+    if cell.congestion.as_deref() != Some("bbr") {
+        let linux = Peer::started("linux");
+        fixes.push(Fix::new(
             "kernel",
-            "net.ipv4.tcp_congestion_control = bbr",
+            &setting(&linux, Knob::CongestionControl, Role::Kernel, None),
             "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no queue \
              builds up behind them",
-        ),
-        ("client", "HTTP/1.1 on lossy paths (--proto h1)", "one request per connection: a drop stalls that one alone"),
-    ]
-    .map(|(product, setting, why)| Fix::new(product, setting, why))
-    .to_vec()
+        ));
+    }
+    fixes.push(Fix::new(
+        "client",
+        &format!("HTTP/1.1 on lossy paths ({protocol})"),
+        "one request per connection: a drop stalls that one alone",
+    ));
+    fixes
 }
 
 /// The experiment that must make the stalls disappear.
@@ -241,7 +255,7 @@ fn confirm(cell: &Cell) -> String {
     let sidecars = cell.sidecar.as_ref().map_or(String::new(), |sidecar| {
         format!(" --topology {} --sidecar {}", cell.topology().name(), sidecar.name)
     });
-    let many = [1, 4, 16].map(|times| (cell.connections * times).to_string()).join(",");
+    let many = [1, 4, MANY].map(|times| (cell.connections * times).to_string()).join(",");
     let loss = Ratio::new(cell.loss()).filter(|loss| *loss != Ratio::ZERO);
     let (loss, effect) = loss.map_or_else(Default::default, |loss| {
         (format!(" --loss 0%,{loss}"), "without loss the difference to h1 is gone; ")

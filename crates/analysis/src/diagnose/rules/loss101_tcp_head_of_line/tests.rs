@@ -222,3 +222,17 @@ fn with_a_packet_log_retransmissions_prove_nothing() {
         .tick(0, 150, 1, true);
     assert_eq!(finding(scene), None);
 }
+
+#[test]
+fn bbr_is_advised_only_where_it_is_not_in_force() {
+    let settings = |congestion: Option<&str>| {
+        let mut record = Scene::with_shared_stall().record();
+        record.cell.congestion = congestion.map(str::to_owned);
+        let found = run(&[record]).remove(0);
+        found.fixes.into_iter().map(|fix| fix.setting).collect::<Vec<_>>()
+    };
+    let bbr = "sysctl -w net.ipv4.tcp_congestion_control=bbr";
+    assert_eq!(settings(None), ["more connections (-c 16)", bbr, "HTTP/1.1 on lossy paths (--proto h1)"]);
+    assert!(settings(Some("cubic")).iter().any(|setting| setting == bbr));
+    assert_eq!(settings(Some("bbr")).len(), 2);
+}
