@@ -40,7 +40,7 @@ const OTHERS: [(&str, &str); 5] = [
     ("crates/report/src", "html"),
     ("crates/report/src", "js"),
     ("crates/model/src/probe/pages", "md"),
-    ("crates/analysis/src/diagnose/rules", "md"),
+    ("crates/analysis/src/diagnose/causes", "md"),
     ("scenarios", "toml"),
 ];
 
