@@ -41,7 +41,7 @@ const OTHERS: [(&str, &str); 6] = [
     ("crates/report/src", "js"),
     ("crates/model/src/probe/pages", "md"),
     ("crates/model/src/settings/products", "toml"),
-    ("crates/analysis/src/diagnose/rules", "md"),
+    ("crates/analysis/src/diagnose/causes", "md"),
     ("scenarios", "toml"),
 ];
 

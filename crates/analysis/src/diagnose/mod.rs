@@ -1,20 +1,20 @@
 //! From records to findings: rules with evidence and cost.
 //!
 //! [`run`] builds the [`Facts`](h2lab_wire::trace::Facts) of every repetition, shows each rule all repetitions of a cell at once,
-//! and sorts what they find by its cost. A rule is a folder under `rules/`: `mod.rs`, its page `doc.md`, and `tests.rs`
-//! with cases on both sides of each of its thresholds.
+//! and sorts what they find by its cost. A cause is a folder under `causes/` with its page `page.md`; if a rule recognises it,
+//! with `mod.rs`, and `tests.rs` with cases on both sides of each of its thresholds.
 
+mod causes;
 pub mod facts;
 pub mod finding;
 pub mod rule;
-mod rules;
 #[cfg(test)]
 mod testing;
 pub mod waits;
 
+pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause};
 pub use finding::{Confidence, Evidence, Finding};
-pub use rule::{Repetition, Rule, RuleMeta, RuleStatus};
-pub use rules::RULES;
+pub use rule::{Repetition, Rule, RuleStatus};
 
 use crate::stats::repetitions_by_cell;
 use h2lab_model::record::CellRecord;
@@ -29,16 +29,12 @@ pub fn run(records: &[CellRecord]) -> Vec<Finding> {
     let check = |(index, records): (u32, Vec<&CellRecord>)| {
         let measured = |record| Repetition { facts: facts::of(record), record, label: &labels[&index] };
         let repetitions: Vec<Repetition<'_>> = records.into_iter().map(measured).collect();
-        RULES.iter().filter_map(|rule| rule.check(&repetitions)).collect::<Vec<Finding>>()
+        let rules = CAUSES.iter().filter_map(|cause| cause.rule());
+        rules.filter_map(|rule| rule.check(&repetitions)).collect::<Vec<Finding>>()
     };
     let mut findings: Vec<Finding> = cells.into_iter().flat_map(check).collect();
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
     findings
-}
-
-/// The rule with this id, for its page.
-pub fn explain(id: &str) -> Option<&'static RuleMeta> {
-    RULES.iter().map(|rule| rule.meta()).find(|meta| meta.id == id)
 }
 
 #[cfg(test)]
@@ -46,32 +42,6 @@ mod tests {
     use super::testing::Scene;
     use super::*;
     use h2lab_model::workload::Protocol;
-
-    /// The headings of every rule's page, in this order.
-    const HEADINGS: [&str; 6] =
-        ["What it is", "Why it is slower than HTTP/1.1", "Evidence", "Confirm", "Fix", "References"];
-
-    #[test]
-    fn rules_are_listed_once_each_in_the_order_of_their_ids() {
-        assert!(RULES.is_sorted_by(|a, b| a.meta().id < b.meta().id));
-        for rule in RULES {
-            assert_eq!(explain(rule.meta().id), Some(rule.meta()));
-        }
-        for check in h2lab_model::probe::CHECKS {
-            assert_eq!(explain(check.id), None, "rules and checks share `h2lab explain`");
-        }
-        assert_eq!(explain("LOSS999"), None);
-    }
-
-    #[test]
-    fn every_page_has_the_fixed_headings_in_order() {
-        for rule in RULES {
-            let meta = rule.meta();
-            assert!(meta.doc.starts_with(&format!("# {}: ", meta.id)), "{}", meta.id);
-            let headings: Vec<&str> = meta.doc.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-            assert_eq!(headings, HEADINGS, "{}", meta.id);
-        }
-    }
 
     #[test]
     fn only_the_last_attempt_at_a_repetition_counts() {

@@ -24,21 +24,6 @@ impl fmt::Display for RuleStatus {
     }
 }
 
-/// The static part of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RuleMeta {
-    /// Four letters of its subject and a number: `LOSS101`.
-    pub id: &'static str,
-    /// The name in words: `tcp-head-of-line-blocking`.
-    pub name: &'static str,
-    /// How far it can be trusted.
-    pub status: RuleStatus,
-    /// The version of h2lab that introduced it.
-    pub since: &'static str,
-    /// Its page, as `h2lab explain` prints it: Markdown with fixed headings.
-    pub doc: &'static str,
-}
-
 /// A repetition, as a rule sees it.
 #[derive(Debug)]
 pub struct Repetition<'a> {
@@ -50,11 +35,9 @@ pub struct Repetition<'a> {
     pub label: &'a str,
 }
 
-/// A cause of slowness that can be recognised from records.
-pub trait Rule: Sync {
-    /// Its static part.
-    fn meta(&self) -> &'static RuleMeta;
-
+/// The code that recognises a cause in records. What is said of the cause is in its
+/// [`CauseMeta`](super::CauseMeta).
+pub trait Rule: fmt::Debug + Sync {
     /// Its finding in all repetitions of one cell, at least one. `None` if the rule is not sure.
     fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding>;
 }

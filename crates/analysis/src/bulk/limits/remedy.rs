@@ -122,7 +122,8 @@ impl Need {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
-                let why = format!("twice the {filled} needed to fill {bandwidth} for {}", format_duration(rtt));
+                let why =
+                    format!("twice the {filled} needed to fill {bandwidth} for {}", format_duration(rtt));
                 ((2.0 * product).ceil() as u64, why)
             }
             _ => {

@@ -516,9 +516,7 @@ fn uploaded_to(server: Option<&str>) -> String {
 fn a_window_of_the_server_is_raised_by_the_servers_own_setting() {
     let haproxy = uploaded_to(Some("HAProxy/2.6.12"));
     assert!(
-        haproxy.starts_with(
-            "a stream window of 128 KiB at the server: twice the 64 KiB that it lets through now"
-        ),
+        haproxy.starts_with("a stream window of 128 KiB at the server: twice the 64 KiB it lets through now"),
         "{haproxy}"
     );
     assert!(
@@ -551,7 +549,7 @@ fn a_window_of_ours_is_raised_by_our_flag_alone() {
     figures.receiver.stream_window = Some(65_535);
     let fix = binding(&figures).fix.unwrap();
     assert!(
-        fix.starts_with("a stream window of 128 KiB here (-w 131072): twice the 64 KiB that it has now"),
+        fix.starts_with("a stream window of 128 KiB here (-w 131072): twice the 64 KiB it has now"),
         "{fix}"
     );
     assert!(!fix.contains("HAProxy"), "{fix}");
