@@ -300,7 +300,7 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
             format!("{} {} ({} Mbit/s)", one.factor, one.summary.label, one.rate_text())
         };
         let held = Held {
-            title: format!("{} limited {}", kind.words(), plural(its.len() as u64, "cell")),
+            title: format!("{} limited {}", binding.words(), plural(its.len() as u64, "cell")),
             cells: its.iter().map(rendered).collect::<Vec<_>>().join(", "),
             shown: format!("{} {}: {}", slowest.factor, slowest.summary.label, binding.sentence),
             fix: binding.fix.clone(),

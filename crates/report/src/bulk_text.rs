@@ -65,7 +65,7 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
     let held = summary.binding().map(|bound| &bound.binding);
     sentences.extend(held.filter(|binding| binding.kind != BindingKind::Unknown).map(|binding| {
         let change = binding.fix.as_ref().map_or(String::new(), |fix| format!(" Change: {fix}."));
-        format!("Limited by {}.{change}", binding.kind.words())
+        format!("Limited by {}.{change}", binding.words())
     }));
     sentences
 }
@@ -148,7 +148,7 @@ fn limit(page: &mut Page, summary: &BulkSummary) {
         Certainty::Likely => ", likely",
         Certainty::Guessed => ", guessed",
     };
-    page.line("Limit", &format!("{}{sure}: {}", binding.kind.words(), binding.sentence));
+    page.line("Limit", &format!("{}{sure}: {}", binding.words(), binding.sentence));
     page.line("  fix", binding.fix.as_deref().unwrap_or_default());
     let kinds = summary.kinds();
     if kinds.len() > 1 {

@@ -190,7 +190,10 @@ fn a_healthy_cell_has_no_finding() {{
             ("Why it is slower than HTTP/1.1", "To be written."),
             ("Evidence", "To be written: what must be seen, with thresholds; when the rule is silent."),
             ("Confirm", "To be written: the one knob, such as `h2lab compare -c 1,4`, and what must follow."),
-            ("Fix", "- product: `setting` and what it does"),
+            (
+                "Fix",
+                "- setting: `h2.stream-window.receive` front 1048576\n- client: what is no setting of a product",
+            ),
             ("References", "- RFC 9113"),
         ];
         let sections = sections.map(|(heading, text)| format!("\n## {heading}\n\n{text}\n"));

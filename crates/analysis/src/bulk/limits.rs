@@ -7,6 +7,7 @@
 pub use sentence::BUSY;
 use std::time::Duration;
 
+use crate::diagnose;
 use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
 
 mod remedy;
@@ -50,6 +51,7 @@ pub fn binding_at_speed(figures: &ConnectionFigures, speed: f64) -> Binding {
     let (kind, certainty) = decide(figures, speed);
     Binding {
         kind,
+        cause: diagnose::of_limit(kind, figures.we_send).map(|cause| cause.id.to_owned()),
         certainty,
         sentence: sentence::sentence(kind, certainty, figures, speed),
         fix: remedy::fix(kind, figures, speed),

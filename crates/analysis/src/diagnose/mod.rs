@@ -12,7 +12,7 @@ pub mod rule;
 mod testing;
 pub mod waits;
 
-pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause};
+pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause, of_limit, of_wait};
 pub use finding::{Confidence, Evidence, Finding};
 pub use rule::{Repetition, Rule, RuleStatus};
 

@@ -106,12 +106,14 @@ fn line(setting: &Setting, wish: Wish) -> Option<(String, bool)> {
 
 /// What versions have, the newest first: `` `a` since 3.0, `b` before 3.0``.
 fn others(entries: &[&Setting], wish: Wish) -> String {
-    let each = entries.iter().rev().map(|setting| {
-        let text = line(setting, wish).map_or_else(|| NONE.to_owned(), |(text, _)| format!("`{text}`"));
-        let versions = setting.versions().map_or(String::new(), |versions| format!(" {versions}"));
-        format!("{text}{versions}{}", unchecked(setting))
-    });
-    each.collect::<Vec<_>>().join(", ")
+    entries.iter().rev().map(|setting| one(setting, wish)).collect::<Vec<_>>().join(", ")
+}
+
+/// What a range of versions has: `` `a` since 3.0``.
+pub(super) fn one(setting: &Setting, wish: Wish) -> String {
+    let text = line(setting, wish).map_or_else(|| NONE.to_owned(), |(text, _)| format!("`{text}`"));
+    let versions = setting.versions().map_or(String::new(), |versions| format!(" {versions}"));
+    format!("{text}{versions}{}", unchecked(setting))
 }
 
 fn unchecked(setting: &Setting) -> &'static str {

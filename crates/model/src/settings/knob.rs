@@ -149,7 +149,7 @@ impl Knob {
 /// The end that a setting is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[derive(strum::Display)]
+#[derive(strum::Display, strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Role {
     /// A server or a proxy, towards its clients.
@@ -160,4 +160,16 @@ pub enum Role {
     Client,
     /// The kernel of either end.
     Kernel,
+}
+
+impl Role {
+    /// Whose setting it is.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Front => "of a server or a proxy towards its clients",
+            Self::Back => "of a proxy towards its upstream",
+            Self::Client => "of a client",
+            Self::Kernel => "of the kernel",
+        }
+    }
 }

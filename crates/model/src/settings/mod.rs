@@ -6,6 +6,7 @@
 mod advice;
 mod check;
 mod knob;
+mod lines;
 mod peer;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 pub use advice::{NONE, NOT_KNOWN, Wish, advise, known};
 pub use check::Check;
 pub use knob::{Knob, Role};
+pub use lines::{expanded, fixes, wish};
 pub use peer::Peer;
 pub use unit::{Unit, rounded_up};
 pub use version::Version;

@@ -107,14 +107,19 @@ fn render(
     }
 }
 
-/// The fixes to show, and the products of the others: those of the detected software, if there are any.
+/// Fixes that are shown where the product is not known.
+const FIXES: usize = 5;
+
+/// The fixes to show, and the products of the others: those of the detected software, if there are any, else the first.
 fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
     let is_its = |fix: &&Fix| software.is_some_and(|software| is_product(software, &fix.product));
-    let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
+    let (mut own, mut others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
     if own.is_empty() {
-        return (others, Vec::new());
+        own = others.drain(..others.len().min(FIXES)).collect();
     }
-    (own, others.into_iter().map(|fix| fix.product.as_str()).collect())
+    let mut others: Vec<&str> = others.into_iter().map(|fix| fix.product.as_str()).collect();
+    others.dedup();
+    (own, others)
 }
 
 fn show(out: &mut String, evidence: &CheckEvidence, style: TextStyle, gap: &str) {

@@ -6,6 +6,7 @@ use crate::diagnose::waits::CauseKind;
 use crate::diagnose::{Rule, RuleStatus};
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::CheckMeta;
+use h2lab_model::settings;
 
 /// The families, in the order of lists: the letters that ids begin with, and what the causes have in common. No check of a probe
 /// has such letters ([`Group::ALL`](h2lab_model::probe::Group::ALL)).
@@ -80,7 +81,7 @@ pub struct CauseMeta {
     pub status: Status,
     /// The version of h2lab that introduced it.
     pub since: &'static str,
-    /// Its page, as `h2lab explain` prints it: Markdown with fixed headings.
+    /// Its page, Markdown with fixed headings, which names the knobs of settings (`h2lab_model::settings::wish`).
     pub page: &'static str,
     /// The checks of `probe` that are evidence for it.
     pub checks: &'static [&'static CheckMeta],
@@ -98,6 +99,11 @@ impl CauseMeta {
     /// The letters of its family.
     pub fn family(&self) -> &'static str {
         self.id.trim_end_matches(|c: char| c.is_ascii_digit())
+    }
+
+    /// Its page as `h2lab explain` prints it, with the settings of products.
+    pub fn text(&self) -> String {
+        settings::expanded(self.page)
     }
 
     /// Its rule, if it has one.

@@ -17,6 +17,9 @@ mod sec;
 #[cfg(test)]
 mod tests;
 
+use super::waits::CauseKind;
+use h2lab_model::bulk::BindingKind;
+
 pub use meta::{CauseMeta, FAMILIES, Status};
 
 /// All causes, by family in the order of [`FAMILIES`], then by number. The only list.
@@ -84,4 +87,25 @@ pub fn cause(word: &str) -> Option<&'static CauseMeta> {
     let is_it =
         |cause: &&&CauseMeta| cause.id.eq_ignore_ascii_case(word) || cause.name.eq_ignore_ascii_case(word);
     CAUSES.iter().copied().find(|cause| is_it(&cause))
+}
+
+/// The cause that a limit of a transfer is evidence for; `None` if it is for none of the catalogue, or for several.
+pub const fn of_limit(kind: BindingKind, we_send: bool) -> Option<&'static CauseMeta> {
+    match kind {
+        BindingKind::StreamWindow if we_send => Some(&flow::FLOW102),
+        BindingKind::StreamWindow => Some(&flow::FLOW101),
+        BindingKind::ConnectionWindow => Some(&flow::FLOW103),
+        BindingKind::CongestionWindow => Some(&loss::LOSS102),
+        _ => None,
+    }
+}
+
+/// The cause that a part of a slow request's time is evidence for; `None` as with limits.
+pub const fn of_wait(kind: CauseKind) -> Option<&'static CauseMeta> {
+    match kind {
+        CauseKind::HeadOfLine | CauseKind::UnnamedLoss => Some(&loss::LOSS101),
+        CauseKind::CongestionWindow => Some(&loss::LOSS102),
+        CauseKind::StreamSlot => Some(&mux::MUX101),
+        _ => None,
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use h2lab_model::probe::{CHECKS, Group};
+use h2lab_model::settings::{self, Peer, Wish};
 
 /// The headings of every page, in this order.
 const HEADINGS: [&str; 6] =
@@ -93,4 +94,35 @@ fn evidence_is_named_once_per_cause() {
         let listed = cause.checks.len() + cause.waits.len() + cause.limits.len();
         assert_eq!(checks.len() + waits.len() + limits.len(), listed, "{}", cause.id);
     }
+}
+
+#[test]
+fn fixes_that_name_a_knob_are_in_the_table_and_the_page_does_not_repeat_its_settings() {
+    for cause in CAUSES {
+        let fix = cause.page.split("## Fix").nth(1).unwrap_or_default();
+        for line in fix.lines().filter(|line| line.starts_with("- setting:")) {
+            let wish = settings::wish(line).unwrap_or_else(|| panic!("{}: {line}", cause.id));
+            let names = settings::fixes(&Peer::unknown(), Wish { value: None, ..wish });
+            assert!(!names.is_empty(), "{}: {line}", cause.id);
+            for name in names {
+                assert!(!fix.contains(&format!("`{}`", name.setting)), "{}: {}", cause.id, name.setting);
+            }
+        }
+        assert!(!cause.text().contains("- setting:"), "{}", cause.id);
+    }
+}
+
+#[test]
+fn limits_and_waits_lead_to_causes_that_name_them_as_evidence() {
+    for kind in BindingKind::ALL {
+        for we_send in [false, true] {
+            assert!(of_limit(*kind, we_send).is_none_or(|cause| cause.limits.contains(kind)), "{kind}");
+        }
+    }
+    for kind in CauseKind::ALL {
+        assert!(of_wait(*kind).is_none_or(|cause| cause.waits.contains(kind)), "{}", kind.name());
+    }
+    assert_eq!(of_limit(BindingKind::StreamWindow, true).map(|cause| cause.id), Some("FLOW102"));
+    assert_eq!(of_limit(BindingKind::StreamWindow, false).map(|cause| cause.id), Some("FLOW101"));
+    assert_eq!(of_wait(CauseKind::CongestionWindow).map(|cause| cause.id), Some("LOSS102"));
 }

@@ -60,7 +60,7 @@ struct CauseEntry {
     /// What the confirming experiment changes.
     knob: &'static str,
     /// Its page in Markdown.
-    page: &'static str,
+    page: String,
 }
 
 /// A check of `h2lab probe`.
@@ -75,7 +75,7 @@ struct CheckEntry {
     /// The version of h2lab that introduced it.
     since: &'static str,
     /// Its page in Markdown.
-    page: &'static str,
+    page: String,
 }
 
 /// The document of these.
@@ -106,7 +106,7 @@ fn cause_entry(cause: &'static CauseMeta) -> CauseEntry {
         limits: cause.limits,
         supersedes: cause.supersedes,
         knob: cause.knob,
-        page: cause.page,
+        page: cause.text(),
     }
 }
 
@@ -116,6 +116,6 @@ fn check_entry(check: &'static CheckMeta) -> CheckEntry {
         name: check.name,
         severity: check.severity,
         since: check.since,
-        page: check.doc,
+        page: check.page(),
     }
 }

@@ -124,7 +124,7 @@ fn list(found: &Selection) -> String {
 fn cause_page(cause: &CauseMeta) -> String {
     let (id, name, status, since) = (cause.id, cause.name, cause.status.word(), cause.since);
     let mut text =
-        format!("{id} {name} ({status}, since {since})\n\n{}\n\n## In h2lab\n\n", cause.page.trim_end());
+        format!("{id} {name} ({status}, since {since})\n\n{}\n\n## In h2lab\n\n", cause.text().trim_end());
     let mut line = |what: &str, values: Vec<&str>| {
         if !values.is_empty() {
             let _ = writeln!(text, "- {what}: {}", values.join(", "));
@@ -141,7 +141,7 @@ fn cause_page(cause: &CauseMeta) -> String {
 
 fn check_page(check: &CheckMeta) -> String {
     let (id, name, severity, since) = (check.id, check.name, check.severity, check.since);
-    format!("{id} {name} (check, {severity} if it fails, since {since})\n\n{}\n", check.doc.trim_end())
+    format!("{id} {name} (check, {severity} if it fails, since {since})\n\n{}\n", check.page().trim_end())
 }
 
 /// docs/causes.md.
