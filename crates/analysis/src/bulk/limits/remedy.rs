@@ -42,6 +42,9 @@ pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) ->
         BindingKind::Disk => "a faster disk, or --discard to measure without it".to_owned(),
         BindingKind::Cpu => cpu(figures),
         BindingKind::Peer if figures.we_send => "check the receiver's disk and CPU".to_owned(),
+        BindingKind::Peer if figures.sender.tcp_busy.is_none() => {
+            "check the sender's rate limits, its source (an upstream, a disk) and its CPU".to_owned()
+        }
         BindingKind::Peer => "check the sender's disk, CPU and windows".to_owned(),
         BindingKind::Link | BindingKind::Unknown => return None,
     })

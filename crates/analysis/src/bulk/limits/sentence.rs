@@ -66,6 +66,11 @@ pub(super) fn sentence(
         BindingKind::Peer if figures.we_send => {
             format!("the receiver's windows were closed although only {on_the_way}: it read data late")
         }
+        BindingKind::Peer if sender.tcp_busy.is_none() => format!(
+            "the round trip is too short for a window or a buffer to matter at {rate}, and the receiver was busy for \
+             only {} of the time: the sender gave no more",
+            percent(figures.share(receiver.cpu))
+        ),
         BindingKind::Peer => format!(
             "the sender had something to send for only {} of the time, at {rate}, and no window of ours limited it",
             percent(figures.share(sender.tcp_busy))

@@ -554,3 +554,25 @@ fn a_window_of_ours_is_raised_by_our_flag_alone() {
     );
     assert!(!fix.contains("HAProxy"), "{fix}");
 }
+
+#[test]
+fn a_sender_near_by_that_feeds_an_idle_receiver_slowly_is_the_limit() {
+    // A rate limit of 1 MiB/s over loopback, as nginx's limit_rate.
+    let fed = |busy: f64, rtt: Duration| {
+        let mut figures = blind(8_388_608.0);
+        figures.min_rtt = Some(rtt);
+        figures.receiver.cpu = of_a_minute(busy);
+        binding(&figures)
+    };
+    let loopback = Duration::from_micros(5);
+    let slow = fed(0.01, loopback);
+    assert_eq!((slow.kind, slow.certainty), (BindingKind::Peer, Certainty::Likely));
+    assert!(
+        slow.sentence.contains("busy for only 1 % of the time: the sender gave no more"),
+        "{}",
+        slow.sentence
+    );
+    assert!(slow.fix.unwrap().contains("rate limits"));
+    assert_eq!(fed(0.5, loopback).kind, BindingKind::Unknown, "the receiver is too busy to blame the sender");
+    assert_eq!(fed(0.01, Duration::from_millis(1)).kind, BindingKind::Unknown, "a window may be the limit");
+}

@@ -27,7 +27,7 @@ impl Rule for RequestQuota {
         let cell = &repetitions.first()?.record.cell;
         let mut connections = repetitions.iter().flat_map(|repetition| &repetition.record.connections);
         let software = connections.find_map(|connection| connection.server_software.as_deref());
-        let peer = Peer::seen(started(&cell.target), software);
+        let peer = Peer::seen(started(cell), software);
         Some(Finding {
             rule: META.id.to_owned(),
             name: META.name.to_owned(),
@@ -37,10 +37,14 @@ impl Rule for RequestQuota {
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
             cost: cost.sentence(),
             cost_share: cost.share(),
-            // If the server does not name the last request, a step is inferred.
-            confidence: if quota.is_exact() { Confidence::Observed } else { Confidence::Inferred },
+            // If the server does not name the last request, or an age fits as well, a step is inferred.
+            confidence: if quota.is_named && quota.age.is_none() {
+                Confidence::Observed
+            } else {
+                Confidence::Inferred
+            },
             fixes: fixes(&peer, &quota, &cost),
-            confirm: confirm(cell, &quota.words()),
+            confirm: confirm(cell, &quota),
         })
     }
 }
@@ -48,9 +52,19 @@ impl Rule for RequestQuota {
 fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
     let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
-    let after = if quota.is_exact() { format!("exactly {}", quota.requests) } else { quota.words() };
+    let after = match quota.is_named {
+        true if quota.is_exact() => format!("exactly {}", quota.requests),
+        true => quota.requests.to_string(),
+        false => quota.words(),
+    };
+    let age = quota.age.map_or(String::new(), |age| {
+        format!(
+            ", at an age of {}: a limit of requests or of age (so even a load cannot tell which)",
+            format_duration(age)
+        )
+    });
     let mut symptom = format!(
-        "the server ended {ended} connections by {how} after {after} requests each; {opened} were opened"
+        "the server ended {ended} connections by {how} after {after} requests each{age}; {opened} were opened"
     );
     if useless > 0 {
         let _ = write!(symptom, ", {useless} of which carried no request");
@@ -76,6 +90,8 @@ const ONE_MOMENT: Duration = Duration::from_millis(50);
 
 /// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
 const TIMER: Duration = Duration::from_millis(5);
+/// Shorter lifetimes are no maximum age that anybody would set: products count it in seconds.
+const SHORTEST_AGE: Duration = Duration::from_millis(500);
 /// The part of a lifetime by which a timer may miss.
 const AGE_STEP: u32 = 100;
 
@@ -85,8 +101,12 @@ const NARROW: u32 = 20;
 /// A number of requests after which connections end.
 struct Quota<'a> {
     requests: u32,
-    /// It is not smaller than this; the number itself where the server says which request was the last.
+    /// It is not smaller than this: where several requests were in flight, the server may have decided before the last of them.
     least: u32,
+    /// Whether the server said which request was the last.
+    is_named: bool,
+    /// The age at which all connections ended, if a maximum age explains their ends as well.
+    age: Option<Duration>,
     /// Connections that ended after exactly as many.
     agreeing: usize,
     /// Connections that the server ended in all.
@@ -116,11 +136,39 @@ fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
     let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
     let requests = shared_by_most(prompt.iter().map(|(_, end)| *end))?;
     let agreeing: Vec<End<'a>> = prompt.iter().filter(|(_, end)| end.allows(requests)).copied().collect();
-    let least = agreeing.iter().map(|(_, end)| end.least).max()?;
-    let quota =
-        Quota { requests, least, agreeing: agreeing.len(), ends: ends.len(), first: agreeing.first()?.1 };
-    let is_quota = requests >= 2 && agreeing.len() * 2 > ends.len() && has_several_moments(&agreeing);
-    (is_quota && (quota.is_exact() || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
+    let is_named = agreeing.iter().all(|(_, end)| end.least == end.requests);
+    // What had been answered is not what the server ended it for.
+    let least = |end: &ServerEnd| if is_named { requests.min(end.answered + 1) } else { end.least };
+    let least = agreeing.iter().map(|(_, end)| least(end)).max()?;
+    let age = if is_named { maximum_age(repetitions, &prompt) } else { None };
+    // At a maximum age connections have had different numbers of requests, some by chance the same.
+    let is_age = age.is_some() && agreeing.len() < prompt.len();
+    let (all, first) = (ends.len(), agreeing.first()?.1);
+    let quota = Quota { requests, least, is_named, age, agreeing: agreeing.len(), ends: all, first };
+    let is_quota = requests >= 2 && agreeing.len() * 2 > all && has_several_moments(&agreeing) && !is_age;
+    (is_quota && (is_named || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
+}
+
+/// The age at which `ends` may all have come: they are no farther apart than a timer is inexact, or than the requests with which a
+/// server notices that it is over. Not where a connection took a request at a greater age.
+fn maximum_age(repetitions: &[Repetition<'_>], ends: &[End<'_>]) -> Option<Duration> {
+    let ages = || ends.iter().map(|(_, end)| end.age);
+    let (shortest, longest) = (ages().min()?, ages().max()?);
+    let between_requests = |(_, end): &End<'_>| end.age / end.requests.max(1);
+    let step = ends.iter().map(between_requests).max()?;
+    let inexact = TIMER.max(longest / AGE_STEP).max(step);
+    let is_one_age = shortest >= SHORTEST_AGE && longest <= shortest + inexact;
+    let is_older = |repetition: &Repetition<'_>| {
+        let connections = &repetition.record.connections;
+        let connected: BTreeMap<u32, Time> = connections.iter().map(|c| (c.index, c.connected_at)).collect();
+        let outlives = |sample: &Sample| {
+            let connected = connected.get(&sample.connection);
+            sample.sent_at.happened()
+                && connected.is_some_and(|at| sample.sent_at.since(*at) > longest + inexact)
+        };
+        repetition.record.samples.iter().any(|sample| outlives(&sample))
+    };
+    (is_one_age && !repetitions.iter().any(is_older)).then_some(longest)
 }
 
 /// The number of requests that most of the ranges of `ends` contain, the largest of them. There may be an end for each request.
@@ -145,16 +193,17 @@ fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
 }
 
 impl Quota<'_> {
-    /// Whether the server named the last request.
+    /// Whether there is one number that it can be.
     const fn is_exact(&self) -> bool {
         self.least == self.requests
     }
 
-    /// The number, as closely as it is known: `1000`, `about 1000`, `between 101 and 200`.
+    /// The number, as closely as it is known: `1000`, `306 to 310`, `about 1000`, `between 101 and 200`.
     fn words(&self) -> String {
         let Self { requests, least, .. } = *self;
         match requests.saturating_sub(least) {
             0 => requests.to_string(),
+            _ if self.is_named => format!("{least} to {requests}"),
             width if width * NARROW <= requests => format!("about {requests}"),
             _ => format!("between {least} and {requests}"),
         }
@@ -166,7 +215,7 @@ impl Quota<'_> {
             Evidence::new(after, self.requests.into(), "requests").seen(self.first.connection, self.first.at),
         ];
         if !self.is_exact() {
-            let least = "it is not fewer, by what had been answered when the server announced an end";
+            let least = "it is not fewer, by what had been answered when the server ended it";
             evidence.push(Evidence::new(least, self.least.into(), "requests"));
         }
         let just = "connections that it ended after just as many";
@@ -304,6 +353,8 @@ impl Ends {
 
 /// At least so many requests should a connection take: then its handshake costs little.
 const ENOUGH: u64 = 100_000;
+/// An age that costs as little: an hour.
+const LONG_AGE_MS: u64 = 3_600_000;
 
 /// What to change: the server's limit, by its name if known, and the client's reaction.
 fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
@@ -332,6 +383,7 @@ fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     let is_lossy = goaway && cost.lost > 0;
     [
         Some(server),
+        quota.age.map(|_| age_fix(peer)),
         is_lossy.then_some(again),
         is_stampede(quota, cost).then_some(dials),
         goaway.then_some(more),
@@ -341,9 +393,12 @@ fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     .collect()
 }
 
-/// The server that we started, if we did.
-fn started(target: &Target) -> Option<&str> {
-    match target {
+/// What ends the client's connections, if we started it: its sidecar, else the server.
+fn started(cell: &Cell) -> Option<&str> {
+    if let Some(sidecar) = &cell.sidecar {
+        return Some(&sidecar.name);
+    }
+    match &cell.target {
         Target::Sut { name } => Some(name),
         Target::Origin | Target::Url { .. } => None,
     }
@@ -356,22 +411,36 @@ fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
     let fix = advise(peer, Wish { knob, role: Role::Front, value: Some(value) });
     let words = quota.words();
     let why = if fix.has_setting() {
-        format!("it is {words} here; {}", fix.why)
+        format!("connections end after {words} requests here; {}", fix.why)
     } else {
         format!(
-            "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words}",
+            "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words} requests",
             fix.why
         )
     };
     Fix { why, ..fix }
 }
 
-/// The experiment that must make the ends disappear.
-fn confirm(cell: &Cell, limit: &str) -> String {
+/// The setting of a maximum age.
+fn age_fix(peer: &Peer) -> Fix {
+    let fix = advise(peer, Wish { knob: Knob::ConnectionAge, role: Role::Front, value: Some(LONG_AGE_MS) });
+    Fix { why: format!("if it is their age; {}", fix.why), ..fix }
+}
+
+/// The experiment that must make the ends disappear, or tell a limit of requests from one of age.
+fn confirm(cell: &Cell, quota: &Quota<'_>) -> String {
+    let words = quota.words();
+    if let Some(age) = quota.age {
+        return format!(
+            "run the same cell at half the rate: connections that end after {words} requests again have a limit of \
+             requests, those that end at {} again one of age",
+            format_duration(age)
+        );
+    }
     format!(
-        "raise the limit of {limit} requests on {} and run the same cell again: connections opened must fall to the \
-         {} that were asked for",
-        cell.target.name(),
+        "raise the limit that ends connections of {} after {words} requests and run the same cell again: connections \
+         opened must fall to the {} that were asked for",
+        started(cell).unwrap_or_else(|| cell.target.name()),
         cell.connections
     )
 }

@@ -5,7 +5,7 @@ use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::Outcome;
-use h2lab_model::scenario::Target;
+use h2lab_model::scenario::{Sidecar, Target};
 use h2lab_model::workload::Protocol;
 
 fn finding(scene: Scene) -> Option<Finding> {
@@ -31,7 +31,11 @@ fn two_connections_with_the_same_last_stream_state_the_quota() {
         (finding.fixes[0].product.as_str(), finding.fixes[0].setting.as_str()),
         ("nginx", "keepalive_requests 100000;")
     );
-    assert!(finding.fixes[0].why.starts_with("it is 1000 here; "), "{}", finding.fixes[0].why);
+    assert!(
+        finding.fixes[0].why.starts_with("connections end after 1000 requests here; "),
+        "{}",
+        finding.fixes[0].why
+    );
 }
 
 #[test]
@@ -195,7 +199,11 @@ fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
     assert_eq!((found.evidence[0].value, found.evidence[1].value), (20.0, 17.0));
     assert_eq!(found.confidence, Confidence::Inferred);
     assert_eq!(found.fixes[0].setting, "max_requests_per_connection: 100000");
-    assert!(found.fixes[0].why.starts_with("it is between 17 and 20 here; "), "{}", found.fixes[0].why);
+    assert!(
+        found.fixes[0].why.starts_with("connections end after between 17 and 20 requests here; "),
+        "{}",
+        found.fixes[0].why
+    );
 }
 
 #[test]
@@ -286,4 +294,76 @@ fn the_setting_is_that_of_the_proxy_that_we_started_and_not_of_its_upstream() {
     record.cell.target = Target::Sut { name: "haproxy".to_owned() };
     let found = run(&[record]).remove(0);
     assert_eq!(found.fixes[0].setting, "tune.h2.fe.max-total-streams 100000");
+}
+
+#[test]
+fn the_setting_is_that_of_the_sidecar_that_ends_the_clients_connections() {
+    let mut record = goaways(&[199, 199]).server_software("nginx/1.22.1").record();
+    record.cell.sidecar = Some(Sidecar { name: "envoy".to_owned(), warm_pool: 1, max_connections: 1 });
+    let found = run(&[record]).remove(0);
+    assert_eq!(found.fixes[0].setting, "max_requests_per_connection: 100000");
+    assert!(found.confirm.contains("ends connections of envoy"), "{}", found.confirm);
+}
+
+/// Connections that the server ended at these ages in ms, one after the other, each after 200 requests or so many.
+fn aged(ends: &[(u64, u32)]) -> Scene {
+    let scene = Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");
+    let mut at = 0;
+    (0..).zip(ends).fold(scene, |scene, (n, &(age, requests))| {
+        let begin = at;
+        at += age + 100;
+        scene.established(n, begin).goaway(n, begin + age, 2 * requests - 1, 0)
+    })
+}
+
+#[test]
+fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
+    // 200 requests in 2 s are one in 10 ms, with which a server notices that the age is reached; 1 % are 20 ms.
+    let found = finding(aged(&[(2_000, 200), (2_010, 200), (2_020, 200)])).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02s: a limit \
+         of requests or of age (so even a load cannot tell which); 4 were opened"
+    );
+    assert_eq!(found.confidence, Confidence::Inferred);
+    let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
+    assert_eq!(settings[..2], ["keepalive_requests 100000;", "keepalive_time 3600s;"]);
+    assert!(found.confirm.contains("at half the rate"), "{}", found.confirm);
+    let apart = finding(aged(&[(2_000, 200), (2_010, 200), (2_021, 200)])).expect("a finding");
+    assert_eq!(apart.confidence, Confidence::Observed, "{}", apart.symptom);
+    let short = finding(aged(&[(499, 200), (499, 200), (500, 200)])).expect("a finding");
+    assert_eq!(short.confidence, Confidence::Observed, "no maximum age is so short");
+}
+
+#[test]
+fn equal_lifetimes_with_other_numbers_of_requests_are_a_maximum_age() {
+    assert_eq!(finding(aged(&[(2_000, 200), (2_005, 200), (2_010, 201)])), None);
+    assert!(finding(aged(&[(1_000, 200), (2_005, 200), (3_010, 201)])).is_some(), "the lifetimes differ");
+}
+
+#[test]
+fn a_connection_that_took_requests_at_a_greater_age_rules_a_maximum_age_out() {
+    let with = |sent: u64| {
+        let scene = aged(&[(2_000, 200), (2_010, 200), (2_020, 200)]);
+        finding(scene.request(3, 1, sent, sent + 20, sent + 20)).expect("a finding").confidence
+    };
+    assert_eq!(with(2_040), Confidence::Inferred);
+    assert_eq!(with(2_041), Confidence::Observed);
+}
+
+#[test]
+fn where_several_requests_were_in_flight_the_limit_is_a_range() {
+    // Of 310 requests the last five were in flight together, of which the first had been answered: 307 to 310.
+    let scene = goaways(&[619, 619]).server_software("nginx/1.22.1");
+    let scene = [0, 1].into_iter().fold(scene, |scene, connection| {
+        let end = 1_000 * (u64::from(connection) + 1);
+        (306..=310).fold(scene, |scene, n| {
+            let answered = if n == 306 { end - 1 } else { end + 20 };
+            scene.request(connection, 2 * n - 1, end - 30, answered, answered)
+        })
+    });
+    let found = finding(scene).expect("a finding");
+    assert!(found.symptom.contains("by GOAWAY after 310 requests each"), "{}", found.symptom);
+    assert!(found.fixes[0].why.contains("after 307 to 310 requests"), "{}", found.fixes[0].why);
+    assert_eq!(found.confidence, Confidence::Observed);
 }

@@ -3,6 +3,7 @@
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, run};
+use h2lab_model::record::Level;
 use h2lab_model::record::testing::cell;
 use h2lab_model::scenario::Target;
 use h2lab_model::workload::Protocol;
@@ -235,4 +236,16 @@ fn bbr_is_advised_only_where_it_is_not_in_force() {
     assert_eq!(settings(None), ["more connections (-c 16)", bbr, "HTTP/1.1 on lossy paths (--proto h1)"]);
     assert!(settings(Some("cubic")).iter().any(|setting| setting == bbr));
     assert_eq!(settings(Some("bbr")).len(), 2);
+}
+
+#[test]
+fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recorded() {
+    let found = |level: Level| {
+        let mut record = live(160, false).request(0, 7, 300, 325, 325).record();
+        record.frames.clear();
+        record.generator.level = level;
+        run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+    };
+    assert_eq!(found(Level::Full).expect("a finding").confidence, Confidence::Inferred);
+    assert_eq!(found(Level::Tail), None, "what was not recorded may have come in between");
 }
