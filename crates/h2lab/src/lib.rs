@@ -8,6 +8,7 @@
 // Before the modules that use its macro.
 #[macro_use]
 mod stderr;
+mod terminal;
 
 pub mod cli;
 pub mod run;

@@ -2,7 +2,7 @@
 
 use super::bulk_cells::{self, BulkCell};
 use super::causes::{self, Tail};
-use super::format::{bound, count, millis_unit, plural, rate, ratio};
+use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
 use super::{Report, condition, notes};
@@ -260,7 +260,7 @@ fn of_one(summary: &CellSummary) -> String {
             Instability::Growing { .. } => format!("Overloaded by {load}: {why}."),
         },
         (_, Arrival::Closed { .. }) => {
-            format!("{} requests/s with {load}{latencies}.", rate(summary.served_rps))
+            format!("{} with {load}{latencies}.", per_second(summary.served_rps, "request"))
         }
         _ if summary.requests.succeeded < summary.requests.sent => {
             format!("Serves {} of {load}{latencies}.", rate(summary.served_rps))
@@ -286,20 +286,20 @@ fn latencies(summary: &CellSummary) -> Option<String> {
 fn ramp(steps: &RampSteps) -> String {
     match (steps.last_carried(), steps.knee()) {
         (Some(carried), Some(knee)) => format!(
-            "Knee: carries {} requests/s, but not {} ({}).",
-            rate(carried.offered_rps),
+            "Knee: carries {}, but not {} ({}).",
+            per_second(carried.offered_rps, "request"),
             rate(knee.offered_rps),
             why_over(knee)
         ),
         (None, Some(knee)) => {
             format!(
-                "Overloaded from the start: does not carry {} requests/s ({}).",
-                rate(knee.offered_rps),
+                "Overloaded from the start: does not carry {} ({}).",
+                per_second(knee.offered_rps, "request"),
                 why_over(knee)
             )
         }
         (Some(carried), None) => {
-            format!("No knee: carries every rate, up to {} requests/s.", rate(carried.offered_rps))
+            format!("No knee: carries every rate, up to {}.", per_second(carried.offered_rps, "request"))
         }
         (None, None) => "No result: nothing was offered.".to_owned(),
     }

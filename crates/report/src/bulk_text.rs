@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::answer;
 use super::format::{bytes, count, number, plural};
 use super::notes;
-use super::page::{Page, listed, some};
+use super::page::{Page, counted, listed, some};
 use super::style::{TextStyle, paragraph};
 use h2lab_analysis::bulk::BulkSummary;
 use h2lab_analysis::bulk::summary::AT_SPEED;
@@ -58,6 +58,17 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
             record.meter.elapsed(),
             plural(tally.all(), "file")
         )];
+    }
+    if tally.failed > 0 && tally.complete + tally.partial == 0 {
+        let why = record.transfers.iter().find_map(|transfer| match &transfer.outcome {
+            TransferOutcome::Failed { why, .. } => Some(format!(": {why}")),
+            _ => None,
+        });
+        let what = match record.direction {
+            TransferDirection::Get => "received",
+            TransferDirection::Put => "sent",
+        };
+        return vec![format!("Failed: no file was {what}{}.", why.unwrap_or_default())];
     }
     let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
     let mut sentences =
@@ -215,10 +226,10 @@ fn mechanics(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
     page.line(
         "Operations",
         &listed([
-            io.socket_reads.and_then(|n| some(n, "socket reads")),
-            io.socket_writes.and_then(|n| some(n, "socket writes")),
-            some(io.file_reads, "file reads"),
-            some(io.file_writes, "file writes"),
+            io.socket_reads.and_then(|n| counted(n, "socket read")),
+            io.socket_writes.and_then(|n| counted(n, "socket write")),
+            counted(io.file_reads, "file read"),
+            counted(io.file_writes, "file write"),
             (io.largest_buffer > 0).then(|| format!("largest buffer {}", format_bytes(io.largest_buffer))),
         ]),
     );
@@ -252,7 +263,11 @@ fn credit(record: &BulkRecord) -> String {
     let asked =
         record.asked.update_bytes.map(|bytes| format!("configured: every {}", format_bytes(bytes.into())));
     listed([
-        Some(format!("{} WINDOW_UPDATEs, mean {}", count(frames.updates), format_bytes(mean.round() as u64))),
+        Some(format!(
+            "{}, mean {}",
+            plural(frames.updates, "WINDOW_UPDATE"),
+            format_bytes(mean.round() as u64)
+        )),
         asked,
     ])
 }

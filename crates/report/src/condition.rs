@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Report;
-use super::format::{count, number, rate};
+use super::format::{count, number, per_second, rate};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::{Ratio, format_bytes, format_duration};
 use h2lab_link::{Extent, Impairment, JitterOrder, LossModel, LossPer, QueueDiscipline};
@@ -246,9 +246,8 @@ fn bursts(model: LossModel) -> Option<String> {
 pub(super) fn offered(cell: &Cell) -> String {
     match cell.work.arrival {
         Arrival::Closed { concurrency } => format!("{} in flight", count(u64::from(concurrency))),
-        Arrival::Constant { rate: 1.0 } => "1 request/s".to_owned(),
-        Arrival::Constant { rate: rps } => format!("{} requests/s", rate(rps)),
-        Arrival::Poisson { rate: rps } => format!("{} requests/s (Poisson)", rate(rps)),
+        Arrival::Constant { rate: rps } => per_second(rps, "request"),
+        Arrival::Poisson { rate: rps } => format!("{} (Poisson)", per_second(rps, "request")),
         Arrival::Ramp { from, to, .. } => format!("{} to {} requests/s", rate(from), rate(to)),
     }
 }

@@ -12,7 +12,7 @@ use super::sentences::lower_first;
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition};
-use h2lab_analysis::stats::{CellFigures, Tail};
+use h2lab_analysis::stats::{CellFigures, Conclusion, Tail};
 use h2lab_base::units::Ratio;
 
 /// One of the two.
@@ -29,6 +29,7 @@ pub enum DiffSide<'a> {
 pub struct PrintedRun {
     /// The file's name.
     pub name: String,
+    command: Vec<String>,
     cells: Vec<CellDocument>,
 }
 
@@ -43,12 +44,15 @@ pub enum PrintedError {
 impl PrintedRun {
     /// Reads the document of a run, or of a load.
     pub fn read(name: &str, json: &str) -> Result<Self, PrintedError> {
-        let of_run = serde_json::from_str::<Document>(json).map(|document| document.cells);
-        let of_load = || serde_json::from_str::<LoadDocument>(json).map(|document| vec![document.cell]);
+        let of_run =
+            serde_json::from_str::<Document>(json).map(|document| (document.command, document.cells));
+        let of_load = || {
+            serde_json::from_str::<LoadDocument>(json).map(|document| (document.command, vec![document.cell]))
+        };
         // The first error is about the form that most files have.
-        let cells =
+        let (command, cells) =
             of_run.or_else(|error| of_load().map_err(|_| PrintedError::Unknown(error.to_string())))?;
-        Ok(Self { name: name.to_owned(), cells })
+        Ok(Self { name: name.to_owned(), command, cells })
     }
 
     /// What distinguishes a cell's condition from the others: `at 3% loss`; nothing if there are no others.
@@ -79,6 +83,15 @@ impl DiffSide<'_> {
         }
     }
 
+    /// The subcommand that measured it.
+    fn subcommand(&self) -> &str {
+        let command = match self {
+            Self::Run(report) => &report.run.command,
+            Self::Printed(printed) => &printed.command,
+        };
+        command.get(1).map_or("", String::as_str)
+    }
+
     /// Each cell: its label, its name with its condition, its figures, and which percentile its tail has enough requests for.
     fn cells(&self) -> Vec<SideCell> {
         match self {
@@ -87,7 +100,10 @@ impl DiffSide<'_> {
                 let of_group = |group: &Vec<&h2lab_analysis::stats::CellSummary>| -> Vec<SideCell> {
                     let at = condition::beginning(report, group).map(|at| lower_first(&at));
                     let cell = |summary: &&h2lab_analysis::stats::CellSummary| {
-                        SideCell::new(CellFigures::of(summary), at.clone(), summary.response.tail())
+                        let cell = &summary.cell;
+                        let target = cell.target.name().to_owned();
+                        let about = [target, cell.protocol.to_string(), cell.connections.to_string()];
+                        SideCell::new(CellFigures::of(summary), at.clone(), summary.response.tail(), about)
                     };
                     group.iter().map(cell).collect()
                 };
@@ -97,7 +113,9 @@ impl DiffSide<'_> {
                 let cell = |cell: &CellDocument| {
                     let n = cell.latency_us.response.map_or(0, |response| response.n);
                     let tail = if n / 100 >= Tail::NEEDED_ABOVE { Tail::P99 } else { Tail::P95 };
-                    SideCell::new(figures(cell), printed.place(cell), tail)
+                    let about =
+                        [cell.target.clone(), cell.protocol.to_string(), cell.connections.to_string()];
+                    SideCell::new(figures(cell), printed.place(cell), tail, about)
                 };
                 printed.cells.iter().map(cell).collect()
             }
@@ -140,12 +158,17 @@ struct SideCell {
     /// `h2c × 1 at 3% loss`.
     name: String,
     tail: Tail,
+    /// Its values of [`ABOUT`].
+    about: [String; 3],
 }
 
+/// What a cell must have in common with another one for a difference to be one of speed.
+const ABOUT: [&str; 3] = ["target", "protocol", "connections"];
+
 impl SideCell {
-    fn new(figures: CellFigures, at: Option<String>, tail: Tail) -> Self {
+    fn new(figures: CellFigures, at: Option<String>, tail: Tail, about: [String; 3]) -> Self {
         let name = at.map_or_else(|| figures.label.clone(), |at| format!("{} {at}", figures.label));
-        Self { figures, name, tail }
+        Self { figures, name, tail, about }
     }
 }
 
@@ -195,6 +218,13 @@ impl<'a> Diff<'a> {
                 })
             }
         }
+    }
+
+    /// Whether every pair was measured unsoundly on a side: its figures say nothing.
+    pub fn is_invalid(&self) -> bool {
+        let differences = self.compared.as_ref().map_or(&[][..], |compared| &compared.comparison.differences);
+        !differences.is_empty()
+            && differences.iter().all(|difference| difference.conclusions[0] == Conclusion::Invalid)
     }
 
     /// The one statement: what is compared, and what the difference is.
@@ -260,9 +290,18 @@ impl<'a> Diff<'a> {
     }
 
     fn doubts(&self) -> Vec<String> {
+        let mut doubts: Vec<String> = self.commands().into_iter().collect();
         if let Some(compared) = &self.compared {
-            return compared.doubts();
+            doubts.extend(compared.doubts());
+            return doubts;
         }
+        doubts.extend(self.pairs.iter().filter_map(|(base, cell)| {
+            let values = ABOUT.iter().zip(base.about.iter().zip(&cell.about));
+            let other = values.filter(|(_, (one, other))| one != other);
+            let what: Vec<String> =
+                other.map(|(what, (one, other))| format!("{what} ({one}; {other})")).collect();
+            (!what.is_empty()).then(|| format!("{}: the two differ in {}.", cell.name, what.join(", ")))
+        }));
         let called =
             |side: &DiffSide<'_>| -> Vec<String> { side.cells().into_iter().map(|cell| cell.name).collect() };
         let pairs: (Vec<&str>, Vec<&str>) =
@@ -272,7 +311,14 @@ impl<'a> Diff<'a> {
                 called(side).into_iter().filter(|name| !known.contains(&name.as_str())).collect();
             (!rest.is_empty()).then(|| format!("Only in {}: {}.", side.name(), rest.join(", ")))
         };
-        [only(self.first, &pairs.0), only(self.second, &pairs.1)].into_iter().flatten().collect()
+        doubts.extend([only(self.first, &pairs.0), only(self.second, &pairs.1)].into_iter().flatten());
+        doubts
+    }
+
+    /// That different commands measured the two, if so.
+    fn commands(&self) -> Option<String> {
+        let [one, other] = [self.first, self.second].map(DiffSide::subcommand);
+        (one != other).then(|| format!("One is of `h2lab {one}`, the other of `h2lab {other}`."))
     }
 
     /// For a terminal.

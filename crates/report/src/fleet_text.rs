@@ -204,7 +204,7 @@ fn frames(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
         page.line(
             "  credit",
             &listed([
-                Some(format!("{} WINDOW_UPDATEs, mean {}", count(frames.updates), size(mean))),
+                Some(format!("{}, mean {}", plural(frames.updates, "WINDOW_UPDATE"), size(mean))),
                 asked.map(|bytes| format!("configured: every {}", format_bytes(bytes.into()))),
             ]),
         );

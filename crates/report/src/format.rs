@@ -2,20 +2,8 @@
 
 use std::time::Duration;
 
+pub(super) use h2lab_base::counts::{count, noun_of, plural};
 use h2lab_base::units::millis_f64;
-
-/// `1,234,567`.
-pub(super) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// A larger value is the end of an interval that is open on that side.
 const MOST: f64 = 1e12;
@@ -29,9 +17,16 @@ pub(super) fn number(value: f64) -> String {
         v if v >= 99.95 => count(v.round() as u64),
         v if v >= 9.995 => format!("{v:.1}"),
         v if v >= 0.9995 => format!("{v:.2}"),
-        v if v > 0.0 => format!("{v:.3}"),
+        v if v >= 0.0005 => format!("{v:.3}"),
+        v if v > 0.0 => small(v),
         _ => "0".to_owned(),
     }
+}
+
+/// A number above 0 and below 1 with two significant digits: it is never written as 0.
+fn small(value: f64) -> String {
+    let decimals = (1.0 - value.log10().floor()) as usize;
+    format!("{value:.decimals$}").trim_end_matches('0').to_owned()
 }
 
 /// Milliseconds without their unit, for columns: `25.1`.
@@ -56,9 +51,27 @@ pub(super) fn rate(rps: f64) -> String {
         number(rps)
     } else if rps >= 99.95 {
         count(rps.round() as u64)
+    } else if rps > 0.0 && rps < 0.95 {
+        small(rps)
     } else {
         format!("{rps:.1}").trim_end_matches(".0").to_owned()
     }
+}
+
+/// A rate of things: `1 request/s`, `1,000 requests/s`.
+pub(super) fn per_second(rps: f64, noun: &str) -> String {
+    let text = rate(rps);
+    let noun = noun_of(if text == "1" { 1 } else { 2 }, noun);
+    format!("{text} {noun}/s")
+}
+
+/// Times of an axis in milliseconds, without their unit: with as many digits as distinguish each from the next.
+pub(super) fn distinct_millis(times: &[Duration]) -> Vec<String> {
+    let differ = |texts: &Vec<String>| texts.windows(2).all(|pair| pair[0] != pair[1]);
+    let rounded =
+        |decimals: usize| times.iter().map(|time| format!("{:.decimals$}", millis_f64(*time))).collect();
+    let usual: Vec<String> = times.iter().map(|time| millis(*time)).collect();
+    if differ(&usual) { usual } else { (1..=6).map(rounded).find(differ).unwrap_or(usual) }
 }
 
 /// A ratio: two decimals near 1, three significant digits far from it.
@@ -76,19 +89,9 @@ pub(super) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// The singular or plural of a regular noun after its count: `1 repetition`, `2 repetitions`.
-pub(super) fn plural(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn thousands_are_separated() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-    }
 
     #[test]
     fn an_interval_without_an_end_is_no_number() {
@@ -103,8 +106,29 @@ mod tests {
     }
 
     #[test]
+    fn times_of_an_axis_differ_as_the_times_do() {
+        let texts = |micros: &[u64]| {
+            distinct_millis(&micros.iter().map(|us| Duration::from_micros(*us)).collect::<Vec<_>>())
+        };
+        assert_eq!(texts(&[25_120, 26_340]), ["25.1", "26.3"]);
+        assert_eq!(texts(&[323_010, 323_120, 324_000]), ["323.0", "323.1", "324.0"]);
+        assert_eq!(texts(&[323_010, 323_020]), ["323.01", "323.02"]);
+        assert_eq!(texts(&[5, 5]), ["0.005", "0.005"], "they do not differ");
+    }
+
+    #[test]
+    fn one_a_second_is_singular() {
+        assert_eq!(
+            [0.4, 1.0, 1.02, 2.0].map(|of| per_second(of, "success")),
+            ["0.4 successes/s", "1 success/s", "1 success/s", "2 successes/s"]
+        );
+    }
+
+    #[test]
     fn rates_and_ratios_read_naturally() {
         assert_eq!([50.0, 49.83, 999.97].map(rate), ["50", "49.8", "1,000"]);
+        assert_eq!([0.0, 0.000_1, 0.05, 0.123, 0.96].map(rate), ["0", "0.0001", "0.05", "0.12", "1"]);
+        assert_eq!([0.000_04, 0.000_5, 0.002_1].map(number), ["0.00004", "0.001", "0.002"]);
         assert_eq!([0.95, 1.0, 12.34, 0.0123].map(ratio), ["0.95", "1.00", "12.3", "0.012"]);
     }
 }

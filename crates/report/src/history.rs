@@ -6,10 +6,10 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{count, millis, rate};
+use super::format::{count, millis, plural, rate};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
-use h2lab_analysis::stats::{CellState, CellSummary, repetitions_by_cell};
+use h2lab_analysis::stats::{CellState, CellSummary, Failed, repetitions_by_cell};
 use h2lab_base::units::nanos;
 use h2lab_model::record::RunRecord;
 use h2lab_model::workload::Protocol;
@@ -50,7 +50,7 @@ pub struct PastCell {
     pub p99_us: Option<f64>,
     /// Requests that failed.
     pub failed: u64,
-    /// `ok`, `unstable`, `failed`, `invalid` or `unsupported`; `no-response` or `no-success` where an `ok` would be of nothing.
+    /// `ok`, `unstable`, `failed`, `invalid` or `unsupported`; `no-response` or `no-success` of a cell that failed so.
     pub state: String,
 }
 
@@ -110,13 +110,12 @@ fn past_cell(summary: &CellSummary) -> PastCell {
     }
 }
 
-/// A load is sound whatever it is answered: what came of it is said here.
+/// The state, and how a cell failed.
 fn state(summary: &CellSummary) -> &'static str {
-    let is_of_nothing = summary.requests.succeeded == 0 && !summary.cell.work.bulk;
-    match (&summary.state, summary.statuses.is_empty()) {
-        (CellState::Ok, true) if is_of_nothing => "no-response",
-        (CellState::Ok, false) if is_of_nothing => "no-success",
-        (state, _) => state.name(),
+    match &summary.state {
+        CellState::Failed { how: Failed::NoResponse, .. } => "no-response",
+        CellState::Failed { how: Failed::NoSuccess, .. } => "no-success",
+        state => state.name(),
     }
 }
 
@@ -151,11 +150,7 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
         let mut place = String::new();
         let ended = if run.interrupted { " (interrupted)" } else { "" };
         let more = run.cells.len().saturating_sub(LISTED);
-        let more = match more {
-            0 => String::new(),
-            1 => ", 1 more cell".to_owned(),
-            n => format!(", {n} more cells"),
-        };
+        let more = if more == 0 { String::new() } else { format!(", {}", plural(more as u64, "more cell")) };
         paragraph(
             &mut place,
             style,
@@ -163,11 +158,9 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
             &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
         );
         if let Some(line) = &run.resume {
-            let (missing, verb) = match run.missing {
-                1 => ("1 repetition".to_owned(), "is"),
-                n => (format!("{} repetitions", count(n as u64)), "are"),
-            };
-            let _ = writeln!(place, "  {missing} {verb} missing; to resume: {line}");
+            let missing = plural(run.missing as u64, "repetition");
+            // A command is to be copied: it has a line of its own, however long.
+            let _ = writeln!(place, "  {missing} missing; to resume:\n  {line}");
         }
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, place.trim_end()));
     }
@@ -256,7 +249,7 @@ mod tests {
         assert_eq!(run.resume.as_deref(), Some("h2lab run --resume runs/1 -d …"));
         let text = history_text(&[run], TextStyle::default());
         assert!(
-            text.contains("\n  6 repetitions are missing; to resume: h2lab run --resume runs/1 -d …\n"),
+            text.contains("\n  6 repetitions missing; to resume:\n  h2lab run --resume runs/1 -d …\n"),
             "{text}"
         );
         fixture.run.command[1] = "load".to_owned();

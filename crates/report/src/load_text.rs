@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::Report;
-use super::format::{bytes, count, millis, millis_unit, number, plural, rate};
+use super::format::{
+    bytes, count, distinct_millis, millis, millis_unit, noun_of, number, per_second, plural, rate,
+};
 use super::page::{Page, listed, some};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
@@ -58,7 +60,7 @@ fn first_few(items: impl IntoIterator<Item = String>) -> String {
     let mut items: Vec<String> = items.into_iter().collect();
     if items.len() > LISTED {
         let more = items.split_off(LISTED).len();
-        items.push(format!("and {more} more kinds"));
+        items.push(format!("and {}", plural(more as u64, "more kind")));
     }
     items.join(", ")
 }
@@ -86,7 +88,7 @@ fn requests(page: &mut Page, summary: &CellSummary) {
         .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));
     page.line(
         "Throughput",
-        &format!("{} successes/s {}", rate(summary.served_rps), offered.unwrap_or_default()),
+        &format!("{} {}", per_second(summary.served_rps, "success"), offered.unwrap_or_default()),
     );
     let each = summary.goodput_bytes_per_s / summary.served_rps.max(f64::MIN_POSITIVE);
     let goodput = format!("{}/s of bodies, {} each", bytes(summary.goodput_bytes_per_s), bytes(each));
@@ -191,7 +193,7 @@ fn histogram(page: &mut Page, response: &Latency) {
         return;
     }
     page.heading("Response times, ms");
-    let times: Vec<String> = bars.iter().map(|bar| millis(bar.up_to)).collect();
+    let times = distinct_millis(&bars.iter().map(|bar| bar.up_to).collect::<Vec<_>>());
     let counts: Vec<String> = bars.iter().map(|bar| count(bar.count)).collect();
     let widest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
     let (time_width, count_width) = (widest(&times), widest(&counts));
@@ -221,7 +223,7 @@ fn connections(page: &mut Page, summary: &CellSummary) {
             format!(" ({} to {})", count(spread.min.into()), count(spread.max.into()))
         };
         let each = summary.requests_per_connection();
-        let noun = if (each - 1.0).abs() < f64::EPSILON { "request" } else { "requests" };
+        let noun = noun_of(if (each - 1.0).abs() < f64::EPSILON { 1 } else { 2 }, "request");
         format!("{} {noun} each{range}", number(each))
     });
     let text = listed([

@@ -6,7 +6,7 @@ use super::format::{millis_unit, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition, sentences};
-use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Unclaimed};
+use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion};
 
 /// All verdicts of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -85,7 +85,6 @@ impl Mark {
             Conclusion::BothUnstable => Self::BothUnstable,
             Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => Self::Invalid,
             Conclusion::NoDifference => match verdict.unclaimed() {
-                Some(Unclaimed::NoFigure) => Self::Invalid,
                 Some(why) if why.is_alike() => Self::NoDifference,
                 _ => Self::Undecided,
             },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::format::{count, millis_unit, number, plural};
+use super::format::{count, millis_unit, noun_of, number, plural};
 use h2lab_analysis::stats::{CellSummary, ErrorCount};
 use h2lab_model::record::{Fault, Outcome};
 use h2lab_wire::ErrorCode;
@@ -50,7 +50,10 @@ pub(super) fn error(error: &ErrorCount) -> String {
         (_, 0) => String::new(),
         (_, code) => format!(" {}", ErrorCode(code)),
     };
-    format!("{} × {}{code} ({})", count(error.count), error.kind, fault(error.fault))
+    // A status of class 4xx says that the request is wrong; whether it is, the server does not know.
+    let is_whose = error.kind == Outcome::Status && (400..500).contains(&error.code);
+    let whose = if is_whose { String::new() } else { format!(" ({})", fault(error.fault)) };
+    format!("{} × {}{code}{whose}", count(error.count), error.kind)
 }
 
 /// Whose fault it was.
@@ -67,7 +70,7 @@ pub(super) const fn fault(fault: Fault) -> &'static str {
 /// per repetition.
 fn hop(summary: &CellSummary) -> Option<String> {
     let held = summary.hop_connections? as f64 / f64::from(summary.repetitions.max(1));
-    let noun = if (held - 1.0).abs() < f64::EPSILON { "connection" } else { "connections" };
+    let noun = noun_of(if (held - 1.0).abs() < f64::EPSILON { 1 } else { 2 }, "connection");
     Some(format!("{} {noun} over the link; the table has those to the sidecar", number(held)))
 }
 
@@ -110,6 +113,13 @@ mod tests {
 
     fn clean() -> CellSummary {
         CellSummary::of(&[&one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)])
+    }
+
+    #[test]
+    fn a_status_of_class_4xx_is_nobodys_error_and_one_of_5xx_the_servers() {
+        let of = |code| error(&ErrorCount { kind: Outcome::Status, code, fault: Fault::Sut, count: 2 });
+        assert_eq!([of(399), of(400)], ["2 × status 399 (server error)", "2 × status 400"]);
+        assert_eq!([of(499), of(500)], ["2 × status 499", "2 × status 500 (server error)"]);
     }
 
     #[test]

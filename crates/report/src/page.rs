@@ -1,6 +1,6 @@
 //! Text whose lines begin with their subject: the form of the summaries of one load and of one bulk transfer.
 
-use super::format::count;
+use super::format::{count, plural};
 use super::style::{Paint, TextStyle, paragraph};
 
 /// The column where the text of a line begins.
@@ -65,7 +65,12 @@ pub(super) fn listed(items: impl IntoIterator<Item = Option<String>>) -> String 
     items.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// `n what` unless n is 0.
+/// `1 file read`, `2 file reads`, nothing if there is none.
+pub(super) fn counted(n: u64, noun: &str) -> Option<String> {
+    (n > 0).then(|| plural(n, noun))
+}
+
+/// `n what` unless n is 0: of what has no plural.
 pub(super) fn some(n: u64, what: &str) -> Option<String> {
     (n > 0).then(|| format!("{} {what}", count(n)))
 }

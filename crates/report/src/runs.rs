@@ -149,6 +149,10 @@ impl<'a> Compared<'a> {
 
     /// The reasons to doubt the ratios, in sentences; the last one always applies.
     pub fn doubts(&self) -> Vec<String> {
+        let (first, second) = (self.first, self.second);
+        if (first.name(), &first.run.started) == (second.name(), &second.run.started) {
+            return vec!["Both are the same run.".to_owned()];
+        }
         let mut doubts = Vec::new();
         for difference in &self.comparison.differences {
             if !difference.differs_in.is_empty() {
@@ -156,9 +160,9 @@ impl<'a> Compared<'a> {
                 doubts.push(format!("{}: the two runs differ in {what}.", difference.label));
             }
             if difference.tail_ratio.is_some_and(|tail| !tail.is_sound()) {
-                let why = "stalls are too long for the measured time: its interval is too narrow";
                 doubts.push(format!(
-                    "{}: nothing is concluded from {}, {why}.",
+                    "{}: nothing is concluded from {}: the measurement is too short for stalls as long as these; \
+                     measure longer (-z).",
                     difference.label,
                     difference.tail.name()
                 ));
@@ -298,5 +302,33 @@ mod tests {
             assert!(widest <= width, "{width}: {text}");
             assert!(text.contains("h2c × 16 at 3% loss"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_run_against_itself_shows_no_difference_and_leaves_nothing_undecided() {
+        let fixture = Fixture::new();
+        let sides = [DiffSide::Run(fixture.report()), DiffSide::Run(fixture.report())];
+        let text = Diff::new(&sides[0], &sides[1]).text(TextStyle::default());
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(": no difference (") && flat.contains("1.00 to 1.00"), "{text}");
+        assert!(!flat.contains("undecided") && flat.ends_with("Both are the same run."), "{text}");
+    }
+
+    #[test]
+    fn other_commands_and_targets_are_named_also_where_only_json_is_left() {
+        let fixture = Fixture::new();
+        let mut other = fixture.run.clone();
+        other.command[1] = "load".to_owned();
+        let of_load = Report { run: &other, ..fixture.report() };
+        let sides = [DiffSide::Run(fixture.report()), DiffSide::Run(of_load)];
+        let named = "One is of `h2lab compare`, the other of `h2lab load`.";
+        assert!(Diff::new(&sides[0], &sides[1]).text(TextStyle::default()).contains(named));
+        let json = serde_json::to_string(&crate::document(&fixture.report())).unwrap();
+        let there = json.replace("\"target\":\"origin\"", "\"target\":\"http://b/\"");
+        assert_ne!(json, there);
+        let [a, b] = [("a", json), ("b", there)]
+            .map(|(name, json)| DiffSide::Printed(super::super::PrintedRun::read(name, &json).unwrap()));
+        let text = Diff::new(&a, &b).text(TextStyle::default());
+        assert!(text.contains("the two differ in target (origin; http://b/)."), "{text}");
     }
 }

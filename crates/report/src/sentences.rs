@@ -207,7 +207,9 @@ fn too_short(tail: &RatioInterval) -> String {
 
 /// `p99 0.95 × HTTP/1.1 (95 % interval 0.82–1.09; 231 ms against 243 ms)`.
 fn tail(verdict: &CellVerdict, base: &str) -> String {
-    let Some(ratio) = &verdict.tail_ratio else { return "nothing was answered".to_owned() };
+    let Some(ratio) = &verdict.tail_ratio else {
+        return "too few requests were answered for an interval".to_owned();
+    };
     format!("{} {}", verdict.tail.name(), interval(ratio, base))
 }
 
@@ -258,7 +260,7 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
 pub(super) fn no_result(summary: &CellSummary) -> Option<String> {
     match &summary.state {
         CellState::Invalid { reasons } => reasons.first().cloned(),
-        CellState::Failed { why } | CellState::Unsupported { why } => Some(why.clone()),
+        CellState::Failed { why, .. } | CellState::Unsupported { why } => Some(why.clone()),
         CellState::Ok | CellState::Unstable { .. } if summary.is_dead() && !summary.cell.work.bulk => {
             let sent = plural(summary.requests.sent, "request");
             Some(match summary.errors.first() {
@@ -298,7 +300,7 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
             Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
         }
         CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
-        CellState::Failed { why } => Some(format!("failed: {why}")),
+        CellState::Failed { why, .. } => Some(format!("failed: {why}")),
         CellState::Unsupported { why } => Some(format!("unsupported: {why}")),
     }
 }
@@ -402,8 +404,16 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
     ))
 }
 
+/// Whether a cell has no other to be compared with: its percentiles are those that there are.
+pub(super) fn is_alone(report: &Report<'_>) -> bool {
+    report.analysis.cells.len() == 1
+}
+
 /// Why some p99 are missing, if any are.
 pub(super) fn missing_tails(report: &Report<'_>) -> Option<String> {
+    if is_alone(report) {
+        return None;
+    }
     // Bulk work has no tails.
     let is_short = |cell: &CellSummary| !cell.cell.work.bulk && cell.response.tail() == Tail::P95;
     let short = report.analysis.cells.iter().any(is_short);

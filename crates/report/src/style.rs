@@ -72,7 +72,8 @@ fn in_ascii(mut out: String, c: char) -> String {
     match c {
         c if c.is_ascii() => out.push(c),
         '×' => out.push('x'),
-        '–' | '—' | '−' | '─' | '━' | '▃' | '▂' | '▌' | '▍' => out.push('-'),
+        '━' => out.push('='),
+        '–' | '—' | '−' | '─' | '▃' | '▂' | '▌' | '▍' => out.push('-'),
         '■' | '█' | '▉' | '▇' | '▆' | '▲' => out.push('#'),
         '▅' | '▄' | '▊' | '▋' => out.push('+'),
         '▁' | '▎' | '▏' => out.push('_'),
@@ -103,8 +104,9 @@ pub(super) fn painted(out: &mut String, style: TextStyle, paint: Paint, lead: &s
 
 /// Writes `text` wrapped to the width, its further lines indented like the first one's `lead`.
 pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
+    let text = style.printable(text.to_owned());
     let indent = " ".repeat(lead.chars().count());
-    for (i, line) in wrap(text, style.limit() - indent.len()).into_iter().enumerate() {
+    for (i, line) in wrap(&text, style.limit() - indent.len()).into_iter().enumerate() {
         let lead = if i == 0 { lead } else { &indent };
         let _ = writeln!(out, "{lead}{line}");
     }

@@ -122,7 +122,7 @@ pub(super) fn picked<T: Clone>(row: &[T], places: &[usize]) -> Vec<T> {
 }
 
 /// Breaks `text` at spaces into lines of at most `limit` characters; a longer word gets a line of its own.
-pub(super) fn wrap(text: &str, limit: usize) -> Vec<String> {
+pub fn wrap(text: &str, limit: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let last = lines.last_mut().expect("there is always a line");

@@ -64,8 +64,8 @@ pub(super) fn columns() -> Vec<(String, String)> {
 }
 
 /// A cell's figures under [`columns`], but for its label.
-pub(super) fn figures(summary: &CellSummary) -> Vec<String> {
-    row(summary).split_off(1)
+pub(super) fn figures(report: &Report<'_>, summary: &CellSummary) -> Vec<String> {
+    row(report, summary).split_off(1)
 }
 
 const COLUMNS: [Column; 13] = [
@@ -87,7 +87,7 @@ const COLUMNS: [Column; 13] = [
 /// A table for each condition; all have the same columns.
 fn tables(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let groups = report.analysis.groups();
-    let rows: Vec<Vec<String>> = groups.iter().flatten().map(|summary| row(summary)).collect();
+    let rows: Vec<Vec<String>> = groups.iter().flatten().map(|summary| row(report, summary)).collect();
     let lines = table::lay_out(&COLUMNS, &rows, style.limit());
     let mut rows_left = &lines[2..];
     for group in &groups {
@@ -124,7 +124,7 @@ fn cell(out: &mut String, line: &str, summary: &CellSummary, style: TextStyle) {
     }
 }
 
-fn row(summary: &CellSummary) -> Vec<String> {
+fn row(report: &Report<'_>, summary: &CellSummary) -> Vec<String> {
     let label = if summary.label.chars().count() > LONGEST_LABEL { "" } else { &summary.label };
     if summary.repetitions == 0 {
         // Not measured: a zero would look like a figure.
@@ -132,7 +132,7 @@ fn row(summary: &CellSummary) -> Vec<String> {
         return std::iter::once(label.to_owned()).chain(dashes).collect();
     }
     let mut row = vec![label.to_owned(), rate(summary.offered_rps), rate(summary.served_rps)];
-    row.extend(latencies(summary));
+    row.extend(latencies(summary, sentences::is_alone(report)));
     let end = |end: &Option<h2lab_analysis::stats::TcpEnd>| {
         end.as_ref().map_or("?".to_owned(), |end| count(end.retransmits))
     };
@@ -161,13 +161,13 @@ pub(super) fn failed(summary: &CellSummary) -> String {
     }
 }
 
-/// p50, p95, p99, max and n; dashes where the state or the number of requests forbids a figure.
-fn latencies(summary: &CellSummary) -> [String; 5] {
+/// p50, p95, p99, max and n; dashes where the state forbids a figure, or the number of requests one that others are compared with.
+fn latencies(summary: &CellSummary, is_alone: bool) -> [String; 5] {
     let n = count(summary.response.n());
     let dash = || "-".to_owned();
     match summary.response.percentiles() {
         Some(p) if summary.state == CellState::Ok && !summary.is_dead() => {
-            let p99 = if summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
+            let p99 = if is_alone || summary.response.tail() == Tail::P99 { millis(p.p99) } else { dash() };
             [millis(p.p50), millis(p.p95), p99, millis(p.max), n]
         }
         _ => [dash(), dash(), dash(), dash(), n],

@@ -18,7 +18,7 @@
 use std::time::Duration;
 
 use super::latency::nearest_rank;
-use super::summary::RepetitionSeries;
+use super::summary::{CellSummary, RepetitionSeries};
 use h2lab_base::random::Counter;
 use h2lab_base::units::nanos;
 
@@ -78,7 +78,21 @@ impl RatioInterval {
     }
 }
 
-/// The interval of the ratio of two cells' quantiles at `share`. `None` if either has no requests.
+/// Of fewer requests there is no interval of 95 % for a quantile: the median of five lies outside their range in 6 % of cases.
+pub(super) const LEAST_REQUESTS: u64 = 6;
+
+/// The interval of the ratio of two cells' quantiles at `share`. `None` if either has fewer than [`LEAST_REQUESTS`].
+pub(super) fn of_cells(
+    share: f64,
+    baseline: &CellSummary,
+    candidate: &CellSummary,
+    seed: u64,
+) -> Option<RatioInterval> {
+    let enough = baseline.response.n().min(candidate.response.n()) >= LEAST_REQUESTS;
+    enough.then(|| ratio(share, &baseline.series, &candidate.series, seed)).flatten()
+}
+
+/// The interval of the ratio of the quantiles of these repetitions at `share`. `None` if either side has no requests.
 ///
 /// The same seed gives the same interval. Cost: about 2 × [`REPLICATES`] × pieces × log² of the number of requests; a
 /// second for a million requests.

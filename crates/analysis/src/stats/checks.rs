@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
+use h2lab_base::counts::plural;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
 const LITTLE: f64 = 0.10;
+/// A closed loop of which each place had fewer requests than these is mostly its beginning and its end.
+const LITTLE_ROUNDS: u64 = 20;
 /// A constant schedule may miss its rate by this share.
 const OFFERED: f64 = 0.01;
 
@@ -36,6 +39,9 @@ pub(super) fn warnings(
 /// failed were in flight too, although they are no throughput.
 fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
+    if summary.requests.succeeded < LITTLE_ROUNDS * u64::from(concurrency) {
+        return None;
+    }
     let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
     let failed = failed_in_flight(repetitions)?;
     if breaks_littles_law(served.in_flight() + failed, concurrency) {
@@ -125,8 +131,8 @@ fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     (open_loop && waited > 0).then(|| {
         format!(
-            "{waited} requests were still waiting for a connection or a stream at the end: {:.0} requests/s offered, \
-             {:.0} served",
+            "{} still waiting for a connection or a stream at the end: {:.0} requests/s offered, {:.0} served",
+            plural(waited, "request"),
             summary.offered_rps, summary.served_rps
         )
     })
@@ -147,7 +153,11 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
             } else {
                 "the server does not keep connections open"
             };
-            format!("{opened} connections for {} requests: {why}", summary.connections.requests)
+            format!(
+                "{} for {}: {why}",
+                plural(opened, "connection"),
+                plural(summary.connections.requests, "request")
+            )
         })
 }
 
@@ -175,7 +185,11 @@ fn held(summary: &CellSummary) -> Option<String> {
     let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
     let asked = u64::from(summary.cell.connections) * u64::from(summary.repetitions);
     (summary.cell.protocol.is_multiplexed() && held != asked).then(|| {
-        format!("{} held {held} connections over the link, but {asked} were configured", sidecar.name)
+        format!(
+            "{} held {} over the link, but {asked} were configured",
+            sidecar.name,
+            plural(held, "connection")
+        )
     })
 }
 
@@ -222,6 +236,19 @@ mod tests {
         };
         assert_eq!(closed(25), Vec::<String>::new()); // 1000/s × 25.1 ms
         assert!(closed(32)[0].starts_with("Little's law"));
+    }
+
+    #[test]
+    fn littles_law_is_not_asked_of_a_loop_that_has_hardly_gone_round() {
+        let first = |requests| {
+            let mut record = record(Protocol::H2c);
+            record.cell.work.arrival = Arrival::Closed { concurrency: 100 };
+            let measured = record.samples.iter().filter(|sample| sample.measured).take(requests);
+            let kept: Vec<Sample> = measured.collect();
+            record.samples = kept.into_iter().collect();
+            doubts(&record).iter().any(|doubt| doubt.starts_with("Little's law"))
+        };
+        assert_eq!([first(5), first(1_999), first(2_000)], [false, false, true]);
     }
 
     #[test]
@@ -304,7 +331,7 @@ mod tests {
     fn a_backlog_at_the_end_of_an_open_loop_is_reported_with_its_numbers() {
         let mut record = record(Protocol::H1);
         record.generator.backlog_at_cut = 7;
-        assert!(doubts(&record)[0].starts_with("7 requests were still waiting"), "{:?}", doubts(&record));
+        assert!(doubts(&record)[0].starts_with("7 requests still waiting"), "{:?}", doubts(&record));
         record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
         assert_eq!(doubts(&record), Vec::<String>::new());
     }
@@ -347,9 +374,10 @@ mod tests {
             record.connections = vec![one; 3500];
             doubts(&record)
         };
-        let server = "3500 connections for 3500 requests: the server does not keep connections open";
+        let server = "3,500 connections for 3,500 requests: the server does not keep connections open";
         assert_eq!(with(CloseReason::Server), [server]);
-        let ours = "3500 connections for 3500 requests: we closed most of them because their requests failed";
+        let ours =
+            "3,500 connections for 3,500 requests: we closed most of them because their requests failed";
         assert_eq!(with(CloseReason::Local { why: "a request was not answered in time".to_owned() }), [ours]);
         let mut record = record(Protocol::H1);
         let one = ConnectionRecord { requests: 1, ..record.connections[0].clone() };

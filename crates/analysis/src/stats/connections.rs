@@ -7,7 +7,7 @@ use super::Latency;
 use super::tallied::Tallies;
 use h2lab_base::JsonSchema;
 use h2lab_base::text::PeerText;
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord};
 use h2lab_wire::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -306,11 +306,41 @@ fn goaways<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<G
     counts.into_iter().map(count).collect()
 }
 
+/// From the first request due to the end of measuring.
+fn measured(repetition: &CellRecord) -> (Time, Time) {
+    let from = repetition.started_at;
+    let wall = Duration::from_nanos(repetition.generator.wall_ns);
+    (from, repetition.cell.work.phases.measure_until(from).min(from + wall))
+}
+
+/// A server is gone for good only if it cannot be reached for this long until the end, or for [`GONE_SHARE`] of the time.
+const GONE: Duration = Duration::from_millis(100);
+/// See [`GONE`].
+const GONE_SHARE: f64 = 0.05;
+
+/// That a server could no longer be reached from some time to the end, if so: connections there were, then each dial failed.
+pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
+    let (from, until) = measured(repetition);
+    let established = repetition.connections.iter().filter(|connection| connection.ready_at.happened());
+    let last = established.map(|connection| connection.usable_until().min(until)).max()?;
+    let failed = |connection: &&ConnectionRecord| {
+        connection.dialled_at >= last && matches!(connection.closed, CloseReason::NotEstablished { .. })
+    };
+    let why = repetition.connections.iter().filter(failed).find_map(|connection| connection.closed.why())?;
+    let gone = until.since(last);
+    (gone >= GONE.max(until.since(from).mul_f64(GONE_SHARE))).then(|| {
+        format!(
+            "no connection to the server could be made any more from {} after the first request to the end, {} later: \
+             {why}",
+            format_duration(last.since(from)),
+            format_duration(gone)
+        )
+    })
+}
+
 /// Time of a repetition, from the first request due to the end of measuring, in which no connection could take a request.
 fn without_any(repetition: &CellRecord) -> Duration {
-    let phases = repetition.cell.work.phases;
-    let from = repetition.started_at;
-    let until = phases.measure_until(from).min(from + Duration::from_nanos(repetition.generator.wall_ns));
+    let (from, until) = measured(repetition);
     let lives = repetition.connections.iter().filter(|connection| connection.ready_at.happened());
     let mut lives: Vec<(Time, Time)> =
         lives.map(|connection| (connection.ready_at, connection.usable_until())).collect();
@@ -403,6 +433,35 @@ mod tests {
         assert_eq!(without_any(&record), Duration::from_millis(100 + 500 + 500));
         record.connections[2].goaways.clear();
         assert_eq!(without_any(&record), Duration::from_millis(600), "it lives on beyond {end:?}");
+    }
+
+    #[test]
+    fn a_server_is_gone_if_no_dial_succeeds_from_some_time_to_the_end() {
+        let mut record = four();
+        let at = |ms| record.started_at + Duration::from_millis(ms);
+        let (early, ended, late) = (at(500), at(1_200), at(3_450));
+        for connection in &mut record.connections {
+            connection.closed_at = ended;
+            connection.closed = CloseReason::Reset { why: "reset by peer".to_owned() };
+        }
+        assert_eq!(unreachable(&record), None, "nobody tried to connect again");
+        let mut dial = record.connections[0].clone();
+        (dial.dialled_at, dial.ready_at) = (early, Time::NEVER);
+        dial.closed = CloseReason::NotEstablished { why: "connection refused".to_owned() };
+        record.connections.push(dial);
+        assert_eq!(unreachable(&record), None, "what failed before says nothing of the end");
+        record.connections[4].dialled_at = ended;
+        assert_eq!(
+            unreachable(&record).unwrap(),
+            "no connection to the server could be made any more from 1.2s after the first request to the end, 2.3s later: \
+             connection refused"
+        );
+        record.connections[0].closed_at = late;
+        assert_eq!(unreachable(&record), None, "the last 50 ms of 3.5 s");
+        for connection in &mut record.connections[..4] {
+            connection.ready_at = Time::NEVER;
+        }
+        assert_eq!(unreachable(&record), None, "it was never there");
     }
 
     #[test]

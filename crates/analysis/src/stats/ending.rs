@@ -1,58 +1,71 @@
 //! What became of a run as a whole: whether it has an answer to what it asked.
 
-use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion};
-use h2lab_model::record::Outcome;
+use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, Failed};
+use std::collections::BTreeSet;
 
-/// What became of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What became of a run. Of several that apply the first counts: a server that gives no response is known to whoever was late, and what
+/// was measured unsoundly says nothing of success.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// It has an answer.
-    Answered,
-    /// A server ended by itself while it was measured.
-    ServerEnded,
     /// Nothing was heard of a server, or of one of each two that were to be compared; why, in a sentence.
     NoResponse(String),
-    /// A server answered, but never with a success: that is not the work that was to be measured.
-    NoSuccess(String),
     /// A cell was not measured soundly.
     Invalid,
+    /// A server ended by itself while it was measured, or could no longer be reached.
+    ServerEnded,
+    /// A server answered, but never with a success: that is not the work that was to be measured.
+    NoSuccess(String),
+    /// It has an answer.
+    Answered,
 }
 
 impl Ending {
-    /// What became of a run. That a server ended or gave no answer is known whoever was late, and so comes before that.
-    pub fn of(analysis: &Analysis) -> Self {
+    /// All that became of a run; at least one, and the first counts.
+    pub fn of(analysis: &Analysis) -> BTreeSet<Self> {
         let has = |fits: fn(&CellState) -> bool| analysis.cells.iter().any(|cell| fits(&cell.state));
-        match fruitless(analysis) {
-            _ if has(|state| matches!(state, CellState::Failed { .. })) => Self::ServerEnded,
-            Some(ending) => ending,
-            None if has(|state| matches!(state, CellState::Invalid { .. })) => Self::Invalid,
-            None => Self::Answered,
+        let mut endings = BTreeSet::from([Self::Answered]);
+        endings.extend(nothing_compared(analysis).or_else(|| nothing_heard(analysis)).map(Self::NoResponse));
+        endings.extend(analysis.cells.iter().find_map(no_success).map(Self::NoSuccess));
+        if has(|state| matches!(state, CellState::Invalid { .. })) {
+            endings.insert(Self::Invalid);
         }
+        if has(has_ended) {
+            endings.insert(Self::ServerEnded);
+        }
+        endings
     }
 }
 
-/// Why a run has no answer, if so. Bulk work says by itself what came of it.
-fn fruitless(analysis: &Analysis) -> Option<Ending> {
+const fn has_ended(state: &CellState) -> bool {
+    matches!(state, CellState::Failed { how: Failed::ServerEnded, .. })
+}
+
+/// Why nothing was compared, if so.
+fn nothing_compared(analysis: &Analysis) -> Option<String> {
     let is_uncompared = |verdict: &CellVerdict| verdict.conclusion == Conclusion::Unsupported;
-    if !analysis.verdicts.is_empty() && analysis.verdicts.iter().all(is_uncompared) {
-        let why =
-            analysis.cells.iter().find_map(|cell| Some(format!("{}: {}", cell.label, unsupported(cell)?)));
-        return Some(Ending::NoResponse(format!("nothing to compare: {}", why.unwrap_or_default())));
+    if analysis.verdicts.is_empty() || !analysis.verdicts.iter().all(is_uncompared) {
+        return None;
     }
-    let cells = || analysis.cells.iter().filter(|cell| !cell.cell.work.bulk);
-    if let Some(cell) = cells().find(|cell| cell.requests.succeeded == 0 && !cell.statuses.is_empty()) {
-        let statuses: Vec<String> =
-            cell.statuses.iter().map(|(status, n)| format!("{n} × {status}")).collect();
-        let (label, name) = (&cell.label, cell.cell.target.name());
-        let what = if label.contains(name) { label.clone() } else { format!("{label} at {name}") };
-        return Some(Ending::NoSuccess(format!(
-            "{what}: no response was a success: {}",
-            statuses.join(", ")
-        )));
-    }
-    let mut unanswered = cells().map(unanswered);
-    let first = unanswered.next()??;
-    unanswered.all(|cell| cell.is_some()).then_some(Ending::NoResponse(first))
+    let why = analysis.cells.iter().find_map(|cell| Some(format!("{}: {}", cell.label, unsupported(cell)?)));
+    Some(format!("nothing to compare: {}", why.unwrap_or_default()))
+}
+
+/// That no cell got any response, if so. Of a server that ended it is known why.
+fn nothing_heard(analysis: &Analysis) -> Option<String> {
+    let silence = |summary: &CellSummary| {
+        let why = unsupported(summary).map(str::to_owned).or_else(|| summary.no_response())?;
+        (!has_ended(&summary.state)).then(|| format!("{}: {why}", summary.cell.target.name()))
+    };
+    let mut silences = analysis.cells.iter().filter(|cell| !cell.cell.work.bulk).map(silence);
+    let first = silences.next()??;
+    silences.all(|silence| silence.is_some()).then_some(first)
+}
+
+/// That no response of a cell was a success, if so.
+fn no_success(summary: &CellSummary) -> Option<String> {
+    let why = summary.no_success()?;
+    let (label, name) = (&summary.label, summary.cell.target.name());
+    Some(if label.contains(name) { format!("{label}: {why}") } else { format!("{label} at {name}: {why}") })
 }
 
 fn unsupported(summary: &CellSummary) -> Option<&str> {
@@ -62,29 +75,12 @@ fn unsupported(summary: &CellSummary) -> Option<&str> {
     }
 }
 
-/// That not one of a cell's requests got a complete response, whatever its status, if so. What we cancelled ourselves does not count
-/// against the server.
-fn unanswered(summary: &CellSummary) -> Option<String> {
-    let name = summary.cell.target.name();
-    if let Some(why) = unsupported(summary) {
-        return Some(format!("{name}: {why}"));
-    }
-    let first = summary.errors.iter().find(|error| error.kind != Outcome::Cancelled);
-    if !summary.statuses.is_empty() || (first.is_none() && summary.requests.unfinished == 0) {
-        return None;
-    }
-    let sent = summary.requests.sent;
-    let plural = if sent == 1 { "" } else { "s" };
-    let most = first.map_or_else(String::new, |error| format!("; most ended as `{}`", error.kind));
-    Some(format!("{name}: no response to {sent} request{plural}{most}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::stats::analyse;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-    use h2lab_model::record::{CellRecord, Disturbance, DisturbanceKind, ServerSummary};
+    use h2lab_model::record::{CellRecord, Disturbance, DisturbanceKind, Outcome, ServerSummary};
     use h2lab_model::workload::{Arrival, Protocol};
 
     /// A cell of a closed loop whose requests all end so.
@@ -107,8 +103,9 @@ mod tests {
         record
     }
 
+    /// The one that counts.
     fn ending(cells: Vec<CellRecord>) -> Ending {
-        Ending::of(&analyse(&run(cells)))
+        Ending::of(&analyse(&run(cells))).pop_first().expect("at least one")
     }
 
     #[test]
@@ -134,9 +131,21 @@ mod tests {
                     "{why}"
                 );
             }
-            let late = ending(vec![invalid(refused(0, Protocol::H1))]);
-            assert!(matches!(late, Ending::NoSuccess(_)), "whoever was late");
         }
+    }
+
+    #[test]
+    fn no_response_comes_before_an_invalid_measurement_and_that_before_no_success() {
+        let cell = |outcome, status| invalid(ended(0, Protocol::H1, outcome, status));
+        let silent = ending(vec![cell(Outcome::Timeout, 0)]);
+        assert!(matches!(silent, Ending::NoResponse(_)), "whoever was late");
+        let refused = vec![cell(Outcome::Status, 503)];
+        assert_eq!(ending(refused.clone()), Ending::Invalid);
+        let all = Ending::of(&analyse(&run(refused)));
+        assert!(
+            all.iter().any(|ending| matches!(ending, Ending::NoSuccess(_))),
+            "that is said, too: {all:?}"
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use state::invalid_reasons;
 pub use study::Study;
-pub use summary::{CellState, CellSummary, ErrorCount, Instability, RepetitionSeries, RequestCounts};
+pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub use threshold::{CellFigures, Threshold, ThresholdError, Violation};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};

@@ -29,7 +29,7 @@ pub struct CellComparison {
     pub tail: Tail,
     /// The ratio of the tails.
     pub tail_ratio: Option<RatioInterval>,
-    /// The ratio of the throughputs; `None` if either served nothing.
+    /// The ratio of the throughputs; `None` if either served nothing, or if an open loop was offered another load.
     pub throughput: Option<RateRatio>,
     /// The conclusions on the median, the tail and the throughput: [`Conclusion::Faster`] is less time, or more
     /// throughput.
@@ -99,12 +99,24 @@ pub fn compare_runs(first: (&RunRecord, &Analysis), second: (&RunRecord, &Analys
 fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellComparison {
     let tail = baseline.response.tail().min(candidate.response.tail());
     let seed = seed.wrapping_add(u64::from(candidate.cell.index));
-    let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
-    let (median, tail_ratio) = (ratio(0.5), ratio(tail.share()));
-    let throughput = rate::ratio(&baseline.series, &candidate.series, seed);
+    let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed);
+    // The same run twice: its resampled parts would differ, and it does not.
+    let is_same = baseline.series == candidate.series;
+    let exact = |of: RatioInterval| if is_same { RatioInterval { low: 1.0, high: 1.0, ..of } } else { of };
+    let (median, tail_ratio) = (ratio(0.5).map(exact), ratio(tail.share()).map(exact));
+    // An open loop serves what it is offered: other arrivals are another question.
+    let is_same_load = baseline.cell.work.arrival == candidate.cell.work.arrival || {
+        let is_closed = |summary: &CellSummary| summary.cell.work.arrival.rate().is_none();
+        is_closed(baseline) && is_closed(candidate)
+    };
+    let throughput = is_same_load.then(|| rate::ratio(&baseline.series, &candidate.series, seed)).flatten();
+    let throughput = throughput.map(|of| if is_same { RateRatio { low: 1.0, high: 1.0, ..of } } else { of });
     let floor = floor(baseline, candidate);
     let of_time = |ratio: Option<RatioInterval>, must_be_sound: bool| match ratio {
-        None => (Conclusion::NoDifference, Some(Unclaimed::NoFigure)),
+        None if baseline.is_dead() || candidate.is_dead() => {
+            (Conclusion::NoDifference, Some(Unclaimed::NoFigure))
+        }
+        None => (Conclusion::NoDifference, Some(Unclaimed::TooFew)),
         Some(ratio) if must_be_sound && !ratio.is_sound() => {
             (Conclusion::NoDifference, Some(Unclaimed::Unsound))
         }
@@ -116,6 +128,7 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     };
     let concluded = match doubtful(baseline, candidate) {
         Some(conclusion) => [(conclusion, None); 3],
+        None if is_same => [(Conclusion::NoDifference, Some(Unclaimed::Small)); 3],
         None => [of_time(median, false), of_time(tail_ratio, true), of_rate(throughput)],
     };
     CellComparison {
@@ -272,7 +285,35 @@ mod tests {
             difference.differs_in,
             ["request (POST /; POST /other)", "arrival (1000/s; 500/s)", "client's policy"]
         );
-        assert_eq!(difference.conclusions[2], Conclusion::Slower, "half the rate is half the throughput");
+        assert_eq!(difference.throughput, None, "half the rate was asked for");
+        assert_eq!(difference.conclusions[2], Conclusion::NoDifference);
+        // Its schedule is that of an open loop; only what the cell says matters here.
+        let closed = |concurrency| {
+            let mut run = of(&Model::CLEAN, |_| ());
+            for repetition in &mut run.repetitions {
+                repetition.cell.work.arrival = Arrival::Closed { concurrency };
+            }
+            run
+        };
+        let throughput = |first: RunRecord, second| compared(&first, &second).differences[0].throughput;
+        assert_eq!(throughput(of(&Model::CLEAN, |_| ()), closed(8)), None);
+        assert!(throughput(closed(4), closed(8)).is_some(), "what more connections bring is a question");
+    }
+
+    #[test]
+    fn of_a_handful_of_requests_no_time_is_compared() {
+        let of = |requests: usize| {
+            let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+            record.cell.work.arrival = Arrival::Closed { concurrency: 1 };
+            let mut samples = record.samples.edit();
+            let measured = samples.iter_mut().filter(|sample| sample.measured);
+            measured.skip(requests).for_each(|sample| sample.measured = false);
+            drop(samples);
+            run(vec![record])
+        };
+        let [few, enough] = [5, 6].map(|n| compared(&of(6), &of(n)).differences[0].clone());
+        assert_eq!((few.median, few.unclaimed[0]), (None, Some(Unclaimed::TooFew)));
+        assert!(enough.median.is_some());
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::summary::{CellState, CellSummary, Instability};
+use super::connections::unreachable;
+use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
 use super::{tallied, transport};
+use h2lab_base::counts::plural;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::tally::TallyPhase;
 use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, ServerSummary};
@@ -44,10 +46,10 @@ const STOLEN: f64 = 0.02;
 /// The state of a cell. States that invalidate figures precede those that only qualify them.
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
     // A server that is gone may have answered nothing, and still it is not one that does not speak the protocol.
-    let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
-    if let Some(own) = disturbances().find(|disturbance| disturbance.is_of_the_server()) {
-        return CellState::Failed { why: own.to_string() };
+    if let Some(why) = repetitions.iter().find_map(|repetition| failed(repetition)) {
+        return CellState::Failed { why, how: Failed::ServerEnded };
     }
+    let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
@@ -55,6 +57,12 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
+    }
+    if let Some(why) = summary.no_response() {
+        return CellState::Failed { why, how: Failed::NoResponse };
+    }
+    if let Some(why) = summary.no_success() {
+        return CellState::Failed { why, how: Failed::NoSuccess };
     }
     match instability(summary, repetitions) {
         Some(why) => {
@@ -74,9 +82,28 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
+/// That the server ended by itself, or could no longer be reached after it had responded, if so. Of a server that we started we know what
+/// became of it.
+fn failed(repetition: &CellRecord) -> Option<String> {
+    let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
+    let is_strange = repetition.server.is_none();
+    let has_responded = || {
+        repetition.samples.iter().any(|sample| sample.outcome.is_complete())
+            || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete())
+    };
+    own.map(Disturbance::to_string)
+        .or_else(|| unreachable(repetition).filter(|_| is_strange && has_responded()))
+}
+
 /// Why the cell has no result: no request got any answer of the protocol.
 fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
-    let hopeless = |kind| matches!(kind, Outcome::Connect | Outcome::Tls | Outcome::Protocol);
+    // A server that closes every connection before a request is on it does not speak the protocol.
+    let is_never_asked = summary.connections.requests == 0;
+    let hopeless = |kind| match kind {
+        Outcome::Connect | Outcome::Tls | Outcome::Protocol => true,
+        Outcome::Closed => is_never_asked,
+        _ => false,
+    };
     let answered = summary.requests.sent > summary.requests.failed;
     if answered || !summary.errors.iter().all(|error| hopeless(error.kind)) {
         return None;
@@ -148,8 +175,8 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
 /// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.
 pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
-    // A server that ended by itself is the result, however late we were: another try might not show it.
-    if disturbances(repetition).any(Disturbance::is_of_the_server) {
+    // It is the result, however late we were: another try might not show it.
+    if failed(repetition).is_some() {
         return reasons;
     }
     if let Some(link) = &repetition.link {
@@ -206,8 +233,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
     if link.device_drops > 0 {
         reasons.push(format!(
-            "the kernel dropped {} packets at our devices, outside the link model",
-            link.device_drops
+            "the kernel dropped {} at our devices, outside the link model",
+            plural(link.device_drops, "packet")
         ));
     }
 }
@@ -419,9 +446,35 @@ mod tests {
             let mut record = disturbed(kind);
             record.link.as_mut().unwrap().late_p99_ns = 5_000_000;
             assert_eq!(invalid_reasons(&record), Vec::<String>::new(), "late or not");
-            let CellState::Failed { why } = state_of(&record) else { panic!() };
+            let CellState::Failed { why, how: Failed::ServerEnded } = state_of(&record) else { panic!() };
             assert!(why.contains("nginx") && why.contains("1.5s"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_cell_without_a_success_failed_and_says_what_came_instead() {
+        let ended = |outcome, status, n: usize| {
+            let mut record = clean();
+            for sample in record.samples.edit().iter_mut().take(n) {
+                (sample.outcome, sample.status) = (outcome, status);
+            }
+            state_of(&record)
+        };
+        let all = usize::MAX;
+        let CellState::Failed { why, how: Failed::NoSuccess } = ended(Outcome::Status, 404, all) else {
+            panic!()
+        };
+        assert!(why.starts_with("no response was a success: ") && why.ends_with("× 404"), "{why}");
+        let CellState::Failed { why, how: Failed::NoResponse } = ended(Outcome::Timeout, 0, all) else {
+            panic!()
+        };
+        assert!(why.ends_with("most ended as `timeout`"), "{why}");
+        let but_one = clean().samples.len() - 1;
+        assert!(matches!(ended(Outcome::Status, 404, but_one), CellState::Unstable { .. }), "one succeeded");
+        let mut bulk = clean();
+        bulk.cell.work.bulk = true;
+        bulk.samples.edit().iter_mut().for_each(|sample| sample.outcome = Outcome::Timeout);
+        assert!(!matches!(state_of(&bulk), CellState::Failed { .. }), "its bytes count");
     }
 
     #[test]

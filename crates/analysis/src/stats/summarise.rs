@@ -10,8 +10,10 @@ use super::tallied::{self, Tallies, response_time, window};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use super::{checks, state};
 use h2lab_base::units::Time;
+use h2lab_model::record::tally::Counts;
 use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
 use h2lab_model::scenario::{Naming, Target};
+use h2lab_model::workload::Arrival;
 
 impl CellSummary {
     /// The summary of one cell from all repetitions of it, which must not be empty.
@@ -26,8 +28,14 @@ impl CellSummary {
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
         let tallies = Tallies::of(repetitions);
         let requests = count(&tallies);
-        let served: u64 = tallies.all().map(|tally| tally.counts.served).sum();
-        let served_bytes: u64 = tallies.all().map(|tally| tally.counts.served_bytes).sum();
+        let series: Vec<RepetitionSeries> = repetitions
+            .iter()
+            .zip(tallies.by_repetition())
+            .map(|(repetition, counted)| series(repetition, counted))
+            .collect();
+        let served: u64 = series.iter().flat_map(|series| &series.served).map(|(_, served)| served).sum();
+        let completed = Counts::total(tallies.all());
+        let bytes_each = completed.served_bytes as f64 / completed.served.max(1) as f64;
         let mut summary = Self {
             label: cell.label(),
             naming: Naming::default(),
@@ -39,15 +47,11 @@ impl CellSummary {
             errors: errors(repetitions, &tallies),
             offered_rps: requests.sent as f64 / seconds,
             served_rps: served as f64 / seconds,
-            goodput_bytes_per_s: served_bytes as f64 / seconds,
+            goodput_bytes_per_s: served as f64 * bytes_each / seconds,
             response: tallied::RESPONSE.of(repetitions),
             service: tallied::SERVICE.of(repetitions),
             ttfb: tallied::TTFB.of(repetitions),
-            series: repetitions
-                .iter()
-                .zip(tallies.by_repetition())
-                .map(|(repetition, counted)| series(repetition, counted))
-                .collect(),
+            series,
             connections: ConnectionTotals::of(repetitions, &tallies),
             tcp_client: TcpEnd::of(repetitions, false),
             tcp_server: TcpEnd::of(repetitions, true),
@@ -155,12 +159,30 @@ fn series(repetition: &CellRecord, counted: &[Tally]) -> RepetitionSeries {
     }
 }
 
+/// Of an open loop, requests of the warm-up may stand for those that end after the measured time, but for no more than these:
+/// what had queued up before is no part of what was offered. It is answered first.
+fn drop_backlog(slices: &mut BTreeMap<Time, u64>, counted: &[Tally]) {
+    let measured = counted.iter().filter(|tally| tally.class.part.is_measured());
+    let due =
+        measured.filter(|tally| matches!(tally.class.outcome, Outcome::Succeeded | Outcome::Unfinished));
+    let due: u64 = due.map(|tally| tally.counts.requests).sum();
+    let mut excess = slices.values().sum::<u64>().saturating_sub(due);
+    for served in slices.values_mut() {
+        let dropped = excess.min(*served);
+        *served -= dropped;
+        excess -= dropped;
+    }
+}
+
 /// See [`RepetitionSeries::served`].
 fn served(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     let (from, _) = window(repetition);
     let mut slices: BTreeMap<Time, u64> = BTreeMap::new();
     for tally in counted.iter().filter(|tally| tally.counts.served > 0) {
         *slices.entry(tally.at.max(from)).or_insert(0) += tally.counts.served;
+    }
+    if !matches!(repetition.cell.work.arrival, Arrival::Closed { .. }) {
+        drop_backlog(&mut slices, counted);
     }
     slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
 }
@@ -200,6 +222,7 @@ fn congestion(repetitions: &[&CellRecord]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use h2lab_model::record::Sample;
     use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::workload::Protocol;
 
@@ -303,6 +326,29 @@ mod tests {
         assert_eq!(moved, 600);
         assert!((served - CellSummary::of(&[&record]).served_rps - 200.0).abs() < 1e-6);
     }
+
+    #[test]
+    fn what_queued_up_before_measuring_is_no_part_of_what_was_served() {
+        let mut record = clean();
+        let (from, until) = window(&record);
+        let inside = |sample: &Sample| sample.completed_at >= from && sample.completed_at < until;
+        let steady = CellSummary::of(&[&record]);
+        // All of the warm-up is answered as measuring begins.
+        for sample in record.samples.edit().iter_mut().filter(|sample| !sample.measured) {
+            sample.completed_at = from + Duration::from_millis(1);
+        }
+        assert!(record.samples.iter().filter(|sample| inside(sample)).count() > 3_400);
+        let summary = CellSummary::of(&[&record]);
+        assert!((summary.served_rps - summary.offered_rps).abs() < 1e-6, "{}", summary.served_rps);
+        let bytes_each = |summary: &CellSummary| summary.goodput_bytes_per_s / summary.served_rps;
+        assert!((bytes_each(&summary) - bytes_each(&steady)).abs() < 1e-6);
+        let series = summary.series[0].served.iter().map(|(_, served)| served).sum::<u64>();
+        assert_eq!(series, 3_000);
+        // A closed loop is offered what it serves.
+        record.cell.work.arrival = Arrival::Closed { concurrency: 32 };
+        assert!(CellSummary::of(&[&record]).served_rps > 1_130.0);
+    }
+
     #[test]
     fn a_stall_is_as_long_as_two_requests_of_a_connection_wait_together() {
         let longest_stall = |protocol: Protocol, millis: [u64; 2]| {

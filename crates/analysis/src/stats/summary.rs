@@ -9,6 +9,7 @@ use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use h2lab_base::JsonSchema;
+use h2lab_base::counts::{count, plural};
 use h2lab_base::packed::Packed;
 use h2lab_base::units::millis_f64;
 use h2lab_model::record::{Fault, Level, Outcome};
@@ -73,10 +74,12 @@ pub enum CellState {
         /// The symptom.
         why: Instability,
     },
-    /// The server ended by itself while it was measured: that is the result, and what was measured before says nothing of its speed.
+    /// There is no work whose speed could be told: that is the result.
     Failed {
         /// What happened, in a sentence.
         why: String,
+        /// In which way.
+        how: Failed,
     },
     /// We measured ourselves rather than the cell. It must be measured again.
     Invalid {
@@ -88,6 +91,18 @@ pub enum CellState {
         /// Why, in a sentence.
         why: String,
     },
+}
+
+/// How a cell failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failed {
+    /// The server ended by itself while it was measured, or could no longer be reached: what was measured before says nothing of its
+    /// speed.
+    ServerEnded,
+    /// No request got a complete response.
+    NoResponse,
+    /// Responses came, and none was a success.
+    NoSuccess,
 }
 
 impl CellState {
@@ -208,6 +223,30 @@ impl CellSummary {
     /// Whether requests were made and none succeeded: then the ages of unfinished ones are no latencies.
     pub const fn is_dead(&self) -> bool {
         self.requests.sent > 0 && self.requests.succeeded == 0
+    }
+
+    /// That responses came of which none was a success, if so: that is not the work that was to be measured. Bulk work says by itself
+    /// what came of it.
+    pub fn no_success(&self) -> Option<String> {
+        if self.cell.work.bulk || self.requests.succeeded > 0 || self.statuses.is_empty() {
+            return None;
+        }
+        let statuses: Vec<String> =
+            self.statuses.iter().map(|(status, n)| format!("{} × {status}", count(*n))).collect();
+        Some(format!("no response was a success: {}", statuses.join(", ")))
+    }
+
+    /// That not one request got a complete response, whatever its status, if so. What we cancelled ourselves does not count against the
+    /// server.
+    pub fn no_response(&self) -> Option<String> {
+        let first = self.errors.iter().find(|error| error.kind != Outcome::Cancelled);
+        let is_answered = self.requests.succeeded > 0 || !self.statuses.is_empty();
+        if self.cell.work.bulk || is_answered || (first.is_none() && self.requests.unfinished == 0) {
+            return None;
+        }
+        let sent = self.requests.sent;
+        let most = first.map_or_else(String::new, |error| format!("; most ended as `{}`", error.kind));
+        Some(format!("no response to {}{most}", plural(sent, "request")))
     }
 
     /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).

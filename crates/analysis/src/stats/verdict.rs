@@ -72,6 +72,8 @@ impl Conclusion {
 pub enum Unclaimed {
     /// There is no figure to compare.
     NoFigure,
+    /// There are fewer than six requests.
+    TooFew,
     /// Stalls are too long for the time measured: the interval is narrower than it should be.
     Unsound,
     /// The interval includes 1, and a difference of a tenth or more.
@@ -120,7 +122,8 @@ impl CellVerdict {
     pub fn unclaimed(&self) -> Option<Unclaimed> {
         match self.tail_ratio {
             _ if self.conclusion != Conclusion::NoDifference => None,
-            None => Some(Unclaimed::NoFigure),
+            // Cells without a success are no difference, but `Failed`.
+            None => Some(Unclaimed::TooFew),
             Some(tail) if !tail.is_sound() => Some(Unclaimed::Unsound),
             Some(tail) => unclaimed(&tail, self.floor),
         }
@@ -175,7 +178,7 @@ fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdic
         Some(conclusion) => verdict.conclusion = conclusion,
         None => {
             let seed = seed.wrapping_add(u64::from(candidate.cell.index));
-            let ratio = |share| bootstrap::ratio(share, &baseline.series, &candidate.series, seed);
+            let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed);
             verdict.tail_ratio = ratio(tail.share());
             verdict.median_ratio = ratio(0.5);
             let conclude = |ratio: RatioInterval| conclude(&ratio, floor);

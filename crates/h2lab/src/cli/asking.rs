@@ -11,6 +11,7 @@ use super::client::ClientArgs;
 use super::discover;
 use super::exit::Usage;
 use super::flags::Flags;
+use super::needs;
 use super::protocols::ProtocolArgs;
 use super::reach::ReachArgs;
 use super::values::duration;
@@ -27,7 +28,7 @@ pub struct AskArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]
-    pub client: ClientArgs,
+    pub client: Flags<ClientArgs>,
     #[command(flatten)]
     pub reach: Flags<ReachArgs>,
 }
@@ -39,12 +40,14 @@ impl AskArgs {
     /// A GET in this protocol, with no more than a client has to say.
     pub fn plain(protocol: Protocol, timeout: Duration) -> Self {
         let client = ClientArgs { protocol: ProtocolArgs::named(protocol), ..ClientArgs::default() };
-        Self { timeout, client, reach: Flags::default() }
+        Self { timeout, client: client.into(), reach: Flags::default() }
     }
 
     /// The protocols to try, the best first; one if it was asked for by name.
     pub fn protocols(&self, url: &Url) -> Result<Vec<Protocol>, Usage> {
-        self.client.protocol.to_try(url.is_tls(), &[Protocol::H2c, Protocol::H1])
+        let protocols = self.client.protocol.to_try(url.is_tls(), &[Protocol::H2c, Protocol::H1])?;
+        needs::check(&self.client, &protocols)?;
+        Ok(protocols)
     }
 
     /// The requests, but for their protocol and number.

@@ -1,5 +1,6 @@
 //! The flags of what is made of the link's packets.
 
+use super::values::whole;
 use clap::Args;
 use h2lab_model::scenario::CaptureOptions;
 
@@ -29,7 +30,7 @@ pub struct CaptureArgs {
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct SnaplenArgs {
     /// Maximum bytes of each packet that --pcap writes, from the IP header on; truncated packets cannot be decrypted
-    #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = whole::<u32>(1..))]
     pub snaplen: Option<u32>,
 }
 

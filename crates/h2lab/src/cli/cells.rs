@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use h2lab_base::counts::plural;
 use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_model::scenario::{Cell, Scenario, Target};
 
 use super::capture::CaptureArgs;
 use super::client::ClientArgs;
+use super::exit::Usage;
 use super::flags::{self, Flags};
 use super::impair::LinkArgs;
 use super::output::{self, Concluded, OutputArgs};
@@ -18,12 +20,13 @@ use super::progress::{PlanProgressBar, about, estimate};
 use super::resume::Unfinished;
 use super::servers::ServerArgs;
 use super::work::WorkArgs;
-use super::{Exit, signals};
+use super::{Exit, needs, signals};
 use crate::run::execute::{Executed, Live, PlanContext, execute};
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
 use crate::run::store::RunFolder;
+use crate::terminal::Terminal;
 use h2lab_lab::sut;
 use h2lab_report::AnswerPlace;
 
@@ -67,6 +70,13 @@ impl CellArgs {
         let mut scenario = self.work.chosen(scenario)?;
         self.apply_to_client(&mut scenario)?;
         Ok(scenario)
+    }
+
+    /// Refuses flags that have no effect in any protocol of the scenario.
+    pub fn check_protocols(&self, scenario: &Scenario) -> Result<(), Usage> {
+        let protocols = needs::protocols(scenario);
+        needs::check(&self.client, &protocols)?;
+        needs::check(&self.policy, &protocols)
     }
 
     fn apply_to_client(&self, scenario: &mut Scenario) -> Result<()> {
@@ -208,7 +218,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
 
 /// Prints what is about to happen and how long it takes.
 fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
-    let plural = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
+    let plural = |n: usize, noun: &str| plural(n as u64, noun);
     let points = plan.iter().map(|cell| cell.index).max().map_or(0, |index| index as usize + 1);
     let estimate = estimate(plan, run);
     let repetitions = match estimate.open() {
@@ -216,5 +226,7 @@ fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
         open => format!("{open} of {} to be made", plural(plan.len(), "repetition")),
     };
     let time = about(estimate.left(Duration::ZERO));
-    say!("{}, {repetitions}, about {time}; run folder {}", plural(points, "cell"), path.display());
+    let text =
+        format!("{}, {repetitions}, about {time}; run folder {}", plural(points, "cell"), path.display());
+    say!("{}", Terminal::stderr().wrapped(&text));
 }

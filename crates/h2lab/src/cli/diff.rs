@@ -123,7 +123,9 @@ impl DiffArgs {
     /// Refuses files that cannot be written, before anything is read.
     fn check_files(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| match ResultFormat::of(path)? {
-            ResultFormat::Json | ResultFormat::Html | ResultFormat::Markdown => Ok(files::check_place(path)?),
+            ResultFormat::Json | ResultFormat::Html | ResultFormat::Markdown => {
+                files::check_place("-o", path)
+            }
             _ => {
                 Err(Usage(format!("-o {}: write the comparison as .md, .json or .html", path.display()))
                     .into())
@@ -132,7 +134,7 @@ impl DiffArgs {
     }
 }
 
-/// The exit code: a condition that held counts before a comparison of what was not measured soundly.
+/// The exit code. Two sides that both collapsed were not compared, but fail a condition.
 fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
     let pairs = diff.pairs();
     if pairs.is_empty() {
@@ -148,6 +150,7 @@ fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
         }
     }
     Ok(match diff.is_sound() {
+        _ if diff.is_invalid() => Exit::Invalid,
         _ if failed => Exit::CheckFailed,
         true => Exit::Done,
         false => Exit::Invalid,

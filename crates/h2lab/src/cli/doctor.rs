@@ -1,17 +1,18 @@
 //! `h2lab doctor`: what this machine allows, what is missing, and the line that enables it.
 
 use h2lab_base::JsonSchema;
-use std::io::Write;
+use std::fmt::Write as _;
 
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Exit, help};
+use super::{Exit, help, output};
 use h2lab_lab::sut;
 use h2lab_lab::sut::Availability;
 use h2lab_lab::topology::doctor;
 use h2lab_lab::topology::doctor::{DoctorCheck, Examination, StepStatus};
+use h2lab_report::hanging;
 
 /// Try each step that a run needs, and report what is missing and how to fix it
 ///
@@ -57,72 +58,70 @@ pub fn main(args: &DoctorArgs) -> Result<Exit> {
         lab_works,
         isolation_level: isolation_level.map(|isolation_level| isolation_level.name().to_owned()),
     };
-    let mut out = std::io::stdout().lock();
     if args.json {
-        let text = serde_json::to_string_pretty(&document)?;
-        writeln!(out, "{text}")?;
+        output::print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
-        write_out(&mut out, &document)?;
+        output::show(&text(&document))?;
     }
     Ok(if lab_works { Exit::Done } else { Exit::Environment })
 }
 
-fn write_out(out: &mut impl Write, document: &DoctorDocument) -> Result<()> {
+fn text(document: &DoctorDocument) -> String {
+    let mut out = String::new();
     let Examination { root, user } = &document.examination;
     if let Some(checks) = root {
-        write_checks(out, "As root", checks)?;
+        list(&mut out, "As root", checks);
     }
     if let Some(checks) = user {
-        write_checks(
-            out,
+        list(
+            &mut out,
             if root.is_some() { "As an unprivileged user (nobody)" } else { "As this user" },
             checks,
-        )?;
+        );
     }
-    writeln!(out, "Servers behind the link")?;
+    out.push_str("Servers behind the link\n");
     for server in &document.servers {
         match &server.version {
-            Some(version) => writeln!(out, "  ok       {:18} {version}", server.name)?,
-            None => writeln!(out, "  missing  {:18} install it: {}", server.name, server.install)?,
+            Some(version) => line(&mut out, "ok", &server.name, version),
+            None => line(&mut out, "missing", &server.name, &format!("install it: {}", server.install)),
         }
     }
-    writeln!(out)?;
-    if document.lab_works {
+    let ending = if document.lab_works {
         let isolation_level = document.isolation_level.as_deref().unwrap_or_default();
-        writeln!(
-            out,
+        format!(
             "This user can have an emulated link (isolation level: {isolation_level}): try `h2lab compare`."
-        )?;
+        )
     } else {
-        writeln!(
-            out,
-            "This user can have no emulated link. `h2lab compare URL` and `h2lab report` still work."
-        )?;
-    }
-    Ok(())
+        "This user can have no emulated link. `h2lab compare URL` and `h2lab report` still work.".to_owned()
+    };
+    out.push('\n');
+    out.push_str(&hanging("", &ending, output::style()));
+    out
 }
 
-fn write_checks(out: &mut impl Write, title: &str, checks: &[DoctorCheck]) -> Result<()> {
-    writeln!(out, "{title}")?;
+/// A line of a list, wrapped behind its name.
+fn line(out: &mut String, state: &str, name: &str, text: &str) {
+    out.push_str(&hanging(&format!("  {state:8} {name:18} "), text, output::style()));
+}
+
+fn list(out: &mut String, title: &str, checks: &[DoctorCheck]) {
+    let _ = writeln!(out, "{title}");
     for check in checks {
+        let id = &check.id;
         match &check.status {
-            StepStatus::Ok => writeln!(out, "  ok       {:18} {}", check.id, check.what)?,
-            StepStatus::NotNeeded { reason } => {
-                writeln!(out, "  -        {:18} not needed: {reason}", check.id)?;
-            }
-            StepStatus::Blocked { by } => {
-                writeln!(out, "  blocked  {:18} not tried: it needs {by}", check.id)?;
-            }
+            StepStatus::Ok => line(out, "ok", id, &check.what),
+            StepStatus::NotNeeded { reason } => line(out, "-", id, &format!("not needed: {reason}")),
+            StepStatus::Blocked { by } => line(out, "blocked", id, &format!("not tried: it needs {by}")),
             StepStatus::Failed { reason } => {
-                writeln!(out, "  MISSING  {:18} {}: {reason}", check.id, check.what)?;
-                writeln!(out, "           {:18} without it: {}", "", check.consequence)?;
-                writeln!(out, "           {:18} still works: {}", "", check.still_works)?;
+                line(out, "MISSING", id, &format!("{}: {reason}", check.what));
+                line(out, "", "", &format!("without it: {}", check.consequence));
+                line(out, "", "", &format!("still works: {}", check.still_works));
                 if let Some(remedy) = &check.remedy {
-                    writeln!(out, "           {:18} to enable: {remedy}", "")?;
+                    // A command is to be copied: it is not broken.
+                    let _ = writeln!(out, "           {:18} to enable: {remedy}", "");
                 }
             }
         }
     }
-    writeln!(out)?;
-    Ok(())
+    out.push('\n');
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use h2lab_base::units::parse_bytes;
 use h2lab_model::workload::EngineSettings;
 
-use super::values::duration;
+use super::values::{duration, whole};
 
 /// `--auto-window` without a value: what gRPC stops at.
 const AUTO_LIMIT: &str = "16M";
@@ -32,7 +32,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| parse_bytes(text).map_err(|e| e.to_string()))]
     pub window_budget: Option<u64>,
     /// Share of a window after which a WINDOW_UPDATE is sent, in percent (with --auto-window at most 25)
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
+    #[arg(long, value_name = "PERCENT", value_parser = whole::<u8>(0..=100))]
     pub window_update_threshold: Option<u8>,
     /// Bytes after which a WINDOW_UPDATE is sent, instead of a share of the window
     #[arg(long, visible_alias = "win-update-interval", value_name = "SIZE", value_parser = update_bytes, conflicts_with = "window_update_threshold")]

@@ -1,5 +1,7 @@
 //! Exit codes: scripts rely on them.
 
+use std::io;
+
 use anyhow::Error;
 use h2lab_model::scenario::ScenarioError;
 
@@ -17,12 +19,32 @@ pub enum Exit {
     Usage = 2,
     /// No response: the server cannot be reached or does not speak what was asked; or nothing could be compared.
     Unreachable = 3,
-    /// This machine cannot do it, or a program is missing.
+    /// This machine cannot do it: a program, a permission, or room for a file is missing.
     Environment = 4,
-    /// A cell stayed invalid, whether or not there are thresholds.
+    /// A measurement stayed invalid, whether or not there are thresholds.
     Invalid = 5,
     /// Stopped by a signal; what was measured is kept.
     Interrupted = 130,
+}
+
+impl Exit {
+    /// The codes by what counts first where several apply: what our side could not do, then what the server did not, then whether the
+    /// figures are valid, then what they say. `--help` has the same order.
+    const ORDER: [Self; 7] = [
+        Self::Environment,
+        Self::Interrupted,
+        Self::Unreachable,
+        Self::Usage,
+        Self::Invalid,
+        Self::CheckFailed,
+        Self::Done,
+    ];
+
+    /// The one of `codes` that counts.
+    pub fn first(codes: impl IntoIterator<Item = Self>) -> Self {
+        let place = |code: &Self| Self::ORDER.iter().position(|other| other == code);
+        codes.into_iter().min_by_key(place).unwrap_or(Self::Done)
+    }
 }
 
 /// A wrong command line, found after parsing.
@@ -44,7 +66,9 @@ pub fn exit_of(error: &Error) -> Exit {
         if cause.is::<MissingRequirement>() {
             return Exit::Environment;
         }
-        if cause.downcast_ref().is_some_and(is_exhausted) {
+        let is_ours =
+            |error: &io::Error| is_exhausted(error) || error.kind() == io::ErrorKind::PermissionDenied;
+        if cause.downcast_ref().is_some_and(is_ours) {
             return Exit::Environment;
         }
         if let Some(failure) = cause.downcast_ref::<Failure>() {
@@ -62,12 +86,24 @@ pub fn exit_of(error: &Error) -> Exit {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use anyhow::Context;
     use rustix::io::Errno;
 
     use super::*;
+
+    #[test]
+    fn of_several_codes_the_one_counts_that_the_help_names_first() {
+        let line = super::super::help::EXIT_CODES.lines().last().unwrap();
+        let numbers: Vec<u8> =
+            line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        let order: Vec<u8> = Exit::ORDER.iter().map(|code| *code as u8).filter(|code| *code > 0).collect();
+        assert_eq!(numbers, order);
+        assert_eq!(
+            Exit::first([Exit::Done, Exit::CheckFailed, Exit::Invalid, Exit::Unreachable]),
+            Exit::Unreachable
+        );
+        assert_eq!(Exit::first([]), Exit::Done);
+    }
 
     #[test]
     fn the_cause_decides_and_context_does_not_hide_it() {
@@ -77,7 +113,9 @@ mod tests {
         assert_eq!(exit_of(&anyhow::Error::new(Usage("x".to_owned()))), Exit::Usage);
         let file =
             |errno| exit_of(&Err::<(), _>(io::Error::from(errno)).context("cannot write x").unwrap_err());
-        for errno in [Errno::NOSPC, Errno::FBIG, Errno::ROFS, Errno::MFILE, Errno::AGAIN] {
+        for errno in
+            [Errno::NOSPC, Errno::FBIG, Errno::ROFS, Errno::MFILE, Errno::AGAIN, Errno::ACCESS, Errno::PERM]
+        {
             assert_eq!(file(errno), Exit::Environment, "{errno}");
         }
         assert_eq!(file(Errno::NOENT), Exit::Usage);

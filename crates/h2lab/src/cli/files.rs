@@ -11,7 +11,7 @@ use h2lab_model::scenario::Cell;
 use h2lab_report::{Report, hdr};
 use rustix::fs::Access;
 
-use super::exit::Usage;
+use super::exit::{MissingRequirement, Usage};
 use crate::run::store::table;
 use h2lab_net::ownership;
 
@@ -121,9 +121,8 @@ pub struct PageArg {
 
 impl PageArg {
     /// Refuses a file that could not be written, before anything is moved.
-    pub fn validate(&self) -> Result<(), Usage> {
-        let place = self.html.as_deref().map_or(Ok(()), check_place);
-        place.map_err(|Usage(why)| Usage(why.replacen("-o ", "--html ", 1)))
+    pub fn validate(&self) -> Result<()> {
+        self.html.as_deref().map_or(Ok(()), |path| check_place("--html", path))
     }
 
     /// Writes the page, if it was asked for.
@@ -141,21 +140,33 @@ pub fn json(reports: &[Report<'_>]) -> Result<String> {
     Ok(text + "\n")
 }
 
-/// Refuses a file that could not be written, before anything is measured. What happens to the disk meanwhile is not known.
-pub fn check_place(path: &Path) -> Result<(), Usage> {
+/// Refuses the file of `flag` that could not be written, before anything is measured. What happens to the disk meanwhile is not known.
+pub fn check_place(flag: &str, path: &Path) -> Result<()> {
+    check_folder(flag, path)?;
+    if path.is_dir() {
+        let why = format!("{flag} {}: that is a folder; give the name of a file in it", path.display());
+        return Err(Usage(why).into());
+    }
+    if path.exists() { check_rights(flag, path, path) } else { Ok(()) }
+}
+
+/// The same of a file that replaces one of its name: all that counts is the folder.
+pub fn check_folder(flag: &str, path: &Path) -> Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
         let (path, folder) = (path.display(), folder.display());
-        return Err(Usage(format!(
-            "-o {path}: there is no folder {folder}; create it first (mkdir -p {folder})"
-        )));
+        let why = format!("{flag} {path}: there is no folder {folder}; create it first (mkdir -p {folder})");
+        return Err(Usage(why).into());
     }
-    if path.is_dir() {
-        return Err(Usage(format!("-o {}: that is a folder; give the name of a file in it", path.display())));
-    }
-    let written = if path.exists() { path } else { folder };
-    rustix::fs::access(written, Access::WRITE_OK)
-        .map_err(|error| Usage(format!("-o {}: cannot write: {error}; give a writable file", path.display())))
+    // A file that is there may be written where none may be added.
+    if path.exists() { Ok(()) } else { check_rights(flag, path, folder) }
+}
+
+fn check_rights(flag: &str, path: &Path, written: &Path) -> Result<()> {
+    let refused = |error| {
+        MissingRequirement(format!("{flag} {}: cannot write: {error}; give a writable file", path.display()))
+    };
+    Ok(rustix::fs::access(written, Access::WRITE_OK).map_err(refused)?)
 }
 
 /// Writes a file. Where the disk is full nothing is left of it: half a report may look like one.
@@ -231,14 +242,14 @@ mod tests {
     fn a_file_that_cannot_be_written_is_refused_with_what_to_do_and_nothing_is_made() {
         let folder = tempfile::tempdir().unwrap();
         let reported =
-            |name: &str| check_place(&folder.path().join(name)).err().map(|error| error.to_string());
+            |name: &str| check_place("-o", &folder.path().join(name)).err().map(|error| error.to_string());
         assert_eq!(reported("x.html"), None);
         assert!(!folder.path().join("x.html").exists());
         std::fs::create_dir(folder.path().join("y.html")).unwrap();
         assert!(reported("y.html").unwrap().contains("that is a folder"));
         let missing = reported("none/x.html").unwrap();
         assert!(missing.contains("there is no folder") && missing.contains("mkdir -p"), "{missing}");
-        assert!(check_place(Path::new("x.html")).is_ok(), "in the folder where we are");
+        assert!(check_place("-o", Path::new("x.html")).is_ok(), "in the folder where we are");
     }
 
     #[test]

@@ -38,12 +38,24 @@ impl FlagRefusal for TakesAll {
 }
 
 impl<T, R> Flags<T, R> {
+    /// Clap's name of each that was given, and its spelling in messages.
+    pub fn given(&self) -> &[(String, String)] {
+        &self.given
+    }
+
     /// Refuses all that were given but those that clap calls one of `taken`.
     pub fn refuse(&self, taken: &[&str], why: &str) -> Result<(), Usage> {
         match self.given.iter().find(|(id, _)| !taken.contains(&id.as_str())) {
             Some((_, flag)) => Err(Usage(format!("{flag} {why}"))),
             None => Ok(()),
         }
+    }
+}
+
+/// As if none had been given.
+impl<T, R> From<T> for Flags<T, R> {
+    fn from(values: T) -> Self {
+        Self { values, given: Vec::new(), refusal: PhantomData }
     }
 }
 

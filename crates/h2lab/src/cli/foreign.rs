@@ -2,6 +2,8 @@
 //! ours is an alias beside it; the others are refused with ours named. Where tools disagree about a letter, curl's meaning wins,
 //! then h2load's.
 
+mod table;
+
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -15,79 +17,67 @@ use super::impair::LinkArgs;
 use super::policy::PolicyArgs;
 use super::reach::{self, ReachArgs};
 use super::servers::ServerArgs;
-
-/// Flags of other tools that no flag of ours is called like, and what is written here instead. Those with one hyphen and more than
-/// one letter are Go's (vegeta, fortio, hey); clap would take them for several letters, and `-duration` for a body.
-const FOREIGN: &[(&[&str], &str)] = &[
-    (&["-qps", "-rps"], "use -q RATE"),
-    (&["-body", "-payload-file"], "use -d @FILE"),
-    (&["-payload", "--body", "--payload", "--data-ascii", "--data-urlencode"], "use -d TEXT"),
-    (&["-payload-size"], "use --body-bytes SIZE"),
-    (&["-method", "--method"], "use -X METHOD"),
-    (&["-I", "--head"], "use -X HEAD"),
-    (&["-targets", "--targets", "--input-file", "--timing-script-file"], "use --urls FILE"),
-    (&["-i", "--include"], "use `h2lab trace` to see header fields; h2load's -i FILE is --urls FILE"),
-    (&["-workers", "-max-workers", "--workers", "--clients"], "use -c N for connections, -m N for streams"),
-    (&["-max-connections"], "use -c N"),
-    (&["-cpus", "--cpus"], "use -t N"),
-    (&["-h2"], "use --http2"),
-    (&["-http1.0"], "HTTP/1.0 is not supported; use --http1.1"),
-    (&["-host"], "use -H 'Host: NAME'"),
-    (&["-A", "--user-agent"], "use -H 'user-agent: NAME'"),
-    (&["-e", "--referer"], "use -H 'referer: URL'"),
-    (
-        &["-T", "--upload-file"],
-        "use -d @FILE, or `h2lab bulk put`; hey's is -H 'content-type: TYPE', h2load's -z TIME",
-    ),
-    (&["--connection-active-timeout"], "use -z TIME"),
-    (&["-N", "--connection-inactivity-timeout", "--max-time", "--request-timeout"], "use --timeout TIME"),
-    (
-        &["-F", "--form", "-G", "--get"],
-        "forms are not supported; use -d TEXT or -d @FILE, or put the query in the URL",
-    ),
-    (
-        &["-x", "--proxy", "-proxy"],
-        "no proxy is used; --connect-to HOST:PORT:HOST2:PORT2 dials another server",
-    ),
-    (
-        &["-L", "--location", "-redirects", "-disable-redirects", "--redirect", "--disable-redirects"],
-        "redirects are never followed; wrk2's -L: percentiles are always reported",
-    ),
-    (
-        &["-U", "--u_latency"],
-        "response times count from when a request was due; those from when it was sent are reported, too",
-    ),
-    (&["--latency-correction"], "with -q RATE response times always count from when a request was due"),
-    (&["--script"], "scripts are not run; --template, --urls FILE and `URL weight=N` vary requests"),
-    (&["-p", "--no-tls-proto"], "h2load's is --proto h2c or --proto h1; oha's -p N is -m N"),
-    (&["--npn-list", "--alpn-list", "--http-version"], "use --proto NAME"),
-    (&["-r", "--rate-period"], "new connections have no rate here; use -q RATE for requests per second"),
-    (&["--rps"], "h2load's is per connection; use -q RATE, requests per second in total"),
-    (&["-B", "--base-uri"], "write whole URLs"),
-    (&["--max-concurrent-streams"], "use -m N"),
-    (&["--window-bits"], "use -w BITS"),
-    (&["--connection-window-bits"], "use -W BITS"),
-    (&["-keepalive", "-disable-keepalive", "--disable-keepalive"], "use --reconnect-every 1"),
-    (&["-disable-compression", "--compressed"], "use -H 'accept-encoding: gzip' to ask for compression"),
-    (&["--log-file"], "use --dump FILE.csv"),
-    (&["-j"], "use --json"),
-    (&["--report"], "use --html FILE, or -o FILE of that ending"),
-    (&["-name"], "a run has a folder instead: --out DIR"),
-    (&["--no-tui"], "use --no-live"),
-    (&["-v", "--verbose"], "use `h2lab trace`, which shows every frame"),
-    (&["-S", "--show-error"], "errors are always shown"),
-    (&["--fail"], "use --fail-if 'errors > 0'"),
-];
+use super::values::{duration, is_number};
+use table::FOREIGN;
 
 /// What is written here instead of `flag`.
 fn instead(flag: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, here)| *here)
 }
 
-/// Refuses flags with one hyphen that have the name of a long one, ours or another tool's.
-pub fn refuse_go_flags(command: &Command, args: &[OsString]) -> Result<(), clap::Error> {
-    let words = args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--");
-    for word in words {
+/// `args` where a value that begins with a minus and a digit is joined to its flag: clap takes it for a flag otherwise, and does not
+/// say which value is expected.
+pub fn with_negative_values(command: &Command, args: &[OsString]) -> Vec<OsString> {
+    let own = own(command, args);
+    let mut joined: Vec<OsString> = Vec::with_capacity(args.len());
+    let mut is_flag = true;
+    for arg in args {
+        let word = arg.to_string_lossy();
+        let is_negative = word
+            .strip_prefix('-')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'));
+        match joined
+            .last_mut()
+            .filter(|last| is_flag && is_negative && takes_value(own, &last.to_string_lossy()))
+        {
+            Some(last) => {
+                last.push("=");
+                last.push(arg);
+            }
+            None => joined.push(arg.clone()),
+        }
+        is_flag &= word != "--";
+    }
+    joined
+}
+
+/// Whether a word is a flag whose value must follow as the next word.
+fn takes_value(own: &Command, word: &str) -> bool {
+    let is_it = |arg: &&Arg| match word.strip_prefix("--") {
+        Some(long) => is_called(arg, long),
+        None => word.strip_prefix('-').is_some_and(|letter| is_short(arg, letter)),
+    };
+    let needs_one = |arg: &Arg| {
+        arg.get_action().takes_values() && arg.get_num_args().is_none_or(|number| number.min_values() > 0)
+    };
+    own.get_arguments().find(is_it).is_some_and(needs_one)
+}
+
+/// Whether `letter` is a short name of this flag.
+fn is_short(arg: &Arg, letter: &str) -> bool {
+    let mut letters = letter.chars();
+    let (Some(letter), None) = (letters.next(), letters.next()) else { return false };
+    arg.get_short() == Some(letter) || arg.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
+}
+
+/// Refuses flags with one hyphen that have the name of a long one, ours or another tool's, and a time behind ours for silence.
+pub fn refuse_others(command: &Command, args: &[OsString]) -> Result<(), clap::Error> {
+    let words: Vec<_> =
+        args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--").collect();
+    for (word, next) in words.iter().zip(words.iter().skip(1).map(Some).chain([None])) {
+        if let Some(next) = next.filter(|next| word == "-s" && duration(next).is_ok()) {
+            return Err(refusal(&format!("-s {next}: a time? use --timeout TIME; -s is for no progress")));
+        }
         let flag = word.split('=').next().unwrap_or_default();
         let name = flag.strip_prefix('-').filter(|name| name.len() > 1 && !name.starts_with('-'));
         let Some(name) = name else { continue };
@@ -102,12 +92,38 @@ pub fn refuse_go_flags(command: &Command, args: &[OsString]) -> Result<(), clap:
 
 /// What a word that may be another tool's long flag would be here, taken letter by letter: help, or a body.
 fn glued(name: &str) -> Option<String> {
-    let is_word = name.len() > 2 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     match name.split_at_checked(1)? {
-        ("h", _) if is_word => Some("there is no such flag; `--help-all` lists those there are".to_owned()),
-        ("d", body) if is_word => Some(format!("there is no such flag; a body is -d {body}, with a space")),
+        ("h" | "l", _) if is_word(name) => {
+            Some("there is no such flag; `--help-all` lists those there are".to_owned())
+        }
+        ("d", body) if is_word(name) => {
+            Some(format!("there is no such flag; a body is -d {body}, with a space"))
+        }
         _ => None,
     }
+}
+
+/// Whether this is a word rather than a letter and its value.
+fn is_word(name: &str) -> bool {
+    name.len() > 2 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+}
+
+/// The word that clap took for a letter and this value.
+fn taken_apart(args: &[OsString], value: &str) -> Option<String> {
+    let words = args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--");
+    let name = |word: &str| word.strip_prefix('-').filter(|name| is_word(name)).map(str::to_owned);
+    let name = words.filter_map(|word| name(&word)).find(|name| name[1..] == *value)?;
+    Some(format!("-{name}: there is no such flag, and -{} {value} is not possible", &name[..1]))
+}
+
+/// That more threads than CPUs were asked for, which makes sense as a time in other tools.
+pub fn doubtful_threads(threads: u32, cpus: usize) -> Option<String> {
+    (usize::try_from(threads).is_ok_and(|threads| threads > cpus)).then(|| {
+        format!(
+            "-t {threads} is threads, on {cpus} CPU{}; ab's -t {threads} is -z {threads}s, hey's and oha's --timeout {threads}s",
+            if cpus == 1 { "" } else { "s" }
+        )
+    })
 }
 
 /// `error` with what to type instead, if we know.
@@ -125,11 +141,16 @@ pub fn explained(error: clap::Error, command: &Command, args: &[OsString]) -> cl
             let here = || instead(&flag).map(|here| format!("{flag}: {here}"));
             let there = || other_command(command, args, &flag);
             let is_load = matches!(own(command, args).get_name(), "load" | "compare" | "run");
-            if is_load { here().or_else(there) } else { there().or_else(here) }
+            let told = if is_load { here().or_else(there) } else { there().or_else(here) };
+            // Clap has a proposal, or says how to pass it as a value, which nobody meant.
+            let has_proposal = error.get(ContextKind::SuggestedArg).is_some() || !flag.starts_with('-');
+            let absent = || format!("{flag}: there is no such flag; `--help` lists those there are");
+            told.or_else(|| (!has_proposal).then(absent))
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let (flag, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
-            meant_otherwise(&flag, &value).map(|here| format!("{flag} {value}: {here}"))
+            let here = meant_otherwise(&flag, &value).map(|here| format!("{flag} {value}: {here}"));
+            here.or_else(|| taken_apart(args, &value))
         }
         _ => None,
     };
@@ -142,19 +163,27 @@ fn refusal(told: &str) -> clap::Error {
 
 /// A value that makes sense as that of the same letter in another tool.
 fn meant_otherwise(flag: &str, value: &str) -> Option<&'static str> {
-    let is_time = super::values::duration(value).is_ok();
+    // A number alone is a number that is out of range.
+    let is_time = duration(value).is_ok() && !is_number(value);
     let is_method = value.bytes().all(|byte| byte.is_ascii_uppercase());
+    let is_url = value.contains("://");
+    let is_file = value.contains(['.', '/']) && !is_url && value.starts_with(|c: char| !c.is_ascii_digit());
     match flag {
         "--streams" if is_method => Some("a method? use -X METHOD; -m is streams per connection"),
         "--streams" if is_time => Some("a time? use --timeout TIME; -m is streams per connection"),
         "--threads" if is_time => {
             Some("a time? use -z TIME for the run, --timeout TIME for a request; -t is threads")
         }
-        "--max-frame-size" if value.contains(':') => {
-            Some("curl's -f is --fail-if 'errors > 0'; -f is the largest frame")
+        "--rate" if is_url => Some("a URL? -q takes a rate; for no progress use -s"),
+        "--connections" if is_file => Some("a file? -c is connections; cookies are sent by -b NAME=VALUE"),
+        "--max-frame-size" if is_url => Some("curl's -f is --fail-if 'errors > 0'; -f is the largest frame"),
+        "--max-frame-size" if value.starts_with("TLS") || value.starts_with("SSL") => {
+            Some("versions of TLS cannot be chosen; -f is the largest frame")
         }
+        "--max-frame-size" if is_file => Some("a file? use -d @FILE for a body; -f is the largest frame"),
         "--stream-window" if value.contains('%') => Some("use --json; -w is the window of a stream"),
-        "--duration" if value.contains(['.', '/']) => {
+        "--stream-window" if is_url => Some("ab's -w is --html FILE; -w is the window of a stream"),
+        "--duration" if is_file || is_url => {
             Some("a file? use -d @FILE for a body; -D and -z are the time of the run")
         }
         _ => None,
@@ -259,110 +288,4 @@ fn is_called(arg: &Arg, long: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use super::super::parse;
-
-    /// What is said of a command line that is refused.
-    fn told(line: &str) -> String {
-        let words = ["h2lab"].into_iter().chain(line.split(' ')).map(OsString::from);
-        parse(&words.collect::<Vec<_>>()).map_or_else(|error| error.to_string(), |_| "taken".to_owned())
-    }
-
-    #[test]
-    fn a_word_with_one_hyphen_is_neither_a_body_nor_a_question_for_help() {
-        assert!(told("load -debug http://h/").contains("-debug: there is no such flag"));
-        assert!(told("load -halfclose http://h/").contains("-halfclose: there is no such flag"));
-        for body in ["-d debug", "-d{}", "-d@file", "-da=b"] {
-            assert_eq!(told(&format!("load {body} http://h/")), "taken");
-        }
-    }
-
-    #[test]
-    fn flags_of_other_tools_that_mean_the_same_are_taken() {
-        for line in [
-            "load -t2 -c10 -R 100 -D 1s --latency http://a/",
-            "load --h1 -D 10 http://a/",
-            "load --qps 50 http://a/",
-            "load --warm-up-time 5 --silent http://a/",
-            "load -s -z 10 a:8080",
-            "load --data-binary @f http://a/",
-            "load --data-raw 1s http://a/",
-            "compare -R 50,100 -D 10,20s --h1 -s localhost:8080/x",
-            "run s.toml --qps 50 -z 10",
-            "bulk get -D 5 --discard -s http://a/x",
-            "probe a:80 --timeout 2",
-        ] {
-            assert_eq!(told(line), "taken", "{line}");
-        }
-    }
-
-    #[test]
-    fn flags_of_other_tools_that_mean_something_else_are_refused_with_ours_named() {
-        for (line, ours) in [
-            ("load -t2 -c10 -d1s http://a/", "a duration? use -z"),
-            ("load -d 10 http://a/", "--data-raw"),
-            ("load -m GET http://a/", "-X METHOD"),
-            ("load -t 10s http://a/", "-z TIME"),
-            ("load -D body.json http://a/", "-d @FILE"),
-            ("load -f http://a/", "--fail-if"),
-            ("load -duration=5s http://a/", "-z/--duration"),
-            ("load -rate 50 http://a/", "-q/--rate"),
-            ("load -qps 100 http://a/", "-q RATE"),
-            ("load -data x http://a/", "-d/--data"),
-            ("load -disable-keepalive http://a/", "--reconnect-every 1"),
-            ("load -h2 http://a/", "--http2"),
-            ("load -http2 http://a/", "--http2"),
-            ("load -targets t.txt", "--urls FILE"),
-            ("load -p h2c http://a/", "--proto h2c"),
-            ("load --rps=5 http://a/", "-q RATE"),
-            ("load -L http://a/", "redirects are never followed"),
-            ("load -A x http://a/", "-H 'user-agent: NAME'"),
-            ("load -i urls.txt http://a/", "--urls FILE"),
-            ("load --max-concurrent-streams 5 http://a/", "-m N"),
-            ("load -v http://a/", "h2lab trace"),
-            ("compare -duration=5s http://a/", "-z/--duration"),
-            ("bulk get -q http://a/x", "-s or --quiet"),
-        ] {
-            let told = told(line);
-            assert!(told.starts_with("error: ") && told.contains(ours), "{line}: {told}");
-            assert!(!told.contains("similar"), "{line}: {told}");
-        }
-    }
-
-    #[test]
-    fn a_url_alone_is_answered_with_what_can_be_done_with_it() {
-        for line in
-            ["http://a/x", "-t2 -c10 http://a/x", "https://a/ --http2", "localhost:8080", "-k http://a/x"]
-        {
-            let told = told(line);
-            for command in ["h2lab compare http", "h2lab load http", "h2lab probe http", "h2lab trace http"] {
-                assert!(told.contains(command), "{line}: {told}");
-            }
-        }
-        assert!(told("http://me:hunter2@a/").contains("***") && told("loda").contains("load"));
-    }
-
-    #[test]
-    fn a_flag_of_another_command_is_refused_with_the_reason() {
-        for command in ["trace http://a/", "timeline http://a/", "bulk get http://a/x", "probe http://a/"] {
-            for (flag, why) in [
-                ("--connect-timeout=1s", "its --timeout covers connecting, too"),
-                ("--loss=1%", "it has no emulated link"),
-                ("--delay=1ms", "it has no emulated link"),
-                ("--topology=direct", "it starts no servers behind a link"),
-                ("--causes", "it has no emulated link to capture"),
-                ("--dial-policy=stampede", "it keeps no pool of connections"),
-            ] {
-                let told = told(&format!("{command} {flag}"));
-                let name = flag.split('=').next().unwrap();
-                assert!(told.contains(name) && told.contains(why), "{command} {flag}: {told}");
-                assert!(told.contains("`h2lab compare`"), "{command} {flag}: {told}");
-            }
-        }
-        let told = told("origin --loss=1%");
-        let owners = "it is a flag of `h2lab compare`, `h2lab run`, `h2lab link`";
-        assert!(told.contains(owners), "{told}");
-    }
-}
+mod tests;

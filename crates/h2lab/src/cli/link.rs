@@ -1,6 +1,7 @@
 //! `h2lab link`: the emulated link for any program.
 
 use h2lab_base::JsonSchema;
+use h2lab_base::counts::plural;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use serde::Serialize;
 use super::capture::SnaplenArgs;
 use super::exit::Usage;
 use super::impair::LinkArgs;
-use super::values::duration;
+use super::values::{duration, whole};
 use super::{flags, help};
 use crate::run::commands::{CommandEnd, Commands, CommandsResult, exit_code};
 use crate::run::store::direction_name;
@@ -54,7 +55,7 @@ pub struct LinkCommandArgs {
     #[arg(short = '6', long)]
     ipv6: bool,
     /// Seed of the link's random choices: the same seed drops the same packets
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..))]
     seed: u64,
     /// Time to wait for the server to listen; then the client starts anyway
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
@@ -249,7 +250,10 @@ fn warnings(done: &CommandsResult) -> Vec<String> {
     all.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
     let dropped = done.link.summary.device_drops;
     if dropped > 0 {
-        all.push(format!("devices dropped {dropped} packets that the link was not asked to drop"));
+        all.push(format!(
+            "devices dropped {} that the link was not asked to drop",
+            plural(dropped, "packet")
+        ));
     }
     all
 }
@@ -297,8 +301,8 @@ fn write_out(
 fn direction(asked: &Impairment, totals: &DirectionTotals, took: Duration) -> String {
     let bits = totals.bytes_in as f64 * 8.0 / took.as_secs_f64().max(1e-9);
     format!(
-        "{asked}: {} packets in ({:.2} Mbit/s), {} delivered, {} lost, {} tail-dropped, {} in flight",
-        totals.packets_in,
+        "{asked}: {} in ({:.2} Mbit/s), {} delivered, {} lost, {} tail-dropped, {} in flight",
+        plural(totals.packets_in, "packet"),
         bits / 1e6,
         totals.delivered,
         totals.lost,

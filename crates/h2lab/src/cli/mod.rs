@@ -24,6 +24,7 @@ mod limits;
 mod link;
 mod listen;
 mod load;
+mod needs;
 mod origin;
 mod output;
 mod policy;
@@ -57,6 +58,7 @@ use h2lab_base::secrets;
 use h2lab_base::text::made_printable_lines;
 use h2lab_model::scenario::resume::MASK;
 
+use crate::terminal::Terminal;
 pub use exit::Exit;
 
 /// Is HTTP/2 faster or slower than HTTP/1.1 here, why, and which setting fixes it - proved by an experiment.
@@ -171,7 +173,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let (args, is_whole) = help::asked_for_all(args);
     let mut command = if is_whole { command() } else { help::shortened(command()) };
-    foreign::refuse_go_flags(&command, &args)?;
+    foreign::refuse_others(&command, &args)?;
+    let args = foreign::with_negative_values(&command, &args);
     let parsed = command.try_get_matches_from_mut(&args);
     match parsed {
         Ok(matches) => Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)),
@@ -210,8 +213,10 @@ fn quotable(text: &str) -> String {
 fn print(error: &clap::Error) {
     let text = error.render().to_string();
     let quotable = quotable(&text);
-    if error.use_stderr() && quotable != text {
+    if error.use_stderr() && (quotable != text || !Terminal::stderr().unicode) {
         crate::stderr::write(format_args!("{quotable}"));
+    } else if !error.use_stderr() && !Terminal::stdout().unicode {
+        let _ = output::show(&text);
     } else {
         // Printing fails only if the stream is closed.
         let _ = error.print();

@@ -14,7 +14,7 @@ use super::exit::Usage;
 use super::limits::{self, LimitArg};
 use super::listen::ListenArgs;
 use super::tls;
-use super::values::duration;
+use super::values::{duration, whole};
 use super::{Exit, help, rights, signals};
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::quic::Congestion;
@@ -53,19 +53,19 @@ pub struct OriginArgs {
     #[arg(long)]
     no_tls_resumption: bool,
     /// Close a connection after this many requests, like nginx's `keepalive_requests`
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..))]
     max_requests_per_connection: Option<u32>,
     /// How HTTP/2 announces that close: one GOAWAY at once, or one a round trip before
     #[arg(long, value_name = "HOW", value_enum, default_value_t = GoAwayArg::Abrupt)]
     goaway: GoAwayArg,
     /// Streams that a client may have open on a connection
-    #[arg(long, value_name = "N", default_value_t = origin::MAX_CONCURRENT_STREAMS)]
+    #[arg(long, value_name = "N", default_value_t = origin::MAX_CONCURRENT_STREAMS, value_parser = whole::<u32>(0..))]
     max_concurrent_streams: u32,
     /// Accept `Upgrade: h2c` in the first request of a connection; its body may have up to 64 KiB
     #[arg(long)]
     h2c_upgrade: bool,
     /// Octets of padding in every HEADERS and DATA
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=255))]
     padding: u8,
     /// Delay added to each response
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -1,6 +1,7 @@
 //! What a finished run leaves: text or JSON on stdout, report files, thresholds, the exit code.
 
-use std::io::{IsTerminal, Write};
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -18,6 +19,7 @@ use super::exit::Usage;
 use super::files::{self, ResultFormat};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::store;
+use crate::terminal::Terminal;
 use h2lab_net::ownership;
 
 /// Where results go.
@@ -52,7 +54,7 @@ impl OutputArgs {
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {
             ResultFormat::of(path)?;
-            Ok(files::check_place(path)?)
+            files::check_place("-o", path)
         })
     }
 
@@ -179,28 +181,38 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The exit code that finished runs deserve: that of the first without an answer. Of figures that measured ourselves a threshold says
-/// nothing.
+/// Prints what people read, in the characters that their locale has.
+pub fn show(text: &str) -> Result<()> {
+    print(&Terminal::stdout().printable(text))
+}
+
+/// The exit code that finished runs deserve. Of figures that measured ourselves a threshold says nothing.
 pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     let mut is_over = false;
     for run in runs {
         is_over |= run.check(&output.fail_if)?;
     }
-    for run in runs {
-        match Ending::of(&run.analysis) {
-            Ending::Answered => {}
-            Ending::Invalid => return Ok(Exit::Invalid),
-            Ending::ServerEnded => return Ok(Exit::CheckFailed),
-            Ending::NoSuccess(why) => {
-                super::say("failed", &why);
-                return Ok(Exit::CheckFailed);
-            }
-            Ending::NoResponse(message) => {
-                return Err(Failure { kind: FailureKind::Unreachable, message }.into());
-            }
+    let endings: BTreeSet<Ending> = runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect();
+    for ending in &endings {
+        if let Ending::NoSuccess(why) = ending {
+            super::say("failed", why);
         }
     }
-    Ok(if is_over { Exit::CheckFailed } else { Exit::Done })
+    let exit = Exit::first(endings.iter().map(deserved).chain(is_over.then_some(Exit::CheckFailed)));
+    match endings.into_iter().next() {
+        Some(Ending::NoResponse(message)) => Err(Failure { kind: FailureKind::Unreachable, message }.into()),
+        _ => Ok(exit),
+    }
+}
+
+/// The exit code of a run that ended so.
+const fn deserved(ending: &Ending) -> Exit {
+    match ending {
+        Ending::NoResponse(_) => Exit::Unreachable,
+        Ending::Invalid => Exit::Invalid,
+        Ending::ServerEnded | Ending::NoSuccess(_) => Exit::CheckFailed,
+        Ending::Answered => Exit::Done,
+    }
 }
 
 /// The report's name in the run folder.
@@ -208,23 +220,5 @@ const PAGE: &str = "report.html";
 
 /// As wide as the terminal, within limits; in colour and beyond ASCII only where that is wanted.
 pub fn style() -> TextStyle {
-    const PIPED: u16 = 110;
-    let stdout = std::io::stdout();
-    let size = rustix::termios::tcgetwinsize(&stdout).map(|size| size.ws_col);
-    // A pseudo-terminal without a size reports 0.
-    let width = size.ok().filter(|columns| *columns > 0).unwrap_or(PIPED);
-    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    TextStyle {
-        width: usize::from(width).clamp(60, 160),
-        colour,
-        unicode: takes_unicode(stdout.is_terminal()),
-        ..TextStyle::default()
-    }
-}
-
-/// Whether characters beyond ASCII may be used: by a terminal's locale. Without one the reader is unknown; files are UTF-8.
-pub fn takes_unicode(is_terminal: bool) -> bool {
-    let mut names = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
-    let locale = names.find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-    !is_terminal || locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
+    Terminal::stdout().style()
 }

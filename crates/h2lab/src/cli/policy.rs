@@ -7,7 +7,7 @@ use h2lab_model::scenario::{Axis, Scenario};
 use h2lab_model::workload::DialPolicy;
 
 use super::exit::MissingRequirement;
-use super::values::{axis, duration, replace};
+use super::values::{axis, duration, replace, whole};
 use h2lab_lab::topology::available_congestion;
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::tcp::StreamSocket;
@@ -17,7 +17,7 @@ use h2lab_net::tcp::StreamSocket;
 #[command(next_help_heading = "Client")]
 pub struct PolicyArgs {
     /// Maximum HTTP/1.1 connections; more are opened while requests wait [default: of `load` -c]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=20_000))]
     pub max_connections: Option<u32>,
     /// Dial policy of h2, h2c and h3 when requests wait without a usable connection
     ///
@@ -26,10 +26,10 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "POLICY", value_parser = axis::<DialPolicy>)]
     pub dial_policy: Option<Axis<DialPolicy>>,
     /// Close a connection after this many requests, and dial a new one
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..))]
     pub reconnect_every: Option<u32>,
     /// Keep at most this many idle connections, like the pools of `OkHttp` and Go [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=20_000))]
     pub pool_size: Option<u32>,
     /// Cancel each request after this long without a response, as clients do whose user has left
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -1,59 +1,74 @@
 //! Shows how a run goes: a bar on a terminal, a line per repetition when piped. Everything goes to stderr.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Cell, Estimate};
-use h2lab_report::{TextStyle, repetition_figures};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use h2lab_report::repetition_figures;
 
 use super::note;
-use super::output::takes_unicode;
 use crate::run::execute::RunObserver;
 use crate::run::messages::{Failure, RepetitionProgress};
+use crate::stderr::draw;
+use crate::terminal::Terminal;
 use h2lab_net::clock::Clock;
 
-/// Columns of a bar, its percentage, and the spaces between.
-pub const BAR: usize = 24 + 1 + 4 + 2;
-/// Columns that stay free behind it: a terminal echoes Ctrl-C there, and what is echoed must not wrap.
-const FREE: usize = 3;
+/// Columns of a bar.
+const BAR: usize = 24;
 
-/// A bar on stderr that no line of it outlasts; nothing if it `is_hidden` or stderr is no terminal.
-pub fn bar(is_hidden: bool) -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    let is_terminal = std::io::stderr().is_terminal();
-    if is_hidden || !is_terminal {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    let chars = if takes_unicode(is_terminal) { "█▉▊▋▌▍▎▏ " } else { "=> " };
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {msg}").expect("it is a constant");
-    bar.set_style(style.progress_chars(chars));
-    bar
+/// A line on stderr that says how far something is, and is gone with this value. Nothing where none can be drawn over.
+#[derive(Debug)]
+pub struct ProgressLine {
+    is_hidden: bool,
 }
 
-/// As much of `words` as has room in a line, behind a bar of so many columns: what wraps is not removed again.
-pub fn fitted(words: &str, bar: usize) -> String {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).map(|size| usize::from(size.ws_col));
-    let columns = size.ok().filter(|columns| *columns > 0).unwrap_or(80);
-    let style = TextStyle { unicode: takes_unicode(std::io::stderr().is_terminal()), ..TextStyle::default() };
-    cut(style.printable(words.to_owned()), columns.saturating_sub(bar + FREE))
+impl ProgressLine {
+    /// A line, unless it is not wanted or would not be seen.
+    pub fn new(is_quiet: bool) -> Self {
+        Self { is_hidden: is_quiet || !Terminal::stderr().takes_escapes }
+    }
+
+    /// Whether nobody sees it.
+    pub const fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
+    /// Shows `words` instead of what was there.
+    pub fn show(&self, words: &str) {
+        if !self.is_hidden {
+            draw(words);
+        }
+    }
+
+    /// Shows a bar, filled so far of 1, before the `words`.
+    pub fn show_share(&self, share: f64, words: &str) {
+        let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+        self.show(&format!("{} {:>3.0}%  {words}", bar(share, BAR), (share * 100.0).floor()));
+    }
+
+    /// Removes it.
+    pub fn clear(&self) {
+        self.show("");
+    }
 }
 
-/// The first `room` characters, the last of them dots if there are more.
-fn cut(words: String, room: usize) -> String {
-    if words.chars().count() <= room {
-        return words;
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        self.clear();
     }
-    let dots = "...".chars().take(room);
-    words.chars().take(room.saturating_sub(3)).chain(dots).collect()
+}
+
+/// A bar of `room` columns.
+pub fn bar(share: f64, room: usize) -> String {
+    let filled = (share * room as f64).round() as usize;
+    format!("{}{}", "━".repeat(filled), "─".repeat(room.saturating_sub(filled)))
 }
 
 /// A progress bar over all repetitions, or a line for each where there is no terminal.
 #[derive(Debug)]
 pub struct PlanProgressBar {
-    shown: ProgressBar,
+    shown: ProgressLine,
     /// Whether each repetition has a line.
     has_lines: bool,
     label: String,
@@ -68,13 +83,12 @@ impl PlanProgressBar {
     /// A bar for the repetitions of `plan` that `run` does not have yet. A quiet one prints only what is wrong with them.
     pub fn new(plan: &[Cell], run: &RunRecord, is_quiet: bool) -> Self {
         let estimate = estimate(plan, run);
-        let bar = bar(is_quiet);
-        bar.set_length(millis(estimate.left(Duration::ZERO)));
-        let is_piped = !std::io::stderr().is_terminal();
+        let shown = ProgressLine::new(is_quiet);
+        let has_lines = shown.is_hidden() && !is_quiet;
         let clock = Clock::start();
         Self {
-            shown: bar,
-            has_lines: is_piped && !is_quiet,
+            shown,
+            has_lines,
             label: String::new(),
             running: (0, plan.len()),
             began: clock.now(),
@@ -85,18 +99,16 @@ impl PlanProgressBar {
 
     /// Removes the bar.
     pub fn clear(&self) {
-        self.shown.finish_and_clear();
+        self.shown.clear();
     }
 
     /// Shows how far the run is: the time that has passed, of that and the time that is left.
     fn show(&self, words: &str) {
         let left = self.estimate.left(self.clock.now().since(self.began));
-        let passed = millis(self.clock.now().since(Time::ZERO));
-        self.shown.set_length(passed + millis(left));
-        self.shown.set_position(passed);
+        let passed = self.clock.now().since(Time::ZERO).as_secs_f64();
         // The cell's name may be long: what changes comes first.
         let message = format!("about {} left; {}{words}", about(left), self.label);
-        self.shown.set_message(fitted(&message, BAR));
+        self.shown.show_share(passed / (passed + left.as_secs_f64()), &message);
     }
 }
 
@@ -118,10 +130,6 @@ pub fn about(time: Duration) -> String {
     } else {
         format!("{:.1} h", seconds / 3600.0)
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What distinguishes a cell from most others, in one line; the values of its sysctls are in the report.
@@ -157,7 +165,7 @@ impl RunObserver for PlanProgressBar {
 
     fn invalid(&mut self, cell: &Cell, doubts: &[String]) {
         let (cell, doubts) = (describe(cell), doubts.join("; "));
-        self.shown.suspend(|| note(&format_args!("the repetition of {cell} is invalid: {doubts}")));
+        note(&format_args!("the repetition of {cell} is invalid: {doubts}"));
     }
 
     fn finished(&mut self, k: usize, record: &CellRecord) {
@@ -167,15 +175,17 @@ impl RunObserver for PlanProgressBar {
         let figures = repetition_figures(record).map_or(String::new(), |figures| format!(": {figures}"));
         if self.has_lines {
             let left = about(self.estimate.left(Duration::ZERO));
-            say!("{}{figures}; in {:.1} s, about {left} left", self.label, took.as_secs_f64());
+            let took = took.as_secs_f64();
+            let line = format!("{}{figures}; in {took:.1} s, about {left} left", self.label);
+            say!("{}", Terminal::stderr().wrapped(&line));
         } else if !self.shown.is_hidden() && !figures.is_empty() {
-            self.shown.suspend(|| say!("{}{figures}", self.label));
+            say!("{}", Terminal::stderr().wrapped(&format!("{}{figures}", self.label)));
         }
     }
 
     fn failed(&mut self, cell: &Cell, failure: &Failure) {
         self.estimate.skip_cell(cell.index);
-        self.shown.suspend(|| note(&format_args!("{}: unsupported: {failure}", describe(cell))));
+        note(&format_args!("{}: unsupported: {failure}", describe(cell)));
     }
 }
 
@@ -184,11 +194,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_where_the_terminal_ends() {
-        let words = || "3/16 direct over RTT 25ms: h2c × 1".to_owned();
-        assert_eq!(cut(words(), 34), words());
-        assert_eq!(cut(words(), 12), "3/16 dire...");
-        assert_eq!((cut(words(), 2), cut(words(), 0)), ("..".to_owned(), String::new()));
+    fn a_bar_is_as_full_as_the_work_is_done() {
+        assert_eq!([bar(0.0, 4), bar(0.5, 4), bar(1.0, 4)], ["────", "━━──", "━━━━"]);
     }
 
     #[test]

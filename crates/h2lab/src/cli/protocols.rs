@@ -31,7 +31,7 @@ pub struct ProtocolArgs {
     #[arg(long, group = "protocol")]
     h2c: bool,
     /// HTTP/3, over UDP on the port of the URL; no fallback to another protocol
-    #[arg(long, group = "protocol")]
+    #[arg(long, alias = "http3-only", group = "protocol")]
     http3: bool,
     /// How h2c starts: HTTP/2 directly, or HTTP/1.1 with `Upgrade: h2c`
     #[arg(long, value_name = "MODE", conflicts_with_all = ["http1", "http2_prior_knowledge", "h2c", "http3"])]
@@ -168,7 +168,7 @@ impl ProtocolArgs {
 pub fn check_streams(protocol: Protocol, streams: Option<u32>) -> Result<(), Usage> {
     if !protocol.is_multiplexed() && streams.is_some_and(|streams| streams > 1) {
         return Err(Usage(format!(
-            "-m/--streams: {protocol} carries one request at a time; give -c instead"
+            "-m/--streams: {protocol} carries one request at a time; give -c instead (curl's -m TIME is --timeout)"
         )));
     }
     Ok(())

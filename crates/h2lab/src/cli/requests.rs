@@ -122,7 +122,10 @@ impl RequestArgs {
         if let Some(cookie) = &self.cookie {
             sendable("-b/--cookie", cookie)?;
             if !cookie.contains('=') {
-                return Err(Usage("-b/--cookie takes NAME=VALUE; cookie files are not read".to_owned()));
+                return Err(Usage(
+                    "-b/--cookie takes NAME=VALUE; cookie files are not read, and a body is -d DATA"
+                        .to_owned(),
+                ));
             }
             add("cookie", cookie.clone());
         }

@@ -67,7 +67,7 @@ impl FlagRefusal for NothingLive {
 /// Runs the file.
 pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     if args.list {
-        output::print(&scenarios::list()?)?;
+        output::show(&scenarios::list(output::style())?)?;
         return Ok(Exit::Done);
     }
     args.output.validate()?;
@@ -91,6 +91,7 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         )
         .into());
     }
+    args.cells.check_protocols(&scenario)?;
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     CheckedScenario { scenario, live: Live::default(), out, quiet, unfinished, command_line }
         .run(&args.output)

@@ -1,12 +1,12 @@
 //! The shipped scenarios: part of the program, so that `h2lab run NAME` works in any folder.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_model::scenario::{Estimate, Scenario};
 use h2lab_model::timeline::study::TimelineStudy;
+use h2lab_report::{TextStyle, hanging};
 
 use super::exit::Usage;
 use super::progress::about;
@@ -41,11 +41,12 @@ pub fn text_of(named: &Path) -> Result<String, Usage> {
 }
 
 /// A paragraph for each: its name, how long it takes, what it claims.
-pub fn list() -> Result<String> {
+pub fn list(style: TextStyle) -> Result<String> {
     let mut out = String::new();
     for (name, text) in SHIPPED {
         let (takes, claim) = described(text).with_context(|| format!("the shipped scenario {name}"))?;
-        let _ = writeln!(out, "{name}: {takes}\n    {claim}");
+        out.push_str(&hanging("", &format!("{name}: {takes}"), style));
+        out.push_str(&hanging("    ", &claim, style));
     }
     Ok(out)
 }
@@ -71,7 +72,7 @@ mod tests {
     fn every_file_of_the_folder_of_scenarios_ships_and_is_listed_with_its_time() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"));
         let mut files = 0;
-        let list = list().unwrap();
+        let list = list(TextStyle::default()).unwrap();
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap();

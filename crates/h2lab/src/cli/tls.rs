@@ -44,7 +44,7 @@ impl TlsArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct IdentityArgs {
     /// Certificate (PEM), followed by its intermediate certificates
-    #[arg(long, value_name = "FILE")]
+    #[arg(short_alias = 'E', long, value_name = "FILE")]
     cert: Option<PathBuf>,
     /// Its private key (PEM, unencrypted) [default: in the file of --cert]
     #[arg(long, value_name = "FILE", requires = "cert")]

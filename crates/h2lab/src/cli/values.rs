@@ -1,5 +1,6 @@
 //! What values of flags are read by, the same for every subcommand.
 
+use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -23,8 +24,27 @@ pub fn durations(text: &str) -> Result<Axis<Duration>, String> {
     axis(&text.split(',').map(with_unit).collect::<Vec<_>>().join(","))
 }
 
+/// A whole number of a range.
+pub fn whole<T: TryFrom<u64>>(
+    range: impl RangeBounds<u64> + Clone + Send + Sync,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
+    let bound = |bound: Bound<&u64>, open: u64| match bound {
+        Bound::Included(n) => *n,
+        Bound::Excluded(n) => n - 1,
+        Bound::Unbounded => open,
+    };
+    let (low, high) = (bound(range.start_bound(), 0), bound(range.end_bound(), u64::MAX));
+    move |text| {
+        let n = text.parse().ok().filter(|n: &u64| (low..=high).contains(n));
+        n.and_then(|n| T::try_from(n).ok()).ok_or_else(|| match high {
+            u64::MAX => format!("`{text}` is not a whole number, {low} or more"),
+            _ => format!("`{text}` is not a whole number from {low} to {high}"),
+        })
+    }
+}
+
 /// Whether a text is a number without a unit.
-fn is_number(text: &str) -> bool {
+pub fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.parse::<f64>().is_ok()
 }
 
@@ -48,6 +68,18 @@ pub fn replace<T: Clone>(place: &mut T, flag: Option<&T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_number_is_refused_with_its_range() {
+        let of = |text: &str| whole::<u8>(1..=20)(text);
+        assert_eq!((of("1"), of("20")), (Ok(1), Ok(20)));
+        for bad in ["0", "21", "-5", "ope", "1.5", "", "99999999999999999999"] {
+            assert_eq!(of(bad), Err(format!("`{bad}` is not a whole number from 1 to 20")));
+        }
+        let open = whole::<u32>(1..);
+        assert_eq!(open("0"), Err("`0` is not a whole number, 1 or more".to_owned()));
+        assert!(open("4294967296").is_err(), "more than it holds");
+    }
 
     #[test]
     fn a_time_without_a_unit_is_in_seconds() {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use h2lab_model::scenario::{ArrivalShape, Axis, ConnectionCount, Ramp, Scenario};
 
-use super::values::{axis, duration, durations, replace, value};
+use super::values::{axis, duration, durations, replace, value, whole};
 
 /// How much work.
 #[derive(Debug, Clone, Default, Args)]
@@ -22,7 +22,7 @@ pub struct WorkArgs {
     #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "LIST", value_parser = axis::<f64>)]
     pub rate: Option<Axis<f64>>,
     /// Use a closed loop with this many requests in flight
-    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "ramp"])]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(0..), conflicts_with_all = ["rate", "ramp"])]
     pub concurrency: Option<u32>,
     /// Open loop whose rate changes: 100..5000/60s, or in ten steps 100..5000/60s/10
     #[arg(long, value_name = "FROM..TO/TIME[/STEPS]", value_parser = value::<Ramp>, conflicts_with_all = ["rate", "arrival"])]
@@ -34,7 +34,7 @@ pub struct WorkArgs {
     #[arg(short = 'z', short_alias = 'D', long = "duration", value_name = "LIST", value_parser = durations)]
     pub measure: Option<Axis<Duration>>,
     /// Repetitions of each cell, pooled; more and longer repetitions give narrower intervals
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(0..))]
     pub repetitions: Option<u32>,
     /// Time before measuring in which requests are sent but not counted
     #[arg(long, alias = "warm-up-time", value_name = "TIME", value_parser = duration)]

@@ -58,6 +58,7 @@ fn over_http<W: Write>(spec: &GeneratorSpec, writer: &mut Writer<W>) -> Result<M
             url: cell.work.path.clone(),
             path: cell.work.path.clone(),
             place: FileLocation::Discard,
+            bytes: None,
         }],
         address: spec.address.clone(),
         authority: &spec.authority,

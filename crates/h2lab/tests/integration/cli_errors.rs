@@ -228,6 +228,18 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
             vec!["compare", url, "-c=1,auto"],
             ["-c/--connections = 1,auto cannot be used with a URL:", "live server"],
         ),
+        (vec!["load", url, "-w=1M"], ["-w/--stream-window has no effect", "this is h1; add --proto h2c"]),
+        (vec!["load", url, "--push"], ["--push has no effect", "HTTP/2"]),
+        (vec!["compare", "--proto=h1,h1", "-f=32k"], ["-f/--max-frame-size has no effect", "--proto h2c"]),
+        (vec!["trace", url, "--http1.1", "-W=1M"], ["-W/--connection-window has no effect", "this is h1"]),
+        (vec!["bulk", "get", url, "--discard", "-w=1M"], ["-w/--stream-window has no effect", "this is h1"]),
+        (
+            vec!["load", url, "--h2c", "--max-connections=9", "-q=9"],
+            ["--max-connections", "it needs HTTP/1.1"],
+        ),
+        (vec!["load", url, "--max-connections=9"], ["--max-connections 9", "-q or --ramp"]),
+        (vec!["load", url, "-c=10", "--max-connections=9", "-q=9"], ["--max-connections 9", "-c 10"]),
+        (vec!["load", url, "-q=0.0001", "-z=1s"], ["-q/--rate = 0.0001", "less than one request is due"]),
         (vec!["compare", "--fail-if=h3.p99 > 1"], ["`h3`", "h1, h2c, h2c × 1, h2c × 16, h2c × 4"]),
     ] {
         let finished = h2lab(&arguments);

@@ -181,6 +181,11 @@ fn a_timeout_ends_requests_to_a_silent_server_and_the_run_with_them() {
     assert!(errors.iter().all(|error| error["kind"] == "timeout"), "{errors:?}");
     // It had them all, as its TCP says.
     assert!(errors.iter().any(|error| error["fault"] == "sut"), "{errors:?}");
+    // Its SETTINGS do not come either: ours would wait for them for 10 s.
+    let prior = ["load", "--no-store", "-n6", "--http2-prior-knowledge", "--timeout=1s", &url];
+    let finished = h2lab(&prior);
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
+    assert!(finished.stderr.contains("does not respond within 1s"), "{}", finished.transcript());
 }
 
 /// hey: of a number that connections do not divide, the rest is dropped. Its fork: results that come last are lost.

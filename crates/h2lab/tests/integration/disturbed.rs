@@ -200,6 +200,27 @@ fn a_closed_loop_knows_that_it_was_stopped() {
 }
 
 #[test]
+fn a_server_that_can_no_longer_be_reached_is_what_a_load_reports() {
+    for flags in [&["--http1.1"][..], &["--http2-prior-knowledge"], &["-q200"]] {
+        let origin = Origin::start(&[]);
+        let url = format!("http://{}/delay/5", origin.clear);
+        let run = Run::begin(&[&["load", "-c2", "-z6s", "--json"], flags, &[&url]].concat());
+        let until = Instant::now() + DEADLINE;
+        while !run.said("stderr").contains(" answered") {
+            assert!(Instant::now() < until, "it reports no progress");
+            yield_now();
+        }
+        drop(origin);
+        let finished = run.end();
+        assert_eq!(finished.code, Some(CHECK_FAILED), "{}", finished.transcript());
+        let document = finished.json();
+        assert_eq!(document["state"], "failed", "{}", finished.transcript());
+        let why = document["reasons"][0].as_str().unwrap_or_default();
+        assert!(why.contains("could be made any more from"), "{}", finished.transcript());
+    }
+}
+
+#[test]
 fn a_timed_transfer_that_was_stopped_has_no_valid_rate() {
     let origin = Origin::start(&[]);
     let url = format!("http://{}/bytes/1M", origin.clear);

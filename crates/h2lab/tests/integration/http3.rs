@@ -130,7 +130,7 @@ fn a_server_that_is_stopped_answers_what_it_was_asked_and_says_goodbye() {
         .unwrap_or_else(|error| panic!("it has begun: {error}: {}", client.log()));
     let ended = origin.child.stop(Signal::TERM, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(0), "{}", origin.child.log());
-    assert!(origin.child.log().contains("served 1 requests on 1 connections"), "{}", origin.child.log());
+    assert!(origin.child.log().contains("served 1 request on 1 connection"), "{}", origin.child.log());
     let ended = client.wait(DEADLINE).expect("it can be waited for").expect("it ends");
     let seen = client.log();
     assert_eq!(ended.status.code(), Some(0), "{seen}");

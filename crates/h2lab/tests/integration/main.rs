@@ -146,6 +146,9 @@ mod tls;
 /// `h2lab timeline` and studies of timelines: our origin, and along real proxies.
 mod timeline;
 
+/// What a terminal gets: lines that fit, characters that its locale has, nothing that stays of progress.
+mod terminal;
+
 /// `h2lab trace`: what it shows of connections that end, of secrets, of servers that fall silent.
 mod trace;
 

@@ -78,6 +78,8 @@ impl From<Output> for Finished {
 pub fn run_program<S: AsRef<OsStr>>(program: &Path, folder: &Path, arguments: &[S]) -> Finished {
     let mut command = assert_cmd::Command::new(program);
     command.current_dir(folder).args(arguments).timeout(DEADLINE);
+    // What is printed does not depend on the locale of who runs the tests, nor on their terminal.
+    command.env("LC_ALL", "C.UTF-8").env_remove("COLUMNS");
     match command.output() {
         Ok(output) => output.into(),
         Err(error) => panic!("{}: {error}", program.display()),

@@ -1,11 +1,7 @@
 //! `h2lab trace`, as people and scripts read it.
 
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use h2lab_lab::sut;
@@ -13,12 +9,11 @@ use h2lab_lab::sut::StartOptions;
 use h2lab_model::workload::Protocol;
 use h2lab_net::process::Child;
 use rustix::process::Signal;
-use rustix::pty::{self, OpenptFlags};
-use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::origin::Origin;
 use crate::support::{DEADLINE, binary, folder, h2lab, need};
+use crate::terminal::Pty;
 
 /// What must be seen of 1,001 requests when the server ends a connection after 1,000: the last stream, the GOAWAY, and the
 /// first request on another connection. The GOAWAY says `last_stream`.
@@ -45,7 +40,7 @@ fn assert_shows_the_end(url: &str, last_stream: u32) {
     assert!(!finished.stdout.contains("HEADERS[2001]"), "{}", finished.stdout);
     let summary = finished.stdout.lines().last().expect("a summary");
     let expected = format!(
-        "1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id {last_stream} after 1000 requests"
+        "1,001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id {last_stream} after 1,000 requests"
     );
     // On a busy machine it goes on with the time for which we did not run.
     assert!(
@@ -227,21 +222,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 
 /// What `h2lab trace` shows of one request on a terminal so wide.
 fn on_a_terminal(url: &str, columns: u16, environment: &[(&str, &str)]) -> String {
-    let master = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-    pty::grantpt(&master).and_then(|()| pty::unlockpt(&master)).expect("it is ours");
-    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&master, size).expect("it has a size");
-    let name = pty::ptsname(&master, Vec::new()).expect("it has a name");
-    let terminal = OpenOptions::new().write(true).open(Path::new(OsStr::from_bytes(name.as_bytes())));
-    let mut command = Command::new(binary());
-    command.args(["trace", url]).env_clear().envs(environment.iter().copied());
-    let mut child = command.stdout(terminal.expect("it can be opened")).spawn().expect("the binary starts");
-    drop(command); // and with it our end of the terminal, so that reading ends
-    let (mut shown, mut master) = (Vec::new(), File::from(master));
-    // Linux ends a closed pseudo-terminal with EIO.
-    let _ = master.read_to_end(&mut shown);
-    assert!(child.wait().expect("it ends").success());
-    String::from_utf8(shown).expect("it prints UTF-8")
+    Pty::open(columns).run(&["trace", url], environment)
 }
 
 #[test]

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::origin::Origin;
-use crate::support::{Finished, binary, folder, h2lab};
+use crate::support::{Finished, as_nobody, binary, folder, h2lab};
 
 const NO_SUCCESS: i32 = 1;
 const USAGE: i32 = 2;
 const NO_RESPONSE: i32 = 3;
 const CANNOT: i32 = 4;
+const INVALID: i32 = 5;
 
 /// Fails unless `finished` ends so, with all of these words on stderr.
 #[track_caller]
@@ -59,8 +60,16 @@ fn responses_of_which_none_is_a_success_are_exit_code_1_in_every_command_that_me
             &["load", "--no-store", "--quiet", "-q20", "-z1s"],
             &["compare", "--quiet", "--proto=h1,h2c", "-c1", "-q20", "-z1s", "--repetitions=1"],
         ] {
-            let finished = h2lab(&[command, &[&url]].concat());
-            assert_ends(&finished, NO_SUCCESS, &["no response was a success", &format!("× {status}")]);
+            let finished = h2lab(&[command, &[&url, "--json"]].concat());
+            // A machine that was too busy comes first, and is told beside it.
+            let code = finished.code.filter(|code| *code == INVALID).unwrap_or(NO_SUCCESS);
+            assert_ends(&finished, code, &["no response was a success", &format!("× {status}")]);
+            let document = finished.json();
+            let cells = document["cells"].as_array().cloned().unwrap_or_else(|| vec![document.clone()]);
+            for cell in cells {
+                let state = if code == INVALID { cell["state"].clone() } else { "failed".into() };
+                assert_eq!(cell["state"], state, "{}", finished.transcript());
+            }
         }
         let finished = h2lab(&["bulk", "get", "--discard", &url]);
         assert_eq!(finished.code, Some(NO_SUCCESS), "{}", finished.transcript());
@@ -146,6 +155,30 @@ fn a_missing_program_is_exit_code_4_and_a_missing_file_2_in_every_command() {
     ] {
         assert_ends(&without_programs(arguments), USAGE, &["none"]);
     }
+}
+
+#[test]
+fn no_permission_for_an_output_file_is_exit_code_4_and_no_folder_for_it_2_in_every_command() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/bytes/1k", origin.clear);
+    // Nobody may write in the root folder.
+    for (place, code) in [("/h2lab-test", CANNOT), ("/h2lab-test/none/x", USAGE)] {
+        let [html, csv] = ["html", "csv"].map(|ending| format!("{place}.{ending}"));
+        for arguments in [
+            &["load", "--no-store", "--quiet", "-n1", "-o", &html, &url][..],
+            &["load", "--no-store", "--quiet", "-n1", "--dump", &csv, &url],
+            &["compare", "--quiet", "-o", &html, &url],
+            &["bulk", "get", "--quiet", "-o", &html, &url],
+            &["bulk", "get", "--quiet", "--discard", "--html", &html, &url],
+            &["timeline", "-o", &html, &url],
+            &["probe", "-o", &html, &url],
+        ] {
+            let finished = as_nobody(arguments);
+            assert_ends(&finished, code, &[place]);
+        }
+    }
+    let refused = as_nobody(&["load", "--quiet", "-n1", "--out=/h2lab-test-run", &url]);
+    assert_ends(&refused, CANNOT, &["--out /h2lab-test-run"]);
 }
 
 #[test]

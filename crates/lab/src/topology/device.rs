@@ -14,7 +14,7 @@ use super::congestion;
 use super::error::{During, Result};
 use super::netlink::{Netlink, Route, VethEnd};
 use super::netns_handle::NetnsHandle;
-use super::port::Plug;
+use super::port::{self, Plug};
 use super::setup_step::SetupStep;
 use super::side::Side;
 use super::spec::Mechanism;
@@ -65,7 +65,7 @@ pub(super) fn plug_in(side: Side, mechanism: Mechanism, link: &Netlink, netns: &
 
 /// Opens a ring on a device that every namespace has, and closes it.
 pub(super) fn try_ring(link: &Netlink) -> Result<()> {
-    veth::open_rings(link.index_of("lo")?, 1).map(drop).during(SetupStep::PacketRing)
+    veth::open_rings(link.index_of("lo")?, 1).map(port::close_beside).during(SetupStep::PacketRing)
 }
 
 /// The device of the calling thread's namespace, which is that of a side, while it is configured.

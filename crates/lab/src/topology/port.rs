@@ -37,6 +37,13 @@ pub(super) enum Port {
 /// Pieces of payload of one packet to send, at most.
 pub(super) const PIECES: usize = 32;
 
+/// Closes ports or their rings in a thread of its own: with each ring the kernel waits, for tens of milliseconds, until no CPU uses it
+/// any more. Nobody reads from them then, and what they still get is dropped.
+pub(super) fn close_beside(ports: impl Send + 'static) {
+    // Without a thread they are closed here.
+    let _ = std::thread::Builder::new().name("link-close".to_owned()).spawn(move || drop(ports));
+}
+
 impl Port {
     /// Opens the port of `side`, from a thread in the link's namespace; `packets` is how many ordinary ones a ring holds.
     pub fn open(plug: &Plug, side: Side, packets: u32) -> Result<Self> {

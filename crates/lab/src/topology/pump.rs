@@ -19,7 +19,7 @@ use super::error::{During, Result};
 use super::namespaces::{DropCounters, Namespaces};
 use super::packet_batch::{Held, PacketBatch, PumpRecords};
 use super::packet_log::{CAPACITY, Lateness, PacketLog, record_of};
-use super::port::Port;
+use super::port::{self, Port};
 use super::received::Received;
 use super::sched::{self, SchedulingPolicy};
 use super::setup_step::SetupStep;
@@ -454,6 +454,7 @@ impl Engine {
             realtime: priority == SchedulingPolicy::Realtime,
             ..LinkSummary::default()
         };
+        port::close_beside(ports);
         let (packets, unrecorded) = records.packet_log.finish();
         LinkResult { summary, packets, unrecorded, priority, cpu: None }
     }

@@ -44,7 +44,7 @@ pub enum Outcome {
     Reset = 6,
     /// It was above the last-stream-id of a GOAWAY, or refused with REFUSED_STREAM, more often than we replay.
     Refused = 7,
-    /// It might have been processed when its connection ended with GOAWAY or a clean close.
+    /// It might have been processed when its connection ended with GOAWAY, or with a clean close in HTTP/2 and HTTP/3.
     GoAway = 8,
     /// Its connection was reset or closed in the middle of the exchange.
     Closed = 9,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cell::Cell;
 
 /// Time that one try of a repetition takes besides its phases, before the first measurement: namespaces, processes, handshakes.
-pub const SETUP: Duration = Duration::from_millis(250);
+pub const SETUP: Duration = Duration::from_millis(400);
 
 /// The times of finished repetitions, and the estimate for the others.
 ///
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn before_anything_is_seen_a_repetition_is_its_phases_and_a_setup() {
         let estimate = Estimate::new(&plan());
-        assert_near(estimate.left(Duration::ZERO), 4.0 * 2.25);
-        assert_near(estimate.left(secs(1.0)), 4.0 * 2.25 - 1.0);
-        assert_near(estimate.left(secs(10.0)), 3.0 * 2.25);
+        assert_near(estimate.left(Duration::ZERO), 4.0 * 2.4);
+        assert_near(estimate.left(secs(1.0)), 4.0 * 2.4 - 1.0);
+        assert_near(estimate.left(secs(10.0)), 3.0 * 2.4);
         assert_eq!(estimate.open(), 4);
     }
 
@@ -167,10 +167,10 @@ mod tests {
     fn repetitions_of_before_and_those_that_cannot_be_made_need_no_time_and_teach_nothing() {
         let mut estimate = Estimate::new(&plan());
         estimate.skip(0);
-        assert_near(estimate.left(Duration::ZERO), 3.0 * 2.25);
+        assert_near(estimate.left(Duration::ZERO), 3.0 * 2.4);
         estimate.skip_cell(plan()[1].index);
         assert_eq!(estimate.open(), 1);
-        assert_near(estimate.left(Duration::ZERO), 2.25);
+        assert_near(estimate.left(Duration::ZERO), 2.4);
         estimate.finished(3, 1, secs(1.5));
         assert_eq!((estimate.open(), estimate.left(Duration::ZERO)), (0, Duration::ZERO));
     }

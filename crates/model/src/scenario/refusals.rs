@@ -27,6 +27,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
         });
     }
     let matrices = scenario.matrix.matrices();
+    idle(work)?;
     ramp(work)?;
     client(scenario, &matrices)?;
     automatic(scenario, &matrices)?;
@@ -69,6 +70,23 @@ fn capture(scenario: &Scenario) -> Result<(), ScenarioError> {
     }
     let why = "nothing is captured".to_owned();
     Err(ScenarioError::Conflict { field: "snaplen", value: length.to_string(), with: "pcap", why })
+}
+
+/// Refuses a rate at which no request need be due in the measured time: a run without one measures nothing.
+fn idle(work: &WorkAxes) -> Result<(), ScenarioError> {
+    if work.concurrency.is_some() || work.ramp.is_some() {
+        return Ok(());
+    }
+    let shortest = work.measure.values().iter().min().copied().unwrap_or_default();
+    let is_idle = |rate: &&f64| **rate * shortest.as_secs_f64() < 1.0;
+    let Some(rate) = work.rate.values().iter().find(is_idle) else { return Ok(()) };
+    let time = h2lab_base::units::format_duration(shortest);
+    let enough = std::time::Duration::try_from_secs_f64(1.0 / rate).map(h2lab_base::units::format_duration);
+    let why = match enough {
+        Ok(enough) => format!("less than one request is due in {time}; one takes {enough}"),
+        Err(_) => format!("less than one request is due in {time}"),
+    };
+    Err(ScenarioError::Conflict { field: "rate", value: rate.to_string(), with: "measure", why })
 }
 
 /// Refuses a ramp beside another arrival setting.
@@ -294,6 +312,17 @@ mod tests {
     fn several_rates_are_no_axis_of_a_closed_loop() {
         assert_eq!(conflict("[work]\nconcurrency = 8\nrate = 10"), None);
         assert_eq!(conflict("[work]\nconcurrency = 8\nrate = [10, 20]"), Some(("rate", "concurrency")));
+    }
+
+    #[test]
+    fn a_rate_has_at_least_one_request_in_the_measured_time() {
+        let of = |work: &str| conflict(&format!("[work]\n{work}"));
+        assert_eq!(of("rate = 1\nmeasure = '1s'"), None);
+        assert_eq!(of("rate = 0.9\nmeasure = '1s'"), Some(("rate", "measure")));
+        assert_eq!(of("rate = [100, 0.2]\nmeasure = ['10s', '1s']"), Some(("rate", "measure")));
+        assert_eq!(of("rate = 0.9\nmeasure = '1s'\nconcurrency = 1"), None, "a closed loop has no rate");
+        let why = refusal("[work]\nrate = 0.0001\nmeasure = '1s'").unwrap().to_string();
+        assert!(why.contains("less than one request is due in 1s; one takes 10000s"), "{why}");
     }
 
     #[test]

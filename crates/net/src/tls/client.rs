@@ -9,9 +9,10 @@ use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{DigitallySignedStruct, KeyLogFile, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, KeyLogFile, SignatureScheme};
 
-use super::error::{TlsError, is_of_an_authority};
+use super::common_name;
+use super::error::{TlsError, is_nameless, is_of_an_authority};
 use super::files::{Identity, certificates, roots};
 use super::provider;
 use super::session::TlsSession;
@@ -95,8 +96,9 @@ impl ClientTls {
     }
 }
 
-/// The usual verifier, which also accepts a certificate that is itself one of those of `--cacert`, as curl does: who trusts it by
-/// name need not be told that it is an authority's (CA:TRUE), which `openssl req -x509` makes of every one.
+/// The usual verifier, which also accepts a certificate that is itself one of those of `--cacert`, as curl with OpenSSL does: who trusts
+/// it by name need not know its issuer, nor be told that it is an authority's (CA:TRUE), which `openssl req -x509` makes of every one;
+/// and where it names no host in a subjectAltName, its common name is one.
 #[derive(Debug)]
 struct Trusting {
     usual: Arc<WebPkiServerVerifier>,
@@ -123,13 +125,17 @@ impl ServerCertVerifier for Trusting {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.usual.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // It is valid at this time: that is checked before.
+        let verified =
+            self.usual.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // It is valid at this time: that is checked before its issuer and its names.
             Err(rustls::Error::InvalidCertificate(why))
-                if is_of_an_authority(&why.to_string()) && self.given.contains(end_entity) =>
+                if self.given.contains(end_entity)
+                    && (is_of_an_authority(&why.to_string())
+                        || why == CertificateError::UnknownIssuer
+                        || is_nameless(&why)) =>
             {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
+                is_for(end_entity, server_name).map(|()| ServerCertVerified::assertion())
             }
             verified => verified,
         }
@@ -155,6 +161,18 @@ impl ServerCertVerifier for Trusting {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.usual.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate that is trusted by itself is one for this name.
+fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), rustls::Error> {
+    match verify_server_name(&ParsedCertificate::try_from(certificate)?, name) {
+        Err(rustls::Error::InvalidCertificate(why))
+            if is_nameless(&why) && common_name::is(certificate, name) =>
+        {
+            Ok(())
+        }
+        verified => verified,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Why TLS fails, in words that say what a user can do about it.
 
 use h2lab_base::text::made_printable;
-use rustls::AlertDescription;
+use rustls::{AlertDescription, CertificateError};
+
+use super::alert;
 
 /// Why TLS could not be set up or went wrong. The text says what to do where that is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +62,11 @@ pub enum TlsError {
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> Self {
         match error {
+            rustls::Error::InvalidCertificate(why) if is_nameless(&why) => Self::Certificate(
+                "it names no host (it has no subjectAltName); make one that does (openssl req -x509 -addext \
+                 subjectAltName=DNS:NAME), or skip verification by -k"
+                    .to_owned(),
+            ),
             rustls::Error::InvalidCertificate(why) => Self::Certificate(refusal(&why.to_string())),
             rustls::Error::InvalidMessage(
                 rustls::InvalidMessage::InvalidContentType | rustls::InvalidMessage::UnknownProtocolVersion,
@@ -67,7 +74,7 @@ impl From<rustls::Error> for TlsError {
             rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
                 Self::ClientCertificateRequired
             }
-            rustls::Error::AlertReceived(alert) => Self::Alert(format!("{alert:?}")),
+            rustls::Error::AlertReceived(alert) => Self::Alert(alert::words(alert)),
             rustls::Error::InconsistentKeys(_) => Self::KeyMismatch,
             other => Self::Other(made_printable(&other.to_string()).into_owned()),
         }
@@ -91,7 +98,10 @@ pub(crate) fn refusal(why: &str) -> String {
     if has("notvalidyet") || has("not valid yet") {
         return "it is not valid yet; check the clock of this machine, or skip verification by -k".to_owned();
     }
-    let why = made_printable(&why.replace("DnsName(\"", "").replace("\")", "")).into_owned();
+    let named = why.replace("DnsName(\"", "").replace("\")", "");
+    let named =
+        if named.contains("IpAddress(") { named.replace("IpAddress(", "").replace(')', "") } else { named };
+    let why = made_printable(&named).into_owned();
     if has("not valid for name") || has("notvalidforname") {
         return format!(
             "{why}; use a name of the certificate (--resolve NAME:PORT:ADDR dials any address), or -k"
@@ -105,6 +115,11 @@ pub(super) fn is_of_an_authority(why: &str) -> bool {
     why.contains("CaUsedAsEndEntity")
 }
 
+/// Whether a certificate is refused for naming no host at all.
+pub(super) fn is_nameless(why: &CertificateError) -> bool {
+    matches!(why, CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty())
+}
+
 impl TlsError {
     /// The error that an alert means to a client that asked for the protocol `wanted` and has `shown` a certificate or not; to a
     /// server if `wanted` is `None`.
@@ -114,7 +129,7 @@ impl TlsError {
                 Self::Alpn { wanted: wanted.to_owned(), chosen: "none of ours".to_owned() }
             }
             (alert, Some(_)) if shown && is_about_certificates(alert) => {
-                Self::ClientCertificateRefused(format!("{alert:?}"))
+                Self::ClientCertificateRefused(alert::name(alert))
             }
             (alert, _) => rustls::Error::AlertReceived(alert).into(),
         }

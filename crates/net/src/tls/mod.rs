@@ -6,7 +6,9 @@
 //! Both sides write the secrets of their connections to the file that the environment variable `SSLKEYLOGFILE` names, if it is
 //! set, so that Wireshark can read a capture. The command line prints a notice then.
 
+mod alert;
 mod client;
+mod common_name;
 mod error;
 mod files;
 mod key_log;

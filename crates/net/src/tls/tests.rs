@@ -193,6 +193,50 @@ fn a_self_signed_certificate_of_an_authority_is_accepted_from_who_is_trusted_by_
     }
 }
 
+#[test]
+fn a_certificate_that_is_trusted_by_itself_needs_no_issuer_and_may_name_its_host_by_its_common_name() {
+    let authority = Authority::new();
+    let signed = |parameters: rcgen::CertificateParams| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = parameters.signed_by(&key, &authority.0).unwrap();
+        Identity { certificates_pem: certificate.pem(), key_pem: key.serialize_pem() }
+    };
+    let named = |names: &[&str], common_name: &str| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        parameters
+    };
+    let connect = |shown: &Identity, trusted: &str, name: &str| {
+        let options = ServerTlsOptions { identity: Some(shown.clone()), ..ServerTlsOptions::default() };
+        let server = ServerTls::new(&options, &[], &["h2"]).unwrap();
+        let options = TlsOptions { ca_pem: Some(trusted.as_bytes().to_vec()), ..TlsOptions::default() };
+        let client = ClientTls::new(name, "h2", &options).unwrap();
+        shuttle(&mut client.session().unwrap(), &mut server.session().unwrap())
+    };
+    let by_itself = |shown: &Identity, name: &str| connect(shown, &shown.certificates_pem, name);
+    let leaf = signed(named(&["localhost", "127.0.0.1"], "elsewhere.test"));
+    by_itself(&leaf, "localhost").unwrap();
+    let error = by_itself(&leaf, "elsewhere.test").expect_err("it has a subjectAltName, which alone counts");
+    assert!(error.to_string().contains("only valid for localhost or 127.0.0.1; "), "{error}");
+    connect(&leaf, &signed(named(&["localhost"], "x")).certificates_pem, "localhost")
+        .expect_err("another one");
+
+    let nameless = signed(named(&[], "localhost"));
+    by_itself(&nameless, "localhost").unwrap();
+    by_itself(&nameless, "LOCALHOST").unwrap();
+    by_itself(&nameless, "elsewhere.test").expect_err("another name");
+    let error = connect(&nameless, &authority.0.pem(), "localhost").unwrap_err().to_string();
+    assert!(error.contains("no subjectAltName"), "an authority's certificates have one: {error}");
+
+    let mut expired = named(&["localhost"], "localhost");
+    (expired.not_before, expired.not_after) =
+        (rcgen::date_time_ymd(2001, 1, 1), rcgen::date_time_ymd(2002, 1, 1));
+    let error = by_itself(&signed(expired), "localhost").unwrap_err().to_string();
+    assert!(error.contains("expired"), "{error}");
+}
+
 /// An authority and what it signs.
 struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
 

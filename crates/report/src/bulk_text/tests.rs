@@ -140,3 +140,28 @@ fn no_line_is_wider_than_asked_for() {
         assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());
     }
 }
+
+#[test]
+fn a_transfer_of_which_every_file_failed_is_answered_with_the_reason_and_no_rate() {
+    let mut record = record();
+    let why = "the server answers 404".to_owned();
+    for transfer in &mut record.transfers {
+        transfer.outcome =
+            TransferOutcome::Failed { why: why.clone(), fault: h2lab_model::record::Fault::Sut };
+    }
+    let answer = |record: &BulkRecord| parts(record).answer;
+    assert_eq!(answer(&record), ["Failed: no file was received: the server answers 404."]);
+    record.direction = TransferDirection::Put;
+    assert_eq!(answer(&record), ["Failed: no file was sent: the server answers 404."]);
+    record.transfers[0].outcome = TransferOutcome::Complete;
+    assert!(answer(&record)[0].contains("bit/s over h2c"), "{:?}", answer(&record));
+}
+
+#[test]
+fn one_operation_is_singular() {
+    let mut record = record();
+    record.io.file_reads = 1;
+    record.io.socket_writes = Some(1);
+    let text = unwrapped(&record);
+    assert!(text.contains(" 1 file read,") && text.contains(" 1 socket write,"), "{text}");
+}

@@ -140,7 +140,7 @@ fn reasons(state: &CellState) -> Vec<String> {
         CellState::Ok => Vec::new(),
         CellState::Unstable { why, .. } => vec![why.to_string()],
         CellState::Invalid { reasons } => reasons.clone(),
-        CellState::Failed { why } | CellState::Unsupported { why } => vec![why.clone()],
+        CellState::Failed { why, .. } | CellState::Unsupported { why } => vec![why.clone()],
     }
 }
 

@@ -125,7 +125,7 @@ pub struct CellDocument {
     pub repetitions: u32,
     /// Measured seconds, of all repetitions.
     pub duration_s: f64,
-    /// `ok`, `unstable`, `invalid` or `unsupported`.
+    /// `ok`, `unstable`, `failed` (no success, or the server ended), `invalid` or `unsupported`.
     pub state: String,
     /// Why it is not ok, in sentences.
     pub reasons: Vec<String>,

@@ -333,7 +333,7 @@ fn cell_box(report: &Report<'_>, summary: &CellSummary, scale: axis::Scale) -> C
         reason: sentences::state(summary),
         notes: notes::of(summary),
         recorded: (summary.level != Level::Full).then(|| sentences::recorded(summary.level)),
-        row: text::figures(summary),
+        row: text::figures(report, summary),
         scatter: scatter::draw(summary, &repetitions, scale, &points),
         breakdowns: latency_breakdown::beneath(report, summary, &points),
     }

@@ -6,7 +6,7 @@ use super::shell::{Repeat, Section, Shell};
 use super::ways::Way;
 use crate::bulk_cells::rates;
 use crate::bulk_text;
-use crate::format::count;
+use crate::format::plural;
 use h2lab_model::bulk::{BulkRecord, TransferDirection};
 
 /// Points of the rate over time.
@@ -28,7 +28,7 @@ pub fn bulk_page(record: &BulkRecord) -> String {
     sections.push(Section::new("figures", "Figures", parts::lines(&of.lines)));
     let rest = match record.overflow.files {
         0 => String::new(),
-        more => format!("{} more complete files, not listed.", count(more)),
+        more => format!("{}, not listed.", plural(more, "more complete file")),
     };
     sections.push(Section::new("files", "Each file", parts::list(&of.files, FILES, &rest)));
     let kind = if record.direction == TransferDirection::Get { "bulk get" } else { "bulk put" };

@@ -94,7 +94,7 @@ fn where_nothing_succeeded_no_latency_is_printed_and_the_answer_says_so() {
         .for_each(|sample| (sample.outcome, sample.status) = (Outcome::Status, 503));
     let text = rendered(&run(vec![record]), TextStyle::default());
     assert!(!text.contains("Latency, ms") && !text.contains("Response times"), "{text}");
-    assert!(text.ends_with("Answer: No result: none of 3,000 requests succeeded: status 503.\n"), "{text}");
+    assert!(text.ends_with("Answer: No result: no response was a success: 3,000 × 503.\n"), "{text}");
 }
 
 #[test]

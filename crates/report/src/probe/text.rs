@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::TextStyle;
 use crate::format::plural;
+use crate::prose::hanging;
 use crate::table::wrap;
 use h2lab_base::units::format_bytes;
 use h2lab_model::Fix;
@@ -33,11 +34,8 @@ fn paragraph(text: &str, width: usize, hang: usize) -> Vec<String> {
 
 /// The report. Evidence is shown for failures, and with `verbose` for everything.
 pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> String {
-    let mut out = report.target.clone();
-    if let Some(software) = &report.software {
-        let _ = write!(out, " ({software})");
-    }
-    out.push('\n');
+    let software = report.software.as_ref().map_or_else(String::new, |software| format!(" ({software})"));
+    let mut out = hanging("", &format!("{}{software}", report.target), style);
     for (group, letters) in Group::ALL {
         let checks: Vec<&Check> =
             report.checks.iter().filter(|check| check.id.starts_with(letters)).collect();
@@ -50,12 +48,13 @@ pub fn probe_text(report: &ProbeReport, style: TextStyle, verbose: bool) -> Stri
             }
         }
     }
-    limits(&mut out, &report.limits);
+    limits(&mut out, &report.limits, style);
     checklist(&mut out, report, style);
     for warning in &report.warnings {
         let _ = write!(out, "\n{}\n", paragraph(&format!("warning: {warning}"), style.width, 2).join("\n"));
     }
-    let _ = write!(out, "\n{}", closing(report));
+    out.push('\n');
+    closing(report).lines().for_each(|line| out.push_str(&hanging("", line, style)));
     style.printable(out)
 }
 
@@ -103,7 +102,8 @@ fn render(
         }
     }
     if !others.is_empty() {
-        let _ = writeln!(out, "{gap}for {}: h2lab explain {}", others.join(", "), check.id);
+        let text = format!("{}: h2lab explain {}", others.join(", "), check.id);
+        out.push_str(&hanging(&format!("{gap}for "), &text, style));
     }
 }
 
@@ -133,19 +133,20 @@ fn show(out: &mut String, evidence: &CheckEvidence, style: TextStyle, gap: &str)
             let _ = writeln!(out, "{gap}  {:>10}  … {} more …", "", n - first - last);
         }
         if k < first || k + last >= n {
-            let _ = writeln!(out, "{gap}  {}", one(evidence_item));
+            let (lead, seen) = one(evidence_item);
+            out.push_str(&hanging(&format!("{gap}  {lead}"), &seen, style));
         }
     }
 }
 
-/// `     1.203  ← GOAWAY[0] …`
-fn one(evidence_item: &EvidenceItem) -> String {
+/// `     1.203  ← ` and `GOAWAY[0] …`
+fn one(evidence_item: &EvidenceItem) -> (String, String) {
     let arrow = if evidence_item.direction == Direction::Up { '→' } else { '←' };
     let seen = match evidence_item.seen.char_indices().nth(WIDTH) {
         Some((end, _)) => format!("{} …", &evidence_item.seen[..end]),
         None => evidence_item.seen.clone(),
     };
-    format!("{:>10.3}  {arrow} {seen}", evidence_item.at_ms)
+    (format!("{:>10.3}  {arrow} ", evidence_item.at_ms), seen)
 }
 
 /// The limits that are known, with their names.
@@ -171,12 +172,18 @@ pub(crate) fn known_limits(limits: &ServerLimits) -> Vec<(&'static str, &Bound)>
     rows.into_iter().filter_map(|(name, bound)| Some((name, bound.as_ref()?))).collect()
 }
 
-fn limits(out: &mut String, limits: &ServerLimits) {
+fn limits(out: &mut String, limits: &ServerLimits, style: TextStyle) {
     let known = known_limits(limits);
     let Some(wide) = known.iter().map(|(name, _)| name.len()).max() else { return };
     out.push_str("\nLimits\n");
     for (name, bound) in known {
-        let _ = writeln!(out, "  {name:<wide$}  {}  ({})", amount(bound), bound.how);
+        let (line, how) = (format!("  {name:<wide$}  {}", amount(bound)), format!("({})", bound.how));
+        if line.chars().count() + 2 + how.chars().count() <= style.limit() {
+            let _ = writeln!(out, "{line}  {how}");
+        } else {
+            let _ = writeln!(out, "{line}");
+            out.push_str(&hanging("      ", &how, style));
+        }
     }
 }
 

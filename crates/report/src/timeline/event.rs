@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use h2lab_base::counts::plural;
 use h2lab_model::timeline::{ResetSender, StatusRuns, TimeSpread, TimelineStream, TimelineSummary};
 
 /// An event, for a line of text or a mark of a picture.
@@ -115,6 +116,9 @@ pub fn stream_title(one: &TimelineStream) -> String {
 /// The note on streams that are not shown.
 pub fn left_off(summary: &TimelineSummary) -> Option<String> {
     (summary.left_off > 0).then(|| {
-        format!("{} more streams are not shown: only the first 1,000 of a run are kept", summary.left_off)
+        format!(
+            "{} not shown: only the first 1,000 of a run are kept",
+            plural(summary.left_off.into(), "more stream")
+        )
     })
 }

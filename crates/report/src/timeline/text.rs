@@ -156,7 +156,7 @@ mod tests {
         let text = timeline_text(&document(vec![run(200, Some(4.0)), run(502, None), last]), ASCII);
         assert!(text.contains("/early (200 in 2, 502 in 1 runs)"), "{text}");
         assert!(text.contains("/style.css, pushed, not finished in 2 of 3 runs"), "{text}");
-        assert!(text.contains("3 more streams are not shown"), "{text}");
+        assert!(text.contains("3 more streams not shown"), "{text}");
         let alone = timeline_text(&document(vec![run(200, None)]), ASCII);
         assert!(alone.contains("/style.css, pushed, not finished\n"), "{alone}");
     }

@@ -110,6 +110,8 @@ pub struct Fetch {
     sink: Sink,
     /// The length of the whole, if it is known.
     pub total: Option<u64>,
+    /// The length that was asked for, if one was.
+    wanted: Option<u64>,
     /// What distinguishes this state of it from others, and which bytes are here: what an earlier run left, or this one will.
     journal: Option<Journal>,
     /// What is here, of asks that are over.
@@ -186,6 +188,11 @@ impl Fetch {
     pub fn new(url: String, path: String, place: FileLocation, options: TransferOptions) -> Self {
         let in_order = Digest::new(options.checksum);
         Self { url, path, place, options, in_order, ..Self::default() }
+    }
+
+    /// It must have this length.
+    pub(super) fn with_bytes(self, wanted: Option<u64>) -> Self {
+        Self { wanted, ..self }
     }
 
     /// How it ended; `None` while it is in transfer.
@@ -548,6 +555,9 @@ impl Fetch {
         let Some(total) = self.total else { return };
         if !matches!(self.stage, Stage::Dealing) || self.under_way > 0 || !self.extents.is_complete(total) {
             return;
+        }
+        if let Some(wanted) = self.wanted.filter(|&wanted| wanted != total) {
+            return self.fail(FetchError::OtherLength { wanted, sent: total });
         }
         let began = Instant::now();
         // Before the server learns that it has everything: after that it has a file, possibly of two states of ours.

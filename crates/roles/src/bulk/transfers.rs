@@ -25,6 +25,8 @@ pub struct RequestedFile {
     pub path: String,
     /// Where it goes.
     pub place: FileLocation,
+    /// The length that was asked for: a file of another one is a failure.
+    pub bytes: Option<u64>,
 }
 
 /// A request in flight.
@@ -122,7 +124,9 @@ impl Transfers {
     /// All of `wanted` once; or repeatedly until [`Transfers::give_up`], if `again` says how many of the complete ones are
     /// kept one by one. The others are summed, so that a long run does not fill the memory.
     pub fn new(wanted: Vec<RequestedFile>, options: TransferOptions, again: Option<usize>) -> Self {
-        let fetch = |wanted: RequestedFile| Fetch::new(wanted.url, wanted.path, wanted.place, options);
+        let fetch = |wanted: RequestedFile| {
+            Fetch::new(wanted.url, wanted.path, wanted.place, options).with_bytes(wanted.bytes)
+        };
         let (listed, again) = (again, again.map(|_| (wanted.clone(), 0)));
         let fetches: Vec<Fetch> =
             if again.is_some() { Vec::new() } else { wanted.into_iter().map(fetch).collect() };
@@ -358,9 +362,9 @@ impl Transfers {
     /// Begins the next of what is moved repeatedly; `None` if there is none.
     fn begin_again(&mut self) -> Option<usize> {
         let (wanted, begun) = self.again.as_mut()?;
-        let RequestedFile { url, path, place } = wanted[*begun % wanted.len()].clone();
+        let RequestedFile { url, path, place, bytes } = wanted[*begun % wanted.len()].clone();
         *begun += 1;
-        let fetch = Fetch::new(url, path, place, self.options);
+        let fetch = Fetch::new(url, path, place, self.options).with_bytes(bytes);
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.fetches[index] = fetch;

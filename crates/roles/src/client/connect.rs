@@ -81,6 +81,9 @@ impl ConnectError {
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Tls(_) | Self::TlsTimeout(_) => Outcome::Tls,
+            // These were established.
+            Self::Closed(_) => Outcome::Closed,
+            Self::Protocol(_) | Self::WrongProtocol { .. } => Outcome::Protocol,
             _ => Outcome::Connect,
         }
     }
@@ -412,5 +415,18 @@ pub fn record(index: u32, remote_port: u16, now: Time) -> ConnectionRecord {
         ready_at,
         closed_at,
         ..ConnectionRecord::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_established_and_then_closed_is_not_one_that_could_not_be_made() {
+        assert_eq!(ConnectError::Refused.outcome(), Outcome::Connect);
+        assert_eq!(ConnectError::Closed("reset".to_owned()).outcome(), Outcome::Closed);
+        assert_eq!(ConnectError::Protocol("no HTTP".to_owned()).outcome(), Outcome::Protocol);
+        assert_eq!(ConnectError::TlsTimeout(Duration::ZERO).outcome(), Outcome::Tls);
     }
 }

@@ -269,15 +269,17 @@ impl ConnectionStatistics {
         // A server that sent GOAWAY and then closed has ended these requests by that, whatever the socket's error.
         let (outcome, code) = match self.record.goaways.last() {
             Some(goaway) => (Outcome::GoAway, goaway.code),
-            None => end.outcome(self.by_stream),
+            None => match end.outcome(self.by_stream) {
+                // HTTP/1.1 has no GOAWAY: its connections are only closed.
+                (Outcome::GoAway, code) if !self.multiplexed => (Outcome::Closed, code),
+                ended => ended,
+            },
         };
         while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
             let unanswered = carried.received_before == self.record.bytes_received;
             let fate = if !carried.is_sent {
                 RequestEnd::Unprocessed
             } else if unanswered && self.responses > 0 && !self.multiplexed {
-                let clean = matches!(end, SessionEnd::Orderly | SessionEnd::Engine(Error::UnexpectedEof(_)));
-                let outcome = if clean { Outcome::GoAway } else { outcome };
                 if carried.idempotent {
                     RequestEnd::Unanswered { outcome }
                 } else {

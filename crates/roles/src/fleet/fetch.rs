@@ -16,6 +16,9 @@ use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
 
+/// Before the number of bytes in the paths of servers that send any number, ours and httpbin.
+const FILLER: &str = "/bytes/";
+
 /// How often a wait for the start checks whether it is still wanted.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -40,6 +43,7 @@ impl Fetcher {
             url: text.clone(),
             path: url.path_and_query().to_owned(),
             place: FileLocation::Discard,
+            bytes: url.path_and_query().strip_prefix(FILLER).and_then(|bytes| bytes.parse().ok()),
         };
         let tls = reach::tls_options(&task.trust);
         Ok(Self { wanted: task.urls.iter().zip(&urls).map(wanted).collect(), task, url, endpoints, tls })

@@ -159,6 +159,7 @@ impl<'a> Driver<'a> {
 
     /// Opens the warm pool. A failure is fatal if no connection has worked yet, or if it repeats.
     pub fn dial(&mut self) -> Result<(), LoadError> {
+        let mut asked_at = None;
         loop {
             // Checked twice, since a dial may fail at once, and after a fatal failure none is to be begun.
             self.check_reachable()?;
@@ -171,8 +172,18 @@ impl<'a> Driver<'a> {
                 self.generator.memory.connected = Memory::now().resident;
                 return Ok(());
             }
+            // A server that no connection has reached yet gets as long for its first frame as for a response: requests would
+            // expire one after the other. A busy one, which is known to be there, gets the engine's timeout.
+            let (now, timeout) = (self.clock.now(), self.spec.cell.work.timeout);
+            if !self.proven && self.connections.slots.sessions().next().is_some() {
+                let silent = now.since(*asked_at.get_or_insert(now));
+                if silent >= timeout {
+                    let (address, why) = (self.spec.address.clone(), ConnectError::NoAnswer(timeout));
+                    return Err(LoadError::Unreachable { address, why });
+                }
+            }
             // The deadlines of dials and engines are timers of the reactor: this ends.
-            let look_again = self.clock.now() + TICK;
+            let look_again = now + TICK;
             self.connections.slots.wait(self.connections.pool().pause_until().min(look_again), None)?;
             while let Some(completion) = self.connections.slots.next_completion() {
                 self.connections.act_on(completion, &mut self.requests);

@@ -29,6 +29,7 @@ mod session;
 mod token;
 mod uploads;
 
+use h2lab_base::counts::noun_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +95,8 @@ impl fmt::Display for Served {
     /// `served 1000 requests on 3 connections (1 without any)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests, connections, useless, .. } = self;
-        write!(f, "served {requests} requests on {connections} connections ({useless} without any)")
+        let (of, on) = (noun_of(*requests, "request"), noun_of(*connections, "connection"));
+        write!(f, "served {requests} {of} on {connections} {on} ({useless} without any)")
     }
 }
 

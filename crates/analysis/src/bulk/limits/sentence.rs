@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use h2lab_base::counts::plural;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
@@ -130,7 +131,7 @@ fn congestion(figures: &ConnectionFigures, on_the_way: &str) -> String {
     let name = sender.congestion_control.as_ref().map_or(String::new(), |name| format!(" ({name})"));
     let again = match sender.retransmits {
         Some(0) => ", no retransmits".to_owned(),
-        Some(n) => format!(", {n} segments retransmitted"),
+        Some(n) => format!(", {} retransmitted", plural(n, "segment")),
         None => String::new(),
     };
     format!("{on_the_way}, and the {window}{name} was full{again}")

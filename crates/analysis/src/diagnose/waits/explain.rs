@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use h2lab_base::JsonSchema;
+use h2lab_base::counts::plural;
 use serde::{Deserialize, Serialize};
 
 use super::causes::{self, Delays, NearEnd};
@@ -58,22 +59,27 @@ impl fmt::Display for Doubt {
         match self {
             Self::NoKeys { connections } => write!(
                 f,
-                "{connections} connections were encrypted and no key log opens them: which stream a lost segment belonged to is not known"
+                "{} encrypted, and no key log opens them: which stream a lost segment belonged to is not known",
+                plural((*connections).into(), "connection")
             ),
             Self::BeganMidFlow { connections } => write!(
                 f,
-                "{connections} connections were open before the capture began: which stream a lost segment belonged to is not known"
+                "{} open before the capture began: which stream a lost segment belonged to is not known",
+                plural((*connections).into(), "connection")
             ),
             Self::BytesMissing { connections } => {
                 write!(
                     f,
-                    "bytes of {connections} connections are missing from the capture, and what follows them could not be read"
+                    "bytes of {} are missing from the capture, and what follows them could not be read",
+                    plural((*connections).into(), "connection")
                 )
             }
             Self::NotHttp { connections } => {
-                write!(f, "{connections} connections carry neither HTTP/1.1 nor HTTP/2")
+                write!(f, "{} with neither HTTP/1.1 nor HTTP/2", plural((*connections).into(), "connection"))
             }
-            Self::NotFound { requests } => write!(f, "{requests} slow requests were not found on the link"),
+            Self::NotFound { requests } => {
+                write!(f, "{} not found on the link", plural((*requests).into(), "slow request"))
+            }
             Self::Quic { requests, beside_drops } => write!(
                 f,
                 "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not known; while {beside_drops} of them lasted, a datagram of their connection was lost"

@@ -8,6 +8,7 @@ use clap::Args;
 use h2lab_model::bulk::TransferDirection;
 
 use super::super::exit::Usage;
+use super::super::files;
 use super::super::reach;
 use super::super::values::duration;
 use super::super::{Exit, help};
@@ -113,13 +114,19 @@ fn places(args: &GetArgs, urls: &[Url]) -> Result<Vec<RequestedFile>> {
         }
         if let FileLocation::File(path) = &place {
             FileSink::check(path).map_err(|error| Usage(error.to_string()))?;
+            files::check_folder("-o", path)?;
             let meets = |other: &&RequestedFile| matches!(&other.place, FileLocation::File(other) if collide(other, path));
             if let Some(other) = wanted.iter().find(meets) {
                 let words = "would be written to the same file, or to its .part file; fetch it with -o FILE";
                 return Err(Usage(format!("{text}: it and {} {words}", other.url)).into());
             }
         }
-        wanted.push(RequestedFile { url: text.clone(), path: url.path_and_query().to_owned(), place });
+        wanted.push(RequestedFile {
+            url: text.clone(),
+            path: url.path_and_query().to_owned(),
+            place,
+            bytes: None,
+        });
     }
     Ok(wanted)
 }

@@ -75,7 +75,7 @@ fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Resul
     let path = url.path_and_query();
     let to = |path: &str, place| {
         let server = text.strip_suffix(url.path_and_query()).unwrap_or(text);
-        RequestedFile { url: format!("{server}{path}"), path: path.to_owned(), place }
+        RequestedFile { url: format!("{server}{path}"), path: path.to_owned(), place, bytes: None }
     };
     match (memory, files) {
         (Some(_), [file, ..]) => Err(Usage(format!("{file}: --memory sends no file; give one or the other"))),
@@ -83,12 +83,14 @@ fn wanted(memory: Option<u64>, files: &[String], text: &str, url: &Url) -> Resul
             url: text.to_owned(),
             path: path.to_owned(),
             place: FileLocation::Memory(bytes),
+            bytes: None,
         }]),
         (None, []) => Err(Usage(format!("{text}: nothing to send; give FILE… URL, or --memory SIZE"))),
         (None, [file]) if !path.ends_with('/') => Ok(vec![RequestedFile {
             url: text.to_owned(),
             path: path.to_owned(),
             place: FileLocation::File(PathBuf::from(file)),
+            bytes: None,
         }]),
         (None, _) if !path.ends_with('/') => {
             Err(Usage(format!("{text}: one name for several files; end the URL with /")))

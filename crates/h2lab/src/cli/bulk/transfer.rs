@@ -14,11 +14,12 @@ use super::super::client::ClientArgs;
 use super::super::exit::Usage;
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
+use super::super::needs;
 use super::super::output;
 use super::super::policy::{self, CongestionArgs};
 use super::super::protocols::check_streams;
 use super::super::reach::ReachArgs;
-use super::super::values::{duration, size, value};
+use super::super::values::{duration, size, value, whole};
 use super::super::{Exit, note, rights, signals, tls};
 use super::fields_and_settings;
 use super::view::BulkView;
@@ -41,10 +42,10 @@ use h2lab_roles::client::url::Url;
 #[derive(Debug, Args)]
 pub struct TransferArgs {
     /// Connections
-    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=1_000))]
     pub connections: u32,
     /// Concurrent requests per connection of HTTP/2 or HTTP/3 [default: 1]
-    #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'm', long, value_name = "N", value_parser = whole::<u32>(1..=100_000))]
     pub streams: Option<u32>,
     /// Size of a part; smaller if a worker would get none [default: a quarter of each worker's share, 16M to 1G]. With
     /// one worker (no -c, no -m) there are no parts
@@ -191,12 +192,7 @@ impl TransferArgs {
         if record.is_in_vain() && !record.interrupted {
             return Ok(Exit::Unreachable); // a time that was over before a byte moved is no success
         }
-        let ended = files
-            .iter()
-            .filter_map(|file| file.outcome()?.as_ref().err())
-            .map(exit_of)
-            .max_by_key(|exit| gravity(*exit))
-            .unwrap_or(Exit::Done);
+        let ended = Exit::first(files.iter().filter_map(|file| file.outcome()?.as_ref().err()).map(exit_of));
         // A file is whole whoever was stopped meanwhile; a rate that was asked for is not.
         let is_measured = record.asked.duration.is_some() || plan.cargo.is_memory;
         Ok(if ended == Exit::Done && is_measured && record.is_void() { Exit::Invalid } else { ended })
@@ -242,18 +238,6 @@ fn exit_of(error: &FetchError) -> Exit {
     }
 }
 
-/// Of several codes the one to exit with: an interruption by the user first, then a wrong file, then the others.
-const fn gravity(exit: Exit) -> u8 {
-    match exit {
-        Exit::Done => 0,
-        Exit::Unreachable => 1,
-        Exit::Usage => 2,
-        Exit::Environment => 3,
-        Exit::CheckFailed => 4,
-        _ => 5,
-    }
-}
-
 /// All that attempts to reach the server have in common.
 struct TransferPlan<'a> {
     args: &'a TransferArgs,
@@ -272,6 +256,7 @@ impl TransferPlan<'_> {
         self.args.reach.check(&self.args.client.protocol)?;
         let protocols = self.args.client.protocol.to_try(self.cargo.url.is_tls(), &[Protocol::H1])?;
         check_streams(protocols[0], self.args.streams)?;
+        needs::check(&self.args.client, &protocols)?;
         Ok(protocols)
     }
 
@@ -290,6 +275,9 @@ impl TransferPlan<'_> {
                 {
                     protocol += 1;
                     note(&format_args!("{why}, so {} is used", protocols[protocol]));
+                    if let Some(told) = needs::without_effect(&self.args.client, protocols[protocol]) {
+                        note(&told);
+                    }
                 }
                 JobError::Run(RunError::Unreachable(why))
                     if why.is_not_there() && place + 1 < endpoints.len() =>
@@ -324,7 +312,7 @@ impl TransferPlan<'_> {
             stop: Some(&self.stop),
             clock: Clock::start(),
         };
-        let view = BulkView::new(args.quiet || args.json);
+        let view = BulkView::new(args.quiet || args.json, self.cargo.duration);
         run(&job, &mut |progress| view.show(progress))
     }
 }
@@ -343,19 +331,6 @@ fn failure(at: &Endpoint, error: &JobError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_gravest_code_of_several_files_is_the_exit_code() {
-        let codes = [
-            Exit::Done,
-            Exit::Unreachable,
-            Exit::Usage,
-            Exit::Environment,
-            Exit::CheckFailed,
-            Exit::Interrupted,
-        ];
-        assert!(codes.is_sorted_by(|a, b| gravity(*a) < gravity(*b)));
-    }
 
     #[test]
     fn a_chunk_is_between_a_kibibyte_and_the_longest_frame() {

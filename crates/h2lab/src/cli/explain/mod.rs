@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use clap::Args;
 use h2lab_analysis::diagnose::{self, CAUSES, CauseMeta, FAMILIES};
+use h2lab_report::{TextStyle, hanging, prose};
 use h2lab_model::probe::{self, CHECKS, CheckMeta, Group};
 
 use super::exit::Usage;
@@ -46,16 +47,17 @@ struct Selection {
 /// Prints the page of a cause or a check, or a list.
 pub fn main(args: &ExplainArgs) -> Result<Exit> {
     let found = select(&args.words)?;
+    let style = output::style();
     let text = if args.json {
         serde_json::to_string_pretty(&document::document(&found.causes, &found.checks))? + "\n"
     } else {
         match (&found.causes[..], &found.checks[..]) {
-            ([cause], []) => cause_page(cause),
-            ([], [check]) => check_page(check),
-            _ => list(&found),
+            ([cause], []) => prose(&cause_page(cause), style),
+            ([], [check]) => prose(&check_page(check), style),
+            _ => list(&found, style),
         }
     };
-    output::print(&text)?;
+    if args.json { output::print(&text)? } else { output::show(&text)? }
     Ok(Exit::Done)
 }
 
@@ -93,8 +95,8 @@ fn select(words: &[String]) -> Result<Selection> {
     Ok(found)
 }
 
-/// A line for each; a star marks causes with a rule. No line is longer than 80 columns.
-fn list(found: &Selection) -> String {
+/// A line for each; a star marks causes with a rule.
+fn list(found: &Selection, style: TextStyle) -> String {
     let mut text = String::new();
     for (letters, subject) in FAMILIES {
         let causes: Vec<_> = found.causes.iter().filter(|cause| cause.family() == letters).collect();
@@ -103,7 +105,7 @@ fn list(found: &Selection) -> String {
         }
         for cause in causes {
             let mark = if cause.rule().is_some() { "*" } else { " " };
-            let _ = writeln!(text, "{:8}{mark} {}", cause.id, cause.summary);
+            text += &hanging(&format!("{:8}{mark} ", cause.id), cause.summary, style);
         }
     }
     if !found.causes.is_empty() {
@@ -115,7 +117,8 @@ fn list(found: &Selection) -> String {
             let _ = writeln!(text, "Checks of `h2lab probe`, {letters}: {group}");
         }
         for check in checks {
-            let _ = writeln!(text, "{:8}  {} ({})", check.id, check.name, check.severity);
+            let about = format!("{} ({})", check.name, check.severity);
+            text += &hanging(&format!("{:8}  ", check.id), &about, style);
         }
     }
     text

@@ -7,7 +7,7 @@ use h2lab_model::record::Level;
 use h2lab_model::scenario::Ramp;
 
 use super::super::policy::CongestionArgs;
-use super::super::values::{duration, value};
+use super::super::values::{duration, value, whole};
 use super::super::work::ArrivalArg;
 
 /// How much load, and over what.
@@ -15,19 +15,19 @@ use super::super::work::ArrivalArg;
 #[command(next_help_heading = "Load")]
 pub struct AmountArgs {
     /// Connections [default: 50 of HTTP/1.1, 1 of HTTP/2]
-    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(short = 'c', long, value_name = "N", value_parser = whole::<u32>(1..=20_000))]
     pub connections: Option<u32>,
     /// Concurrent requests per HTTP/2 connection [default: 1 with -c, else 100; as many as are due with -q]
-    #[arg(short = 'm', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(short = 'm', long, value_name = "N", value_parser = whole::<u32>(1..=1_000_000))]
     pub streams: Option<u32>,
     /// Stop after this many requests
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "warmup")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u64>(1..), conflicts_with = "warmup")]
     pub requests: Option<u64>,
     /// Stop after this time [default: 10s, no end with -n]
     #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Threads that generate the load, never more than connections [default: CPUs; one less in open loop]
-    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short = 't', long, value_name = "N", value_parser = whole::<u32>(1..=1024))]
     pub threads: Option<u32>,
     /// Open loop: requests per second in total, due by the clock whatever the server does
     #[arg(short = 'q', short_alias = 'R', long, alias = "qps", value_name = "RATE", value_parser = rate)]
@@ -54,11 +54,11 @@ pub struct AmountArgs {
     #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = level)]
     pub record: Record,
     /// Seed of all random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..))]
     pub seed: u64,
-    /// wrk's: percentiles are always reported
-    #[arg(long = "latency", hide = true)]
-    _latency: bool,
+    /// wrk's, ab's and bombardier's: percentiles are always reported, and lengths of responses may vary
+    #[arg(long = "latency", alias = "latencies", short_alias = 'l', hide = true, action = clap::ArgAction::Count)]
+    _latency: u8,
 }
 
 /// `--record`: a level, or `None` for the one that the rate allows.

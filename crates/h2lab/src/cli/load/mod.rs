@@ -19,13 +19,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
+use self::flags::AmountArgs;
 use super::client::ClientArgs;
 use super::exit::Usage;
+use super::flags::Flags;
 use super::output::OutputArgs;
 use super::policy::PolicyArgs;
 use super::reach::ReachArgs;
 use super::{Exit, help, tls};
-use flags::AmountArgs;
 
 /// Send load to a server and report its response times
 ///
@@ -64,9 +65,9 @@ pub struct LoadArgs {
     #[command(flatten)]
     pub load: AmountArgs,
     #[command(flatten)]
-    pub client: ClientArgs,
+    pub client: Flags<ClientArgs>,
     #[command(flatten)]
-    pub policy: PolicyArgs,
+    pub policy: Flags<PolicyArgs>,
     #[command(flatten)]
     pub reach: ReachArgs,
     #[command(flatten)]

@@ -8,6 +8,7 @@ use h2lab_model::workload::{MixEntry, Protocol, RequestShape};
 
 use super::super::exit::Usage;
 use super::super::flags;
+use super::super::needs;
 use super::super::protocols::check_streams;
 use super::super::values::replace;
 use super::super::work::ArrivalArg;
@@ -40,7 +41,24 @@ pub struct LoadPlan {
 pub fn protocols(args: &LoadArgs, is_tls: bool) -> Result<Vec<Protocol>, Usage> {
     let protocols = args.client.protocol.to_try(is_tls, &[Protocol::H1])?;
     check_streams(protocols[0], args.load.streams)?;
+    needs::check(&args.client, &protocols)?;
+    needs::check(&args.policy, &protocols)?;
+    check_most(args)?;
     Ok(protocols)
+}
+
+/// Refuses a maximum of connections that has no effect: a closed loop has a request for each connection, and none waits.
+fn check_most(args: &LoadArgs) -> Result<(), Usage> {
+    let Some(most) = args.policy.max_connections else { return Ok(()) };
+    let is_closed = args.load.rate.is_none() && args.load.ramp.is_none();
+    let why = match args.load.connections {
+        _ if is_closed => {
+            "has no effect in a closed loop, where -c is the number; it needs -q or --ramp".to_owned()
+        }
+        Some(connections) if connections > most => format!("is less than -c {connections}"),
+        _ => return Ok(()),
+    };
+    Err(Usage(format!("--max-connections {most} {why}")))
 }
 
 /// The plan in `protocol`.
@@ -86,6 +104,7 @@ impl Size {
         let usual = if protocol.is_multiplexed() { 1 } else { CONNECTIONS };
         // A connection without a request would be a useless dial.
         let most = args.requests.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
+        let usual = most_connections.map_or(usual, |most| usual.min(most));
         let connections = args.connections.unwrap_or(usual).min(most);
         let max_connections = most_connections.unwrap_or(connections).max(connections);
         Self { connections, max_connections, streams, is_open_loop }

@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
+use h2lab_base::counts::{noun_of, plural};
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
 use h2lab_model::workload::Arrival;
 
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::output::{self, Concluded};
-use super::super::{Exit, note, policy, rights, signals};
+use super::super::{Exit, foreign, needs, note, policy, rights, signals};
 use super::LoadArgs;
 use super::dump::{self, Dump, Undumped};
 use super::exporter::Exporter;
@@ -54,6 +55,10 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let tls = tls_options(&args.reach.tls.trust()?);
     let endpoints = args.reach.endpoints(&requests.text, &requests.url)?;
     check_congestion(args, &plans, &endpoints)?;
+    let doubt = args.load.threads.and_then(|threads| foreign::doubtful_threads(threads, folder::cpus()));
+    if let Some(doubt) = doubt.filter(|_| !args.quiet) {
+        note(&doubt);
+    }
     let stop = signals::stop_flag()?;
     let beside = Beside::start(args)?;
     let started = SystemTime::now();
@@ -224,7 +229,11 @@ impl Attempts<'_> {
             match &error {
                 LoadError::Unreachable { why, .. } if why.is_not_spoken() && protocol + 1 < plans.len() => {
                     protocol += 1;
-                    note(&format_args!("{why}, so {} is used", plans[protocol].cell.protocol));
+                    let next = plans[protocol].cell.protocol;
+                    note(&format_args!("{why}, so {next} is used"));
+                    if let Some(told) = needs::without_effect(&self.args.client, next) {
+                        note(&told);
+                    }
                 }
                 LoadError::Unreachable { why, .. } if why.is_not_there() && place + 1 < endpoints.len() => {
                     place += 1;
@@ -296,17 +305,22 @@ impl Attempts<'_> {
     }
 }
 
+/// `request/s` or `requests/s`.
+fn a_second(rate: f64) -> String {
+    noun_of(if (rate - 1.0).abs() < f64::EPSILON { 1 } else { 2 }, "request") + "/s"
+}
+
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
 fn sentence(plan: &LoadPlan) -> String {
     let (cell, work) = (&plan.cell, &plan.cell.work);
-    let plural = |n: u64, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let connections = plural(cell.connections.into(), "connection");
     let arrival = match work.arrival {
         Arrival::Closed { concurrency } => {
             format!("closed loop of {}", plural(concurrency.into(), "request"))
         }
-        Arrival::Constant { rate } => format!("{rate} requests/s"),
-        Arrival::Poisson { rate } => format!("{rate} requests/s (Poisson)"),
+        // hey's rate is per worker.
+        Arrival::Constant { rate } => format!("{rate} {} in total", a_second(rate)),
+        Arrival::Poisson { rate } => format!("{rate} {} in total (Poisson)", a_second(rate)),
         Arrival::Ramp { from, to, over, .. } => {
             format!("{from} to {to} requests/s over {}", format_duration(over))
         }

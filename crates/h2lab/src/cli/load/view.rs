@@ -4,14 +4,14 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::super::output::takes_unicode;
+use super::super::progress::bar;
 use super::plan::{self, LoadPlan};
-use h2lab_report::TextStyle;
+use crate::terminal::Terminal;
+use h2lab_base::counts::plural;
 use h2lab_roles::load::{LoadProgress, Recent};
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
@@ -36,8 +36,7 @@ pub enum Show {
 impl Show {
     /// The view for a terminal that can move its cursor, lines for all else.
     pub fn of_terminal() -> Self {
-        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        if std::io::stderr().is_terminal() && !is_dumb { Self::View } else { Self::Lines }
+        if Terminal::stderr().takes_escapes { Self::View } else { Self::Lines }
     }
 }
 
@@ -95,22 +94,20 @@ impl Drop for LoadView {
 }
 
 fn follow(incoming: &Receiver<News>, screen: &mut Screen) {
-    let unicode = takes_unicode(std::io::stderr().is_terminal());
-    let style = TextStyle { unicode, ..TextStyle::default() };
     while let Ok(news) = incoming.recv() {
         let text = match news {
             News::Announcement(text) => screen.announcement(&text),
             News::Progress(progress) => screen.progress(&progress),
         };
-        put(&text, style);
+        put(&text);
     }
-    put(&screen.cleared(), style);
+    put(&screen.cleared());
 }
 
 /// One write, so that no partial frame is seen. Errors do not matter.
-fn put(text: &str, style: TextStyle) {
+fn put(text: &str) {
     if !text.is_empty() {
-        let _ = std::io::stderr().write_all(style.printable(text.to_owned()).as_bytes());
+        crate::stderr::write(format_args!("{text}"));
     }
 }
 
@@ -158,8 +155,8 @@ impl Mark {
 impl Screen {
     fn new(show: Show, plan: &LoadPlan) -> Self {
         Self {
-            colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-            columns: columns().map_or(usize::MAX, |columns| columns - 1),
+            colour: Terminal::stderr().colour,
+            columns: if Terminal::stderr().is_watched { Terminal::stderr().drawable() } else { usize::MAX },
             ..Self::blank(show, plan.requests, plan.cell.work.phases.measure < plan::ENDLESS)
         }
     }
@@ -184,7 +181,7 @@ impl Screen {
     }
 
     fn announcement(&self, text: &str) -> String {
-        if self.show == Show::Nothing { String::new() } else { format!("{text}\n") }
+        if self.show == Show::Nothing { String::new() } else { Terminal::stderr().wrapped(text) + "\n" }
     }
 
     /// Takes the news in; what to write now, if anything.
@@ -224,7 +221,7 @@ impl Screen {
     /// `12.0s: 120000 answered, 12345/s, p50 1.2ms, p99 3.4ms, 3 failed, 50 in flight, 0 waiting, 50 connections`.
     fn line(&self, now: &LoadProgress) -> String {
         format!(
-            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {} connection{}",
+            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {}",
             now.elapsed.as_secs_f64(),
             now.succeeded,
             self.rate,
@@ -232,8 +229,7 @@ impl Screen {
             now.failed,
             in_flight(now),
             now.waiting,
-            now.connections,
-            if now.connections == 1 { "" } else { "s" }
+            plural(now.connections.into(), "connection"),
         )
     }
 
@@ -252,8 +248,7 @@ impl Screen {
     /// The view, drawn over the last one. The cursor is never hidden and rests below: even a killed program leaves the terminal
     /// usable.
     fn draw(&mut self, now: &LoadProgress) -> String {
-        // The last column stays free: some terminals wrap what fills the line.
-        let lines = self.lines(now, (columns().unwrap_or(80) - 1).clamp(10, 100));
+        let lines = self.lines(now, Terminal::stderr().drawable().clamp(10, 100));
         let mut text = self.back();
         for line in &lines {
             let _ = writeln!(text, "{line}\x1b[K");
@@ -280,21 +275,18 @@ impl Screen {
             None => format!("{elapsed:.1} of {:.1} s", now.total.as_secs_f64()),
         };
         let room = width.saturating_sub(head.chars().count() + 2).min(50);
-        let filled = (self.share(now) * room as f64).round() as usize;
-        let bar = format!("{}{}", "━".repeat(filled), self.dim(&"─".repeat(room - filled)));
         let failed = format!("{} failed", now.failed);
         let failed = if now.failed > 0 { self.red(&failed) } else { failed };
         let mut lines = vec![
-            fit(&format!("{head}  {bar}"), width),
+            fit(&format!("{head}  {}", bar(self.share(now), room)), width),
             fit(
                 &format!("{:.0}/s{}, {} answered, {failed}", self.rate, self.latencies(), now.succeeded),
                 width,
             ),
             fit(
                 &format!(
-                    "{} connection{}, {} in flight, {} waiting",
-                    now.connections,
-                    if now.connections == 1 { "" } else { "s" },
+                    "{}, {} in flight, {} waiting",
+                    plural(now.connections.into(), "connection"),
                     in_flight(now),
                     now.waiting
                 ),
@@ -310,19 +302,9 @@ impl Screen {
         lines
     }
 
-    fn dim(&self, text: &str) -> String {
-        if self.colour { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
     fn red(&self, text: &str) -> String {
         if self.colour { format!("\x1b[31m{text}\x1b[0m") } else { text.to_owned() }
     }
-}
-
-/// The columns of the terminal on stderr, if there is one that has a size.
-fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Requests that were sent and have not ended.

@@ -9,6 +9,7 @@ use h2lab_model::probe::client::grade::CaseRuns;
 use h2lab_model::probe::client::{CaseRun, TestCase, score_card};
 use h2lab_model::probe::{ProbeReport, ServerLimits, Spent, Subject};
 
+use super::super::values::whole;
 use super::output::ProbeReportArgs;
 use crate::cli::exit::Usage;
 use crate::cli::values::duration;
@@ -42,7 +43,7 @@ pub struct ProbeClientArgs {
     #[arg(long, value_name = "COMMAND")]
     run: String,
     /// Number of URLs in {urls} [default: 12]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u16>(1..=1000))]
     requests: Option<u16>,
     /// Serve TLS: h2 and http/1.1 by ALPN
     #[arg(long)]

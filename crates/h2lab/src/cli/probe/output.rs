@@ -82,7 +82,7 @@ impl ProbeReportArgs {
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {
             Form::of(path)?;
-            Ok(files::check_place(path)?)
+            files::check_place("-o", path)
         })
     }
 

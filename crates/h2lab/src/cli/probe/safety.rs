@@ -6,6 +6,7 @@ use clap::Args;
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::probe::Allowance;
 
+use super::super::values::whole;
 use crate::cli::exit::Usage;
 use crate::cli::values::{duration, size};
 use h2lab_net::tcp::Endpoint;
@@ -23,7 +24,7 @@ pub struct SafetyArgs {
     #[arg(long = "i-own-this-host")]
     owned: bool,
     /// Maximum requests to send [default: 100; 30000 with --i-own-this-host]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=10_000_000))]
     max_requests: Option<u64>,
     /// Maximum bytes to send [default: 1M; 256M with --i-own-this-host]
     #[arg(long, value_name = "SIZE", value_parser = size)]

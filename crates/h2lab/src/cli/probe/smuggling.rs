@@ -1,6 +1,5 @@
 //! `h2lab probe smuggling`.
 
-use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
 use crate::cli::exit::Usage;
 use crate::cli::flags::{FlagRefusal, Flags};
-use crate::cli::output::print;
+use crate::cli::output::{print, show, style};
 use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, help, signals, tls};
@@ -29,6 +28,7 @@ use h2lab_net::resources;
 use h2lab_net::scratch::ScratchFolder;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
+use h2lab_report::hanging;
 use h2lab_roles::probe::smuggling;
 use h2lab_roles::probe::smuggling::fixture;
 use h2lab_roles::probe::smuggling::fixture::{FORBIDDEN, Fixture};
@@ -180,9 +180,9 @@ fn list() -> Result<Exit> {
     let mut text = String::new();
     for fixture in fixture::ALL {
         let safe = if fixture.safe { "safe" } else { "unsafe" };
-        let _ = writeln!(text, "{:18} {safe:6}  {}", fixture.name, fixture.about);
+        text.push_str(&hanging(&format!("{:18} {safe:6}  ", fixture.name), fixture.about, style()));
     }
-    print(&text)?;
+    show(&text)?;
     Ok(Exit::Done)
 }
 

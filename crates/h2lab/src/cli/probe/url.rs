@@ -1,16 +1,17 @@
 //! `h2lab probe URL`.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_model::probe::Budget;
 
+use super::super::values::whole;
 use super::host::{HostArgs, kind_of};
 use super::output::ProbeReportArgs;
 use crate::cli::client::ClientArgs;
 use crate::cli::flags::{FlagRefusal, Flags};
+use crate::cli::progress::ProgressLine;
 use crate::cli::reach;
 use crate::cli::values::duration;
 use crate::cli::{Exit, rights, signals, tls};
@@ -28,7 +29,7 @@ pub struct UrlArgs {
     #[arg(required = true, value_parser = reach::url_text())]
     url: Option<String>,
     /// Check what these other ports of the host speak too
-    #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long = "port", value_name = "PORT,…", value_delimiter = ',', value_parser = whole::<u16>(1..))]
     ports: Vec<u16>,
     /// Timeout: time without a response from the server
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
@@ -40,7 +41,7 @@ pub struct UrlArgs {
     #[arg(long)]
     resistance: bool,
     /// The server's process on this machine: report and judge how much memory attacks add to it and its children
-    #[arg(long, value_name = "PID", requires = "resistance", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PID", requires = "resistance", value_parser = whole::<u32>(1..))]
     pid: Option<u32>,
     #[command(flatten)]
     host: HostArgs,
@@ -113,14 +114,8 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     let clock = Clock::start();
     let mut prober = Prober::new(host, Budget::new(allowance, clock.now()), clock, args.timeout, stop);
-    let is_watched = std::io::stderr().is_terminal();
-    // One line, which each step writes over and which is gone at the end.
-    let show = |line: &str| {
-        if is_watched {
-            crate::stderr::write(format_args!("\r\x1b[K{line}"));
-        }
-    };
-    let mut progress = |what: &str| show(&format!("{what} …"));
+    let line = ProgressLine::new(false);
+    let mut progress = |what: &str| line.show(&format!("{what} …"));
     let options = url::CheckOptions {
         ports: args.ports.clone(),
         idle: args.idle,
@@ -128,7 +123,7 @@ pub fn main(args: &UrlArgs) -> Result<Exit> {
         pid: args.pid,
     };
     let ended = url::run(&mut prober, &url, &options, &mut progress);
-    show("");
+    drop(line);
     match ended {
         Ok(report) => {
             let exit = args.report.notify(&report)?;

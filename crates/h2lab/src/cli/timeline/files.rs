@@ -29,10 +29,10 @@ fn format_of(path: &Path) -> Result<Format, Usage> {
 }
 
 /// Refuses unknown endings and paths that cannot be written, before any request.
-pub(super) fn check(paths: &[PathBuf]) -> Result<(), Usage> {
+pub(super) fn check(paths: &[PathBuf]) -> Result<()> {
     paths.iter().try_for_each(|path| {
         format_of(path)?;
-        files::check_place(path)
+        files::check_place("-o", path)
     })
 }
 

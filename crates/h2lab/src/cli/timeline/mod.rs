@@ -15,6 +15,7 @@ use h2lab_report::{TimelineAsked, TimelineDocument, timeline_document, timeline_
 
 use super::asking::{self, AskArgs};
 use super::exit::Usage;
+use super::values::whole;
 use super::{Exit, help, output, quotable, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::privileges;
@@ -50,7 +51,7 @@ pub struct TimelineArgs {
     #[arg(required_unless_present = "hops", value_parser = reach::url_text())]
     url: Option<String>,
     /// Runs, each on a new connection
-    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short, long, default_value_t = 1, value_parser = whole::<u32>(1..=10_000))]
     n: u32,
     /// Refuse push, as most clients do (`SETTINGS_ENABLE_PUSH` = 0)
     #[arg(long, conflicts_with = "push")]

@@ -1,10 +1,10 @@
 //! `h2lab run` of a file that asks for timelines: many exchanges with many servers, as a table and pictures.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
+use h2lab_base::counts::plural;
 use h2lab_model::timeline::study::{StudyError, StudyTable, TimelineStudy};
 use h2lab_model::workload::Protocol;
 use h2lab_report::{study_page, study_text};
@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::asking::{self, AskArgs};
 use super::super::exit::{MissingRequirement, Usage};
+use super::super::progress::ProgressLine;
 use super::super::{Exit, command_line, files, output, signals};
 use super::request::{failure, to_chain};
 use crate::run::folder;
@@ -57,7 +58,7 @@ pub fn main(wanted: &StudyOptions<'_>) -> Result<Exit> {
     let scratch = tempfile::tempdir().context("cannot make a folder for the servers")?;
     // Root's Apache reads its pages as another user.
     std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755))?;
-    let is_watched = std::io::stderr().is_terminal() && !wanted.quiet;
+    let line = ProgressLine::new(wanted.quiet);
     let runner = Runner {
         study: &study,
         folder: scratch.path(),
@@ -66,15 +67,11 @@ pub fn main(wanted: &StudyOptions<'_>) -> Result<Exit> {
         },
         stop: &stop,
         progress: &mut |case, done| {
-            if is_watched {
-                crate::stderr::write(format_args!("\r\x1b[K{done} rows; {} {}", case.server, case.path));
-            }
+            line.show(&format!("{} done; {} {}", plural(done as u64, "row"), case.server, case.path));
         },
     };
     let studied = runner.run();
-    if is_watched {
-        crate::stderr::write(format_args!("\r\x1b[K"));
-    }
+    drop(line);
     let Studied { table, failure } = studied.map_err(in_words)?;
     write(wanted, kept.as_deref(), &table)?;
     match failure {
@@ -103,10 +100,13 @@ fn usage(path: &Path, error: &StudyError) -> Usage {
     Usage(format!("in {}: {error}", path.display()))
 }
 
-fn check(path: &Path) -> Result<(), Usage> {
+fn check(path: &Path) -> Result<()> {
     match path.extension().and_then(|ending| ending.to_str()) {
-        Some("html" | "json") => files::check_place(path),
-        _ => Err(Usage(format!("-o {}: a study of timelines is written as .html or .json", path.display()))),
+        Some("html" | "json") => files::check_place("-o", path),
+        _ => {
+            let why = format!("-o {}: a study of timelines is written as .html or .json", path.display());
+            Err(Usage(why).into())
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The lines that people read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
@@ -11,11 +13,12 @@ use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::detail::{Detail, Head, dependency, plain};
 use h2lab_wire::{ErrorCode, StreamId};
 
-use super::super::output::takes_unicode;
 use super::document::{FrameDocument, millis, on_the_wire};
 use super::selection::Gap;
+use crate::terminal::Terminal;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsFacts;
+use h2lab_report::{hanging, wrap};
 use h2lab_roles::load::LoadResult;
 
 /// A pause of ours that is worth a word, as in the verdict on a load.
@@ -34,24 +37,29 @@ const INDENT: &str = "                     ";
 #[derive(Debug, Clone, Copy)]
 pub struct LineFormatter {
     verbose: bool,
-    colour: bool,
-    /// Whether arrows and the like may be used.
-    unicode: bool,
-    /// Columns of the terminal.
-    columns: Option<usize>,
+    terminal: Terminal,
 }
 
 impl LineFormatter {
-    /// As stdout and its reader's locale can take it.
-    pub fn for_stdout(verbose: bool, is_terminal: bool) -> Self {
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let unicode = takes_unicode(is_terminal);
-        let colour =
-            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
-        // A pseudo-terminal without a size reports 0.
-        let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        Self { verbose, colour, unicode, columns }
+    /// As stdout can take it.
+    pub const fn new(verbose: bool, terminal: Terminal) -> Self {
+        Self { verbose, terminal }
+    }
+
+    /// The line in the characters of the reader's locale.
+    pub fn printable(self, line: &str) -> Cow<'_, str> {
+        self.terminal.printable(line)
+    }
+
+    /// A line that is no frame, wrapped behind its number where the terminal is narrower.
+    pub fn folded(self, line: &str) -> String {
+        let before = if line.starts_with(' ') { line.find("* ").map_or(0, |at| at + 2) } else { 0 };
+        match self.terminal.columns.filter(|_| self.terminal.is_watched) {
+            Some(columns) if line.chars().count() > columns => {
+                hanging(&line[..before], &line[before..], self.terminal.style()).trim_end().to_owned()
+            }
+            _ => line.to_owned(),
+        }
     }
 
     /// A connection is dialled.
@@ -98,7 +106,7 @@ impl LineFormatter {
             CloseReason::NotEstablished { why } => format!("not established: {why}"),
         };
         if record.ready_at.happened() {
-            let _ = write!(text, "; {}", count(u64::from(record.requests), "request"));
+            let _ = write!(text, "; {}", plural(u64::from(record.requests), "request"));
             if record.requests > 0 {
                 let last = on_the_wire(record.highest_stream, protocol);
                 let _ = write!(text, ", the last on stream {last}");
@@ -115,7 +123,7 @@ impl LineFormatter {
     /// Frames were left out.
     pub fn gap(self, gap: Gap) -> String {
         let dots = self.dots();
-        let frames = count(gap.frames, "frame");
+        let frames = plural(gap.frames, "frame");
         let streams = match gap.streams {
             Some((low, high)) if low < high => format!(" on streams {low} to {high}"),
             Some((stream, _)) => format!(" on stream {stream}"),
@@ -125,33 +133,40 @@ impl LineFormatter {
     }
 
     const fn dots(self) -> &'static str {
-        if self.unicode { "…" } else { "..." }
+        if self.terminal.unicode { "…" } else { "..." }
     }
 
     /// A frame, and with `--verbose` all that is in it beneath.
     pub fn frame(self, frame: &FrameDocument) -> String {
-        let arrow = match (frame.direction, self.unicode) {
+        let arrow = match (frame.direction, self.terminal.unicode) {
             (Direction::Up, true) => "→",
             (Direction::Down, true) => "←",
             (Direction::Up, false) => ">",
             (Direction::Down, false) => "<",
         };
         let name = format!("{}[{}]", frame.kind, frame.stream);
-        let (start, end) = if self.colour { (colour(&frame.kind), "\x1b[0m") } else { ("", "") };
-        let flags = frame.flags.join(" ");
-        let mut line = format!(
-            "{:>10.3}  #{} {arrow} {start}{name:<18}{end} {:>6}  {flags}{}",
-            frame.at_ms,
-            frame.connection,
-            frame.length,
-            if flags.is_empty() { "" } else { "  " },
+        let (start, end) = if self.terminal.colour { (colour(&frame.kind), "\x1b[0m") } else { ("", "") };
+        let head = format!(
+            "{:>10.3}  #{} {arrow} {start}{name:<18}{end} {:>6}  ",
+            frame.at_ms, frame.connection, frame.length
         );
-        let before = line.chars().count() - start.len() - end.len();
-        let (detail, below) = self.detail(frame, before);
-        line.push_str(&detail);
-        below.iter().fold(line.trim_end().to_owned(), |mut text, line| {
-            let _ = write!(text, "\n{INDENT}{line}");
-            text
+        let width = head.chars().count() - start.len() - end.len();
+        let columns = self.terminal.columns.unwrap_or(usize::MAX);
+        let flags = frame.flags.join(" ");
+        let flags_width = flags.len() + 2 * usize::from(!flags.is_empty());
+        // A head is cut where the line ends; where its first fields would not fit, it stands below.
+        let has_room =
+            !matches!(frame.detail, Detail::Head(_)) || columns >= width + flags_width + LEAST_WIDTH;
+        let (detail, below) = self.detail(frame, flags_width + if has_room { width } else { INDENT.len() });
+        let text = [flags, detail].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ");
+        let (first, text) = if has_room && width + text.chars().count() <= columns {
+            (head + &text, Vec::new())
+        } else {
+            (head, wrap(&text, columns.saturating_sub(INDENT.len())))
+        };
+        text.iter().chain(&below).fold(first.trim_end().to_owned(), |mut all, line| {
+            let _ = write!(all, "\n{INDENT}{line}");
+            all
         })
     }
 
@@ -184,30 +199,30 @@ impl LineFormatter {
         }
         words.extend(fields);
         words.extend(cut);
-        let room =
-            self.columns.map_or(DETAIL_WIDTH, |columns| columns.saturating_sub(before + 2).max(LEAST_WIDTH));
+        let room = self.terminal.columns.map_or(DETAIL_WIDTH, |columns| columns.saturating_sub(before));
         (self.shorten(&words.join("  "), room), Vec::new())
     }
 
     fn shorten(self, text: &str, room: usize) -> String {
-        match text.char_indices().nth(room) {
-            Some((end, _)) => format!("{} {}", text[..end].trim_end(), self.dots()),
-            None => text.to_owned(),
+        if text.chars().nth(room).is_none() {
+            return text.to_owned();
         }
+        let kept: String = text.chars().take(room.saturating_sub(1 + self.dots().chars().count())).collect();
+        format!("{} {}", kept.trim_end(), self.dots())
     }
 
-    /// `1001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id 1999 after 1000 requests`
+    /// `1,001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id 1999 after 1,000 requests`
     pub fn summary(result: &LoadResult, protocol: Protocol, interrupted: bool) -> String {
         let mut parts = vec![
-            count(result.samples.len() as u64, "request"),
-            count(result.connections.len() as u64, "connection"),
+            plural(result.samples.len() as u64, "request"),
+            plural(result.connections.len() as u64, "connection"),
         ];
         let goaways: Vec<String> = result
             .connections
             .iter()
             .flat_map(|record| {
                 record.goaways.iter().map(|goaway| {
-                    let after = count(u64::from(record.requests), "request");
+                    let after = plural(u64::from(record.requests), "request");
                     format!(
                         "GOAWAY {} last_stream_id {} after {after}",
                         ErrorCode(goaway.code),
@@ -218,7 +233,7 @@ impl LineFormatter {
             .collect();
         parts.extend(goaways.iter().take(GOAWAYS_NAMED).cloned());
         if let Some(more @ 1..) = goaways.len().checked_sub(GOAWAYS_NAMED) {
-            parts.push(format!("{more} more GOAWAYs"));
+            parts.push(plural(more as u64, "more GOAWAY"));
         }
         let replays: u64 = result.samples.iter().map(|sample| u64::from(sample.replays)).sum();
         if replays > 0 {
@@ -255,9 +270,4 @@ fn colour(kind: &str) -> &'static str {
         "GOAWAY" | "RST_STREAM" | "RESET_STREAM" | "STOP_SENDING" => "\x1b[1;38;5;166m", // vermilion, bold
         _ => "\x1b[38;5;178m",                                          // orange
     }
-}
-
-/// `1 request`, `1001 requests`
-fn count(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

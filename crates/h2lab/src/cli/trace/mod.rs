@@ -14,7 +14,7 @@ use clap::Args;
 use h2lab_model::workload::{Arrival, Protocol};
 
 use super::asking::{self, AskArgs};
-use super::values::duration;
+use super::values::{duration, whole};
 use super::{Exit, help, quotable, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::privileges;
@@ -45,13 +45,13 @@ pub struct TraceArgs {
     #[arg(value_parser = reach::url_text())]
     url: String,
     /// Requests
-    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, default_value_t = 1, value_parser = whole::<u32>(1..))]
     n: u32,
     /// Connections
-    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(short, long, default_value_t = 1, value_parser = whole::<u32>(1..=1_000))]
     connections: u32,
     /// Maximum concurrent streams per connection
-    #[arg(short = 'm', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'm', long, default_value_t = 1, value_parser = whole::<u32>(1..=100_000))]
     streams: u32,
     /// Keep connections open for this long after the last response, to see what the server does
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
@@ -77,10 +77,10 @@ struct ShowArgs {
     #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     only: Vec<FrameType>,
     /// Show the first N frames; with --tail, the last ones too
-    #[arg(long, value_name = "N", conflicts_with_all = ["elide", "all"])]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(0..), conflicts_with_all = ["elide", "all"])]
     head: Option<usize>,
     /// Show the last N frames
-    #[arg(long, value_name = "N", conflicts_with_all = ["elide", "all"])]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(0..), conflicts_with_all = ["elide", "all"])]
     tail: Option<usize>,
     /// Omit the middle of long runs of frames (the default on a terminal)
     #[arg(long, conflicts_with = "all")]

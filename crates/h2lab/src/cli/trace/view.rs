@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use h2lab_base::counts::plural;
 use h2lab_base::units::Time;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::Protocol;
@@ -17,6 +18,7 @@ use super::ShowArgs;
 use super::document::{FrameDocument, TraceDocument, TracedConnection};
 use super::lines::LineFormatter;
 use super::selection::{FrameSelection, Shown};
+use crate::terminal::Terminal;
 use h2lab_roles::client::{Watch, WatchEvent};
 use h2lab_roles::load::LoadResult;
 
@@ -82,14 +84,14 @@ impl fmt::Debug for Inner {
 impl TraceView {
     /// A view on stdout. It sets `stop` when stdout's reader is gone.
     pub fn new(url: &str, args: &ShowArgs, hidden: Secrets, stop: Arc<AtomicBool>) -> Self {
-        let is_terminal = io::stdout().is_terminal();
+        let terminal = Terminal::stdout();
         let inner = Inner {
             url: hidden.hide_in_url(url).into_owned(),
             protocol: Protocol::H1,
             format: args.format(),
             hidden,
-            lines: LineFormatter::for_stdout(args.verbose, is_terminal),
-            selection: FrameSelection::new(&args.only, args.elision(is_terminal)),
+            lines: LineFormatter::new(args.verbose, terminal),
+            selection: FrameSelection::new(&args.only, args.elision(terminal.is_watched)),
             readers: BTreeMap::new(),
             connections: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -298,11 +300,13 @@ impl Inner {
     /// A line for people only.
     fn note(&mut self, line: &str) {
         if self.format == TraceFormat::Text {
-            self.write(line);
+            let line = self.lines.folded(line);
+            self.write(&line);
         }
     }
 
     fn write(&mut self, line: &str) {
+        let line = if self.format == TraceFormat::Text { self.lines.printable(line) } else { line.into() };
         if self.broken.is_none()
             && let Err(error) = writeln!(self.out, "{line}")
         {
@@ -329,7 +333,8 @@ impl Inner {
             let samples = || result.iter().flat_map(|result| &result.samples);
             if self.not_kept > 0 {
                 let frames = self.not_kept;
-                say!("{frames} frames beyond {DOCUMENT_FRAMES} are not in the document; --jsonl has all");
+                let frames = plural(frames, "frame");
+                say!("{frames} beyond {DOCUMENT_FRAMES} not in the document; --jsonl has all");
             }
             let document = TraceDocument {
                 version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -119,7 +119,10 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     if !more.iter().any(|word| word.starts_with("-z=")) {
         command.arg("-z=800ms");
     }
-    command.args(["--warmup=0ms", "--drain=60s", "--max-connections=1", "--out"]).arg(&out).args(more);
+    if attack.protocol().starts_with("h1") {
+        command.arg("--max-connections=1"); // of the others -c is the number
+    }
+    command.args(["--warmup=0ms", "--drain=60s", "--out"]).arg(&out).args(more);
     let run = Arc::new(OnceLock::new());
     let (reports, reported) = channel();
     let server = Server { attack, run: Arc::clone(&run), reports };

@@ -1,6 +1,7 @@
 //! After how many requests a connection ends, from sequential requests.
 
 use crate::probe::{Bound, Severity, Verdict};
+use h2lab_base::counts::{noun_of, plural};
 
 /// From here on a quota costs little.
 const PLENTY: u64 = 10_000;
@@ -54,15 +55,23 @@ pub fn quota(
     let ((low, high), how) = match (&first.stop, first.end()) {
         (Stop::Ended { how, .. }, Some(end)) => (end, how),
         (Stop::Failed(why), _) => {
-            return undecided(at_least(why), format!("{answered} requests were answered, and then: {why}"));
+            return undecided(
+                at_least(why),
+                format!("answered {}, and then: {why}", plural(answered, "request")),
+            );
         }
         (Stop::Budget(why), _) => {
-            let summary = format!("no end within {answered} requests; {why}");
+            let summary = format!("no end within {}; {why}", plural(answered, "request"));
             return undecided(at_least(why), summary);
         }
         _ => {
             let bound = at_least("no more were made");
-            return (bound, Verdict::Pass, Severity::Info, format!("no end within {answered} requests"));
+            return (
+                bound,
+                Verdict::Pass,
+                Severity::Info,
+                format!("no end within {}", plural(answered, "request")),
+            );
         }
     };
     let Some((second_low, second_high)) = second.and_then(SequentialRequests::end) else {
@@ -76,7 +85,10 @@ pub fn quota(
             },
         );
         let bound = Bound::between(Some(low), None, "requests", format!("{how}; {other}"));
-        return undecided(bound, format!("a connection ended after {low} requests ({how}), but {other}"));
+        return undecided(
+            bound,
+            format!("a connection ended after {} ({how}), but {other}", plural(low, "request")),
+        );
     };
     // For the second one only a range may be known for its end.
     let agrees = low == high && (second_low..=second_high).contains(&low);
@@ -86,7 +98,8 @@ pub fn quota(
     } else {
         (Bound::between(Some(low), Some(high), "requests", how.as_str()), format!("{low} to {high}"))
     };
-    let summary = format!("the connection ends after {number} requests: {how}");
+    let requests = noun_of(if low == high { low } else { high }, "request");
+    let summary = format!("the connection ends after {number} {requests}: {how}");
     if !is_shared {
         return (bound, Verdict::Pass, Severity::Info, format!("{summary}; HTTP/1.1 loses little"));
     }

@@ -30,6 +30,14 @@ pub enum FetchError {
     /// What it sends does not fit what it announced.
     #[error("the server contradicts itself: {0}")]
     Contradiction(String),
+    /// It is not as long as it was asked for: the server has no `/bytes/N`.
+    #[error("the server sends {sent} B where {wanted} B were asked for; give the URL of a large file on it")]
+    OtherLength {
+        /// What was asked for.
+        wanted: u64,
+        /// What it sends.
+        sent: u64,
+    },
     /// It stopped answering.
     #[error("{0}")]
     Vanished(String),

@@ -101,6 +101,25 @@ fn one_stream_asks_for_the_whole_and_several_for_ranges() {
 }
 
 #[test]
+fn a_file_of_another_length_than_was_asked_for_is_a_failure() {
+    for (declared, sent, fits) in [(Some("3"), 3, false), (None, 3, false), (Some("100"), 100, true)] {
+        let mut fetch = fetch(TransferOptions { checksum: Algorithm::None, ..options(1, None) });
+        fetch = fetch.with_bytes(Some(100));
+        let mut ask = fetch.next_ask(0).unwrap();
+        let length: Vec<(&str, &str)> =
+            declared.map(|length| ("content-length", length)).into_iter().collect();
+        answer(&mut fetch, &mut ask, 200, &length);
+        fetch.store(&mut ask, &vec![7; sent]);
+        fetch.ended(&mut ask, NOW, None);
+        match fetch.outcome() {
+            Some(Ok(())) => assert!(fits),
+            Some(Err(FetchError::OtherLength { wanted: 100, sent: 3 })) => assert!(!fits),
+            other => panic!("{declared:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_server_without_ranges_sends_the_whole_over_one_stream() {
     let mut fetch = fetch(options(4, Some(10)));
     let mut ask = fetch.next_ask(0).unwrap();

@@ -43,6 +43,7 @@ fn asked(slots: &[usize]) -> Transfers {
         url: format!("http://a/{n}"),
         path: format!("/{n}"),
         place: FileLocation::Discard,
+        bytes: None,
     };
     let mut transfers =
         Transfers::new(slots.iter().map(wanted).collect(), options(TransferDirection::Get), None);
@@ -175,6 +176,7 @@ fn sending(bytes: u64) -> Transfers {
         url: "http://a/f".to_owned(),
         path: "/f".to_owned(),
         place: FileLocation::Memory(bytes),
+        bytes: None,
     };
     let mut transfers = Transfers::new(vec![wanted], options(TransferDirection::Put), None);
     for n in 0..2 {
@@ -227,8 +229,12 @@ fn a_server_that_holds_its_answer_back_is_given_up_after_the_timeout() {
 
 /// Has `n` files of one byte fetched one after the other.
 fn fetch_over_and_over(listed: usize, n: u64) -> Transfers {
-    let wanted =
-        RequestedFile { url: "http://a/f".to_owned(), path: "/f".to_owned(), place: FileLocation::Discard };
+    let wanted = RequestedFile {
+        url: "http://a/f".to_owned(),
+        path: "/f".to_owned(),
+        place: FileLocation::Discard,
+        bytes: None,
+    };
     let options = TransferOptions { checksum: Algorithm::None, ..options(TransferDirection::Get) };
     let mut transfers = Transfers::new(vec![wanted], options, Some(listed));
     for round in 0..n {

@@ -1,6 +1,7 @@
 //! A frame on one line, for people.
 
 use super::{Dependency, Detail, DetailedFrame, Head, flag_names};
+use h2lab_base::counts::plural;
 
 /// Characters of a head that are put on a line.
 const HEAD_WIDTH: usize = 160;
@@ -16,7 +17,7 @@ pub fn line(frame: &DetailedFrame) -> String {
             words.extend(settings.iter().map(|one| format!("{}={}", one.name, one.value)));
         }
         Detail::Data { .. } => {
-            words.push(format!("{} bytes", event.length));
+            words.push(plural(event.length.into(), "byte"));
             words.extend(Some(plain(&frame.detail, event.length)).filter(|text| !text.is_empty()));
         }
         detail => words.push(plain(detail, event.length)),
@@ -45,7 +46,7 @@ pub fn plain(detail: &Detail, length: u32) -> String {
         Detail::Data { data_bytes, padding, chunk } => {
             let mut words = Vec::new();
             if *data_bytes != length {
-                words.push(format!("{data_bytes} bytes of data"));
+                words.push(format!("{} of data", plural((*data_bytes).into(), "byte")));
             }
             words.extend(padding.map(|padding| format!("padding {padding}")));
             words.extend(chunk.as_ref().map(|chunk| format!("chunk {chunk}")));
@@ -65,7 +66,7 @@ pub fn plain(detail: &Detail, length: u32) -> String {
         }
         Detail::Unknown { payload } => payload.clone(),
         Detail::Malformed { malformed } => format!("malformed: {malformed}"),
-        Detail::CutOff { received } => format!("cut off after {received} bytes"),
+        Detail::CutOff { received } => format!("cut off after {}", plural(*received, "byte")),
         Detail::Head(_) | Detail::Settings { .. } => String::new(),
     }
 }

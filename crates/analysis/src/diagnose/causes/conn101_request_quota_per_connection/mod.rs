@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::conn::CONN101 as META;
 use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
@@ -64,7 +65,9 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
         )
     });
     let mut symptom = format!(
-        "the server ended {ended} connections by {how} after {after} requests each{age}; {opened} were opened"
+        "the server ended {} by {how} after {after} requests each{age}; {opened} {} opened",
+        plural(ended as u64, "connection"),
+        if opened == 1 { "was" } else { "were" }
     );
     if useless > 0 {
         let _ = write!(symptom, ", {useless} of which carried no request");
@@ -283,10 +286,10 @@ impl Cost {
     fn sentence(&self) -> String {
         let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
         format!(
-            "{} connections opened; {} requests sent again, {} lost; {} waited {} each on average for a new connection \
+            "{} opened; {} sent again, {} lost; {} waited {} each on average for a new connection \
              ({:.1} % of all response time)",
-            self.opened,
-            self.replayed,
+            plural(self.opened as u64, "connection"),
+            plural(self.replayed as u64, "request"),
             self.lost,
             self.waited,
             format_duration(each),

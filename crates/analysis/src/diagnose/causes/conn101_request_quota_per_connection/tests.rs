@@ -165,7 +165,7 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     let finding = run(&[record]).remove(0);
     assert_eq!(
         finding.cost,
-        "3 connections opened; 1 requests sent again, 1 lost; 1 waited 40ms each on average for a new connection (12.3 % \
+        "3 connections opened; 1 request sent again, 1 lost; 1 waited 40ms each on average for a new connection (12.3 % \
          of all response time)"
     );
     assert!((finding.cost_share - 40.0 / 325.0).abs() < 1e-9);

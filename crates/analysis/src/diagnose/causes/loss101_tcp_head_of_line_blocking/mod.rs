@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::loss::LOSS101 as META;
 use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counts::plural;
 use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::scenario::{Cell, Target};
@@ -163,16 +164,13 @@ impl Totals {
         let each = self.duration / u32::try_from(self.stalls).unwrap_or(u32::MAX).max(1);
         let cause = if seen { "began at" } else { "ended with" };
         let segments = if seen { "drop" } else { "retransmission" };
-        let plural = |n: usize| if n == 1 { "" } else { "s" };
         format!(
-            "{} stall{}, {}{} long and shared by {:.0} streams, {cause} {} {segments}{}",
-            self.stalls,
-            plural(self.stalls),
+            "{}, {}{} long and shared by {}, {cause} {}",
+            plural(self.stalls as u64, "stall"),
             if self.stalls == 1 { "" } else { "on average " },
             format_duration(each),
-            self.sharing as f64 / self.stalls.max(1) as f64,
-            self.segments,
-            plural(self.segments),
+            plural((self.sharing as f64 / self.stalls.max(1) as f64).round() as u64, "stream"),
+            plural(self.segments as u64, segments),
         )
     }
 

@@ -19,9 +19,10 @@ use super::super::client::ClientArgs;
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
+use super::super::needs;
 use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
-use super::super::values::{duration, value};
+use super::super::values::{duration, value, whole};
 use super::super::{Exit, help, output, signals};
 use super::fields_and_settings;
 use h2lab_net::machine::machine;
@@ -66,11 +67,11 @@ pub struct DriveArgs {
     #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
     /// Concurrent transfers of each client
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(1..=10_000))]
     concurrency: u32,
     /// Connections of each pair in HTTP/2 and HTTP/3, which share its transfers evenly [default: 1; HTTP/1.1 has one
     /// for each transfer]
-    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(short = 'c', long, value_name = "N", value_parser = whole::<u32>(1..=1_000))]
     connections: Option<u32>,
     /// Which servers each client fetches from: all (its transfers spread evenly over all servers), one, random
     #[arg(long, value_name = "HOW", default_value_t = Pairing::All, value_parser = value::<Pairing>)]
@@ -79,7 +80,7 @@ pub struct DriveArgs {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = value::<Sizes>)]
     size: Sizes,
     /// Seed of the random choices: sizes, and --pairs random
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..))]
     seed: u64,
     /// Without TLS; implied by --h2c and --proto h1
     #[arg(long, hide = true)]
@@ -276,6 +277,7 @@ fn protocol(args: &DriveArgs) -> Result<Protocol, Usage> {
         return Err(Usage(format!("--plain-http and {protocol} contradict each other")));
     }
     args.client.protocol.check_mode(protocol)?;
+    needs::check(&args.client, &[protocol])?;
     let upgrades = args.client.protocol.upgrades(protocol);
     if let Some(server) = args.servers.iter().find(|server| upgrades && !server.runs_already()) {
         return Err(Usage(format!(

@@ -1,13 +1,11 @@
 //! How far a drive is: a line on a terminal, nothing when stderr is piped.
 
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use super::super::super::progress::fitted;
+use super::super::super::progress::ProgressLine;
 use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::bulk::ByteMeter;
 use h2lab_model::fleet::{Coordinator, Stage};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Over which time the rate is shown.
 const RECENT: Duration = Duration::from_secs(2);
@@ -15,19 +13,14 @@ const RECENT: Duration = Duration::from_secs(2);
 /// A line that changes.
 #[derive(Debug)]
 pub struct DriveView {
-    line: ProgressBar,
+    line: ProgressLine,
     meter: Option<ByteMeter>,
 }
 
 impl DriveView {
     /// A line, unless it would not be seen.
     pub fn new(is_quiet: bool) -> Self {
-        let line = ProgressBar::new_spinner();
-        if is_quiet || !std::io::stderr().is_terminal() {
-            line.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        line.set_style(ProgressStyle::with_template("{msg}").expect("it is a constant"));
-        Self { line, meter: None }
+        Self { line: ProgressLine::new(is_quiet), meter: None }
     }
 
     /// Shows how far it is.
@@ -42,8 +35,7 @@ impl DriveView {
             Stage::Closing(_) => "collecting the servers' figures".to_owned(),
             Stage::Over => String::new(),
         };
-        self.line.set_message(fitted(&words, 0));
-        self.line.tick();
+        self.line.show(&words);
     }
 
     /// `1.2 GiB, 8.41 Gbit/s, 9s left; 1 of 4 pairs over`.
@@ -60,11 +52,5 @@ impl DriveView {
             format_bytes(bytes),
             format_duration(left)
         )
-    }
-}
-
-impl Drop for DriveView {
-    fn drop(&mut self) {
-        self.line.finish_and_clear();
     }
 }

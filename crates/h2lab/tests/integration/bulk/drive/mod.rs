@@ -10,6 +10,8 @@ mod far;
 mod servers;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -250,6 +252,25 @@ fn a_server_that_runs_already_serves_and_one_that_dies_is_reported_by_its_client
         report["files"]["failed"].as_u64().unwrap() > 0 && report["elapsed_s"].as_f64().unwrap() < 3600.0
     );
     assert_adds_up(&report);
+}
+
+#[test]
+fn a_server_that_sends_other_files_than_were_asked_for_completes_nothing() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
+                while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) && stream.write_all(answer).is_ok() {}
+            });
+        }
+    });
+    let finished = drive(&["--clients=local", &format!("--servers=http://{address}"), "--proto=h1"]);
+    let report = document(&finished, 3);
+    assert_eq!(states(&report), ["failed"], "{report:#}");
+    let why = report["pairs"][0]["endings"].to_string();
+    assert!(why.contains("sends 3 B where 1048576 B were asked for"), "{why}");
 }
 
 #[test]

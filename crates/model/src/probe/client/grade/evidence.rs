@@ -3,6 +3,7 @@
 use crate::probe::client::TestCase;
 use crate::probe::client::seen::{CaseRun, ConnectionSeen};
 use crate::probe::{Check, CheckMeta, EvidenceItem, Verdict};
+use h2lab_base::counts::plural;
 
 /// All test cases that were run, by what they are.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +28,7 @@ impl<'a> CaseRuns<'a> {
 
 /// `1 request`, `2 requests`.
 pub(super) fn many((n, what): (usize, &str)) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    plural(n as u64, what)
 }
 
 /// The first frames of a connection.

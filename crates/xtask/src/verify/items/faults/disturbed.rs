@@ -111,13 +111,13 @@ const DISTURBANCES: &[Disturbance] = &[
     },
     Disturbance {
         id: "server-killed",
-        is: "the server is killed: what failed is counted, a file has no name",
+        is: "the server is killed: a load says so (1, or was over), a file has no name",
         victim: Victim::Origin,
         action: Action::Signal("KILL"),
         rows: &[
-            ("load --json --quiet --no-store -c4 -z4s URL/delay/5", &[0, 5]),
-            ("load --json --quiet --no-store --h2c -c2 -m8 -z4s URL/delay/5", &[0, 5]),
-            ("compare --json --proto=h1,h2c -c1 -q50 -z4s --repetitions=1 --out=run URL/", &[0, 3, 5]),
+            ("load --json --quiet --no-store -c4 -z4s URL/delay/5", &[0, 1, 5]),
+            ("load --json --quiet --no-store --h2c -c2 -m8 -z4s URL/delay/5", &[0, 1, 5]),
+            ("compare --json --proto=h1,h2c -c1 -q50 -z4s --repetitions=1 --out=run URL/", &[0, 1, 3, 5]),
             ("trace -n9 URL/delay/900", &[3]),
             ("timeline -n9 URL/delay/900", &[3]),
             ("bulk get --json --timeout=2s -o got URL/drip?bytes=100000000&ms=60000", &[3]),

@@ -1,0 +1,77 @@
+//! The name of a certificate that has no subjectAltName: its common name, which TLS libraries other than ours still take.
+
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, ServerName};
+
+/// `2.5.4.3`, `commonName` (X.520), as DER has it.
+const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
+
+/// Tags of DER (X.690): a sequence, a set, an object identifier.
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OID: u8 = 0x06;
+/// Strings of ASCII, or of what contains it: `UTF8String`, `PrintableString`, `TeletexString`, `IA5String`.
+const STRINGS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
+
+/// Whether the common name of `certificate` is `name`, letter by letter but for their case. Patterns (`*.example.com`) match nothing.
+pub(super) fn is(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    let mut store = RootCertStore::empty();
+    if store.add(certificate.clone().into_owned()).is_err() {
+        return false;
+    }
+    let subject = store.roots.first().and_then(|root| of(&root.subject));
+    subject.is_some_and(|subject| subject.eq_ignore_ascii_case(name.to_str().as_bytes()))
+}
+
+/// The last common name of a subject, which is the most specific one.
+fn of(subject: &[u8]) -> Option<&[u8]> {
+    let mut rest = subject;
+    let mut found = None;
+    while let Some((SET, mut attributes)) = next(&mut rest) {
+        while let Some((SEQUENCE, mut attribute)) = next(&mut attributes) {
+            if next(&mut attribute) == Some((OID, &COMMON_NAME)) {
+                found = next(&mut attribute).filter(|(tag, _)| STRINGS.contains(tag)).map(|(_, text)| text);
+            }
+        }
+    }
+    found
+}
+
+/// Takes an element from `der`: its tag and its content. `None` at the end, and of what is malformed or 64 KiB long.
+fn next<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&short, rest) = rest.split_first()?;
+    let (length, rest) = match short {
+        0..=0x7f => (usize::from(short), rest),
+        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
+        0x82 => (usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?])), rest.get(2..)?),
+        0x80 | 0x83.. => return None,
+    };
+    let content = rest.get(..length)?;
+    *der = rest.get(length..)?;
+    Some((tag, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_common_name_counts_and_what_is_malformed_has_none() {
+        let attribute = |oid: u8, text: &[u8]| {
+            let value = [&[0x0c, text.len() as u8], text].concat();
+            let inner = [&[OID, 3, 0x55, 0x04, oid], value.as_slice()].concat();
+            let sequence = [&[SEQUENCE, inner.len() as u8], inner.as_slice()].concat();
+            [&[SET, sequence.len() as u8], sequence.as_slice()].concat()
+        };
+        let subject =
+            [attribute(3, b"first"), attribute(10, b"an organisation"), attribute(3, b"localhost")].concat();
+        assert_eq!(of(&subject), Some(b"localhost".as_slice()));
+        assert_eq!(of(&attribute(10, b"localhost")), None);
+        for end in 0..subject.len() {
+            let _ = of(&subject[..end]); // it does not panic
+        }
+        assert_eq!(of(&[SET, 0x83, 1, 1, 1]), None);
+        assert_eq!(of(&[SET, 0x82, 0xff]), None);
+    }
+}
