@@ -187,20 +187,26 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
         is_over |= run.check(&output.fail_if)?;
     }
     for run in runs {
-        match Ending::of(&run.analysis) {
-            Ending::Answered => {}
-            Ending::Invalid => return Ok(Exit::Invalid),
-            Ending::ServerEnded => return Ok(Exit::CheckFailed),
-            Ending::NoSuccess(why) => {
-                super::say("failed", &why);
-                return Ok(Exit::CheckFailed);
-            }
-            Ending::NoResponse(message) => {
-                return Err(Failure { kind: FailureKind::Unreachable, message }.into());
-            }
+        match judge_ending(&run.analysis)? {
+            Exit::Done => {}
+            exit => return Ok(exit),
         }
     }
     Ok(if is_over { Exit::CheckFailed } else { Exit::Done })
+}
+
+/// The exit code of a run without thresholds.
+pub fn judge_ending(analysis: &Analysis) -> Result<Exit> {
+    match Ending::of(analysis) {
+        Ending::Answered => Ok(Exit::Done),
+        Ending::Invalid => Ok(Exit::Invalid),
+        Ending::ServerEnded => Ok(Exit::CheckFailed),
+        Ending::NoSuccess(why) => {
+            super::say("failed", &why);
+            Ok(Exit::CheckFailed)
+        }
+        Ending::NoResponse(message) => Err(Failure { kind: FailureKind::Unreachable, message }.into()),
+    }
 }
 
 /// The report's name in the run folder.
