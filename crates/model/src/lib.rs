@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod bulk;
+pub mod experiment;
 mod fix;
 pub mod fleet;
 pub mod foreign;

@@ -43,6 +43,9 @@ pub(super) fn name(summary: &CellSummary) -> String {
     if distinguishes(Difference::Dial) {
         let _ = write!(name, " ({})", cell.dial.name());
     }
+    if distinguishes(Difference::Client) && !cell.client.is_default() {
+        let _ = write!(name, " ({})", cell.client.rendered().join(", "));
+    }
     if distinguishes(Difference::Target) {
         let _ = write!(name, " at {}", cell.target.name());
     }

@@ -118,6 +118,35 @@ fn different_answers(group: &[&CellSummary]) -> Option<String> {
     ))
 }
 
+/// The interval of the ratio of two cells' quantiles at `share`; `None` where there are too few requests.
+pub(crate) fn interval_of_times(
+    share: f64,
+    baseline: &CellSummary,
+    candidate: &CellSummary,
+    seed: u64,
+) -> Option<RatioInterval> {
+    bootstrap::of_cells(share, baseline, candidate, seed).filter(RatioInterval::is_sound)
+}
+
+/// The interval of the ratio of two cells' successes per second; `None` where there are none.
+pub(crate) fn interval_of_rates(
+    baseline: &CellSummary,
+    candidate: &CellSummary,
+    seed: u64,
+) -> Option<RateRatio> {
+    rate::ratio(&baseline.series, &candidate.series, seed)
+}
+
+/// The verdict on `candidate` against `baseline`.
+pub(crate) fn verdict_on(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
+    verdict::one(baseline, candidate, seed)
+}
+
+/// Differences of times below this are not claimed: they may be our own lateness.
+pub(crate) fn time_floor(baseline: &CellSummary, candidate: &CellSummary) -> std::time::Duration {
+    verdict::floor(baseline, candidate)
+}
+
 /// The response time that at least `share` (0 to 1) of a repetition's measured requests were at or below; zero if it has none.
 pub fn response_quantile(measured: &CellRecord, share: f64) -> std::time::Duration {
     tallied::RESPONSE.quantile(measured, share)

@@ -159,7 +159,8 @@ fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> 
     (is_other && !matches!(first.state, CellState::Unsupported { .. })).then_some(first)
 }
 
-fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
+/// The verdict on one cell against its baseline.
+pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
     let tail = baseline.response.tail().min(candidate.response.tail());
     let floor = floor(baseline, candidate);
     let mut verdict = CellVerdict {

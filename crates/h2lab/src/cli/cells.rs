@@ -143,11 +143,23 @@ fn open(
     command: Vec<String>,
     plan: &[Cell],
 ) -> Result<(RunFolder, RunRecord)> {
+    match unfinished {
+        Some(unfinished) => {
+            let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+            unfinished.resume(scenario, plan, now)
+        }
+        None => new_run(scenario, out, command),
+    }
+}
+
+/// A run that is about to begin, and its folder.
+pub(super) fn new_run(
+    scenario: Scenario,
+    out: Option<&Path>,
+    command: Vec<String>,
+) -> Result<(RunFolder, RunRecord)> {
     let now = std::time::SystemTime::now();
     let reported = humantime::format_rfc3339_seconds(now).to_string();
-    if let Some(unfinished) = unfinished {
-        return unfinished.resume(scenario, plan, reported);
-    }
     let seed = scenario.seed.values()[0];
     let path = folder::choose(out, now, seed)?;
     let run = RunRecord {
@@ -167,7 +179,7 @@ fn open(
 
 /// Finds the programs of every cell. An unknown name is an error; a program that is not installed only makes its cells
 /// unsupported, unless there are no others.
-fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
+pub(super) fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
     let mut absent = None;
     let mut is_any_possible = false;
     for cell in plan {

@@ -7,6 +7,7 @@ mod capture;
 mod cells;
 mod client;
 mod compare;
+mod diagnose;
 mod diff;
 mod discover;
 mod doctor;
@@ -79,6 +80,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Box<compare::CompareArgs>),
+    Diagnose(Box<diagnose::DiagnoseArgs>),
     Load(Box<load::LoadArgs>),
     Bulk(Box<bulk::BulkArgs>),
     Agent(agent::AgentArgs),
@@ -145,6 +147,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command_line = COMMAND_LINE.get_or_init(|| command_line).clone();
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
+        Command::Diagnose(args) => diagnose::main(&args, command_line),
         Command::Load(args) => load::main(&args, command_line),
         Command::Bulk(args) => bulk::main(&args, command_line),
         Command::Agent(args) => agent::main(&args),

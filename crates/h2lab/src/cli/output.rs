@@ -192,15 +192,21 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     for run in runs {
         is_over |= run.check(&output.fail_if)?;
     }
-    let endings: BTreeSet<Ending> = runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect();
-    for ending in &endings {
+    judge_endings(&runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect(), is_over)
+}
+
+/// The exit code of runs that ended so: of several the first counts. `is_over` says that a condition of `--fail-if` held.
+pub fn judge_endings(endings: &BTreeSet<Ending>, is_over: bool) -> Result<Exit> {
+    for ending in endings {
         if let Ending::NoSuccess(why) = ending {
             super::say("failed", why);
         }
     }
     let exit = Exit::first(endings.iter().map(deserved).chain(is_over.then_some(Exit::CheckFailed)));
-    match endings.into_iter().next() {
-        Some(Ending::NoResponse(message)) => Err(Failure { kind: FailureKind::Unreachable, message }.into()),
+    match endings.first() {
+        Some(Ending::NoResponse(message)) => {
+            Err(Failure { kind: FailureKind::Unreachable, message: message.clone() }.into())
+        }
         _ => Ok(exit),
     }
 }

@@ -84,14 +84,33 @@ pub struct Executed {
 /// and what fails a run in its middle is described in [`Executed::failure`], beside what was measured before. Fails if nothing
 /// could be measured.
 pub fn execute(
-    mut run: RunRecord,
+    run: RunRecord,
     plan: &[Cell],
+    folder: RunFolder,
+    context: &PlanContext<'_>,
+    observer: &mut dyn RunObserver,
+) -> Result<Executed> {
+    let mut plan = Some(plan.to_vec());
+    execute_rounds(run, &mut |_| plan.take().unwrap_or_default(), folder, context, observer)
+}
+
+/// The same in rounds: `next` gives the repetitions of each by what was measured until then, and none at the end.
+pub fn execute_rounds(
+    mut run: RunRecord,
+    next: &mut dyn FnMut(&RunRecord) -> Vec<Cell>,
     mut folder: RunFolder,
     context: &PlanContext<'_>,
     observer: &mut dyn RunObserver,
 ) -> Result<Executed> {
     let path = folder.path().to_owned();
-    let ended = measure_all(&mut run, plan, &mut folder, context, observer);
+    let mut ended = Ok(());
+    while ended.is_ok() && !run.interrupted {
+        let plan = next(&run);
+        if plan.is_empty() {
+            break;
+        }
+        ended = measure_all(&mut run, &plan, &mut folder, context, observer);
+    }
     run.interrupted |= ended.is_err();
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());

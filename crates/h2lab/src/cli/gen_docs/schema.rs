@@ -20,6 +20,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("bulk", schema::<h2lab_report::BulkDocument>()),
         ("bulk-drive", schema::<h2lab_report::FleetDocument>()),
         ("link", schema::<LinkCommandDocument>()),
+        ("diagnose", schema::<h2lab_report::DiagnosisDocument>()),
         ("diff", schema::<h2lab_report::RunsComparisonDocument>()),
         ("report", schema::<h2lab_report::RunsDocument>()),
         ("runs", schema::<HistoryDocument>()),
