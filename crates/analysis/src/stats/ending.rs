@@ -3,18 +3,18 @@
 use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, Failed};
 use std::collections::BTreeSet;
 
-/// What became of a run. Of several that apply the first counts: a server that gives no response is known to whoever was late, and what
-/// was measured unsoundly says nothing of success.
+/// What became of a run. Of several that apply the first counts: what a server did is known however late we were, and comes before what
+/// was not measured soundly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// Nothing was heard of a server, or of one of each two that were to be compared; why, in a sentence.
     NoResponse(String),
-    /// A cell was not measured soundly.
-    Invalid,
     /// A server ended by itself while it was measured, or could no longer be reached.
     ServerEnded,
     /// A server answered, but never with a success: that is not the work that was to be measured.
     NoSuccess(String),
+    /// A cell was not measured soundly.
+    Invalid,
     /// It has an answer.
     Answered,
 }
@@ -135,17 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn no_response_comes_before_an_invalid_measurement_and_that_before_no_success() {
+    fn what_a_server_did_comes_before_an_invalid_measurement() {
         let cell = |outcome, status| invalid(ended(0, Protocol::H1, outcome, status));
         let silent = ending(vec![cell(Outcome::Timeout, 0)]);
         assert!(matches!(silent, Ending::NoResponse(_)), "whoever was late");
-        let refused = vec![cell(Outcome::Status, 503)];
-        assert_eq!(ending(refused.clone()), Ending::Invalid);
-        let all = Ending::of(&analyse(&run(refused)));
-        assert!(
-            all.iter().any(|ending| matches!(ending, Ending::NoSuccess(_))),
-            "that is said, too: {all:?}"
-        );
+        let refused = cell(Outcome::Status, 503);
+        assert!(matches!(ending(vec![refused.clone()]), Ending::NoSuccess(_)));
+        let mut other = invalid(ok(1, Protocol::H2c));
+        other.cell.index = 1;
+        let all = Ending::of(&analyse(&run(vec![refused, other])));
+        assert!(matches!(all.first(), Some(Ending::NoSuccess(_))), "{all:?}");
+        assert!(all.contains(&Ending::Invalid), "{all:?}");
     }
 
     #[test]

@@ -53,16 +53,17 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
-    let reasons: Vec<String> =
-        repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
-    if !reasons.is_empty() {
-        return CellState::Invalid { reasons };
-    }
+    // That is known however late we were.
     if let Some(why) = summary.no_response() {
         return CellState::Failed { why, how: Failed::NoResponse };
     }
     if let Some(why) = summary.no_success() {
         return CellState::Failed { why, how: Failed::NoSuccess };
+    }
+    let reasons: Vec<String> =
+        repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
+    if !reasons.is_empty() {
+        return CellState::Invalid { reasons };
     }
     match instability(summary, repetitions) {
         Some(why) => {

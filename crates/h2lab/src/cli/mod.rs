@@ -67,7 +67,7 @@ pub use exit::Exit;
 #[command(
     name = "h2lab",
     version,
-    max_term_width = 110,
+    max_term_width = HELP,
     disable_help_subcommand = true,
     after_help = help::EXIT_CODES
 )]
@@ -121,6 +121,9 @@ enum Command {
         url: String,
     },
 }
+
+/// Columns of the help, at most.
+const HELP: usize = 110;
 
 /// The command line of this process as reports have it: without secrets.
 static COMMAND_LINE: OnceLock<Vec<String>> = OnceLock::new();
@@ -176,6 +179,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let (args, is_whole) = help::asked_for_all(args);
     let mut command = if is_whole { command() } else { help::shortened(command()) };
+    if let Some(columns) = Terminal::stdout().columns {
+        command = command.term_width(columns.min(HELP));
+    }
     foreign::refuse_others(&command, &args)?;
     let args = foreign::with_negative_values(&command, &args);
     let parsed = command.try_get_matches_from_mut(&args);

@@ -202,12 +202,13 @@ pub fn judge_endings(endings: &BTreeSet<Ending>, is_over: bool) -> Result<Exit> 
             super::say("failed", why);
         }
     }
-    let exit = Exit::first(endings.iter().map(deserved).chain(is_over.then_some(Exit::CheckFailed)));
     match endings.first() {
         Some(Ending::NoResponse(message)) => {
             Err(Failure { kind: FailureKind::Unreachable, message: message.clone() }.into())
         }
-        _ => Ok(exit),
+        None | Some(Ending::Answered) if is_over => Ok(Exit::CheckFailed),
+        None => Ok(Exit::Done),
+        Some(ending) => Ok(deserved(ending)),
     }
 }
 
