@@ -249,7 +249,7 @@ fn outcome(subject: &CellSummary, changed: &CellSummary, metric: Metric, effect:
         requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
     match (&changed.state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
-        (CellState::Failed { why } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
+        (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
         _ if fails_more => Outcome::Void(format!("{} of {} requests failed", requests.failed, requests.sent)),
         // A cell that breaks down is worse, whatever its quickest requests say.
         (CellState::Unstable { .. }, _) if matches!(subject.state, CellState::Ok) => Outcome::Worse,
@@ -360,6 +360,18 @@ mod tests {
         changed.link.as_mut().unwrap().device_drops = 9;
         let experiment = Experiment::of(&run, &setup()).unwrap();
         assert!(matches!(experiment.trials[0].outcome, Outcome::Void(_)));
+    }
+
+    #[test]
+    fn the_causes_that_a_knob_takes_away_are_in_the_catalogue() {
+        let mut odd = cell(0, 0, Protocol::H2c, 1, 0.0);
+        odd.max_requests_per_connection = Some(9);
+        odd.dial = h2lab_model::workload::DialPolicy::Stampede;
+        for knob in Knob::of(&odd) {
+            for id in knob.causes() {
+                assert!(crate::diagnose::cause(id).is_some(), "{id} of {knob:?}");
+            }
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use clap::Args;
 use h2lab_analysis::diagnose::{self, CAUSES, CauseMeta, FAMILIES};
-use h2lab_report::{TextStyle, hanging, prose};
 use h2lab_model::probe::{self, CHECKS, CheckMeta, Group};
+use h2lab_report::{TextStyle, hanging, prose};
 
 use super::exit::Usage;
 use super::{Exit, help, output};
@@ -57,7 +57,11 @@ pub fn main(args: &ExplainArgs) -> Result<Exit> {
             _ => list(&found, style),
         }
     };
-    if args.json { output::print(&text)? } else { output::show(&text)? }
+    if args.json {
+        output::print(&text)?
+    } else {
+        output::show(&text)?
+    }
     Ok(Exit::Done)
 }
 

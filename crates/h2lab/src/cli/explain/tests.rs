@@ -9,7 +9,10 @@ fn asked(words: &str) -> Selection {
 
 #[test]
 fn the_list_has_every_cause_and_check_in_80_columns_and_marks_those_with_a_rule() {
-    let text = list(&select(&[]).expect("all"));
+    let text = list(
+        &select(&[]).expect("all"),
+        h2lab_report::TextStyle { width: 80, ..h2lab_report::TextStyle::default() },
+    );
     for cause in CAUSES {
         let line = text.lines().find(|line| line.starts_with(cause.id)).expect(cause.id);
         assert_eq!(line.contains('*'), cause.rule().is_some(), "{line}");
