@@ -114,7 +114,7 @@ fn a_flag_of_another_command_is_refused_with_the_reason() {
         }
     }
     let told = told("origin --loss=1%");
-    let owners = "it is a flag of `h2lab compare`, `h2lab run`, `h2lab link`";
+    let owners = "it is a flag of `h2lab compare`, `h2lab diagnose`, `h2lab run`, `h2lab link`";
     assert!(told.contains(owners), "{told}");
 }
 
