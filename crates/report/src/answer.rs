@@ -14,6 +14,7 @@ use h2lab_analysis::stats::{
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::bulk::rate::bits_text;
+use h2lab_model::record::Outcome;
 use h2lab_model::workload::Arrival;
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
     let (cell, baseline) = (report.analysis.cell(verdict.cell)?, report.analysis.cell(verdict.baseline)?);
     let (name, base) = (name(cell), name(baseline));
     let (lead, body) = match verdict.conclusion {
-        Conclusion::Unstable { .. } => ("Overloaded", overloaded(cell, &name, &base)),
+        Conclusion::Unstable { .. } => (lead_of(cell), overloaded(cell, &name, &base)),
         Conclusion::BaselineUnstable { .. } => ("Better", overloaded(baseline, &base, &name)),
         Conclusion::Faster | Conclusion::Slower => {
             let tail = verdict.tail_ratio?;
@@ -99,6 +100,14 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
         _ => return None,
     };
     Some(format!("{lead}{}: {body}{}.", at(report, verdict.group), sentences::served(verdict)))
+}
+
+/// What to call a cell that does not serve what it is offered.
+fn lead_of(cell: &CellSummary) -> &'static str {
+    match &cell.state {
+        CellState::Unstable { why, .. } if is_of_failures(why) => "Failing",
+        _ => "Overloaded",
+    }
 }
 
 /// `one HTTP/2 connection serves 295 of 1,000 requests/s, HTTP/1.1 all of them`.
@@ -131,7 +140,8 @@ fn open(report: &Report<'_>, answer: &Answer<'_>) -> Vec<String> {
     let comparisons = plural(answer.all as u64, "comparison");
     let compared = || report.analysis.verdicts.first().map(|verdict| sentences::headline(report, verdict));
     if let Some(both) = answer.both_unstable {
-        return vec![format!("Overloaded: {}.", sentences::headline(report, both))];
+        let lead = report.analysis.cell(both.cell).map_or("Overloaded", lead_of);
+        return vec![format!("{lead}: {}.", sentences::headline(report, both))];
     }
     if let Some(void) = answer.void.filter(|_| answer.voids == answer.all) {
         return vec![format!("No result: {}.", sentences::first_reason(report, void))];
@@ -180,7 +190,11 @@ const LEAST_COST: f64 = 0.05;
 /// `Cause (LOSS101): every drop stalls all streams. Change: connections = 16 (client).`
 fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
     let its = report.findings.iter().filter(|finding| finding.cell == cell);
-    let failed = report.analysis.cell(cell).is_some_and(|summary| summary.requests.failed > 0);
+    // A status is no matter of connections, and a server that is gone explains itself.
+    let failed = report.analysis.cell(cell).is_some_and(|summary| {
+        let most = summary.errors.first().map(|most| most.kind);
+        most.is_some_and(|most| !matches!(most, Outcome::Status | Outcome::Connect | Outcome::Timeout))
+    });
     let dearest = its
         .max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))
         .filter(|dearest| failed || dearest.cost_share >= LEAST_COST)?;
@@ -202,7 +216,7 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
     let [summary] = cells.as_slice() else { return of_several(report, cells) };
     let mut sentences = vec![of_one(summary)];
     sentences.extend(failures(summary).filter(|_| !is_without_result(summary)));
-    match cause(report, summary.cell.index) {
+    match cause(report, summary.cell.index).filter(|_| !is_without_result(summary)) {
         Some(cause) => sentences.push(cause),
         None => sentences.extend(phase(summary).filter(|_| !is_without_result(summary))),
     }
@@ -254,6 +268,7 @@ fn of_one(summary: &CellSummary) -> String {
     }
     match (&summary.state, summary.cell.work.arrival) {
         (CellState::Unstable { why, served_rps, .. }, _) => match why {
+            why if is_of_failures(why) => format!("Serves {} of {load}.", rate(*served_rps)),
             Instability::Served { .. } => {
                 format!("Overloaded: serves {} of {load}.", rate(*served_rps))
             }
@@ -267,6 +282,11 @@ fn of_one(summary: &CellSummary) -> String {
         }
         _ => format!("Serves all of {load}{latencies}."),
     }
+}
+
+/// Whether what is missing are failures, and not requests that wait: then it is no overload.
+fn is_of_failures(why: &Instability) -> bool {
+    matches!(why, Instability::Served { share, failed } if *failed * 2.0 >= 1.0 - *share)
 }
 
 /// `p50 1.2 ms, p99 3.4 ms, max 8 ms`.
@@ -461,7 +481,8 @@ mod tests {
     use super::super::style::AnswerPlace;
     use super::super::testing::Fixture;
     use super::*;
-    use h2lab_analysis::stats::RatioInterval;
+    use h2lab_analysis::stats::{ErrorCount, RatioInterval};
+    use h2lab_model::record::Fault;
 
     /// The p99 of 16 connections at 3 % loss, of which nothing stalls too long.
     fn with_ratio(fixture: &mut Fixture, conclusion: Conclusion, ratio: f64) {
@@ -624,8 +645,24 @@ mod tests {
         assert!(cause(&fixture.report(), cell).is_some());
         fixture.findings.iter_mut().for_each(|finding| finding.cost_share = 0.049);
         assert_eq!(cause(&fixture.report(), cell), None);
-        let summary = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == cell);
-        summary.expect("the finding's cell").requests.failed = 1;
-        assert!(cause(&fixture.report(), cell).is_some());
+        for (kind, is_of_connections) in [
+            (Outcome::Closed, true),
+            (Outcome::Reset, true),
+            (Outcome::Status, false),
+            (Outcome::Connect, false),
+            (Outcome::Timeout, false),
+        ] {
+            let summary = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == cell);
+            let error = ErrorCount { kind, code: 0, fault: Fault::Sut, count: 1 };
+            summary.expect("the finding's cell").errors = vec![error];
+            assert_eq!(cause(&fixture.report(), cell).is_some(), is_of_connections, "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_fails_is_no_overload() {
+        let why = |share: f64, failed: f64| is_of_failures(&Instability::Served { share, failed });
+        assert!(why(0.5, 0.5) && why(0.5, 0.25));
+        assert!(!why(0.5, 0.2) && !why(0.9, 0.0));
     }
 }

@@ -115,7 +115,8 @@ impl DiffSide<'_> {
                     let tail = if n / 100 >= Tail::NEEDED_ABOVE { Tail::P99 } else { Tail::P95 };
                     let about =
                         [cell.target.clone(), cell.protocol.to_string(), cell.connections.to_string()];
-                    SideCell::new(figures(cell), printed.place(cell), tail, about)
+                    let state = cell.state.clone();
+                    SideCell { state, ..SideCell::new(figures(cell), printed.place(cell), tail, about) }
                 };
                 printed.cells.iter().map(cell).collect()
             }
@@ -160,6 +161,8 @@ struct SideCell {
     tail: Tail,
     /// Its values of [`ABOUT`].
     about: [String; 3],
+    /// The state that a printed cell names; of a run the comparison knows.
+    state: String,
 }
 
 /// What a cell must have in common with another one for a difference to be one of speed.
@@ -168,7 +171,12 @@ const ABOUT: [&str; 3] = ["target", "protocol", "connections"];
 impl SideCell {
     fn new(figures: CellFigures, at: Option<String>, tail: Tail, about: [String; 3]) -> Self {
         let name = at.map_or_else(|| figures.label.clone(), |at| format!("{} {at}", figures.label));
-        Self { figures, name, tail, about }
+        Self { figures, name, tail, about, state: String::new() }
+    }
+
+    /// Whether it calls itself not measured soundly, or failed.
+    fn is_void(&self) -> bool {
+        matches!(&*self.state, "invalid" | "failed" | "unsupported")
     }
 }
 
@@ -210,7 +218,7 @@ impl<'a> Diff<'a> {
     /// Whether there is a pair of which both were measured soundly, as far as that is known.
     pub fn is_sound(&self) -> bool {
         match &self.compared {
-            None => !self.pairs.is_empty(),
+            None => self.pairs.iter().any(|(base, cell)| [base, cell].iter().all(|side| !side.is_void())),
             Some(compared) => {
                 let differences = &compared.comparison.differences;
                 differences.iter().any(|difference| {
@@ -222,7 +230,12 @@ impl<'a> Diff<'a> {
 
     /// Whether every pair was measured unsoundly on a side: its figures say nothing.
     pub fn is_invalid(&self) -> bool {
-        let differences = self.compared.as_ref().map_or(&[][..], |compared| &compared.comparison.differences);
+        let Some(compared) = &self.compared else {
+            let is_invalid =
+                |(base, cell): &(SideCell, SideCell)| [base, cell].iter().any(|side| side.state == "invalid");
+            return !self.pairs.is_empty() && self.pairs.iter().all(is_invalid);
+        };
+        let differences = &compared.comparison.differences;
         !differences.is_empty()
             && differences.iter().all(|difference| difference.conclusions[0] == Conclusion::Invalid)
     }
@@ -272,7 +285,8 @@ impl<'a> Diff<'a> {
                     .map(|(first, then)| ratio(then / first));
                 let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
                 let name = if k == 0 { cell.name.clone() } else { String::new() };
-                let state = |of: &SideCell| of.figures.without.clone();
+                let void = |of: &SideCell| of.is_void().then(|| of.state.clone());
+                let state = |of: &SideCell| of.figures.without.clone().or_else(|| void(of));
                 let word = state(cell).or_else(|| state(base)).unwrap_or_default();
                 vec![
                     name,

@@ -59,7 +59,7 @@ pub(super) fn rate(rps: f64) -> String {
 }
 
 /// A rate of things: `1 request/s`, `1,000 requests/s`.
-pub(super) fn per_second(rps: f64, noun: &str) -> String {
+pub fn per_second(rps: f64, noun: &str) -> String {
     let text = rate(rps);
     let noun = noun_of(if text == "1" { 1 } else { 2 }, noun);
     format!("{text} {noun}/s")
@@ -89,6 +89,21 @@ pub(super) fn bytes(bytes: f64) -> String {
     }
 }
 
+/// A command line as a shell takes it.
+pub fn shell_line(words: &[String]) -> String {
+    words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell takes it.
+pub(super) fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +111,13 @@ mod tests {
     #[test]
     fn an_interval_without_an_end_is_no_number() {
         assert_eq!([number(f64::INFINITY), number(f64::MAX), rate(1e300)], ["∞"; 3]);
+    }
+
+    #[test]
+    fn a_command_line_is_what_a_shell_takes() {
+        let words =
+            ["h2lab", "load", "--fail-if", "errors > 1%", "http://a/?b=c&d", "it's", ""].map(str::to_owned);
+        assert_eq!(shell_line(&words), r"h2lab load --fail-if 'errors > 1%' 'http://a/?b=c&d' 'it'\''s' ''");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{count, millis, plural, rate};
+use super::format::{count, millis, plural, rate, shell_line};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
 use h2lab_analysis::stats::{CellState, CellSummary, Failed, repetitions_by_cell};
@@ -86,7 +86,7 @@ pub fn resume_line(run: &RunRecord, folder: &str) -> Option<String> {
     }
     let scenario = run.scenario.without_secrets();
     if !scenario.matrix.live.is_empty() || scenario.needs_its_file() {
-        return Some(format!("{} --resume {folder}", run.command.join(" ")));
+        return Some(format!("{} --resume {folder}", shell_line(&run.command)));
     }
     let again = scenario.withheld();
     let words = std::iter::once(format!("h2lab run --resume {folder}")).chain(again);
@@ -155,7 +155,7 @@ pub fn history_text(runs: &[PastRun], style: TextStyle) -> String {
             &mut place,
             style,
             "  ",
-            &format!("{}{ended}{more}: {}", run.folder, run.command.join(" ")),
+            &format!("{}{ended}{more}: {}", run.folder, shell_line(&run.command)),
         );
         if let Some(line) = &run.resume {
             let missing = plural(run.missing as u64, "repetition");

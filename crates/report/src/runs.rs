@@ -315,6 +315,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_json_file_calls_invalid_is_no_base_and_no_result() {
+        let fixture = Fixture::new();
+        let json = serde_json::to_string(&crate::document(&fixture.report())).unwrap();
+        let invalid = json.replace("\"state\":\"ok\"", "\"state\":\"invalid\"");
+        let invalid = invalid.replace("\"state\":\"unstable\"", "\"state\":\"invalid\"");
+        assert_ne!(json, invalid);
+        let read = |json: &str| DiffSide::Printed(super::super::PrintedRun::read("a", json).unwrap());
+        let (sound, unsound) = (read(&json), read(&invalid));
+        let both = Diff::new(&sound, &sound);
+        assert!(both.is_sound() && !both.is_invalid());
+        for (first, second) in [(&sound, &unsound), (&unsound, &sound)] {
+            let diff = Diff::new(first, second);
+            assert!(diff.is_invalid() && !diff.is_sound());
+            assert!(diff.text(TextStyle::default()).contains("invalid"));
+        }
+    }
+
+    #[test]
     fn other_commands_and_targets_are_named_also_where_only_json_is_left() {
         let fixture = Fixture::new();
         let mut other = fixture.run.clone();

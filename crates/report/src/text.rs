@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::format::shell_line;
 use super::format::{count, millis, number, rate};
 use super::style::{AnswerPlace, Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
@@ -24,7 +25,7 @@ pub fn text(reports: &[Report<'_>], style: TextStyle) -> String {
 
 /// One of several runs, under its name.
 fn headed(report: &Report<'_>, style: TextStyle) -> String {
-    let heading = format!("Run {} ({})", report.name(), report.run.command.join(" "));
+    let heading = format!("Run {} ({})", report.name(), shell_line(&report.run.command));
     let mut out = String::new();
     painted(&mut out, style, Paint::Bold, "", &heading);
     out + &one(report, style)

@@ -11,8 +11,8 @@ use h2lab_model::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
 const LITTLE: f64 = 0.10;
-/// A closed loop of which each place had fewer requests than these is mostly its beginning and its end.
-const LITTLE_ROUNDS: u64 = 20;
+/// Little's law needs so many requests per request in flight: in a shorter closed loop its beginning and its end dominate.
+const LEAST_ROUNDS: u64 = 20;
 /// A constant schedule may miss its rate by this share.
 const OFFERED: f64 = 0.01;
 
@@ -39,7 +39,7 @@ pub(super) fn warnings(
 /// failed were in flight too, although they are no throughput.
 fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
-    if summary.requests.succeeded < LITTLE_ROUNDS * u64::from(concurrency) {
+    if summary.requests.succeeded < LEAST_ROUNDS * u64::from(concurrency) {
         return None;
     }
     let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
@@ -142,23 +142,25 @@ fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
 fn keep_alive(summary: &CellSummary) -> Option<String> {
     let opened = summary.connections.opened;
     let is_asked_for = summary.cell.policy.reconnect_every == Some(1);
-    (!is_asked_for
-        && opened > u64::from(summary.cell.as_generated().connections) * u64::from(summary.repetitions)
-        && summary.requests_per_connection() < 2.0)
-        .then(|| {
-            let ends = summary.connections.closed.iter();
-            let ours: u64 = ends.filter(|end| end.reason == "ours").map(|end| end.count).sum();
-            let why = if 2 * ours > opened {
-                "we closed most of them because their requests failed"
-            } else {
-                "the server does not keep connections open"
-            };
-            format!(
-                "{} for {}: {why}",
-                plural(opened, "connection"),
-                plural(summary.connections.requests, "request")
-            )
-        })
+    let is_one_each = opened
+        > u64::from(summary.cell.as_generated().connections) * u64::from(summary.repetitions)
+        && summary.requests_per_connection() < 2.0;
+    if is_asked_for || !is_one_each {
+        return None;
+    }
+    let ended = |by: &[&str]| -> u64 {
+        let ends = summary.connections.closed.iter();
+        ends.filter(|end| by.contains(&&*end.reason)).map(|end| end.count).sum()
+    };
+    let why = if 2 * ended(&["ours"]) > opened {
+        "we closed most of them because their requests failed"
+    } else if 2 * ended(&["server", "goaway", "reset"]) > opened {
+        "the server does not keep connections open"
+    } else {
+        return None; // The pool grew with the requests in flight.
+    };
+    let (opened, requests) = (plural(opened, "connection"), plural(summary.connections.requests, "request"));
+    Some(format!("{opened} for {requests}: {why}"))
 }
 
 /// A multiplexed cell opens exactly what was asked, and others only when some have ended. If the server ended them
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn littles_law_is_not_asked_of_a_loop_that_has_hardly_gone_round() {
+    fn littles_law_is_not_checked_on_a_short_closed_loop() {
         let first = |requests| {
             let mut record = record(Protocol::H2c);
             record.cell.work.arrival = Arrival::Closed { concurrency: 100 };
@@ -379,8 +381,10 @@ mod tests {
         let ours =
             "3,500 connections for 3,500 requests: we closed most of them because their requests failed";
         assert_eq!(with(CloseReason::Local { why: "a request was not answered in time".to_owned() }), [ours]);
+        assert_eq!(with(CloseReason::Cell), [""; 0], "the pool grew with the requests in flight");
         let mut record = record(Protocol::H1);
-        let one = ConnectionRecord { requests: 1, ..record.connections[0].clone() };
+        let one =
+            ConnectionRecord { requests: 1, closed: CloseReason::Server, ..record.connections[0].clone() };
         record.connections = vec![one; 3500];
         record.cell.policy.reconnect_every = Some(1);
         assert_eq!(doubts(&record), [""; 0], "it was asked for");

@@ -318,20 +318,22 @@ const GONE: Duration = Duration::from_millis(100);
 /// See [`GONE`].
 const GONE_SHARE: f64 = 0.05;
 
-/// That a server could no longer be reached from some time to the end, if so: connections there were, then each dial failed.
+/// That a server could no longer be reached from some time to the end, if so: there were connections, then dials failed. One that had
+/// not failed by the end proves nothing: the path may be long.
 pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
     let (from, until) = measured(repetition);
     let established = repetition.connections.iter().filter(|connection| connection.ready_at.happened());
     let last = established.map(|connection| connection.usable_until().min(until)).max()?;
     let failed = |connection: &&ConnectionRecord| {
-        connection.dialled_at >= last && matches!(connection.closed, CloseReason::NotEstablished { .. })
+        connection.dialled_at >= last
+            && connection.closed_at <= until
+            && matches!(connection.closed, CloseReason::NotEstablished { .. })
     };
     let why = repetition.connections.iter().filter(failed).find_map(|connection| connection.closed.why())?;
     let gone = until.since(last);
     (gone >= GONE.max(until.since(from).mul_f64(GONE_SHARE))).then(|| {
         format!(
-            "no connection to the server could be made any more from {} after the first request to the end, {} later: \
-             {why}",
+            "no connection succeeded from {} after the first request until the end, for {}: {why}",
             format_duration(last.since(from)),
             format_duration(gone)
         )
@@ -450,11 +452,12 @@ mod tests {
         dial.closed = CloseReason::NotEstablished { why: "connection refused".to_owned() };
         record.connections.push(dial);
         assert_eq!(unreachable(&record), None, "what failed before says nothing of the end");
-        record.connections[4].dialled_at = ended;
+        (record.connections[4].dialled_at, record.connections[4].closed_at) = (ended, at(3_600));
+        assert_eq!(unreachable(&record), None, "it may have succeeded later");
+        record.connections[4].closed_at = ended;
         assert_eq!(
             unreachable(&record).unwrap(),
-            "no connection to the server could be made any more from 1.2s after the first request to the end, 2.3s later: \
-             connection refused"
+            "no connection succeeded from 1.2s after the first request until the end, for 2.3s: connection refused"
         );
         record.connections[0].closed_at = late;
         assert_eq!(unreachable(&record), None, "the last 50 ms of 3.5 s");

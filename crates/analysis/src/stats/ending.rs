@@ -24,7 +24,8 @@ impl Ending {
     pub fn of(analysis: &Analysis) -> BTreeSet<Self> {
         let has = |fits: fn(&CellState) -> bool| analysis.cells.iter().any(|cell| fits(&cell.state));
         let mut endings = BTreeSet::from([Self::Answered]);
-        endings.extend(nothing_compared(analysis).or_else(|| nothing_heard(analysis)).map(Self::NoResponse));
+        endings
+            .extend(nothing_compared(analysis).or_else(|| no_cell_answered(analysis)).map(Self::NoResponse));
         endings.extend(analysis.cells.iter().find_map(no_success).map(Self::NoSuccess));
         if has(|state| matches!(state, CellState::Invalid { .. })) {
             endings.insert(Self::Invalid);
@@ -51,7 +52,7 @@ fn nothing_compared(analysis: &Analysis) -> Option<String> {
 }
 
 /// That no cell got any response, if so. Of a server that ended it is known why.
-fn nothing_heard(analysis: &Analysis) -> Option<String> {
+fn no_cell_answered(analysis: &Analysis) -> Option<String> {
     let silence = |summary: &CellSummary| {
         let why = unsupported(summary).map(str::to_owned).or_else(|| summary.no_response())?;
         (!has_ended(&summary.state)).then(|| format!("{}: {why}", summary.cell.target.name()))

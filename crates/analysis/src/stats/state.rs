@@ -14,7 +14,7 @@ use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary
 use h2lab_model::workload::Arrival;
 
 /// Below this share of the offered requests served inside the measured time, a cell is unstable.
-const SERVED_SHARE: f64 = 0.98;
+pub(super) const SERVED_SHARE: f64 = 0.98;
 /// So many requests per repetition may be missing whatever their share: they straddle the end of the window.
 const SERVED_SLACK: f64 = 2.0;
 /// The second half's mean response time may exceed the first half's by this or two round trips.
@@ -53,10 +53,7 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
-    // That is known however late we were.
-    if let Some(why) = summary.no_response() {
-        return CellState::Failed { why, how: Failed::NoResponse };
-    }
+    // That is known however late we were; why nothing was answered is not.
     if let Some(why) = summary.no_success() {
         return CellState::Failed { why, how: Failed::NoSuccess };
     }
@@ -64,6 +61,9 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
+    }
+    if let Some(why) = summary.no_response() {
+        return CellState::Failed { why, how: Failed::NoResponse };
     }
     match instability(summary, repetitions) {
         Some(why) => {
@@ -87,13 +87,13 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
 /// became of it.
 fn failed(repetition: &CellRecord) -> Option<String> {
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
-    let is_strange = repetition.server.is_none();
+    let is_watched = repetition.server.is_some();
     let has_responded = || {
         repetition.samples.iter().any(|sample| sample.outcome.is_complete())
             || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete())
     };
     own.map(Disturbance::to_string)
-        .or_else(|| unreachable(repetition).filter(|_| is_strange && has_responded()))
+        .or_else(|| unreachable(repetition).filter(|_| !is_watched && has_responded()))
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.
@@ -128,8 +128,7 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     let share = summary.served_share();
     let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();
-    let slack =
-        (SERVED_SLACK + summary.offered_rps * lead(summary).as_secs_f64()) * f64::from(summary.repetitions);
+    let slack = SERVED_SLACK * f64::from(summary.repetitions);
     if open_loop && share < SERVED_SHARE && missing > slack {
         let failed = summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
         return Some(Instability::Served { share, failed });
@@ -137,12 +136,6 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     let (first, second) = halves(repetitions);
     let allowed = GROWTH.max(transport::round_trip(repetitions) * 2);
     (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
-}
-
-/// For how long at the beginning no answer could come yet: requests of the warm-up are answered in its place, as far as there
-/// is one. The quick answers say how long that takes; those of an overloaded server would excuse it.
-fn lead(summary: &CellSummary) -> Duration {
-    summary.response.quantile(0.1).saturating_sub(summary.cell.work.phases.warmup)
 }
 
 /// Mean response times of the requests due in the first and in the second half of the measured time.

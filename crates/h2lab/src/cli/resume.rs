@@ -71,11 +71,11 @@ impl Unfinished {
     pub fn scenario(&self) -> Result<Scenario> {
         let scenario = &self.stored.scenario;
         let again = |what: &str| {
-            let command = self.stored.command.join(" ");
+            let command = h2lab_report::shell_line(&self.stored.command);
             Err(Usage(format!("--resume {}: {what} again; it was: {command}", self.path.display())).into())
         };
         if !scenario.matrix.live.is_empty() {
-            return again("it measured live servers: give their URLs and its flags again");
+            return again("it measured live servers: give their URLs and its flags");
         }
         if scenario.needs_its_file() {
             return again(

@@ -216,7 +216,7 @@ fn a_server_that_can_no_longer_be_reached_is_what_a_load_reports() {
         let document = finished.json();
         assert_eq!(document["state"], "failed", "{}", finished.transcript());
         let why = document["reasons"][0].as_str().unwrap_or_default();
-        assert!(why.contains("could be made any more from"), "{}", finished.transcript());
+        assert!(why.contains("no connection succeeded from"), "{}", finished.transcript());
     }
 }
 

@@ -53,6 +53,11 @@ impl Port {
         }
     }
 
+    /// Whether it has packet rings, which take the kernel long to close.
+    pub const fn has_rings(&self) -> bool {
+        matches!(self, Self::Veth(_))
+    }
+
     /// Adds the descriptors to poll for packets.
     pub fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);

@@ -454,7 +454,10 @@ impl Engine {
             realtime: priority == SchedulingPolicy::Realtime,
             ..LinkSummary::default()
         };
-        port::close_beside(ports);
+        // A TUN device exists as long as a descriptor of it: it must not outlive its namespaces' guard.
+        if ports.iter().all(Port::has_rings) {
+            port::close_beside(ports);
+        }
         let (packets, unrecorded) = records.packet_log.finish();
         LinkResult { summary, packets, unrecorded, priority, cpu: None }
     }

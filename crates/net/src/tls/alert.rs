@@ -1,8 +1,8 @@
-//! The alerts of TLS in words: the name of RFC 8446 §6, and what it means to who gets it.
+//! The alerts of TLS in words: the name of RFC 8446 §6, and what it means to its receiver.
 
 use rustls::AlertDescription;
 
-/// `protocol_version: the other end accepts no TLS version of ours (1.2, 1.3)`.
+/// `protocol_version: the peer accepts no TLS version of ours (1.2, 1.3)`.
 pub(super) fn words(alert: AlertDescription) -> String {
     let name = name(alert);
     match meaning(alert) {
@@ -33,22 +33,22 @@ pub(super) fn name(alert: AlertDescription) -> String {
 fn meaning(alert: AlertDescription) -> Option<&'static str> {
     use AlertDescription as Alert;
     Some(match alert {
-        Alert::ProtocolVersion => "the other end accepts no TLS version of ours (1.2, 1.3)",
+        Alert::ProtocolVersion => "the peer accepts no TLS version of ours (1.2, 1.3)",
         Alert::HandshakeFailure => {
-            "the other end accepts none of our ciphers, curves or signatures, or requires a client certificate"
+            "the peer accepts none of our ciphers, curves or signatures, or requires a client certificate"
         }
-        Alert::InsufficientSecurity => "the other end requires stronger ciphers than ours",
-        Alert::UnrecognisedName => "the other end has no certificate for the name that was asked for (SNI)",
-        Alert::UnknownCA => "the other end does not know the authority of the certificate",
+        Alert::InsufficientSecurity => "the peer requires stronger ciphers than ours",
+        Alert::UnrecognisedName => "the peer has no certificate for the name that was asked for (SNI)",
+        Alert::UnknownCA => "the peer does not know the authority of the certificate",
         Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
-            "the other end does not accept the certificate"
+            "the peer does not accept the certificate"
         }
         Alert::CertificateExpired => "the certificate has expired",
         Alert::CertificateRevoked => "the certificate was revoked",
-        Alert::AccessDenied => "the other end gives no access to who has this certificate",
-        Alert::InternalError => "an error inside the other end; its log may say more",
+        Alert::AccessDenied => "the peer denies access to this certificate",
+        Alert::InternalError => "an internal error of the peer; its log may say more",
         Alert::DecodeError | Alert::IllegalParameter | Alert::UnexpectedMessage | Alert::MissingExtension => {
-            "the other end does not understand our messages"
+            "the peer does not understand our messages"
         }
         _ => return None,
     })
@@ -63,7 +63,7 @@ mod tests {
         let of = words;
         assert!(
             of(AlertDescription::ProtocolVersion)
-                .starts_with("protocol_version: the other end accepts no TLS version")
+                .starts_with("protocol_version: the peer accepts no TLS version")
         );
         assert!(of(AlertDescription::UnknownCA).starts_with("unknown_ca: "));
         assert!(of(AlertDescription::UnrecognisedName).starts_with("unrecognized_name: "));

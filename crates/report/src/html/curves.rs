@@ -47,7 +47,7 @@ fn picture(drawn: &[&Curve<'_>], heading: &str, form: Form) -> String {
     let (width, height) = (form.width(), if form == Form::Wide { 320.0 } else { 280.0 });
     let mut svg = Svg::new(width, height, &format!("Percentiles of response time at {heading}"));
     if drawn.is_empty() {
-        svg.text("title", (width / 2.0, height / 2.0), Anchor::Middle, "no request was answered");
+        svg.text("title", (width / 2.0, height / 2.0), Anchor::Middle, "no request succeeded");
         return svg.finish();
     }
     let millis = |curve: &Curve<'_>, share| millis_f64(curve.summary.response.quantile(share));

@@ -144,7 +144,7 @@ fn picture(series: &[Series<'_>], lines: &[Vec<(f64, f64)>], title: &str, is_lat
     let (smallest, largest) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let mut svg = Svg::new(WIDTH, HEIGHT, title);
     if largest <= 0.0 || longest <= 0.0 {
-        svg.text("title", (WIDTH / 2.0, HEIGHT / 2.0), Anchor::Middle, "no request was answered");
+        svg.text("title", (WIDTH / 2.0, HEIGHT / 2.0), Anchor::Middle, "no request succeeded");
         return svg.finish();
     }
     let unit = Unit::of_time(largest);

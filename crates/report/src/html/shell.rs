@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::template::render;
+use crate::format::shell_word;
 use h2lab_base::units::base64;
 use h2lab_transfer::{Algorithm, Digest};
 
@@ -101,16 +102,6 @@ impl Repeat {
         let of = of.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let of = if of.is_empty() { of } else { format!(" {of}.") };
         format!("h2lab {}{year}. “{}.”{of}", self.version, answer.trim_end_matches('.'))
-    }
-}
-
-/// A word as a shell takes it.
-fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

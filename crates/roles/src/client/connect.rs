@@ -89,10 +89,8 @@ impl ConnectError {
     }
 
     /// Whether a server speaks TLS but not the protocol that was offered to it.
-    pub fn is_not_spoken(&self) -> bool {
-        let Self::Tls(error) = self else { return false };
-        matches!(error, TlsError::Alpn { .. })
-            || *error == TlsError::Alert("NoApplicationProtocol".to_owned())
+    pub const fn is_not_spoken(&self) -> bool {
+        matches!(self, Self::Tls(TlsError::Alpn { .. }))
     }
 
     /// Whether nothing answers at an address, so that another one of the same name is worth trying.

@@ -28,6 +28,8 @@ use h2lab_net::resources::{Memory, online_cpus, stolen_ns};
 
 /// The period of reading `TCP_INFO`, of checking the stop flag and, every tenth time, of progress.
 const TICK: Duration = Duration::from_millis(10);
+/// A first frame may be lost and be sent again: TCP's initial timeout is a second (RFC 6298 §2).
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
 const TICKS_PER_PROGRESS: u64 = 10;
 
 /// What is shorter is no pause: clocks of the kernel's scheduler are not so precise.
@@ -172,10 +174,12 @@ impl<'a> Driver<'a> {
                 self.generator.memory.connected = Memory::now().resident;
                 return Ok(());
             }
-            // A server that no connection has reached yet gets as long for its first frame as for a response: requests would
-            // expire one after the other. A busy one, which is known to be there, gets the engine's timeout.
-            let (now, timeout) = (self.clock.now(), self.spec.cell.work.timeout);
-            if !self.proven && self.connections.slots.sessions().next().is_some() {
+            // A live server that has sent nothing yet gets as long for its first frame as for a response: otherwise each request
+            // would expire. The least is what TCP needs to repair a loss. Behind an emulated link the server is known to be there.
+            let timeout = self.spec.cell.work.timeout.max(LEAST_SILENCE);
+            let now = self.clock.now();
+            let is_live = self.spec.cell.link.is_none();
+            if is_live && !self.proven && self.connections.slots.sessions().next().is_some() {
                 let silent = now.since(*asked_at.get_or_insert(now));
                 if silent >= timeout {
                     let (address, why) = (self.spec.address.clone(), ConnectError::NoAnswer(timeout));

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use h2lab_base::counts::{noun_of, plural};
+use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
 use h2lab_model::workload::Arrival;
@@ -29,6 +29,7 @@ use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::resources;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
+use h2lab_report::per_second;
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::load;
 use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, SampleListener};
@@ -305,11 +306,6 @@ impl Attempts<'_> {
     }
 }
 
-/// `request/s` or `requests/s`.
-fn a_second(rate: f64) -> String {
-    noun_of(if (rate - 1.0).abs() < f64::EPSILON { 1 } else { 2 }, "request") + "/s"
-}
-
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
 fn sentence(plan: &LoadPlan) -> String {
     let (cell, work) = (&plan.cell, &plan.cell.work);
@@ -319,8 +315,8 @@ fn sentence(plan: &LoadPlan) -> String {
             format!("closed loop of {}", plural(concurrency.into(), "request"))
         }
         // hey's rate is per worker.
-        Arrival::Constant { rate } => format!("{rate} {} in total", a_second(rate)),
-        Arrival::Poisson { rate } => format!("{rate} {} in total (Poisson)", a_second(rate)),
+        Arrival::Constant { rate } => per_second(rate, "request") + " in total",
+        Arrival::Poisson { rate } => per_second(rate, "request") + " in total (Poisson)",
         Arrival::Ramp { from, to, over, .. } => {
             format!("{from} to {to} requests/s over {}", format_duration(over))
         }

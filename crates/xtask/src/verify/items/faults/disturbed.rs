@@ -106,7 +106,7 @@ const DISTURBANCES: &[Disturbance] = &[
         rows: &[
             ("load --json --quiet --no-store -c2 -z4s URL/delay/5", &[5]),
             ("load --json --quiet --no-store -c2 -q50 -z4s URL/delay/5", &[5]),
-            ("bulk get --json --discard -z4s URL/bytes/1G", &[0]),
+            ("bulk get --json --discard -z4s URL/bytes/1G", &[5]),
         ],
     },
     Disturbance {
@@ -281,7 +281,7 @@ fn judge_left(ended: &Ended, folder: &Path) -> Result<()> {
 
 /// Runs that are killed, and continued.
 fn resumed(h2lab: &H2lab, seed: u64) -> Result<ItemOutcome> {
-    const GET: &str = "bulk get --json -q -o got URL/bytes/2G";
+    const GET: &str = "bulk get --json -s -o got URL/bytes/2G";
     let mut outcome = ItemOutcome::default();
     for (name, words, again, whole) in
         [("compare", COMPARE, "run --json --resume run", &[0, 5][..]), ("bulk get", GET, GET, &[0])]

@@ -307,17 +307,17 @@ const FAULTS: &[Fault] = &[
         rows: &[
             (
                 "bulk get",
-                "timeout -s KILL 1 $H2LAB bulk get -q -o got \"$URL/drip?bytes=100000000&ms=60000\"; head -c 99 /dev/urandom >got.part.journal; exec $H2LAB bulk get -q -o got \"$URL/drip?bytes=100000000&ms=60000\"",
+                "timeout -s KILL 1 $H2LAB bulk get -s -o got \"$URL/drip?bytes=100000000&ms=60000\"; head -c 99 /dev/urandom >got.part.journal; exec $H2LAB bulk get -s -o got \"$URL/drip?bytes=100000000&ms=60000\"",
                 &[2],
             ),
             (
                 "bulk get",
-                "echo >got.part; echo '{}' >got.part.journal; exec $H2LAB bulk get -q -o got $URL/bytes/1M",
+                "echo >got.part; echo '{}' >got.part.journal; exec $H2LAB bulk get -s -o got $URL/bytes/1M",
                 &[2],
             ),
             (
                 "bulk get",
-                "timeout -s KILL 1 $H2LAB bulk get -q -o got \"$URL/drip?bytes=100000000&ms=60000\"; $H2LAB bulk get -q --no-resume -o got $URL/bytes/1M && test $(wc -c <got) = 1048576",
+                "timeout -s KILL 1 $H2LAB bulk get -s -o got \"$URL/drip?bytes=100000000&ms=60000\"; $H2LAB bulk get -s --no-resume -o got $URL/bytes/1M && test $(wc -c <got) = 1048576",
                 &[0],
             ),
         ],
