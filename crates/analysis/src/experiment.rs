@@ -11,8 +11,8 @@ use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::workload::Arrival;
 
 use crate::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Tail, interval_of_rates, interval_of_times,
-    repetitions_of, time_floor, verdict_on,
+    CellState, CellSummary, CellVerdict, Tail, interval_of_rates, interval_of_times, repetitions_of,
+    time_floor, verdict_on,
 };
 
 /// An effect below this is not claimed, and is not worth a change.
@@ -198,11 +198,7 @@ impl Experiment {
 
     /// Whether the subject is known to be no worse than its twin: then there is nothing to look for.
     pub fn is_healthy(&self) -> bool {
-        self.verdict.as_ref().is_some_and(|verdict| match verdict.conclusion {
-            Conclusion::Faster | Conclusion::BaselineUnstable { .. } => true,
-            Conclusion::NoDifference => verdict.unclaimed().is_some_and(crate::stats::Unclaimed::is_alike),
-            _ => false,
-        })
+        self.verdict.as_ref().is_some_and(CellVerdict::is_no_slower)
     }
 }
 
@@ -381,6 +377,10 @@ mod tests {
         assert!((upper_normal(0.001) - 3.090_232).abs() < 5e-4);
         let one = Effect { ratio: 2.0, low: 1.0, high: 4.0, before: 1.0, after: 0.5 };
         let wide = one.widened(2.0);
-        assert!((wide.low - 0.5).abs() < 1e-9 && (wide.high - 8.0).abs() < 1e-9 && wide.ratio == 2.0);
+        assert!(
+            (wide.low - 0.5).abs() < 1e-9
+                && (wide.high - 8.0).abs() < 1e-9
+                && (wide.ratio - 2.0).abs() < 1e-9
+        );
     }
 }

@@ -150,15 +150,15 @@ pub(super) const {id}: CauseMeta = CauseMeta {{
 #[cfg(test)]
 mod tests;
 
-use crate::diagnose::{{Finding, Repetition, Rule}};
+use crate::diagnose::{{Case, Finding, Rule}};
 
 /// The rule.
 #[derive(Debug)]
 pub(super) struct {name};
 
 impl Rule for {name} {{
-    fn check(&self, _repetitions: &[Repetition<'_>]) -> Option<Finding> {{
-        None
+    fn check(&self, _case: &Case<'_>) -> Vec<Finding> {{
+        Vec::new()
     }}
 }}
 "

@@ -7,10 +7,11 @@ use h2lab_base::units::Time;
 use h2lab_model::Fix;
 
 /// How sure a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// Every step of the cause was seen.
+    #[default]
     Observed,
     /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not see.
     Inferred,
@@ -45,7 +46,7 @@ impl Evidence {
 }
 
 /// A diagnosis of one cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The rule's id: `LOSS101`.
     pub rule: String,
@@ -63,6 +64,11 @@ pub struct Finding {
     pub cost: String,
     /// The part of all request time in the cell that it accounts for, 0 to 1; findings are sorted by it.
     pub cost_share: f64,
+    /// The part of the difference from the same work over HTTP/1.1 that it explains, 0 to 1: those of a cell add up to at most 1, the
+    /// rest is unexplained. 0 where the cell is not slower: the finding is an observation then. `None` where HTTP/1.1 was not
+    /// measured, and in documents of before.
+    #[serde(default)]
+    pub explains: Option<f64>,
     /// How sure it is.
     pub confidence: Confidence,
     /// What to change.

@@ -4,6 +4,7 @@
 //! and sorts what they find by its cost. A cause is a folder under `causes/` with its page `page.md`; if a rule recognises it,
 //! with `mod.rs`, and `tests.rs` with cases on both sides of each of its thresholds.
 
+mod case;
 mod causes;
 pub mod facts;
 pub mod finding;
@@ -12,35 +13,86 @@ pub mod rule;
 mod testing;
 pub mod waits;
 
+pub use case::{Against, Case, Repetition};
 pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause, of_limit, of_wait};
 pub use finding::{Confidence, Evidence, Finding};
-pub use rule::{Repetition, Rule, RuleStatus};
+pub use rule::{Rule, RuleStatus};
 
-use crate::stats::repetitions_by_cell;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::stats::{CellVerdict, repetitions_by_cell};
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 
-/// The findings of all rules in these repetitions: one finding per rule and cell, the costliest first.
+/// As [`findings`], of cells that are compared with nothing.
+pub fn run(records: &[CellRecord]) -> Vec<Finding> {
+    findings(records, &[])
+}
+
+/// The findings of all rules in these repetitions, the costliest of all cells first. What another finding of the same cell explains
+/// (`CauseMeta::supersedes`) is left out. A cell with a verdict is compared with the baseline of that.
 ///
 /// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
-pub fn run(records: &[CellRecord]) -> Vec<Finding> {
+pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding> {
     let cells = repetitions_by_cell(records);
     let labels = labels(cells.values().map(|repetitions| &repetitions[0].cell));
-    let check = |(index, records): (u32, Vec<&CellRecord>)| {
-        let measured = |record| Repetition { facts: facts::of(record), record, label: &labels[&index] };
-        let repetitions: Vec<Repetition<'_>> = records.into_iter().map(measured).collect();
-        let rules = CAUSES.iter().filter_map(|cause| cause.rule());
-        rules.filter_map(|rule| rule.check(&repetitions)).collect::<Vec<Finding>>()
+    let check = |(index, records): (&u32, &Vec<&CellRecord>)| {
+        let verdict = verdicts.iter().find(|verdict| verdict.cell == *index);
+        let against = verdict.and_then(|verdict| {
+            let repetitions = cells.get(&verdict.baseline)?.clone();
+            Some(Against { label: &labels[&verdict.baseline], repetitions, verdict })
+        });
+        of_case(&Case::new(&labels[index], records.clone(), against))
     };
-    let mut findings: Vec<Finding> = cells.into_iter().flat_map(check).collect();
+    let mut findings: Vec<Finding> = cells.iter().flat_map(check).collect();
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
     findings
+}
+
+/// The findings of one cell, the costliest first.
+fn of_case(case: &Case<'_>) -> Vec<Finding> {
+    let rules = CAUSES.iter().filter_map(|cause| cause.rule());
+    let mut findings: Vec<Finding> = rules.flat_map(|rule| rule.check(case)).collect();
+    let explained: BTreeSet<&str> = findings
+        .iter()
+        .filter_map(|finding| cause(&finding.rule))
+        .flat_map(|cause| cause.supersedes.iter().copied())
+        .collect();
+    findings.retain(|finding| !explained.contains(finding.rule.as_str()));
+    findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
+    if let Some(against) = &case.against {
+        divide(&mut findings, case, against);
+    }
+    findings
+}
+
+/// Divides the difference from the other cell among the findings: each explains the time that it cost, but no more than those before
+/// it have left. Where the cell is known not to be slower, they are observations, and nothing needs to change.
+fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
+    let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
+    let mut left = 1.0;
+    for finding in findings {
+        if against.verdict.is_no_slower() {
+            finding.explains = Some(0.0);
+            finding.fixes.clear();
+            let _ =
+                write!(finding.cost, "; an observation: {} is not slower than {}", case.label, against.label);
+        } else if against.verdict.is_slower() && gap > 0.0 {
+            let explains = (finding.cost_share * all / gap).min(left);
+            left -= explains;
+            finding.explains = Some(explains);
+            let percent = explains * 100.0;
+            let _ = write!(finding.cost, "; that is {percent:.0} % of the difference from {}", against.label);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::testing::Scene;
     use super::*;
+    use crate::stats::{CellSummary, Conclusion, verdict_on};
     use h2lab_model::workload::Protocol;
 
     #[test]
@@ -60,6 +112,33 @@ mod tests {
         (second.cell.index, second.cell.streams) = (1, first.cell.streams + 1);
         let labels: Vec<String> = run(&[first, second]).into_iter().map(|finding| finding.label).collect();
         assert_eq!(labels, ["h2c × 1 × 100 streams", "h2c × 1 × 101 streams"]);
+    }
+
+    #[test]
+    fn a_finding_says_what_part_of_the_difference_it_explains_or_that_there_is_none() {
+        let mut quick = Scene::new(Protocol::H1).request(0, 0, 100, 125, 125).record();
+        quick.cell.index = 1;
+        let slow = Scene::with_shared_stall().record();
+        let verdict = |baseline: &CellRecord, cell: &CellRecord| {
+            let [baseline, cell] = [baseline, cell].map(|record| CellSummary::of(&[record]));
+            verdict_on(&baseline, &cell, 1)
+        };
+        let explained = |conclusion: Conclusion| {
+            let verdict = CellVerdict { conclusion, ..verdict(&quick, &slow) };
+            findings(&[slow.clone(), quick.clone()], &[verdict]).remove(0)
+        };
+        // Three requests of 25, 55 and 55 ms against 25: the stalls of 30 ms are the difference; the 0.5 ms before
+        // the segment would have come are not of them.
+        let unstable = Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.5 };
+        for conclusion in [Conclusion::Slower, unstable] {
+            let finding = explained(conclusion);
+            assert!(finding.explains.is_some_and(|part| (0.98..=1.0).contains(&part)), "{}", finding.cost);
+            assert!(finding.cost.ends_with("; that is 98 % of the difference from h1"), "{}", finding.cost);
+            assert!(!finding.fixes.is_empty());
+        }
+        let observation = explained(Conclusion::Faster);
+        assert_eq!((observation.explains, observation.fixes.len()), (Some(0.0), 0));
+        assert_eq!(explained(Conclusion::Invalid).explains, None);
     }
 
     #[test]

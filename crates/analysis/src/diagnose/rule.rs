@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::Finding;
-use h2lab_model::record::CellRecord;
-use h2lab_wire::trace::Facts;
+use super::{Case, Finding};
 
 /// How far a rule can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,20 +22,9 @@ impl fmt::Display for RuleStatus {
     }
 }
 
-/// A repetition, as a rule sees it.
-#[derive(Debug)]
-pub struct Repetition<'a> {
-    /// Its facts.
-    pub facts: Facts,
-    /// Its record.
-    pub record: &'a CellRecord,
-    /// The label of its cell in its group.
-    pub label: &'a str,
-}
-
 /// The code that recognises a cause in records. What is said of the cause is in its
 /// [`CauseMeta`](super::CauseMeta).
 pub trait Rule: fmt::Debug + Sync {
-    /// Its finding in all repetitions of one cell, at least one. `None` if the rule is not sure.
-    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding>;
+    /// Its findings in a cell: none if the rule is not sure.
+    fn check(&self, case: &Case<'_>) -> Vec<Finding>;
 }

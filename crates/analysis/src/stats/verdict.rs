@@ -118,6 +118,20 @@ pub struct CellVerdict {
 }
 
 impl CellVerdict {
+    /// Whether the cell is known to be slower, or to carry less of the load.
+    pub const fn is_slower(&self) -> bool {
+        matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })
+    }
+
+    /// Whether the cell is known not to be slower.
+    pub fn is_no_slower(&self) -> bool {
+        match self.conclusion {
+            Conclusion::Faster | Conclusion::BaselineUnstable { .. } => true,
+            Conclusion::NoDifference => self.unclaimed().is_some_and(Unclaimed::is_alike),
+            _ => false,
+        }
+    }
+
     /// Why its tail is neither faster nor slower; `None` if it is, or if states decided.
     pub fn unclaimed(&self) -> Option<Unclaimed> {
         match self.tail_ratio {

@@ -275,7 +275,7 @@ impl Plan<'_> {
     /// The changes to try: first those that take away what was found, the costliest first.
     fn suspects(&self, run: &RunRecord) -> Vec<(u32, Knob)> {
         let Some(subject) = self.base.cell(self.base.subject) else { return Vec::new() };
-        let findings = diagnose::run(&run.repetitions);
+        let findings = diagnose::findings(&run.repetitions, &stats::analyse(run).verdicts);
         let place = |knob: &Knob| {
             let its = |finding: &diagnose::Finding| {
                 finding.cell == subject.index && knob.causes().contains(&finding.rule.as_str())

@@ -96,10 +96,11 @@ pub struct Concluded<'a> {
 impl<'a> Concluded<'a> {
     /// Draws all conclusions; pure and repeatable.
     pub fn new(run: &'a RunRecord, folder: Option<&'a Path>) -> Self {
+        let analysis = stats::analyse(run);
         Self {
             run,
-            analysis: stats::analyse(run),
-            findings: diagnose::run(&run.repetitions),
+            findings: diagnose::findings(&run.repetitions, &analysis.verdicts),
+            analysis,
             causes: folder.map_or_else(Vec::new, causes),
             folder,
             folder_name: folder.map(|folder| folder.display().to_string()),

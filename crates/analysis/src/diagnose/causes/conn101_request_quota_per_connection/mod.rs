@@ -8,12 +8,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::conn::CONN101 as META;
-use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule};
+use crate::diagnose::case::started;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
-use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::ServerEnd;
 
@@ -22,31 +23,23 @@ use h2lab_wire::trace::ServerEnd;
 pub(super) struct RequestQuota;
 
 impl Rule for RequestQuota {
-    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding> {
-        let quota = quota(repetitions)?;
-        let cost = Cost::of(repetitions);
-        let cell = &repetitions.first()?.record.cell;
-        let mut connections = repetitions.iter().flat_map(|repetition| &repetition.record.connections);
-        let software = connections.find_map(|connection| connection.server_software.as_deref());
-        let peer = Peer::seen(started(cell), software);
-        Some(Finding {
-            rule: META.id.to_owned(),
-            name: META.name.to_owned(),
-            cell: cell.index,
-            label: repetitions.first()?.label.to_owned(),
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let Some(quota) = quota(&case.repetitions) else { return Vec::new() };
+        let cost = Cost::of(&case.repetitions);
+        vec![Finding {
             symptom: symptom(&quota, &cost),
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
             cost: cost.sentence(),
-            cost_share: cost.share(),
             // If the server does not name the last request, or an age fits as well, a step is inferred.
             confidence: if quota.is_named && quota.age.is_none() {
                 Confidence::Observed
             } else {
                 Confidence::Inferred
             },
-            fixes: fixes(&peer, &quota, &cost),
-            confirm: confirm(cell, &quota),
-        })
+            fixes: fixes(&case.peer(), &quota, &cost),
+            confirm: confirm(case.cell(), &quota),
+            ..case.finding_of_share(&META, cost.share())
+        }]
     }
 }
 
@@ -133,9 +126,9 @@ type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
 fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
     let ends: Vec<End<'a>> = repetitions
         .iter()
-        .flat_map(|repetition| repetition.facts.ends.iter().map(move |end| (repetition, end)))
+        .flat_map(|repetition| repetition.facts().ends.iter().map(move |end| (repetition, end)))
         .collect();
-    let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts.rtt / 4);
+    let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts().rtt / 4);
     let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
     let requests = shared_by_most(prompt.iter().map(|(_, end)| *end))?;
     let agreeing: Vec<End<'a>> = prompt.iter().filter(|(_, end)| end.allows(requests)).copied().collect();
@@ -234,7 +227,7 @@ fn has_several_moments(ends: &[End<'_>]) -> bool {
     let Some((first, _)) = ends.first() else { return false };
     let times = || ends.iter().map(|(_, end)| end.at);
     let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
-    apart > ONE_MOMENT.max(first.facts.rtt)
+    apart > ONE_MOMENT.max(first.facts().rtt)
         || ends.iter().any(|(repetition, _)| !std::ptr::eq(*repetition, *first))
 }
 
@@ -315,11 +308,11 @@ struct Ends {
 impl Ends {
     fn of(repetition: &Repetition<'_>) -> Self {
         let mut by_connection = BTreeMap::new();
-        for end in &repetition.facts.ends {
+        for end in &repetition.facts().ends {
             let first = by_connection.entry(end.connection).or_insert(end.at);
             *first = end.at.min(*first);
         }
-        let mut times: Vec<Time> = repetition.facts.ends.iter().map(|end| end.at).collect();
+        let mut times: Vec<Time> = repetition.facts().ends.iter().map(|end| end.at).collect();
         times.sort_unstable();
         let ready = repetition.record.connections.iter().filter(|connection| connection.ready_at.happened());
         let longest_dial = ready.map(|connection| connection.ready_at.since(connection.dialled_at)).max();
@@ -394,17 +387,6 @@ fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// What ends the client's connections, if we started it: its sidecar, else the server.
-fn started(cell: &Cell) -> Option<&str> {
-    if let Some(sidecar) = &cell.sidecar {
-        return Some(&sidecar.name);
-    }
-    match &cell.target {
-        Target::Sut { name } => Some(name),
-        Target::Origin | Target::Url { .. } => None,
-    }
 }
 
 /// The setting of the server that was seen, and a limit that costs little.

@@ -6,11 +6,11 @@ mod tests;
 use std::time::Duration;
 
 use super::loss::LOSS101 as META;
-use crate::diagnose::{Confidence, Evidence, Finding, Repetition, Rule};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::{Facts, Hole, Stall};
 
@@ -23,35 +23,22 @@ const LEAST_SLACK: Duration = Duration::from_millis(5);
 pub(super) struct TcpHeadOfLine;
 
 impl Rule for TcpHeadOfLine {
-    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding> {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let blocked: Vec<Blocked> =
-            repetitions.iter().flat_map(|repetition| blocked(&repetition.facts)).collect();
-        let longest = blocked.iter().max_by_key(|blocked| blocked.stream_time)?;
+            case.repetitions.iter().flat_map(|repetition| blocked(repetition.facts())).collect();
+        let Some(longest) = blocked.iter().max_by_key(|blocked| blocked.stream_time) else {
+            return Vec::new();
+        };
         let totals = Totals::of(&blocked);
-        let samples = repetitions.iter().flat_map(|repetition| &repetition.record.samples);
-        let all: Duration = samples.map(|sample| sample.response_time()).sum();
-        let seen = repetitions.iter().all(|repetition| repetition.facts.has_packet_log);
-        let cell = &repetitions.first()?.record.cell;
-        let cost_share =
-            (totals.stream_time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
-        Some(Finding {
-            rule: META.id.to_owned(),
-            name: META.name.to_owned(),
-            cell: cell.index,
-            label: repetitions.first()?.label.to_owned(),
+        let seen = case.repetitions.iter().all(|repetition| repetition.facts().has_packet_log);
+        vec![Finding {
             symptom: totals.symptom(seen),
             evidence: totals.evidence(longest, seen),
-            cost: format!(
-                "{} of all {} of response time ({:.1} %) were spent waiting behind a missing segment",
-                format_duration(totals.stream_time),
-                format_duration(all),
-                cost_share * 100.0
-            ),
-            cost_share,
             confidence: if seen { Confidence::Observed } else { Confidence::Inferred },
-            fixes: fixes(cell),
-            confirm: confirm(cell),
-        })
+            fixes: fixes(case.cell()),
+            confirm: confirm(case),
+            ..case.finding(&META, totals.stream_time, "waiting behind a missing segment")
+        }]
     }
 }
 
@@ -233,23 +220,13 @@ fn fixes(cell: &Cell) -> Vec<Fix> {
 }
 
 /// The experiment that must make the stalls disappear.
-fn confirm(cell: &Cell) -> String {
-    let target = match &cell.target {
-        Target::Origin => String::new(),
-        Target::Sut { name } => format!(" --origin {name}"),
-        Target::Url { url } => format!(" {url}"),
-    };
-    let sidecars = cell.sidecar.as_ref().map_or(String::new(), |sidecar| {
-        format!(" --topology {} --sidecar {}", cell.topology().name(), sidecar.name)
-    });
+fn confirm(case: &Case<'_>) -> String {
+    let cell = case.cell();
     let many = [1, 4, MANY].map(|times| (cell.connections * times).to_string()).join(",");
     let loss = Ratio::new(cell.loss()).filter(|loss| *loss != Ratio::ZERO);
     let (loss, effect) = loss.map_or_else(Default::default, |loss| {
         (format!(" --loss 0%,{loss}"), "without loss the difference to h1 is gone; ")
     });
-    format!(
-        "h2lab compare{target}{sidecars} --proto h1,{} -c {many}{loss}: {effect}with more connections fewer streams share a stall, \
-         and the tail shrinks",
-        cell.protocol
-    )
+    let command = case.compare(&format!("-c {many}{loss}"));
+    format!("{command}: {effect}with more connections fewer streams share a stall, and the tail shrinks")
 }
