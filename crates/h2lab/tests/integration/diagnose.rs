@@ -41,7 +41,7 @@ fn each_changed_cell_differs_in_one_setting_and_is_measured_beside_the_unchanged
     assert_eq!(trials(&document), []);
     // What was measured is a run like any other.
     let report = run_program(&binary(), folder.path(), &["report", "run"]);
-    assert_eq!(report.code, Some(0), "{}", report.transcript());
+    report.assert_measured();
 }
 
 #[test]
