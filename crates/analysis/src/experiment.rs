@@ -202,6 +202,34 @@ impl Experiment {
     }
 }
 
+/// What became of the difference between the subject and its twin since an earlier run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Since {
+    /// What is compared: that of the earlier run.
+    pub metric: Metric,
+    /// How many times better the twin was.
+    pub before: Effect,
+    /// How many times better it is.
+    pub now: Effect,
+    /// The part of the difference that is gone: 1 if all is, below 0 if it has grown. `None` if there was none.
+    pub closed: Option<f64>,
+}
+
+impl Since {
+    /// Of an earlier run and a later one of the same cells; `None` where one of them is not measured, or has too few requests.
+    pub fn of(before: &RunRecord, now: &RunRecord, setup: &Setup) -> Option<Self> {
+        let subject = summary(&repetitions_of(before, setup.subject))?;
+        let metric = metric(&subject);
+        let gap = |run: &RunRecord| {
+            let subject = summary(&repetitions_of(run, setup.subject))?;
+            effect(&subject, &summary(&repetitions_of(run, setup.twin?))?, metric, run.seed)
+        };
+        let (before, now) = (gap(before)?, gap(now)?);
+        let closed = (before.low > 1.0).then(|| 1.0 - now.ratio.ln() / before.ratio.ln());
+        Some(Self { metric, before, now, closed })
+    }
+}
+
 fn summary(repetitions: &[&CellRecord]) -> Option<CellSummary> {
     (!repetitions.is_empty()).then(|| CellSummary::of(repetitions))
 }
@@ -331,6 +359,17 @@ mod tests {
         assert_eq!(worse.trials[0].outcome, Outcome::Worse);
         assert_eq!(worse.trials[0].closes, Some(0.0));
         assert!(concluded(1.0, 1.0).is_healthy());
+    }
+
+    #[test]
+    fn what_is_gone_of_a_difference_is_its_part_in_the_logarithm() {
+        let [slow, between, quick] = [4.0, 2.0, 1.0].map(|slow| measured(slow, slow));
+        let closed = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap().closed;
+        let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.03);
+        assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 0.5));
+        assert!(is_near(closed(&between, &slow), -1.0), "it has grown");
+        assert_eq!(closed(&quick, &slow), None, "there was none");
+        assert_eq!(Since::of(&slow, &quick, &Setup { twin: None, ..setup() }), None);
     }
 
     #[test]

@@ -44,6 +44,11 @@ pub fn find(named: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Whether it is `latest` or `latest~N`.
+pub fn is_relative(named: &Path) -> bool {
+    back(&named.to_string_lossy()).is_some()
+}
+
 /// How far back `latest~N` goes.
 fn back(text: &str) -> Option<usize> {
     match text.strip_prefix("latest")? {

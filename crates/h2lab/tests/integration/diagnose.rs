@@ -45,6 +45,36 @@ fn each_changed_cell_differs_in_one_setting_and_is_measured_beside_the_unchanged
 }
 
 #[test]
+fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
+    let folder = folder();
+    let work = ["--loss=20%", "--delay=20ms", "-q300", "-z1s"];
+    let first = ["diagnose", "--json", "--budget=1ms", "--out=h2lab-runs/first"];
+    run_program(&binary(), folder.path(), &[&first[..], &work].concat()).assert_measured();
+    let read = run_program(&binary(), folder.path(), &["diagnose", "latest"]);
+    assert_eq!(read.code, Some(0), "{}", read.transcript());
+    assert!(read.stdout.contains("Nothing was changed, so nothing is confirmed"), "{}", read.transcript());
+    let refused = run_program(&binary(), folder.path(), &["diagnose", "latest", "-q5"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(refused.stderr.contains("is for a measurement, and a run folder is only read"), "{}", refused.transcript());
+    // Nothing was fixed; a budget that is spent allows one round.
+    let again = ["diagnose", "--again", "latest", "--json", "--budget=1ms"];
+    let again = run_program(&binary(), folder.path(), &again);
+    again.assert_measured();
+    let document = again.json();
+    assert!(document["answer"].as_str().is_some_and(|text| text.contains("difference")), "{document:#}");
+    let cells = document["run"]["cells"].as_array().expect("a list");
+    assert_eq!(cells.len(), 2, "{document:#}");
+}
+
+#[test]
+fn a_scenario_is_diagnosed_by_its_name() {
+    let folder = folder();
+    let refused = run_program(&binary(), folder.path(), &["diagnose", "compare"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(refused.stderr.contains("give one value to each flag"), "{}", refused.transcript());
+}
+
+#[test]
 fn what_is_changed_is_named_and_every_trial_has_an_outcome() {
     let folder = folder();
     let arguments =

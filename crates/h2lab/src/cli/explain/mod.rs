@@ -58,9 +58,9 @@ pub fn main(args: &ExplainArgs) -> Result<Exit> {
         }
     };
     if args.json {
-        output::print(&text)?
+        output::print(&text)?;
     } else {
-        output::show(&text)?
+        output::show(&text)?;
     }
     Ok(Exit::Done)
 }
