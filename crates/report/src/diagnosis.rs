@@ -62,6 +62,17 @@ pub struct TrialDocument {
     pub closes: Option<f64>,
 }
 
+/// A cause in the document of `diagnose --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CauseDocument {
+    /// Its id in the catalogue: `LOSS101`.
+    pub id: String,
+    /// `confirmed` by a change, else `observed` or `inferred` from the records.
+    pub confidence: String,
+    /// The part of the difference from the other protocol that it explains, 0 to 1; null if that is not known.
+    pub explains: Option<f64>,
+}
+
 /// The document of `diagnose --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiagnosisDocument {
@@ -75,6 +86,8 @@ pub struct DiagnosisDocument {
     pub verdict: Option<String>,
     /// The same in a sentence.
     pub statement: Option<String>,
+    /// The causes, the most important first: what an experiment confirmed, then what the records show.
+    pub causes: Vec<CauseDocument>,
     /// The findings in it.
     pub findings: Vec<Finding>,
     /// What was tried.
@@ -164,6 +177,31 @@ impl Diagnosis<'_> {
     /// The findings about the subject.
     fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.report.findings.iter().filter(|finding| finding.cell == self.subject)
+    }
+
+    /// The causes, the most important first. What a change takes away without a finding for it counts if it is one cause alone.
+    /// Observations are none.
+    fn causes(&self) -> Vec<CauseDocument> {
+        let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();
+        let mut causes: Vec<CauseDocument> = Vec::new();
+        let mut add = |id: &str, confidence: &str, explains: Option<f64>| {
+            if causes.iter().all(|cause| cause.id != id) {
+                causes.push(CauseDocument { id: id.to_owned(), confidence: confidence.to_owned(), explains });
+            }
+        };
+        for trial in self.experiment.confirmed() {
+            let taken = trial.knob.causes();
+            let found = findings.iter().find(|finding| taken.contains(&finding.rule.as_str()));
+            match (found, taken) {
+                (Some(finding), _) => add(&finding.rule, "confirmed", trial.closes.map(rounded)),
+                (None, [only]) => add(only, "confirmed", trial.closes.map(rounded)),
+                (None, _) => {}
+            }
+        }
+        for finding in findings {
+            add(&finding.rule, finding.confidence.name(), finding.explains.map(rounded));
+        }
+        causes
     }
 
     fn with(&self, outcome: fn(&Outcome) -> bool) -> Vec<String> {
@@ -351,6 +389,7 @@ impl Diagnosis<'_> {
             subject: self.subject,
             verdict: self.experiment.verdict.as_ref().map(|verdict| verdict.conclusion.name().to_owned()),
             statement: self.statement(),
+            causes: self.causes(),
             findings: self.own_findings(),
             trials: self.experiment.trials.iter().map(trial).collect(),
             run: super::document(&self.report),
@@ -425,5 +464,8 @@ mod tests {
         assert_eq!(outcomes, ["confirmed", "refuted", "undecided", "void"]);
         assert_eq!(document.trials[3].why.as_deref(), Some("9 of 10 requests failed"));
         assert_eq!(document.findings.len(), 1);
+        let causes: Vec<(&str, &str)> =
+            document.causes.iter().map(|cause| (cause.id.as_str(), cause.confidence.as_str())).collect();
+        assert_eq!(causes, [("LOSS101", "confirmed")]);
     }
 }

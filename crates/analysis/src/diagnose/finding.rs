@@ -17,6 +17,16 @@ pub enum Confidence {
     Inferred,
 }
 
+impl Confidence {
+    /// The name in JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Inferred => "inferred",
+        }
+    }
+}
+
 /// One fact that a finding rests on. Every number names its unit and where in the record it stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
@@ -75,4 +85,11 @@ pub struct Finding {
     pub fixes: Vec<Fix>,
     /// The experiment that confirms it.
     pub confirm: String,
+}
+
+impl Finding {
+    /// Whether the cell is not slower than what it is compared with, so that nothing needs to change.
+    pub fn is_observation(&self) -> bool {
+        self.explains == Some(0.0)
+    }
 }

@@ -55,7 +55,11 @@ fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
     assert!(read.stdout.contains("Nothing was changed, so nothing is confirmed"), "{}", read.transcript());
     let refused = run_program(&binary(), folder.path(), &["diagnose", "latest", "-q5"]);
     assert_eq!(refused.code, Some(2), "{}", refused.transcript());
-    assert!(refused.stderr.contains("is for a measurement, and a run folder is only read"), "{}", refused.transcript());
+    assert!(
+        refused.stderr.contains("is for a measurement, and a run folder is only read"),
+        "{}",
+        refused.transcript()
+    );
     // Nothing was fixed; a budget that is spent allows one round.
     let again = ["diagnose", "--again", "latest", "--json", "--budget=1ms"];
     let again = run_program(&binary(), folder.path(), &again);

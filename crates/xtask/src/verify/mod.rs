@@ -43,6 +43,8 @@ enum Step {
     Settings,
     /// Hostile servers and a lab that breaks, against every command.
     Faults,
+    /// Situations with planted causes, and healthy ones.
+    Diagnose,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
     Package,
 }
@@ -59,7 +61,7 @@ pub struct Arguments {
     /// Print the items and what they claim, and run none.
     #[arg(long)]
     list: bool,
-    /// Of what `faults` draws at random [default: another one each time, which is printed].
+    /// Of what `faults` and `diagnose` draw at random [default: another one each time, which is printed].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Build what is shown in this profile of cargo; figures that depend on time hold for the default.
@@ -87,6 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Probe => items::probe(),
             Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
+            Step::Diagnose => items::diagnose(seed)?,
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -106,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             H2lab::build_in(&arguments.profile)?
         }
     };
-    if matches!(arguments.step, Step::Faults) {
+    if matches!(arguments.step, Step::Faults | Step::Diagnose) {
         println!("--seed={seed}");
     }
     let mut shown = Vec::new();
@@ -203,6 +206,7 @@ mod tests {
             items::probe(),
             items::settings(),
             items::faults(1).unwrap(),
+            items::diagnose(1).unwrap(),
             items::package(),
         ];
         for items in steps {

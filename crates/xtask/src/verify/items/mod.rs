@@ -6,6 +6,7 @@ mod bulk;
 mod calibration;
 mod causes;
 mod chaos;
+mod diagnose;
 mod engines;
 mod faults;
 mod keepalive;
@@ -50,6 +51,11 @@ fn item(
     run: impl Fn(&H2lab) -> Result<ItemOutcome> + 'static,
 ) -> Item {
     Item { id: id.into(), claim: claim.into(), run: Box::new(run) }
+}
+
+/// Step `diagnose`: which causes are found where they are planted, and none elsewhere.
+pub fn diagnose(seed: u64) -> Result<Vec<Item>> {
+    diagnose::items(seed)
 }
 
 /// Step `compare`: `h2lab compare` says whether HTTP/2 beats HTTP/1.1 here, and why not.
