@@ -4,6 +4,9 @@
 //! knobs are tried in one run, and each is looked at after each round: the intervals are those of Bonferroni's correction for all
 //! of these looks together, so that the chance of a single false claim in the whole run is at most 5 %.
 
+#[cfg(test)]
+mod calibration;
+
 use std::time::Duration;
 
 use h2lab_model::experiment::Knob;
