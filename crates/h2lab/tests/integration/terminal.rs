@@ -217,11 +217,13 @@ fn commands(origin: &Origin) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// What is there to be copied stays in one line: a URL, a command, a message that may name one.
+/// What is there to be copied stays in one line: a URL, a command, a message that may name one, a path, which is one word.
 fn is_to_be_copied(line: &str) -> bool {
-    ["://", "h2lab ", "to enable: ", "run folder: ", "report: ", "note: "]
-        .iter()
-        .any(|mark| line.contains(mark))
+    let is_word = !line.trim().contains(' ');
+    is_word
+        || ["://", "h2lab ", "to enable: ", "run folder: ", "report: ", "note: "]
+            .iter()
+            .any(|mark| line.contains(mark))
 }
 
 #[test]
