@@ -220,7 +220,22 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
         Some(cause) => sentences.push(cause),
         None => sentences.extend(phase(summary).filter(|_| !is_without_result(summary))),
     }
+    sentences.extend(stopped(report, summary));
     sentences
+}
+
+/// How much of its time a load was measured that somebody stopped: `Stopped after 1.8 of 8 s.`
+fn stopped(report: &Report<'_>, summary: &CellSummary) -> Option<String> {
+    /// A load that ends with its last request has such a time.
+    const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+    let planned = *report.run.scenario.work.measure.values().first()?;
+    let is_short = report.run.interrupted && summary.repetitions == 1 && summary.measured < planned;
+    let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
+    let measured = seconds(summary.measured);
+    is_short.then(|| {
+        let of = if planned < ENDLESS { format!(" of {}", seconds(planned)) } else { String::new() };
+        format!("Stopped after {measured}{of} s.")
+    })
 }
 
 /// A tail that is shorter needs no explanation.

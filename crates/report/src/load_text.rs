@@ -74,10 +74,12 @@ fn requests(page: &mut Page, summary: &CellSummary) {
     let counts = &summary.requests;
     let text = listed([
         Some(format!(
-            "{} sent in {}",
+            "{} {} in {}",
             count(counts.sent),
+            if counts.unsent > 0 { "due" } else { "sent" },
             h2lab_base::units::format_duration(rounded(summary.measured))
         )),
+        some(counts.unsent, "never sent"),
         Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
         some(counts.failed, "failed"),
         some(counts.unfinished, "unfinished"),

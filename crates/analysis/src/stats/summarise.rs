@@ -104,6 +104,7 @@ fn count(tallies: &Tallies<'_>) -> RequestCounts {
         let n = tally.counts.requests;
         counts.sent += n;
         counts.replayed += tally.counts.replays;
+        counts.unsent += n.saturating_sub(tally.counts.sent);
         match tally.class.outcome {
             Outcome::Succeeded => counts.succeeded += n,
             Outcome::Unfinished => counts.unfinished += n,
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(summary.measured, Duration::from_secs(6));
         assert_eq!(
             summary.requests,
-            RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0, replayed: 0 }
+            RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0, replayed: 0, unsent: 0 }
         );
         assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
         assert_eq!(summary.connections.opened, 8);
@@ -295,7 +296,7 @@ mod tests {
         let summary = CellSummary::of(&[&record]);
         assert_eq!(
             summary.requests,
-            RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0, replayed: 0 }
+            RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0, replayed: 0, unsent: 0 }
         );
         assert_eq!(summary.response.n(), 2995);
         assert_eq!(summary.statuses, BTreeMap::from([(200, 2995), (503, 3)]));

@@ -29,6 +29,9 @@ pub struct RequestCounts {
     pub unfinished: u64,
     /// How often requests were sent again that a server had left unprocessed.
     pub replayed: u64,
+    /// Of those counted in `sent`, the ones of which nothing was sent: they found no connection, or none in time.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 /// Failures of one kind.

@@ -13,7 +13,7 @@ use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
 
 use super::child::{ChildOutcome, LAB, LOAD, Running, self_command};
-use super::messages::{Failure, FailureKind, RepetitionProgress};
+use super::messages::{Failure, FailureKind, RepetitionProgress, with_causes};
 use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
 use h2lab_net::clock::Clock;
@@ -204,7 +204,7 @@ fn unspoken(run: &RunRecord) -> Option<Failure> {
 
 /// The run folder cannot be written: the disk is full, or it was removed.
 fn unkept(path: &Path, error: &anyhow::Error) -> Failure {
-    let message = format!("the run cannot be kept in {}: {error:#}", path.display());
+    let message = format!("the run cannot be kept in {}: {}", path.display(), with_causes(error));
     Failure { kind: FailureKind::Environment, message }
 }
 

@@ -89,7 +89,8 @@ impl Dump {
     /// Makes the file, or takes stdout for `-`.
     pub fn create(path: &Path) -> Result<Self> {
         let form = Form::of(path)?;
-        let name = path.display().to_string();
+        let name =
+            if is_stdout(path) { "- (standard output)".to_owned() } else { path.display().to_string() };
         let out: Box<dyn Write + Send> = if is_stdout(path) {
             Box::new(io::stdout())
         } else {
