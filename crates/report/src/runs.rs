@@ -333,6 +333,30 @@ mod tests {
     }
 
     #[test]
+    fn the_statement_on_json_files_has_a_figure_of_the_table_and_none_of_an_invalid_cell() {
+        let fixture = Fixture::new();
+        let json = serde_json::to_value(crate::document(&fixture.report())).unwrap();
+        // 3,000 requests have a p95, 5,000 have a p99.
+        let text = |n: u64, state: &str| {
+            let mut of = json.clone();
+            for cell in of["cells"].as_array_mut().unwrap() {
+                cell["latency_us"]["response"]["n"] = n.into();
+                cell["state"] = state.into();
+            }
+            let read = |name| super::super::PrintedRun::read(name, &of.to_string()).unwrap();
+            let sides = [DiffSide::Printed(read("a")), DiffSide::Printed(read("b"))];
+            Diff::new(&sides[0], &sides[1]).text(TextStyle::default())
+        };
+        for (n, tail, other) in [(4_999, "p95", "p99"), (5_000, "p99", "p95")] {
+            let text = text(n, "ok");
+            assert!(text.lines().next().unwrap().contains(&format!("pairs of cells: {tail} of ")), "{text}");
+            assert!(text.contains(&format!("{tail}, ms")) && !text.contains(other), "{text}");
+        }
+        let invalid = text(5_000, "invalid");
+        assert!(invalid.contains("pairs of cells. Whether"), "{invalid}");
+    }
+
+    #[test]
     fn other_commands_and_targets_are_named_also_where_only_json_is_left() {
         let fixture = Fixture::new();
         let mut other = fixture.run.clone();
