@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::silence;
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
 use h2lab_base::counts::plural;
@@ -31,6 +32,7 @@ pub(super) fn warnings(
         unasked(summary, repetitions),
         held(summary),
         congestion(summary, repetitions),
+        silence::warning(summary, repetitions),
     ];
     checks.into_iter().flatten().collect()
 }
