@@ -504,12 +504,15 @@ mod tests {
         assert_eq!(state_of(&clean()), CellState::Ok);
     }
 
+    /// What becomes of each measured request, by its number and the measured time.
+    type Change<'a> = &'a dyn Fn(usize, &mut Sample, (Time, Time));
+
     #[test]
     fn a_stall_at_the_end_is_no_overload_and_the_same_share_missing_all_the_time_is() {
         let mut short = cell(0, 0, Protocol::H1, 4, 0.0);
         short.work.arrival = Arrival::Constant { rate: 100.0 };
         short.work.phases.measure = Duration::from_secs(1);
-        let of = |change: &dyn Fn(usize, &mut Sample, (Time, Time))| {
+        let of = |change: Change<'_>| {
             let mut record = one_repetition(&short, 0, &Model::CLEAN);
             let window = window(&record);
             for (n, sample) in record.samples.edit().iter_mut().filter(|s| s.measured).enumerate() {
