@@ -66,7 +66,11 @@ fn of_verdicts(report: &Report<'_>) -> Vec<String> {
         sentences.extend(void);
     }
     let blamed = answer.worst.map(|worst| worst.cell).or(answer.best.and_then(overloaded_baseline));
-    sentences.extend(blamed.and_then(|cell| cause(report, cell)));
+    let neither = answer.both_unstable.filter(|_| blamed.is_none());
+    let of_neither =
+        || neither.and_then(|both| pool(report, both.baseline).or_else(|| pool(report, both.cell)));
+    let why = blamed.and_then(|cell| pool(report, cell).or_else(|| cause(report, cell)));
+    sentences.extend(why.or_else(of_neither));
     sentences
 }
 
@@ -81,7 +85,7 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
     let (name, base) = (name(cell), name(baseline));
     let (lead, body) = match verdict.conclusion {
         Conclusion::Unstable { .. } => (lead_of(cell), overloaded(cell, &name, &base)),
-        Conclusion::BaselineUnstable { .. } => ("Better", overloaded(baseline, &base, &name)),
+        Conclusion::BaselineUnstable { .. } => ("Better", carried(cell, &name, baseline, &base)),
         Conclusion::Faster | Conclusion::Slower => {
             let tail = verdict.tail_ratio?;
             let lead = if tail.ratio < 1.0 { "Faster" } else { "Slower" };
@@ -106,6 +110,7 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
 fn lead_of(cell: &CellSummary) -> &'static str {
     match &cell.state {
         CellState::Unstable { why, .. } if is_of_failures(why) => "Failing",
+        _ if cell.pool.is_some() => "Too few connections",
         _ => "Overloaded",
     }
 }
@@ -125,6 +130,37 @@ fn overloaded(cell: &CellSummary, name: &str, other: &str) -> String {
             rate(cell.served_rps)
         ),
     }
+}
+
+/// `one HTTP/2 connection serves all of 1,000 requests/s, HTTP/1.1 295 of them`: the better one comes first.
+fn carried(cell: &CellSummary, name: &str, baseline: &CellSummary, base: &str) -> String {
+    let load = sentences::load(baseline);
+    match &baseline.state {
+        CellState::Unstable { why: Instability::Growing { first, second }, .. } => format!(
+            "{name} {} the {load}; with {base} the mean response time grew from {} to {} during the measured time",
+            sentences::verb(cell, "carry"),
+            millis_unit(*first),
+            millis_unit(*second)
+        ),
+        _ => format!(
+            "{name} {} all of {load}, {base} {} of them",
+            sentences::verb(cell, "serve"),
+            rate(baseline.served_rps)
+        ),
+    }
+}
+
+/// `All 16 HTTP/1.1 connections were in use, and requests waited 340 ms for one; on it they took 10.2 ms. Raise -c.`
+fn pool(report: &Report<'_>, cell: u32) -> Option<String> {
+    let limit = report.analysis.cell(cell)?.pool?;
+    let flag =
+        if report.run.command.get(1).is_some_and(|word| word == "load") { "-c" } else { "--max-connections" };
+    Some(format!(
+        "All {} were in use, and requests waited {} on average for one; on it they took {}. Raise {flag}.",
+        plural(u64::from(limit.connections), "HTTP/1.1 connection"),
+        millis_unit(limit.waited),
+        millis_unit(limit.service)
+    ))
 }
 
 /// ` at 3% loss`; nothing where there is only one condition.
@@ -216,7 +252,8 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
     let [summary] = cells.as_slice() else { return of_several(report, cells) };
     let mut sentences = vec![of_one(summary)];
     sentences.extend(failures(summary).filter(|_| !is_without_result(summary)));
-    match cause(report, summary.cell.index).filter(|_| !is_without_result(summary)) {
+    let cause = || pool(report, summary.cell.index).or_else(|| cause(report, summary.cell.index));
+    match cause().filter(|_| !is_without_result(summary)) {
         Some(cause) => sentences.push(cause),
         None => sentences.extend(phase(summary).filter(|_| !is_without_result(summary))),
     }
@@ -285,7 +322,10 @@ fn of_one(summary: &CellSummary) -> String {
         (CellState::Unstable { why, served_rps, .. }, _) => match why {
             why if is_of_failures(why) => format!("Serves {} of {load}.", rate(*served_rps)),
             Instability::Served { .. } => {
-                format!("Overloaded: serves {} of {load}.", rate(*served_rps))
+                format!("{}: serves {} of {load}.", lead_of(summary), rate(*served_rps))
+            }
+            Instability::Growing { .. } if summary.pool.is_some() => {
+                format!("{} for {load}: {why}.", lead_of(summary))
             }
             Instability::Growing { .. } => format!("Overloaded by {load}: {why}."),
         },
@@ -373,7 +413,8 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     sentences.extend(worst.map(|summary| {
         let load = sentences::load(summary);
         format!(
-            "Overloaded: {} {} {} of {load}.",
+            "{}: {} {} {} of {load}.",
+            lead_of(summary),
             place(summary),
             sentences::verb(summary, "serve"),
             rate(summary.served_rps)
@@ -403,7 +444,8 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
         ));
     }
     let blamed = worst.or(sound.last().copied());
-    sentences.extend(blamed.and_then(|summary| cause(report, summary.cell.index)));
+    let why = |cell| pool(report, cell).or_else(|| cause(report, cell));
+    sentences.extend(blamed.and_then(|summary| why(summary.cell.index)));
     sentences
 }
 
@@ -600,6 +642,68 @@ mod tests {
         assert_eq!(of(&fixture.report())[0], expected);
         let sentence = sentences::verdict(&fixture.report(), &fixture.analysis.verdicts[0]);
         assert!(sentence.contains("grew from 30 ms to 300 ms") && !sentence.contains("999"), "{sentence}");
+    }
+
+    #[test]
+    fn the_better_side_is_the_one_that_carries_the_load() {
+        let mut fixture = Fixture::new();
+        let (offered_rps, served_rps) = (20.0, 12.0);
+        let why = Instability::Served { share: 0.6, failed: 0.0 };
+        let verdict = fixture.analysis.verdicts.pop().expect("it has some");
+        for summary in &mut fixture.analysis.cells {
+            if summary.cell.index == verdict.baseline {
+                summary.state = CellState::Unstable { offered_rps, served_rps, why };
+                summary.served_rps = served_rps;
+            }
+        }
+        let conclusion = Conclusion::BaselineUnstable { offered_rps, served_rps };
+        fixture.analysis.verdicts = vec![CellVerdict { conclusion, ..verdict }];
+        let answer = of(&fixture.report());
+        let expected =
+            "Better at 3% loss: 16 HTTP/2 connections serve all of 1,000 requests/s, HTTP/1.1 12 of them.";
+        assert_eq!(answer[0], expected);
+    }
+
+    #[test]
+    fn two_ways_that_both_answer_without_a_success_are_both_named() {
+        let mut fixture = Fixture::new();
+        fixture.findings.clear();
+        let verdict = fixture.analysis.verdicts.pop().expect("it has some");
+        let mut answered = |of_baseline: u16, of_cell: u16| {
+            for summary in &mut fixture.analysis.cells {
+                let status = if summary.cell.index == verdict.baseline { of_baseline } else { of_cell };
+                summary.statuses = [(status, 100)].into();
+                let how = h2lab_analysis::stats::Failed::NoSuccess;
+                summary.state = CellState::Failed { why: format!("100 × {status}"), how };
+            }
+            fixture.analysis.verdicts =
+                vec![CellVerdict { conclusion: Conclusion::Failed, ..verdict.clone() }];
+            of(&fixture.report()).join(" ")
+        };
+        assert_eq!(answered(503, 503), "No result: both ways answered only 503.");
+        assert_eq!(answered(503, 404), "No result: h1 answered only 503, h2c × 16 only 404.");
+    }
+
+    #[test]
+    fn a_client_with_too_few_connections_is_named_and_not_the_server() {
+        let mut fixture = Fixture::new();
+        fixture.run.command[1] = "load".to_owned();
+        fixture.analysis.verdicts.clear();
+        fixture.analysis.cells.truncate(1);
+        let summary = &mut fixture.analysis.cells[0];
+        let (offered_rps, served_rps) = (3000.0, 1429.0);
+        let why = Instability::Served { share: 0.48, failed: 0.0 };
+        summary.state = CellState::Unstable { offered_rps, served_rps, why };
+        let (waited, service) = (Duration::from_millis(1_075), Duration::from_millis(10));
+        summary.pool = Some(h2lab_analysis::stats::PoolLimit { connections: 16, waited, service });
+        let answer = of(&fixture.report());
+        assert!(answer[0].starts_with("Too few connections: serves 1,429 of "), "{answer:?}");
+        let expected = "All 16 HTTP/1.1 connections were in use, and requests waited 1,075 ms on average for one; on it they took \
+             10 ms. Raise -c.";
+        assert_eq!(answer[1], expected);
+        assert!(!answer.join(" ").contains("Overloaded"), "{answer:?}");
+        fixture.run.command[1] = "compare".to_owned();
+        assert!(of(&fixture.report())[1].ends_with("Raise --max-connections."));
     }
 
     #[test]

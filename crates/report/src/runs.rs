@@ -1,6 +1,6 @@
 //! A run against an earlier one, as rows and sentences: the same for text, Markdown and HTML.
 
-use super::format::{bound, count, millis, plural, rate, ratio};
+use super::format::{NOT_RESOLVED, bound, count, interval_of, millis, plural, rate, ratio};
 use super::sentences::lower_first;
 use super::table::{Column, name, number};
 use super::{Report, condition};
@@ -105,7 +105,7 @@ impl<'a> Compared<'a> {
             ),
         };
         let figure = figure.trim_end_matches(", ms");
-        Some(format!("{word}{place}: {figure} {} × ({})", ratio(of[0]), interval(of[1], of[2])))
+        Some(format!("{word}{place}: {figure} {} × ({})", ratio(of[0]), interval(of)))
     }
 
     /// The statement where no difference is claimed.
@@ -187,11 +187,15 @@ fn rows(difference: &CellComparison, label: String) -> [Vec<String>; 3] {
     let [of_median, of_tail, of_throughput] = difference.unclaimed;
     let [p50, tail_name, served_name] = figures(difference);
     let time = |of: Option<h2lab_analysis::stats::RatioInterval>| {
-        of.map(|of| [millis(of.baseline), millis(of.candidate), ratio(of.ratio), interval(of.low, of.high)])
+        of.map(|of| {
+            let [ratio, interval] = cells([of.ratio, of.low, of.high]);
+            [millis(of.baseline), millis(of.candidate), ratio, interval]
+        })
     };
-    let served = difference
-        .throughput
-        .map(|of| [rate(of.baseline_rps), rate(of.cell_rps), ratio(of.ratio), interval(of.low, of.high)]);
+    let served = difference.throughput.map(|of| {
+        let [ratio, interval] = cells([of.ratio, of.low, of.high]);
+        [rate(of.baseline_rps), rate(of.cell_rps), ratio, interval]
+    });
     let times = ["faster", "slower"];
     let mut rows = [
         row(p50, time(difference.median), word(median, of_median, times)),
@@ -208,8 +212,14 @@ fn row(figure: String, figures: Option<[String; 4]>, word: &str) -> Vec<String> 
     [String::new(), figure].into_iter().chain(figures).chain([word.to_owned()]).collect()
 }
 
-fn interval(low: f64, high: f64) -> String {
-    format!("{} to {}", ratio(low), ratio(high))
+fn interval(of: [f64; 3]) -> String {
+    interval_of(of, " to ").unwrap_or_else(|| NOT_RESOLVED.to_owned())
+}
+
+/// The ratio and its interval.
+fn cells(of: [f64; 3]) -> [String; 2] {
+    let interval = interval(of);
+    [if interval == NOT_RESOLVED { "-".to_owned() } else { ratio(of[0]) }, interval]
 }
 
 fn word(conclusion: Conclusion, why: Option<Unclaimed>, [less, more]: [&'static str; 2]) -> &'static str {
@@ -330,6 +340,30 @@ mod tests {
             assert!(diff.is_invalid() && !diff.is_sound());
             assert!(diff.text(TextStyle::default()).contains("invalid"));
         }
+    }
+
+    #[test]
+    fn the_statement_on_json_files_has_a_figure_of_the_table_and_none_of_an_invalid_cell() {
+        let fixture = Fixture::new();
+        let json = serde_json::to_value(crate::document(&fixture.report())).unwrap();
+        // 3,000 requests have a p95, 5,000 have a p99.
+        let text = |n: u64, state: &str| {
+            let mut of = json.clone();
+            for cell in of["cells"].as_array_mut().unwrap() {
+                cell["latency_us"]["response"]["n"] = n.into();
+                cell["state"] = state.into();
+            }
+            let read = |name| super::super::PrintedRun::read(name, &of.to_string()).unwrap();
+            let sides = [DiffSide::Printed(read("a")), DiffSide::Printed(read("b"))];
+            Diff::new(&sides[0], &sides[1]).text(TextStyle::default())
+        };
+        for (n, tail, other) in [(4_999, "p95", "p99"), (5_000, "p99", "p95")] {
+            let text = text(n, "ok");
+            assert!(text.lines().next().unwrap().contains(&format!("pairs of cells: {tail} of ")), "{text}");
+            assert!(text.contains(&format!("{tail}, ms")) && !text.contains(other), "{text}");
+        }
+        let invalid = text(5_000, "invalid");
+        assert!(invalid.contains("pairs of cells. Whether"), "{invalid}");
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use super::format::{bound, count, millis_unit, plural, rate, ratio};
+use super::format::{NOT_RESOLVED, bound, count, interval_of, millis_unit, plural, rate, ratio};
 use super::{Report, condition, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Instability, RatioInterval, Tail, Unclaimed, Violation,
+    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, RatioInterval, Tail, Unclaimed,
+    Violation,
 };
 use h2lab_base::units::format_duration;
 use h2lab_model::record::Level;
@@ -129,14 +130,20 @@ fn grown(cell: &CellSummary) -> Option<String> {
 pub(super) fn served(verdict: &CellVerdict) -> String {
     verdict.throughput.map_or(String::new(), |of| {
         format!(
-            "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
-            ratio(of.ratio),
-            ratio(of.low),
-            ratio(of.high),
+            "; served {}{} against {} requests/s)",
+            with_interval([of.ratio, of.low, of.high], ""),
             rate(of.cell_rps),
             rate(of.baseline_rps)
         )
     })
+}
+
+/// `0.95 × HTTP/1.1 (95 % interval 0.82–1.09; `: what follows are the two figures. `not resolved (` where the interval says nothing.
+fn with_interval(of: [f64; 3], base: &str) -> String {
+    match interval_of(of, "–") {
+        Some(interval) => format!("{} ×{base} (95 % interval {interval}; ", ratio(of[0])),
+        None => format!("{NOT_RESOLVED} ("),
+    }
 }
 
 /// Whether a conclusion needs a cause.
@@ -219,10 +226,8 @@ fn tail(verdict: &CellVerdict, base: &str) -> String {
 fn interval(interval: &RatioInterval, base: &str) -> String {
     let base = if base.is_empty() { String::new() } else { format!(" {base}") };
     format!(
-        "{} ×{base} (95 % interval {}–{}; {} against {})",
-        ratio(interval.ratio),
-        ratio(interval.low),
-        ratio(interval.high),
+        "{}{} against {})",
+        with_interval([interval.ratio, interval.low, interval.high], &base),
         millis_unit(interval.candidate),
         millis_unit(interval.baseline)
     )
@@ -256,7 +261,22 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
         let summary = report.analysis.cell(index)?;
         Some(format!("{}: {}", summary.label, no_result(summary)?))
     };
+    let both = [verdict.baseline, verdict.cell].map(|index| report.analysis.cell(index));
+    if let [Some(baseline), Some(cell)] = both
+        && let (Some(one), Some(other)) = (only_statuses(baseline), only_statuses(cell))
+    {
+        return match one == other {
+            true => format!("both ways answered only {one}"),
+            false => format!("{} answered only {one}, {} only {other}", baseline.label, cell.label),
+        };
+    }
     reason(verdict.cell).or_else(|| reason(verdict.baseline)).unwrap_or_default()
+}
+
+/// The statuses of a cell that answered, but never with a success.
+fn only_statuses(summary: &CellSummary) -> Option<String> {
+    matches!(summary.state, CellState::Failed { how: Failed::NoSuccess, .. })
+        .then(|| summary.statuses.keys().map(u16::to_string).collect::<Vec<_>>().join(", "))
 }
 
 /// Why a cell has no result; `None` if it has one.

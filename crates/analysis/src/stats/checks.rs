@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::silence;
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
 use h2lab_base::counts::plural;
@@ -33,6 +34,7 @@ pub(super) fn warnings(
         held(summary),
         congestion(summary, repetitions),
         redirected(summary, repetitions),
+        silence::warning(summary, repetitions),
     ];
     checks.into_iter().flatten().collect()
 }

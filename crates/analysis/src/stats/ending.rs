@@ -1,10 +1,12 @@
 //! What became of a run as a whole: whether it has an answer to what it asked.
 
 use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, Failed};
+use h2lab_base::counts::plural;
 use std::collections::BTreeSet;
 
 /// What became of a run. Of several that apply the first counts: what a server did is known however late we were, and comes before what
-/// was not measured soundly.
+/// was not measured soundly. That nothing was heard of it is no deed of a server: of an invalid cell it says nothing, since we may not have
+/// been listening, and a server that had answered before has ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// Nothing was heard of a server, or of one of each two that were to be compared; why, in a sentence.
@@ -26,7 +28,7 @@ impl Ending {
         let mut endings = BTreeSet::from([Self::Answered]);
         endings
             .extend(nothing_compared(analysis).or_else(|| no_cell_answered(analysis)).map(Self::NoResponse));
-        endings.extend(analysis.cells.iter().find_map(no_success).map(Self::NoSuccess));
+        endings.extend(no_successes(analysis).map(Self::NoSuccess));
         if has(|state| matches!(state, CellState::Invalid { .. })) {
             endings.insert(Self::Invalid);
         }
@@ -44,7 +46,8 @@ const fn has_ended(state: &CellState) -> bool {
 /// Why nothing was compared, if so.
 fn nothing_compared(analysis: &Analysis) -> Option<String> {
     let is_uncompared = |verdict: &CellVerdict| verdict.conclusion == Conclusion::Unsupported;
-    if analysis.verdicts.is_empty() || !analysis.verdicts.iter().all(is_uncompared) {
+    let has_ended = analysis.cells.iter().any(|cell| has_ended(&cell.state));
+    if has_ended || analysis.verdicts.is_empty() || !analysis.verdicts.iter().all(is_uncompared) {
         return None;
     }
     let why = analysis.cells.iter().find_map(|cell| Some(format!("{}: {}", cell.label, unsupported(cell)?)));
@@ -55,11 +58,22 @@ fn nothing_compared(analysis: &Analysis) -> Option<String> {
 fn no_cell_answered(analysis: &Analysis) -> Option<String> {
     let silence = |summary: &CellSummary| {
         let why = unsupported(summary).map(str::to_owned).or_else(|| summary.no_response())?;
-        (!has_ended(&summary.state)).then(|| format!("{}: {why}", summary.cell.target.name()))
+        let is_its = !has_ended(&summary.state) && !matches!(summary.state, CellState::Invalid { .. });
+        is_its.then(|| format!("{}: {why}", summary.cell.target.name()))
     };
     let mut silences = analysis.cells.iter().filter(|cell| !cell.cell.work.bulk).map(silence);
     let first = silences.next()??;
     silences.all(|silence| silence.is_some()).then_some(first)
+}
+
+/// The cells of which no response was a success, if there are any.
+fn no_successes(analysis: &Analysis) -> Option<String> {
+    let mut cells = analysis.cells.iter().filter_map(no_success);
+    let first = cells.next()?;
+    Some(match cells.count() as u64 {
+        0 => first,
+        others => format!("{first}; nor of {}", plural(others, "other cell")),
+    })
 }
 
 /// That no response of a cell was a success, if so.
@@ -136,10 +150,25 @@ mod tests {
     }
 
     #[test]
+    fn that_nothing_was_heard_while_we_did_not_listen_is_invalid() {
+        let silent = || ended(0, Protocol::H1, Outcome::Timeout, 0);
+        assert!(matches!(ending(vec![silent()]), Ending::NoResponse(_)));
+        assert_eq!(ending(vec![invalid(silent())]), Ending::Invalid);
+    }
+
+    #[test]
+    fn a_server_that_ended_had_answered_even_if_another_cell_of_it_got_no_answer() {
+        let mut killed = ok(0, Protocol::H1);
+        let kind = DisturbanceKind::Exited { code: 1 };
+        let disturbance = Some(Disturbance { process: "nginx".to_owned(), after_ns: 1, kind });
+        killed.server = Some(ServerSummary { disturbance, ..ServerSummary::default() });
+        let refused = CellRecord::unsupported(cell(1, 0, Protocol::H2c, 4, 0.0), "refused".to_owned());
+        assert_eq!(ending(vec![killed, refused]), Ending::ServerEnded);
+    }
+
+    #[test]
     fn what_a_server_did_comes_before_an_invalid_measurement() {
         let cell = |outcome, status| invalid(ended(0, Protocol::H1, outcome, status));
-        let silent = ending(vec![cell(Outcome::Timeout, 0)]);
-        assert!(matches!(silent, Ending::NoResponse(_)), "whoever was late");
         let refused = cell(Outcome::Status, 503);
         assert!(matches!(ending(vec![refused.clone()]), Ending::NoSuccess(_)));
         let mut other = invalid(ok(1, Protocol::H2c));

@@ -6,17 +6,21 @@ use std::time::Duration;
 use super::connections::unreachable;
 use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
-use super::{tallied, transport};
+use super::{summarise, tallied, transport};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{format_duration, nanos};
 use h2lab_model::record::tally::TallyPhase;
-use h2lab_model::record::{CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, ServerSummary};
+use h2lab_model::record::{
+    CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, Sample, Samples, ServerSummary,
+};
 use h2lab_model::workload::Arrival;
 
 /// Below this share of the offered requests served inside the measured time, a cell is unstable.
 pub(super) const SERVED_SHARE: f64 = 0.98;
 /// So many requests per repetition may be missing whatever their share: they straddle the end of the window.
 const SERVED_SLACK: f64 = 2.0;
+/// A server may stop for so long at the end of the measured time, as we may ([`PAUSE`]): what was due then is answered behind it.
+const EDGE: Duration = PAUSE;
 /// The second half's mean response time may exceed the first half's by this or two round trips.
 const GROWTH: Duration = Duration::from_millis(100);
 /// The link's lateness p99 may be this or 5 % of the round trip.
@@ -130,13 +134,37 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     let share = summary.served_share();
     let missing = (summary.offered_rps - summary.served_rps) * summary.measured.as_secs_f64();
     let slack = SERVED_SLACK * f64::from(summary.repetitions);
-    if open_loop && share < SERVED_SHARE && missing > slack {
+    if open_loop && share < SERVED_SHARE && missing > slack && !is_missing_at_the_end(repetitions) {
         let failed = summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
         return Some(Instability::Served { share, failed });
     }
     let (first, second) = halves(repetitions);
     let allowed = GROWTH.max(transport::round_trip(repetitions) * 2);
     (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
+}
+
+/// Whether a stall at the end is all that keeps a cell from having served its load: what cannot carry a load is as far behind when the
+/// measured time is shorter by [`EDGE`], and a server that only stopped for a moment is not. Of requests that were only counted it is not
+/// known when each was due; there are too many of them for a moment to matter.
+fn is_missing_at_the_end(repetitions: &[&CellRecord]) -> bool {
+    let (mut due, mut served) = (0, 0);
+    for repetition in repetitions {
+        let work = &repetition.cell.work;
+        if !repetition.tallies.is_empty() || work.phases.measure < EDGE * 2 {
+            return false;
+        }
+        let mut cell = repetition.cell.clone();
+        cell.work.phases.measure -= EDGE;
+        let until = cell.work.phases.measure_until(repetition.started_at);
+        let cut =
+            |sample: Sample| Sample { measured: sample.measured && sample.scheduled_at < until, ..sample };
+        let samples: Samples = repetition.samples.iter().map(cut).collect();
+        due += samples.iter().filter(|sample| sample.measured).count() as u64;
+        let shorter = CellRecord { started_at: repetition.started_at, samples, ..CellRecord::empty(cell) };
+        served += summarise::served_by(&shorter);
+    }
+    let missing = due.saturating_sub(served) as f64;
+    missing <= SERVED_SLACK * repetitions.len() as f64 || missing <= (1.0 - SERVED_SHARE) * due as f64
 }
 
 /// Mean response times of the requests due in the first and in the second half of the measured time.
@@ -344,7 +372,7 @@ mod tests {
     use h2lab_base::units::Time;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::record::{
-        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, RunDelay, Sample,
+        BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, RunDelay,
         SidecarSummary,
     };
     use h2lab_model::workload::Protocol;
@@ -496,6 +524,45 @@ mod tests {
     #[test]
     fn a_cell_that_serves_what_it_is_offered_is_ok() {
         assert_eq!(state_of(&clean()), CellState::Ok);
+    }
+
+    /// What becomes of each measured request, by its number and the measured time.
+    type Change<'a> = &'a dyn Fn(usize, &mut Sample, (Time, Time));
+
+    #[test]
+    fn a_stall_at_the_end_is_no_overload_and_the_same_share_missing_all_the_time_is() {
+        let mut short = cell(0, 0, Protocol::H1, 4, 0.0);
+        short.work.arrival = Arrival::Constant { rate: 100.0 };
+        short.work.phases.measure = Duration::from_secs(1);
+        let of = |change: Change<'_>| {
+            let mut record = one_repetition(&short, 0, &Model::CLEAN);
+            let window = window(&record);
+            for (n, sample) in record.samples.edit().iter_mut().filter(|s| s.measured).enumerate() {
+                change(n, sample, window);
+            }
+            state_of(&record)
+        };
+        // All that was due in the last so many milliseconds, or would have been answered then, is answered after the end.
+        let stalled_for = |millis: u64| {
+            of(&move |_, sample, (_, until)| {
+                if sample.completed_at + Duration::from_millis(millis) >= until {
+                    sample.completed_at = sample.completed_at.max(until);
+                }
+            })
+        };
+        assert_eq!(stalled_for(60), CellState::Ok, "six of a hundred at once");
+        assert!(matches!(stalled_for(200), CellState::Unstable { .. }));
+        // A server that falls behind by 6 % of the time.
+        let slower = of(&|_, sample, (from, _)| {
+            sample.completed_at += sample.scheduled_at.since(from).mul_f64(0.06);
+        });
+        assert!(matches!(slower, CellState::Unstable { .. }), "{slower:?}");
+        let failing = of(&|n, sample, _| {
+            if n % 20 == 0 {
+                sample.outcome = Outcome::Reset;
+            }
+        });
+        assert!(matches!(failing, CellState::Unstable { .. }), "5 % failed");
     }
 
     /// Makes `n` measured requests of a clean repetition complete after the window.

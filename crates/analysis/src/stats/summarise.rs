@@ -8,7 +8,7 @@ use super::process::ProcessTotals;
 use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, RequestCounts};
 use super::tallied::{self, Tallies, response_time, window};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-use super::{checks, state};
+use super::{checks, pool, state};
 use h2lab_base::units::Time;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
@@ -70,10 +70,12 @@ impl CellSummary {
             hop_connections: hop_connections(repetitions),
             per_request: PerRequest::of(repetitions),
             level: level(repetitions),
+            pool: None,
             state: CellState::Ok,
             warnings: repetitions.iter().flat_map(|repetition| repetition.warnings.iter().cloned()).collect(),
             cell,
         };
+        summary.pool = pool::limit(&summary, repetitions);
         summary.state = match unsupported {
             Some(why) if repetitions.is_empty() => CellState::Unsupported { why },
             _ => state::judge(&summary, repetitions),
@@ -193,6 +195,12 @@ fn on_their_way(repetition: &CellRecord, counted: &[Tally], served: u64) -> u64 
     let late = late.min((due as f64 * share.min(1.0)).ceil() as u64);
     let explains_all = (served + late) as f64 >= due as f64 * state::SERVED_SHARE;
     if explains_all { late } else { 0 }
+}
+
+/// How many requests a repetition of which each request was kept served, as [`RepetitionSeries::served`] has it.
+pub(super) fn served_by(repetition: &CellRecord) -> u64 {
+    let tallies = Tallies::of(&[repetition]);
+    tallies.by_repetition().flat_map(|counted| served(repetition, counted)).map(|(_, served)| served).sum()
 }
 
 /// See [`RepetitionSeries::served`].

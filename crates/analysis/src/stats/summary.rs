@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Latency;
+use super::PoolLimit;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
@@ -211,6 +212,8 @@ pub struct CellSummary {
     pub per_request: PerRequest,
     /// What was recorded of each request, at the least: below [`Level::Full`] percentiles are known to three digits.
     pub level: Level,
+    /// Whether the client's connections were what limited an open loop.
+    pub pool: Option<PoolLimit>,
     /// Whether the figures may be trusted and compared.
     pub state: CellState,
     /// Warnings about the measurement, in sentences.

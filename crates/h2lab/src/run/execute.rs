@@ -162,7 +162,7 @@ fn measure_all(
                 return Ok(());
             }
             Err(error) => {
-                let record = unsupported(cell, error, observer)?;
+                let record = unsupported(cell, ended(cell, run, error), observer)?;
                 keep(run, folder, Measured { record, waits: None })?;
             }
         }
@@ -194,6 +194,24 @@ fn unsupported(cell: &Cell, error: anyhow::Error, observer: &mut dyn RunObserver
     }
     observer.failed(cell, &failure);
     Ok(CellRecord::unsupported(cell.clone(), failure.message))
+}
+
+/// That a live server cannot be reached any more which answered requests of this run: then it has ended, whether that was while it was
+/// measured or between two repetitions. Any other error remains one.
+fn ended(cell: &Cell, run: &RunRecord, error: anyhow::Error) -> anyhow::Error {
+    let has_answered = |repetition: &CellRecord| {
+        repetition.cell.target == cell.target
+            && (repetition.samples.iter().any(|sample| sample.outcome.is_complete())
+                || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete()))
+    };
+    let is_gone = matches!(cell.target, Target::Url { .. })
+        && error.downcast_ref::<Failure>().is_some_and(|failure| failure.kind == FailureKind::Unreachable)
+        && run.repetitions.iter().any(has_answered);
+    if !is_gone {
+        return error;
+    }
+    let message = format!("the server ended during the run: {error}");
+    Failure { kind: FailureKind::Ended, message }.into()
 }
 
 /// Why nothing was measured although nothing failed; `None` if the user ended the run before its first repetition.

@@ -50,6 +50,8 @@ pub struct Failure {
 pub enum FailureKind {
     /// The server cannot be reached, or does not speak what was asked (exit 3).
     Unreachable,
+    /// The server answered and then could not be reached any more (exit 1).
+    Ended,
     /// This machine cannot do it: no namespaces, no nginx (exit 4).
     Environment,
     /// What was asked for does not exist: no such server, no such congestion control (exit 2).
