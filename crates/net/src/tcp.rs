@@ -92,6 +92,8 @@ pub struct StreamSocket {
     fd: OwnedFd,
     /// Calls of [`StreamSocket::read`] and [`StreamSocket::write`].
     calls: Cell<(u64, u64)>,
+    /// Bytes that the kernel took.
+    written: Cell<u64>,
 }
 
 impl StreamSocket {
@@ -114,7 +116,11 @@ impl StreamSocket {
                 (stream, result)
             }
             Endpoint::Unix(path) => {
-                let stream = Self { fd: socket_of(AddressFamily::UNIX)?, calls: Cell::default() };
+                let stream = Self {
+                    fd: socket_of(AddressFamily::UNIX)?,
+                    calls: Cell::default(),
+                    written: Cell::default(),
+                };
                 let result = rustix::net::connect(&stream.fd, &SocketAddrUnix::new(path.as_ref())?);
                 (stream, result)
             }
@@ -127,12 +133,21 @@ impl StreamSocket {
 
     fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         sockopt::set_tcp_nodelay(&fd, true)?;
-        Ok(Self { fd, calls: Cell::default() })
+        Ok(Self { fd, calls: Cell::default(), written: Cell::default() })
     }
 
     /// How often it was read from and written to: system calls.
     pub const fn calls(&self) -> (u64, u64) {
         self.calls.get()
+    }
+
+    /// How many bytes the kernel has taken from us: under TLS those of its records.
+    pub const fn written(&self) -> u64 {
+        self.written.get()
+    }
+
+    fn note_written(&self, bytes: usize) {
+        self.written.set(self.written.get() + bytes as u64);
     }
 
     /// Reads what is there, up to `space`.
@@ -191,7 +206,10 @@ impl StreamSocket {
         let (reads, writes) = self.calls.get();
         self.calls.set((reads, writes + 1));
         match retry_on_intr(|| send(&self.fd, bytes, SendFlags::NOSIGNAL)) {
-            Ok(n) => Ok(Written::Bytes(n)),
+            Ok(n) => {
+                self.note_written(n);
+                Ok(Written::Bytes(n))
+            }
             Err(Errno::AGAIN) => Ok(Written::WouldBlock),
             Err(error) => Err(error.into()),
         }
@@ -271,7 +289,9 @@ impl io::Write for &StreamSocket {
             let control = &mut SendAncillaryBuffer::default();
             sendmsg(&self.fd, buffers, control, SendFlags::NOSIGNAL)
         };
-        Ok(retry_on_intr(send)?)
+        let n = retry_on_intr(send)?;
+        self.note_written(n);
+        Ok(n)
     }
 
     fn flush(&mut self) -> io::Result<()> {

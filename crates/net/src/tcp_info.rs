@@ -84,7 +84,7 @@ pub struct TcpInfo {
     pub segments_in: u32,
     /// Bytes of a segment that we send.
     pub segment_bytes: u32,
-    /// Bytes that the peer's kernel has acknowledged.
+    /// Bytes that the peer's kernel has acknowledged; if we dialled, one more for our SYN.
     pub bytes_acked: u64,
     /// What limited sending.
     pub limits: TcpLimits,

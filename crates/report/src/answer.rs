@@ -111,6 +111,7 @@ fn lead_of(cell: &CellSummary) -> &'static str {
     match &cell.state {
         CellState::Unstable { why, .. } if is_of_failures(why) => "Failing",
         _ if cell.pool.is_some() => "Too few connections",
+        _ if is_closed(cell) => "Not steady",
         _ => "Overloaded",
     }
 }
@@ -327,6 +328,9 @@ fn of_one(summary: &CellSummary) -> String {
             Instability::Growing { .. } if summary.pool.is_some() => {
                 format!("{} for {load}: {why}.", lead_of(summary))
             }
+            Instability::Growing { .. } if is_closed(summary) => {
+                format!("Not steady, {} with {load}: {why}.", per_second(*served_rps, "request"))
+            }
             Instability::Growing { .. } => format!("Overloaded by {load}: {why}."),
         },
         (_, Arrival::Closed { .. }) => {
@@ -337,6 +341,11 @@ fn of_one(summary: &CellSummary) -> String {
         }
         _ => format!("Serves all of {load}{latencies}."),
     }
+}
+
+/// Whether a request is sent only when one is answered: such a loop cannot overload a server.
+const fn is_closed(summary: &CellSummary) -> bool {
+    matches!(summary.cell.work.arrival, Arrival::Closed { .. })
 }
 
 /// Whether what is missing are failures, and not requests that wait: then it is no overload.

@@ -49,6 +49,9 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
     let tally = summary.tally;
     let files = match (tally.complete, tally.failed) {
         (complete, 0) if complete == tally.all() => "all complete".to_owned(),
+        (complete, 0) if record.interrupted => {
+            format!("{} complete, the others until it was interrupted", count(complete))
+        }
         (complete, 0) => format!("{} complete, the others until the time was over", count(complete)),
         (complete, failed) => format!("{} complete, {} failed", count(complete), count(failed)),
     };
@@ -56,7 +59,7 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
         return vec![format!(
             "Not a valid measurement: h2lab did not run for {:.1?} of {:.1?}. {}, {files}.",
             record.paused,
-            record.meter.elapsed(),
+            record.elapsed(),
             plural(tally.all(), "file")
         )];
     }

@@ -237,7 +237,7 @@ mod tests {
     fn an_interrupted_run_says_what_is_missing_and_what_to_type() {
         let mut fixture = Fixture::new();
         fixture.run.interrupted = true;
-        fixture.run.scenario.work.body = Some("secret".to_owned());
+        fixture.run.scenario.work.body = Some("secret".into());
         fixture.run.scenario = fixture.run.scenario.without_secrets();
         fixture.run.scenario.repetitions = 5;
         let run = past_run(&fixture.run, "runs/1");

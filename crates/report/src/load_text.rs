@@ -83,9 +83,11 @@ fn requests(page: &mut Page, summary: &CellSummary) {
         Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
         some(counts.failed, "failed"),
         some(counts.unfinished, "unfinished"),
-        some(summary.requests.replayed, "sent again"),
     ]);
     page.line("Requests", &text);
+    let again =
+        (counts.replayed > 0).then(|| format!("{}, {}", count(counts.replayed), notes::why_again(summary)));
+    page.line("  sent again", &again.unwrap_or_default());
     let offered = (summary.cell.work.arrival.rate().is_some())
         .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));
     page.line(

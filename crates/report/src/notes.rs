@@ -66,6 +66,16 @@ pub(super) const fn fault(fault: Fault) -> &'static str {
     }
 }
 
+/// Why requests were sent again: nobody but the server may have kept them from it.
+pub(super) fn why_again(summary: &CellSummary) -> &'static str {
+    let totals = &summary.connections;
+    if totals.goaways.is_empty() && totals.resets.is_empty() {
+        "whose connection the server had closed before they arrived"
+    } else {
+        "which the server left unprocessed (GOAWAY, REFUSED_STREAM)"
+    }
+}
+
 /// Behind a sidecar the table's connections are the generator's to the sidecar; those over the link are the sidecar's. Both are
 /// per repetition.
 fn hop(summary: &CellSummary) -> Option<String> {
@@ -91,7 +101,8 @@ fn connections(summary: &CellSummary) -> Option<String> {
     let useless =
         (totals.useless_dials > 0).then(|| format!("{} carried no request", count(totals.useless_dials)));
     let replayed = summary.requests.replayed;
-    let again = (replayed > 0).then(|| format!("{} sent again", plural(replayed, "request")));
+    let again =
+        (replayed > 0).then(|| format!("{} sent again, {}", plural(replayed, "request"), why_again(summary)));
     let gap = (!totals.without_any.is_zero())
         .then(|| format!("{} without any connection", millis_unit(totals.without_any)));
     let opened = plural(totals.opened, "connection");
@@ -162,9 +173,10 @@ mod tests {
         summary.connections.closed.truncate(1);
         assert_eq!(of(&summary), Vec::<String>::new());
         (summary.connections.useless_dials, summary.requests.replayed) = (99, 1);
+        summary.connections.goaways.clear();
         assert!(
             of(&summary)[0]
-                .starts_with("1,234 connections opened: 99 carried no request, 1 request sent again"),
+                .starts_with("1,234 connections opened: 99 carried no request, 1 request sent again, whose"),
             "{:?}",
             of(&summary)
         );

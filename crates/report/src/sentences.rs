@@ -320,7 +320,11 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
                 Instability::Served { failed, .. } if *failed <= 0.01 => String::new(),
                 why => format!("; {why}"),
             };
-            Some(format!("unstable: offered {}/s, served {}/s{why}", rate(*offered_rps), rate(*served_rps)))
+            // A closed loop offers what is answered.
+            let offered =
+                summary.cell.work.arrival.rate().map(|_| format!("offered {}/s, ", rate(*offered_rps)));
+            let offered = offered.unwrap_or_default();
+            Some(format!("unstable: {offered}served {}/s{why}", rate(*served_rps)))
         }
         CellState::Invalid { reasons } => Some(format!("invalid: {}", reasons.join("; "))),
         CellState::Failed { why, .. } => Some(format!("failed: {why}")),

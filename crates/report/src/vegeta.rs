@@ -106,7 +106,7 @@ impl Kinds {
         let kinds = work.mix.iter().map(|entry| Kind {
             method: quoted(entry.method.as_ref().unwrap_or(&work.method)),
             url: quoted(&format!("{server}{}", entry.path)),
-            body_bytes: entry.body.as_ref().map_or(work.body_length(), |body| body.len() as u64),
+            body_bytes: entry.body.as_ref().map_or(work.body_length(), |body| body.bytes().len() as u64),
         });
         let mut kinds: Vec<Kind> = kinds.collect();
         if kinds.is_empty() {

@@ -79,7 +79,7 @@ pub struct BulkSummary {
     pub bytes: u64,
     /// Bytes that were here from before.
     pub held: u64,
-    /// From the first request to the last byte.
+    /// See [`BulkRecord::elapsed`].
     pub elapsed: Duration,
     /// All bytes over all that time; `None` if there was none.
     pub aggregate: Option<f64>,
@@ -110,7 +110,7 @@ impl BulkSummary {
         let overflow = &record.overflow;
         let bytes = overflow.bytes + record.transfers.iter().map(|transfer| transfer.bytes).sum::<u64>();
         let per_gb = |cpu: Duration| cpu_per_gb(cpu, bytes);
-        let elapsed = record.meter.elapsed();
+        let elapsed = record.elapsed();
         let parts = || record.transfers.iter().flat_map(|transfer| &transfer.parts);
         let rates = parts().filter_map(|part| bits_per_second(part.bytes, part.ended_at.since(part.sent_at)));
         Self {
@@ -128,7 +128,7 @@ impl BulkSummary {
             retransmits: sum(record, |figures| figures.sender.retransmits),
             congestion: congestion(record),
             stalls: stalls(record),
-            bound: bound(record),
+            bound: if bytes > 0 { bound(record) } else { Vec::new() },
         }
     }
 

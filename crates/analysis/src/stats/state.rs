@@ -8,7 +8,7 @@ use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
 use super::{summarise, tallied, transport};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_duration, nanos};
+use h2lab_base::units::{Time, format_duration, nanos};
 use h2lab_model::record::tally::TallyPhase;
 use h2lab_model::record::{
     CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, Sample, Samples, ServerSummary,
@@ -167,14 +167,18 @@ fn is_missing_at_the_end(repetitions: &[&CellRecord]) -> bool {
     missing <= SERVED_SLACK * repetitions.len() as f64 || missing <= (1.0 - SERVED_SHARE) * due as f64
 }
 
-/// Mean response times of the requests due in the first and in the second half of the measured time.
+/// Mean response times of the requests due in the first and in the second half of the measured time. Not of those with which a
+/// closed loop begins: they come all at once, and the k-th of them waits only for those before it. All later ones wait alike.
 fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
     let half = |part: TallyPhase| {
         let (mut sum_ns, mut n) = (0_u128, 0_u64);
         for repetition in repetitions {
             if repetition.tallies.is_empty() {
                 let middle = window(repetition).0 + repetition.cell.work.phases.measure / 2;
-                for sample in repetition.samples.iter().filter(|s| s.measured) {
+                let filled = filled(repetition);
+                for sample in
+                    repetition.samples.iter().filter(|s| s.measured && Some(s.scheduled_at) > filled)
+                {
                     if (sample.scheduled_at >= middle) == (part == TallyPhase::Second)
                         && let Some(time) = response_time(&sample)
                     {
@@ -193,6 +197,14 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
         Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     };
     (half(TallyPhase::First), half(TallyPhase::Second))
+}
+
+/// When the last of the requests was due with which a closed loop begins; before all requests in an open loop.
+fn filled(repetition: &CellRecord) -> Option<Time> {
+    let Arrival::Closed { concurrency } = repetition.cell.work.arrival else { return None };
+    let mut due: Vec<Time> = repetition.samples.iter().map(|sample| sample.scheduled_at).collect();
+    due.sort_unstable();
+    due.get(concurrency.saturating_sub(1) as usize).or(due.last()).copied()
 }
 
 /// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.
@@ -369,7 +381,6 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_base::units::Time;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::record::{
         BulkRepetition, ByteMeter, CloseReason, DisturbanceKind, FrameFigures, IoFigures, RunDelay,
@@ -613,6 +624,40 @@ mod tests {
         let late = record.samples.iter().filter(|sample| sample.measured && sample.completed_at >= until);
         assert!(late.count() as f64 > (1.0 - SERVED_SHARE) * record.samples.len() as f64);
         assert_eq!(state_of(&record), CellState::Ok);
+    }
+
+    #[test]
+    fn the_fill_of_a_closed_loop_is_no_growth_and_what_comes_after_it_is() {
+        // A server of one request per 100 ms, and ten in flight: the first ten wait 100 ms, 200 ms …, all others a second.
+        let after_the_fill = |late: Duration| {
+            let mut record = clean();
+            record.cell.work.arrival = Arrival::Closed { concurrency: 10 };
+            let (from, until) = window(&record);
+            let middle = from + record.cell.work.phases.measure / 2;
+            let kept = record.samples.iter().filter(|sample| sample.measured).take(30);
+            let samples = (0_u64..)
+                .zip(kept)
+                .map(|(k, sample)| {
+                    let ended = from + Duration::from_millis(100 * (k + 1));
+                    let due = if k < 10 { from } else { from + Duration::from_millis(100 * (k - 9)) };
+                    let more = if due >= middle { late } else { Duration::ZERO };
+                    let completed_at = (ended + more).min(until - Duration::from_nanos(1));
+                    Sample {
+                        scheduled_at: due,
+                        sent_at: due,
+                        first_byte_at: completed_at,
+                        completed_at,
+                        ..sample
+                    }
+                })
+                .collect();
+            record.samples = samples;
+            let summary = CellSummary::of(&[&record]);
+            instability(&summary, &[&record])
+        };
+        assert_eq!(after_the_fill(Duration::ZERO), None);
+        let grown = after_the_fill(Duration::from_millis(300));
+        assert!(matches!(grown, Some(Instability::Growing { .. })), "{grown:?}");
     }
 
     #[test]

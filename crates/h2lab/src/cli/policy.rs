@@ -37,7 +37,12 @@ pub struct PolicyArgs {
     /// Time to establish a connection, TLS included [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
-    /// Do not repeat requests that the server did not process (after GOAWAY or `REFUSED_STREAM`); they fail
+    /// Do not send requests again that the server certainly did not process; they fail
+    ///
+    /// Otherwise these are sent again, up to six times: streams above the last of a GOAWAY or refused with `REFUSED_STREAM`,
+    /// and requests on a connection that had served others and that the server had closed before they arrived: its TCP had
+    /// acknowledged no byte of them. A request that may have arrived is never sent again, over no protocol: if the server
+    /// closes or resets its connection without a response, it has failed.
     #[arg(long)]
     pub no_replay: bool,
 }

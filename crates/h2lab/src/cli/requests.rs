@@ -1,13 +1,14 @@
 //! The flags of what a request is, by curl's names.
 
 use std::borrow::Cow;
+use std::io::Read;
 use std::path::Path;
 
 use clap::Args;
 use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::units::base64;
 use h2lab_model::scenario::{Axis, WorkAxes};
-use h2lab_model::workload::RequestShape;
+use h2lab_model::workload::{Body, RequestShape};
 use h2lab_wire::trace::detail::Secrets;
 
 use super::exit::Usage;
@@ -26,7 +27,9 @@ pub struct RequestArgs {
     /// about the connection or the body's framing are refused: the client sends its own.
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     pub headers: Vec<String>,
-    /// Request body: text, @FILE, or @- for standard input
+    /// Request body: text, @FILE, or @- for standard input, sent byte for byte
+    ///
+    /// A file may have any bytes, and newlines stay, as with --data-binary of curl; its -d removes them.
     #[arg(short = 'd', long = "data", alias = "data-binary", value_name = "DATA", conflicts_with = "body_bytes", value_parser = data)]
     pub data: Option<String>,
     /// Request body: this text, even if it begins with @ or looks like a time or a file
@@ -73,7 +76,7 @@ impl RequestArgs {
             work.body = Some(read_data(data)?);
         }
         if self.data_raw.is_some() {
-            work.body.clone_from(&self.data_raw);
+            work.body = self.data_raw.as_deref().map(Body::from);
         }
         let has_data = self.data.is_some() || self.data_raw.is_some();
         let has_body = has_data || self.body_bytes.is_some_and(|bytes| bytes > 0);
@@ -81,6 +84,11 @@ impl RequestArgs {
             "POST".clone_into(&mut work.method); // as curl does
         }
         work.template |= self.template;
+        if work.template && work.body.as_ref().is_some_and(|body| body.text().is_none()) {
+            return Err(Usage(
+                "--template: the body of -d is not UTF-8, so it can have no placeholders".to_owned(),
+            ));
+        }
         work.secrets |= self.secrets;
         work.headers.extend(self.fields()?);
         Ok(())
@@ -159,18 +167,22 @@ fn data(text: &str) -> Result<String, String> {
     }
 }
 
-/// Text, or the content of a file after `@`, of standard input after `@-`. For h2load it is the name of a file: nobody means to send
+/// Text, or the bytes of a file after `@`, of standard input after `@-`. For h2load it is the name of a file: nobody means to send
 /// that.
-fn read_data(data: &str) -> Result<String, Usage> {
+fn read_data(data: &str) -> Result<Body, Usage> {
     let Some(path) = data.strip_prefix('@') else {
         if Path::new(data).is_file() {
             return Err(Usage(format!("-d {data}: a file? use -d @{data}; for the text itself --data-raw")));
         }
-        return Ok(data.to_owned());
+        return Ok(data.into());
     };
-    let read =
-        if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
-    read.map_err(|error| Usage(format!("-d @{path}: cannot read it as text: {error}")))
+    let mut bytes = Vec::new();
+    let read = if path == "-" {
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    read.map(Body::from).map_err(|error| Usage(format!("-d @{path}: cannot read it: {error}")))
 }
 
 #[cfg(test)]
@@ -185,7 +197,7 @@ mod tests {
             (work.method, work.body)
         };
         let data = || RequestArgs { data: Some("{}".to_owned()), ..RequestArgs::default() };
-        assert_eq!(of(data()), ("POST".to_owned(), Some("{}".to_owned())));
+        assert_eq!(of(data()), ("POST".to_owned(), Some("{}".into())));
         assert_eq!(of(RequestArgs { method: Some("PUT".to_owned()), ..data() }).0, "PUT");
         assert_eq!(of(RequestArgs { body_bytes: Some(1), ..RequestArgs::default() }).0, "POST");
         assert_eq!(of(RequestArgs { body_bytes: Some(0), ..RequestArgs::default() }).0, "GET");
@@ -202,11 +214,13 @@ mod tests {
         std::fs::write(&path, "{}").unwrap();
         let path = path.to_str().unwrap();
         assert!(read_data(path).unwrap_err().to_string().contains(&format!("use -d @{path}")));
-        assert_eq!(read_data(&format!("@{path}")).unwrap(), "{}");
+        assert_eq!(read_data(&format!("@{path}")).unwrap(), "{}".into());
+        std::fs::write(path, [b'a', b'\n', 0, 255]).unwrap();
+        assert_eq!(read_data(&format!("@{path}")).unwrap().bytes(), [b'a', b'\n', 0, 255]);
         let raw = RequestArgs { data_raw: Some("1s".to_owned()), ..RequestArgs::default() };
         let mut work = WorkAxes::default();
         raw.apply(&mut work).unwrap();
-        assert_eq!(work.body.as_deref(), Some("1s"));
+        assert_eq!(work.body, Some("1s".into()));
     }
 
     #[test]

@@ -116,10 +116,12 @@ pub fn execute_rounds(
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
     let failure = match ended {
         Err(error) if is_measured => {
-            Some(error.context(format!("what was measured before is kept in {}", path.display())))
+            let is_named = error.downcast_ref::<Unkept>().is_some();
+            let place = if is_named { String::new() } else { format!(" in {}", path.display()) };
+            Some(error.context(format!("what was measured before is kept{place}")))
         }
         Err(error) => Some(error),
-        Ok(()) if is_measured => finished.err().map(|error| unkept(&path, &error).into()),
+        Ok(()) if is_measured => finished.err().map(|error| unkept(&path, &error)),
         Ok(()) => unspoken(&run).map(anyhow::Error::new),
     };
     match failure {
@@ -183,7 +185,7 @@ struct Measured {
 fn keep(run: &mut RunRecord, folder: &mut RunFolder, measured_repetition: Measured) -> Result<()> {
     let kept = folder.add_explained(&measured_repetition.record, measured_repetition.waits.as_ref());
     run.repetitions.push(measured_repetition.record);
-    kept.map_err(|error| unkept(folder.path(), &error).into())
+    kept.map_err(|error| unkept(folder.path(), &error))
 }
 
 /// The record of a cell that its server does not speak; any other error remains one.
@@ -221,9 +223,16 @@ fn unspoken(run: &RunRecord) -> Option<Failure> {
 }
 
 /// The run folder cannot be written: the disk is full, or it was removed.
-fn unkept(path: &Path, error: &anyhow::Error) -> Failure {
-    let message = format!("the run cannot be kept in {}: {}", path.display(), with_causes(error));
-    Failure { kind: FailureKind::Environment, message }
+#[derive(Debug, thiserror::Error)]
+#[error("the run cannot be kept in {0}")]
+struct Unkept(String);
+
+/// Why `folder` cannot be written, which it names once.
+fn unkept(folder: &Path, error: &anyhow::Error) -> anyhow::Error {
+    let folder = folder.display().to_string();
+    let message = with_causes(error).replace(&format!("{folder}/"), "");
+    let failure = Failure { kind: FailureKind::Environment, message };
+    anyhow::Error::new(failure).context(Unkept(folder))
 }
 
 /// One repetition, tried again while its measurement is invalid. `None` if stopped. `doubtful` is left with the last try whose

@@ -129,15 +129,25 @@ impl BulkRecord {
 
     /// Whether this end did not run for so much of the time that the rate says nothing of the server.
     pub fn is_void(&self) -> bool {
-        exceeds(self.paused, VOID, self.meter.elapsed())
+        exceeds(self.paused, VOID, self.elapsed())
+    }
+
+    /// The time of a run for a fixed time that lasted until that was over.
+    fn time_over(&self) -> Option<Duration> {
+        let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
+        let is_over = !self.interrupted && self.transfers.iter().any(is_cut);
+        self.asked.duration.filter(|_| is_over)
+    }
+
+    /// From the first request to the last byte; of a run for a fixed time, until that was over: a pause at its end belongs to it.
+    pub fn elapsed(&self) -> Duration {
+        self.meter.elapsed().max(self.time_over().unwrap_or_default())
     }
 
     /// For how long no byte had moved when the time of repeated transfers was over, if that was long.
     pub fn silence(&self) -> Option<Duration> {
-        let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
-        let silence = self.asked.duration?.saturating_sub(self.meter.elapsed());
-        let is_over = !self.interrupted && self.transfers.iter().any(is_cut);
-        (is_over && silence >= SILENCE).then_some(silence)
+        let silence = self.time_over()?.saturating_sub(self.meter.elapsed());
+        (silence >= SILENCE).then_some(silence)
     }
 
     /// The record of a run that has not begun; `now` is when its first request is sent.
@@ -178,6 +188,17 @@ mod tests {
         let record = testing::record();
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<BulkRecord>(&text).unwrap(), record);
+    }
+
+    #[test]
+    fn a_pause_at_the_end_of_a_fixed_time_belongs_to_it_unless_the_run_ended_before() {
+        let mut record = testing::record();
+        let moved = record.meter.elapsed();
+        assert_eq!(record.elapsed(), moved);
+        record.asked.duration = Some(moved + Duration::from_secs(1));
+        assert_eq!(record.elapsed(), moved + Duration::from_secs(1));
+        record.interrupted = true;
+        assert_eq!(record.elapsed(), moved);
     }
 
     #[test]

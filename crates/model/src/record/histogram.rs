@@ -165,15 +165,21 @@ impl DurationMeter {
     /// Counts a duration, in nanoseconds. More than 2³² of them in one bucket between two takes saturate.
     #[inline]
     pub fn record(&mut self, ns: u64) {
+        self.record_times(ns, 1);
+    }
+
+    /// Counts a duration so many times.
+    #[inline]
+    pub fn record_times(&mut self, ns: u64, times: u32) {
         let bucket = bucket_of(ns);
         if bucket >= self.counts.len() {
             self.counts.resize(bucket + 1, 0);
         }
-        self.counts[bucket] = self.counts[bucket].saturating_add(1);
+        self.counts[bucket] = self.counts[bucket].saturating_add(times);
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
-        self.n += 1;
-        self.sum_ns += u128::from(ns);
+        self.n += u64::from(times);
+        self.sum_ns += u128::from(ns) * u128::from(times);
     }
 
     /// How many have been counted since it was last taken.

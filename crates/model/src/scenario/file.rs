@@ -11,7 +11,7 @@ use super::link::LinkAxes;
 use super::ramp::Ramp;
 use super::sysctl::SysctlAxes;
 use super::topology::Topology;
-use crate::workload::{DialPolicy, EngineSettings, H2cMode, MixEntry, Protocol, RequestShape};
+use crate::workload::{Body, DialPolicy, EngineSettings, H2cMode, MixEntry, Protocol, RequestShape};
 use h2lab_base::units::duration_text;
 
 /// What to measure. Missing keys of a file take the values of [`Scenario::default`].
@@ -72,7 +72,7 @@ pub struct WorkAxes {
     /// Request body in bytes of filler.
     pub body_bytes: u64,
     /// The request body itself, instead of filler.
-    pub body: Option<String>,
+    pub body: Option<Body>,
     /// Several kinds of requests, drawn by weight; if there is none, all are as said above.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixEntry>,
@@ -105,8 +105,8 @@ pub struct WorkAxes {
     /// A request unanswered for this long is cancelled.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
-    /// Whether requests that the server certainly did not process (REFUSED_STREAM, above the last stream of a GOAWAY) are
-    /// sent again; else they have failed.
+    /// Whether requests that the server certainly did not process (REFUSED_STREAM, above the last stream of a GOAWAY, or
+    /// its connection was closed before they arrived) are sent again; else they have failed.
     pub replay: bool,
 }
 

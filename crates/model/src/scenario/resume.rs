@@ -4,7 +4,7 @@ use h2lab_base::secrets::{HIDDEN, without_secrets, without_url_secrets};
 
 use super::cell::{Cell, Target};
 use super::file::Scenario;
-use crate::workload::MixEntry;
+use crate::workload::{Body, MixEntry};
 
 /// The replacement in a stored scenario for a value that may be a secret.
 pub const MASK: &str = "(not kept)";
@@ -19,7 +19,7 @@ impl Scenario {
         let had_body = work.body.is_some();
         mask(&mut work.headers, &mut work.body, &mut work.body_bytes, &mut work.mix);
         // That there was a body is recorded, so that filler of its length does not replace it.
-        work.body = had_body.then(|| MASK.to_owned());
+        work.body = had_body.then(|| MASK.into());
         for table in kept.vary.iter_mut().chain(&mut kept.quick) {
             if let Some(toml::Value::Table(work)) = table.get_mut("work") {
                 mask_table(work);
@@ -42,7 +42,7 @@ impl Scenario {
         let is_masked = |value: &str| value == MASK;
         let headers = self.work.headers.iter().filter(|(_, value)| is_masked(value));
         let mut flags: Vec<String> = headers.map(|(name, _)| format!("-H '{name}: …'")).collect();
-        if self.work.body.as_deref().is_some_and(is_masked) {
+        if self.work.body.as_ref().is_some_and(is_masked_body) {
             flags.push("-d …".to_owned());
         }
         flags
@@ -52,7 +52,7 @@ impl Scenario {
     /// values of queries.
     pub fn needs_its_file(&self) -> bool {
         let is_masked = |kind: &MixEntry| {
-            let is_body = kind.body.as_deref() == Some(MASK);
+            let is_body = kind.body.as_ref().is_some_and(is_masked_body);
             is_body || kind.headers.iter().any(|(_, value)| value == MASK) || kind.path.contains(HIDDEN)
         };
         let varies = |table: &toml::Table| {
@@ -68,7 +68,7 @@ impl Scenario {
     pub fn to_be_completed(&self) -> Self {
         let mut open = self.clone();
         open.work.headers.retain(|(_, value)| value != MASK);
-        if open.work.body.as_deref() == Some(MASK) {
+        if open.work.body.as_ref().is_some_and(is_masked_body) {
             (open.work.body, open.work.body_bytes) = (None, 0);
         }
         open
@@ -111,6 +111,10 @@ impl Cell {
     }
 }
 
+fn is_masked_body(body: &Body) -> bool {
+    body.text() == Some(MASK)
+}
+
 fn hide(url: &mut String) {
     *url = without_url_secrets(url).into_owned();
 }
@@ -146,7 +150,7 @@ fn hide_in_table(work: &mut toml::Value) {
 
 fn mask(
     headers: &mut [(String, String)],
-    body: &mut Option<String>,
+    body: &mut Option<Body>,
     body_bytes: &mut u64,
     mix: &mut [MixEntry],
 ) {
@@ -154,11 +158,11 @@ fn mask(
     headers.iter_mut().chain(of_kinds).for_each(|(_, value)| MASK.clone_into(value));
     match body.take() {
         // The length of a masked body was stored when it was masked.
-        Some(text) if text != MASK => *body_bytes = text.len() as u64,
+        Some(body) if !is_masked_body(&body) => *body_bytes = body.bytes().len() as u64,
         _ => {}
     }
     // A kind has no key for a length: only that there was a body is recorded.
-    mix.iter_mut().filter_map(|kind| kind.body.as_mut()).for_each(|body| MASK.clone_into(body));
+    mix.iter_mut().filter_map(|kind| kind.body.as_mut()).for_each(|body| *body = MASK.into());
 }
 
 /// Every value of a scenario with its key: `link.uplink.loss`.
@@ -191,7 +195,7 @@ mod tests {
     fn secret() -> Scenario {
         let mut scenario = Scenario::default();
         scenario.work.headers = vec![("authorization".to_owned(), "Bearer x".to_owned())];
-        scenario.work.body = Some("hidden".to_owned());
+        scenario.work.body = Some("hidden".into());
         scenario
     }
 
@@ -235,10 +239,10 @@ mod tests {
         let mut again = secret().without_secrets().to_be_completed();
         assert!(again.withheld().is_empty());
         again.work.headers = secret().work.headers;
-        again.work.body = Some("HIDDEN".to_owned());
+        again.work.body = Some("HIDDEN".into());
         let stored = secret().without_secrets();
         assert_eq!(stored.differences(&again), Vec::<String>::new(), "what it is cannot be compared");
-        again.work.body = Some("longer than before".to_owned());
+        again.work.body = Some("longer than before".into());
         assert_eq!(stored.differences(&again), ["work.body-bytes was 6, is 18"]);
         again.work.body = None;
         again.work.body_bytes = 6;

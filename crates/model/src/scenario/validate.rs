@@ -10,9 +10,17 @@ use crate::foreign;
 use h2lab_base::text::made_printable_lines;
 
 impl Scenario {
-    /// Reads a scenario file and checks its values.
+    /// Reads a scenario file and checks its values. A file without any key was more likely cut off than meant to have defaults
+    /// only.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
         let scenario = Self::of_a_run(text)?;
+        if text.parse().is_ok_and(|table: toml::Table| table.is_empty()) {
+            return Err(ScenarioError::Syntax(
+                "it has no key, so it does not say what to measure; a scenario has at least one, such as \
+                 `repetitions = 3`, or `protocols = [\"h1\", \"h2\"]` under `[matrix]`"
+                    .to_owned(),
+            ));
+        }
         scenario.validate()?;
         Ok(scenario)
     }
@@ -143,4 +151,18 @@ fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(),
         return refuse("headers", format!("{name}: …"), "`Name: value` without control characters");
     }
     refusals::fields(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_any_key_is_no_scenario() {
+        for text in ["", "\n", "# measures nothing\n"] {
+            let error = Scenario::from_toml(text).unwrap_err().to_string();
+            assert!(error.contains("has no key"), "{error}");
+        }
+        assert!(Scenario::from_toml("repetitions = 3").is_ok());
+    }
 }

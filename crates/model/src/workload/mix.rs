@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::body::Body;
 use h2lab_base::random::Counter;
 
 /// One kind of request of a mix. What it does not say is as in the work itself.
@@ -20,7 +21,7 @@ pub struct MixEntry {
     pub headers: Vec<(String, String)>,
     /// The request body instead of that of the work.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub body: Option<String>,
+    pub body: Option<Body>,
 }
 
 /// Which entry of a mix each request is: a function of the seed and the request's number, so that a replayed request

@@ -1,5 +1,6 @@
 //! What is sent and when: the protocol, the shape of a request, the arrival of requests, the phases of a cell.
 
+pub mod body;
 pub mod engine;
 pub mod mix;
 pub mod policy;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use body::Body;
 pub use engine::EngineSettings;
 pub use mix::{Draw, MixEntry};
 pub use policy::{ClientPolicy, DialPolicy};
@@ -184,7 +186,7 @@ pub struct Work {
     /// Request body in bytes: filler, unless `body` says what.
     pub body_bytes: u64,
     /// The request body itself, from `-d`.
-    pub body: Option<String>,
+    pub body: Option<Body>,
     /// Several kinds of requests, drawn by weight from the cell's seed; if it is empty, all are as said above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixEntry>,
@@ -205,8 +207,9 @@ pub struct Work {
     /// A request unanswered for this long is cancelled and recorded as a timeout.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
-    /// Whether requests that RFC 9113 §6.8 and §8.7 declare unprocessed are sent again on another stream or connection,
-    /// and idempotent ones too that an HTTP/1.1 connection left unanswered (RFC 9112 §9.3.1). If not, they have failed.
+    /// Whether requests that the server certainly did not process are sent again on another stream or connection: those that
+    /// RFC 9113 §6.8 and §8.7 declare unprocessed, and those whose connection the server had closed before they arrived
+    /// (RFC 9112 §9.3.1). If not, they have failed.
     #[serde(default = "sends_again")]
     pub replay: bool,
 }
@@ -230,14 +233,20 @@ impl Work {
         if !work.template {
             // Literal braces stay literal.
             let plain = |text: &mut String| *text = text.replace("{{", "{{{{");
+            let plain_body = |body: &mut Body| {
+                // What is no text has no placeholders.
+                if let Some(text) = body.text() {
+                    *body = text.replace("{{", "{{{{").into();
+                }
+            };
             for kind in &mut work.mix {
                 plain(&mut kind.path);
                 kind.headers.iter_mut().for_each(|(_, value)| plain(value));
-                kind.body.iter_mut().for_each(plain);
+                kind.body.iter_mut().for_each(plain_body);
             }
             plain(&mut work.path);
             work.headers.iter_mut().for_each(|(_, value)| plain(value));
-            work.body.iter_mut().for_each(plain);
+            work.body.iter_mut().for_each(plain_body);
             work.template = true;
         }
         // A kind's own field would replace that of the work.
@@ -258,14 +267,15 @@ impl Work {
 
     /// Whether any of its requests has a body.
     pub fn has_bodies(&self) -> bool {
-        let of_mix =
-            |entry: &MixEntry| entry.body.as_ref().map_or(self.body_length(), |body| body.len() as u64);
+        let of_mix = |entry: &MixEntry| {
+            entry.body.as_ref().map_or(self.body_length(), |body| body.bytes().len() as u64)
+        };
         let own = if self.mix.is_empty() { self.body_length() } else { 0 };
         self.mix.iter().map(of_mix).chain([own]).any(|length| length > 0)
     }
 
     /// The length of the request body in bytes.
     pub fn body_length(&self) -> u64 {
-        self.body.as_ref().map_or(self.body_bytes, |body| body.len() as u64)
+        self.body.as_ref().map_or(self.body_bytes, |body| body.bytes().len() as u64)
     }
 }

@@ -28,6 +28,15 @@ fn what_was_carried_comes_first_and_streams_second() {
 }
 
 #[test]
+fn files_that_are_not_complete_were_cut_by_the_time_or_by_the_user() {
+    let mut record = record();
+    record.transfers.retain(|transfer| !matches!(transfer.outcome, TransferOutcome::Failed { .. }));
+    assert!(unwrapped(&record).contains("complete, the others until the time was over."));
+    record.interrupted = true;
+    assert!(unwrapped(&record).contains("complete, the others until it was interrupted."));
+}
+
+#[test]
 fn every_file_that_is_not_complete_is_listed() {
     let mut record = record();
     let failed = record.transfers[1].clone();

@@ -40,7 +40,7 @@ pub struct BulkDocument {
     pub bytes: u64,
     /// Bytes that were here from before.
     pub held_bytes: u64,
-    /// From the first request to the last byte.
+    /// From the first request to the last byte; with `-z`, until the time was over.
     pub elapsed_s: f64,
     /// All bytes over all that time.
     pub rate_bps: Option<f64>,

@@ -57,6 +57,33 @@ fn what_others_do_not_show_is_there() {
 }
 
 #[test]
+fn what_was_sent_again_has_its_number_and_why() {
+    let mut run = troubled();
+    let again = |run: &mut RunRecord| {
+        run.repetitions[0]
+            .samples
+            .edit()
+            .iter_mut()
+            .filter(|s| s.measured)
+            .take(2)
+            .for_each(|s| s.replays = 1);
+        rendered(run, TextStyle::default())
+    };
+    let text = again(&mut run);
+    assert!(
+        text.contains("sent again  2, which the server left unprocessed (GOAWAY, REFUSED_STREAM)\n"),
+        "{text}"
+    );
+    let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+    as_load(&mut record);
+    let text = again(&mut self::run(vec![record]));
+    assert!(
+        text.contains("sent again  2, whose connection the server had closed before they arrived\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn what_is_zero_is_left_out() {
     let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
     as_load(&mut record);

@@ -299,6 +299,11 @@ impl Fetch {
         now < self.not_before
     }
 
+    /// Whether the request is in flight whose answer says what there is.
+    pub const fn is_probing(&self) -> bool {
+        matches!(self.stage, Stage::Probing)
+    }
+
     /// Whether [`Fetch::next_ask`] has a request now.
     pub fn waits(&self) -> bool {
         match &self.stage {

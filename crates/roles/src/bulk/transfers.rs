@@ -207,7 +207,7 @@ impl Transfers {
     /// Whether there is something to ask now.
     pub fn waits(&self) -> bool {
         let is_due = |fetch: &Fetch| fetch.waits() && !fetch.is_put_off(self.now);
-        self.again.is_some() || self.open.iter().any(|&index| is_due(&self.fetches[index]))
+        self.may_begin_again() || self.open.iter().any(|&index| is_due(&self.fetches[index]))
     }
 
     /// Sets the time at which the events that follow arrived.
@@ -355,8 +355,20 @@ impl Transfers {
                 at += 1;
             }
         }
+        if !self.may_begin_again() {
+            return None;
+        }
         let index = self.begin_again()?;
         self.fetches[index].next_ask(index)
+    }
+
+    /// Whether the next of what is moved repeatedly may begin. A second copy of a file waits until a response says how large the
+    /// first is: how many workers share that file must not depend on which of them is connected first.
+    fn may_begin_again(&self) -> bool {
+        self.again.as_ref().is_some_and(|(wanted, begun)| {
+            let is_second = (wanted.len()..2 * wanted.len()).contains(begun);
+            !is_second || !self.open.iter().any(|&index| self.fetches[index].is_probing())
+        })
     }
 
     /// Begins the next of what is moved repeatedly; `None` if there is none.
@@ -670,10 +682,6 @@ impl<'a> Outbox<'a> {
 }
 
 impl Outgoing for Outbox<'_> {
-    fn is_idempotent(&self, _: u64) -> bool {
-        true
-    }
-
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
         let Head { method, path, fields, body_length } = &self.head;
         let given = |name: &str| self.fields.iter().any(|(given, _)| given == name);

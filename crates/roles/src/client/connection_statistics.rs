@@ -105,6 +105,8 @@ pub(super) struct ConnectionStatistics {
     pub answered_early: Vec<StreamId>,
     /// Responses that were complete.
     pub responses: u32,
+    /// Bytes of ours that the server's TCP had acknowledged when it closed the connection, under TLS in records.
+    pub acknowledged: Option<u64>,
     pub end: Option<SessionEnd>,
     /// Why we are ending it ourselves, if we are.
     pub ending: Option<&'static str>,
@@ -284,15 +286,14 @@ impl ConnectionStatistics {
             },
         };
         while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
-            let unanswered = carried.received_before == self.record.bytes_received;
+            // A FIN acknowledges what came before it: of a request that a server read and left unanswered, all.
+            let may_have_arrived =
+                self.acknowledged.is_none_or(|acknowledged| acknowledged > carried.written_before);
+            let is_silent = !self.multiplexed && carried.received_before == self.record.bytes_received;
             let fate = if !carried.is_sent {
                 RequestEnd::Unprocessed
-            } else if unanswered && self.responses > 0 && !self.multiplexed {
-                if carried.idempotent {
-                    RequestEnd::Unanswered { outcome }
-                } else {
-                    RequestEnd::Failed { outcome, code: 0 }
-                }
+            } else if self.responses > 0 && (is_silent || !may_have_arrived) {
+                RequestEnd::Unanswered { outcome, may_have_arrived }
             } else {
                 RequestEnd::Failed { outcome, code }
             };

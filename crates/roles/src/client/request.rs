@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::{Ref, RefCell};
 
-use h2lab_model::workload::{Draw, MixEntry, Template, TemplateError, Work};
+use h2lab_model::workload::{Body, Draw, MixEntry, Template, TemplateError, Work};
 use h2lab_wire::Field;
 use h2lab_wire::connection::Request;
 
@@ -19,7 +19,7 @@ pub struct RequestKind {
     path: String,
     /// Lower-case names, without Host.
     fields: Vec<(String, String)>,
-    body: Option<String>,
+    body: Option<Body>,
     body_bytes: u64,
 }
 
@@ -47,15 +47,9 @@ impl RequestKind {
             host,
             path: if entry.path.is_empty() { &work.path } else { &entry.path }.clone(),
             fields,
-            body_bytes: body.as_ref().map_or(work.body_bytes, |body| body.len() as u64),
+            body_bytes: body.as_ref().map_or(work.body_bytes, |body| body.bytes().len() as u64),
             body,
         }
-    }
-
-    /// Whether the method is idempotent (RFC 9110 §9.2.2), so that a client may send the request again when it cannot
-    /// know whether it was processed.
-    fn is_idempotent(&self) -> bool {
-        matches!(&*self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
     }
 }
 
@@ -74,8 +68,6 @@ pub trait Outgoing {
     fn is_constant(&self, _kind: u16) -> bool {
         false
     }
-    /// Whether a request may be sent again when it is unknown whether it was processed.
-    fn is_idempotent(&self, number: u64) -> bool;
     /// Passes the head of a request to `show`.
     fn with_head<T>(&self, number: u64, show: impl FnOnce(&Request<'_>) -> T) -> T;
     /// Passes the next piece of the body of a request to `show`, of which `left` bytes remain, and whether it is the last. An
@@ -113,7 +105,6 @@ struct Ready<'a> {
     body_bytes: u64,
     /// The body, or a block of filler that is sent as often as it takes.
     body: Cow<'a, [u8]>,
-    idempotent: bool,
     /// Its method normally has a body: an empty one is announced too (RFC 9110 §8.6).
     announces: bool,
     template: Option<Templates>,
@@ -204,10 +195,6 @@ impl<'a> Outgoing for Prepared<'a> {
         if self.kinds.len() < 2 { 0 } else { self.draw.kind(number) }
     }
 
-    fn is_idempotent(&self, number: u64) -> bool {
-        self.ready(number).idempotent
-    }
-
     fn is_constant(&self, kind: u16) -> bool {
         self.kinds[usize::from(kind)].template.is_none()
     }
@@ -246,7 +233,7 @@ impl<'a> Outgoing for Prepared<'a> {
 impl<'a> Ready<'a> {
     fn new(kind: &'a RequestKind, authority: &'a str, template: Option<Templates>) -> Self {
         let body = match &kind.body {
-            Some(body) => Cow::Borrowed(body.as_bytes()),
+            Some(body) => Cow::Borrowed(body.bytes()),
             None => (b'a'..=b'z').cycle().take(kind.body_bytes.min(BLOCK as u64) as usize).collect(),
         };
         Self {
@@ -256,7 +243,6 @@ impl<'a> Ready<'a> {
             fields: kind.fields.iter().map(|(name, value)| Field::new(name, value)).collect(),
             body_bytes: kind.body_bytes,
             body,
-            idempotent: kind.is_idempotent(),
             announces: matches!(&*kind.method, "POST" | "PUT" | "PATCH"),
             template,
         }
@@ -286,7 +272,8 @@ impl Templates {
         Ok(Self {
             path: parse(&kind.path, ":path")?,
             fields: fields.collect::<Result<_, _>>()?,
-            body: kind.body.as_ref().map(|body| parse(body, ":body")).transpose()?,
+            // What is no text has no placeholders: it is sent as it is.
+            body: kind.body.as_ref().and_then(Body::text).map(|body| parse(body, ":body")).transpose()?,
         })
     }
 }
@@ -383,7 +370,7 @@ mod tests {
     #[test]
     fn a_given_body_is_sent_as_it_is_whatever_its_length() {
         let text: String = ('a'..='y').cycle().take(BLOCK + 1000).collect();
-        let work = Work { body: Some(text.clone()), ..work("POST", 3) };
+        let work = Work { body: Some(text.clone().into()), ..work("POST", 3) };
         prepare(&work, |prepared| assert_eq!(body(prepared, 0), text.as_bytes()));
     }
 
@@ -398,15 +385,6 @@ mod tests {
     }
 
     #[test]
-    fn only_idempotent_methods_may_be_sent_blindly_again() {
-        for (method, idempotent) in [("GET", true), ("PUT", true), ("POST", false), ("PATCH", false)] {
-            prepare(&work(method, 0), |prepared| {
-                assert_eq!(prepared.is_idempotent(0), idempotent, "{method}");
-            });
-        }
-    }
-
-    #[test]
     fn an_entry_of_a_mix_says_what_differs_and_the_rest_is_as_in_the_work() {
         let mut work = work("GET", 0);
         work.mix = vec![
@@ -415,7 +393,7 @@ mod tests {
                 weight: 1,
                 method: Some("POST".to_owned()),
                 headers: vec![("X-NEW".to_owned(), "2".to_owned())],
-                body: Some("xyz".to_owned()),
+                body: Some("xyz".into()),
                 ..MixEntry::default()
             },
         ];
@@ -424,7 +402,6 @@ mod tests {
             assert_eq!(head(prepared, of(0)), "GET /a user-agent=h2lab accept=text/plain x-new=1");
             assert_eq!(head(prepared, of(1)), "POST / user-agent=h2lab accept=text/plain x-new=2");
             assert_eq!((body(prepared, of(0)), body(prepared, of(1))), (vec![], b"xyz".to_vec()));
-            assert_eq!((prepared.is_idempotent(of(0)), prepared.is_idempotent(of(1))), (true, false));
         });
     }
 
@@ -434,7 +411,7 @@ mod tests {
         work.template = true;
         work.path = "/{{counter}}".to_owned();
         work.headers = vec![("x-id".to_owned(), "{{hex 8}}".to_owned())];
-        work.body = Some("<{{pick a|bcd}}>".repeat(BLOCK / 2));
+        work.body = Some("<{{pick a|bcd}}>".repeat(BLOCK / 2).into());
         prepare(&work, |prepared| {
             let first = (head(prepared, 0), body(prepared, 0));
             assert!(first.0.starts_with("POST /0 user-agent=h2lab accept=*/* x-id="), "{}", first.0);
@@ -464,7 +441,7 @@ mod tests {
         let mut work = work("POST", 0);
         work.path = "/{{x}}".to_owned();
         work.headers.push(("X-H2lab-Id".to_owned(), "mine".to_owned()));
-        work.body = Some("{{counter}}".to_owned());
+        work.body = Some("{{counter}}".into());
         let identified = work.identified();
         work.headers.pop();
         let (plain, content) = prepare(&work, |prepared| (head(prepared, 41), body(prepared, 41)));

@@ -47,11 +47,13 @@ pub enum RequestEnd {
     /// The server has certainly not processed it: above the last stream of a GOAWAY, refused with `REFUSED_STREAM`, or never
     /// handed to the socket. It may be sent again (RFC 9113 §8.7).
     Unprocessed,
-    /// Its connection, which had served others before, ended without a byte in answer. Whether it was processed is unknown; but
-    /// it is idempotent, so that it may be sent again (RFC 9112 §9.3.1).
+    /// Its connection, which had served others before, ended without a byte in answer to it.
     Unanswered {
         /// Its outcome if it is not sent again.
         outcome: Outcome,
+        /// Whether the server may have received it. If not, the server had closed the connection before it arrived, as
+        /// happens to idle ones: it was certainly not processed, and any method may be sent again (RFC 9110 §9.2.2).
+        may_have_arrived: bool,
     },
     /// It failed.
     Failed {

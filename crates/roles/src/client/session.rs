@@ -21,6 +21,7 @@ use super::watch::WatchEvent;
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
 use h2lab_net::receive_buffer;
+use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 
@@ -278,13 +279,13 @@ impl ClientSession {
             body_left,
             blocked_since: Time::NEVER,
             answered: false,
-            idempotent: !self.statistics.multiplexed && prepared.is_idempotent(number), // nobody asks in HTTP/2
             begun_at: now,
             head_end,
             end: head_end,
             sent: 0,
             is_sent: false,
             received_before: record.bytes_received,
+            written_before: self.transport.tcp().map_or(0, StreamSocket::written),
         };
         self.statistics.streams.insert(stream, carried);
         if body_left > 0 {
@@ -397,11 +398,23 @@ impl ClientSession {
                     break;
                 }
                 Ok(Received::Eof) => {
+                    self.note_acknowledged();
                     self.take_events(now, prepared, exchange);
                     self.finish(now, SessionEnd::Orderly, exchange);
                 }
                 Err(error) => self.finish(now, SessionEnd::Transport(error), exchange),
             }
+        }
+    }
+
+    /// The server has closed the connection: notes how much of ours had reached it by then. After a reset nobody can tell:
+    /// the kernel does not count what that acknowledges.
+    fn note_acknowledged(&mut self) {
+        if self.statistics.streams.open() > 0
+            && let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok())
+        {
+            // We dialled: the first one is our SYN.
+            self.statistics.acknowledged = Some(info.bytes_acked.saturating_sub(1));
         }
     }
 
@@ -612,7 +625,7 @@ impl ClientSession {
 
     /// System calls that read from its socket and wrote to it; `None` over QUIC, whose connections share sockets.
     pub fn calls(&self) -> Option<(u64, u64)> {
-        self.transport.tcp().map(h2lab_net::tcp::StreamSocket::calls)
+        self.transport.tcp().map(StreamSocket::calls)
     }
 
     /// A sample of `TCP_INFO`, as a point of the time series.

@@ -18,8 +18,6 @@ pub(super) struct Carried {
     pub blocked_since: Time,
     /// The head of its final response has arrived.
     pub answered: bool,
-    /// It may be sent again when it is unknown whether it was processed (used in HTTP/1.1 only).
-    pub idempotent: bool,
     /// When it was handed to the engine.
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection, or of its stream if it has its own.
@@ -32,6 +30,8 @@ pub(super) struct Carried {
     pub is_sent: bool,
     /// Bytes that the connection had received when it began.
     pub received_before: u64,
+    /// Bytes that its TCP socket had taken when it began, under TLS in records: its own come after them.
+    pub written_before: u64,
 }
 
 /// The requests of one connection by stream. Ids of a client rise by two (RFC 9113 §5.1.1), so that a queue indexed by
@@ -131,13 +131,13 @@ mod tests {
             body_left: 0,
             blocked_since: Time::NEVER,
             answered: false,
-            idempotent: true,
             begun_at: Time::ZERO,
             head_end: 0,
             end: 0,
             sent: 0,
             is_sent: false,
             received_before: 0,
+            written_before: 0,
         }
     }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, nanos};
-use h2lab_model::record::{GeneratorSummary, Outcome};
+use h2lab_model::record::{GeneratorSummary, Histogram, Outcome};
 use h2lab_model::workload::{Arrival, H2cMode, Protocol, Schedule};
 
 use super::connections::Connections;
 use super::gathering::Gathering;
 use super::merge::Done;
-use super::recorder::{Recent, Recording};
+use super::recorder::Recording;
 use super::requests::{Expectation, Expired, Requests};
 use super::spec::{LoadError, LoadProgress, LoadSpec, SampleListener, Watching};
 use super::team::{LEAD, Part, Team};
@@ -379,7 +379,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn progress(&self, now: Time, recent: Recent) -> LoadProgress {
+    fn progress(&self, now: Time, recent: Histogram) -> LoadProgress {
         let phases = self.spec.cell.work.phases;
         LoadProgress {
             elapsed: now.since(self.started_at),

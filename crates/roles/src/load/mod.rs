@@ -27,7 +27,6 @@ use h2lab_model::workload::{Arrival, ClientPolicy, DialPolicy, Phases};
 use crate::client::{ConnectError, Prepared, RequestKind, defaults};
 use driver::Driver;
 pub use merge::{Finished, LoadResult};
-pub use recorder::Recent;
 pub use spec::{LoadError, LoadProgress, LoadSpec, SampleListener, Watching};
 use team::Part;
 

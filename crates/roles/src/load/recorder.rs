@@ -231,16 +231,16 @@ impl Recorder {
         }
     }
 
-    /// Processes what came since the last call, and switches to counting if requests are too many to keep. Returns the median and
-    /// the 99th percentile of the recent response times, from at most a thousand evenly chosen requests where all are kept: this
-    /// must not make a request late.
-    pub fn look(&mut self, now: Time) -> Recent {
+    /// Processes what came since the last call, and switches to counting if requests are too many to keep. Returns the response
+    /// times of what succeeded since, from at most a thousand evenly chosen requests where all are kept: this must not make a
+    /// request late. Each of those counts for as many as it was chosen from.
+    pub fn look(&mut self, now: Time) -> Histogram {
         const LOOKED_AT: usize = 1_000;
         if self.tallier.is_none() {
             let since = &self.samples[self.looked_at..];
-            let chosen = since.iter().step_by(since.len().div_ceil(LOOKED_AT).max(1));
-            let succeeded = chosen.filter(|sample| sample.outcome.is_success());
-            succeeded.for_each(|sample| self.recent.record(sample.response_ns()));
+            let one_of = since.len().div_ceil(LOOKED_AT).max(1);
+            let chosen = since.iter().step_by(one_of).filter(|sample| sample.outcome.is_success());
+            chosen.for_each(|sample| self.recent.record_times(sample.response_ns(), one_of as u32));
         }
         let recent = self.recent.take();
         self.looked_at = self.samples.len();
@@ -252,7 +252,7 @@ impl Recorder {
             self.went_over = Some((now.since(self.start), self.samples.len()));
             self.go_over();
         }
-        Recent::of(&recent)
+        recent
     }
 
     /// From now on requests are counted.
@@ -304,34 +304,6 @@ impl Recorder {
             samples = Vec::new();
         }
         (samples, tally::merge(tallies))
-    }
-}
-
-/// Response times of the last moments, for a live view: to three digits at best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recent {
-    /// How many requests they are of.
-    pub n: u64,
-    /// The median.
-    pub p50: Duration,
-    /// The 99th percentile.
-    pub p99: Duration,
-}
-
-impl Recent {
-    fn of(histogram: &Histogram) -> Self {
-        let rank = |share: f64| (histogram.n() as f64 * share).ceil() as u64;
-        let n = histogram.n();
-        Self { n, p50: histogram.at_rank(rank(0.5)), p99: histogram.at_rank(rank(0.99)) }
-    }
-
-    /// Combines two threads', approximately: the medians weighted by their numbers, and the larger tail.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let n = self.n + other.n;
-        let weighed = self.p50.as_secs_f64() * self.n as f64 + other.p50.as_secs_f64() * other.n as f64;
-        let p50 = Duration::from_secs_f64(weighed / n.max(1) as f64);
-        Self { n, p50, p99: self.p99.max(other.p99) }
     }
 }
 
@@ -486,13 +458,12 @@ mod tests {
                     recorder.record(&sample(round * 2_000 + n));
                 }
                 let recent = recorder.look(Time::from_millis(round));
-                assert!(recent.n >= 900, "{level:?}");
-                assert!(
-                    (recent.p50.as_secs_f64() - 1e-3).abs() < 2e-6,
-                    "{level:?} round {round}: {recent:?}"
-                );
+                // One in a thousand fails.
+                let (n, median) = (recent.n(), recent.at_rank(recent.n() / 2));
+                assert!((1_900..=2_000).contains(&n), "{level:?} round {round}: {n} of 2,000");
+                assert!((median.as_secs_f64() - 1e-3).abs() < 2e-6, "{level:?} round {round}: {median:?}");
             }
-            assert_eq!(recorder.look(Time::from_millis(9)), Recent::default(), "nothing came since");
+            assert_eq!(recorder.look(Time::from_millis(9)), Histogram::default(), "nothing came since");
         }
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, nanos};
-use h2lab_model::record::{Level, Outcome, Sample};
+use h2lab_model::record::{Histogram, Level, Outcome, Sample};
 use h2lab_wire::trace::FrameEvent;
 use h2lab_wire::{ResponseHead, StreamId};
 
-use super::recorder::{Recent, Recorder, Recording};
+use super::recorder::{Recorder, Recording};
 use super::spec::SampleListener;
 use crate::client::{RequestEnd, RequestObserver};
 
@@ -189,7 +189,7 @@ impl Requests {
 
     /// Has the recorder process the recent requests, see [`Recorder::look`]. Once not every request is kept, frames are not
     /// either.
-    pub fn look(&mut self, now: Time) -> Recent {
+    pub fn look(&mut self, now: Time) -> Histogram {
         let recent = self.recorder.look(now);
         if self.recorder.level() != Level::Full {
             self.frame_limit = self.frames.len();
@@ -368,9 +368,10 @@ impl RequestObserver for Requests {
                 self.finish(request, at, if succeeded { Outcome::Succeeded } else { Outcome::Status }, 0);
             }
             RequestEnd::Unprocessed => self.replay(request, at, self.expectation.replays, Outcome::Refused),
-            RequestEnd::Unanswered { outcome } => {
-                self.replay(request, at, self.expectation.replays.min(1), outcome);
+            RequestEnd::Unanswered { outcome, may_have_arrived: false } => {
+                self.replay(request, at, self.expectation.replays, outcome);
             }
+            RequestEnd::Unanswered { outcome, .. } => self.finish(request, at, outcome, 0),
             RequestEnd::Failed { outcome, code } => self.finish(request, at, outcome, code),
         }
     }
@@ -470,15 +471,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_request_is_sent_again_once() {
-        let fate = RequestEnd::Unanswered { outcome: Outcome::GoAway };
-        let mut get = requests(false);
-        begun(&mut get, 0);
-        get.ended(0, at(1), fate);
-        assert_eq!(get.waiting(), 1);
-        get.assigned(at(1), 1, StreamId(1));
-        get.ended(0, at(2), fate);
-        assert_eq!((get.waiting(), ended(get)[0].outcome), (0, Outcome::GoAway));
+    fn an_unanswered_request_is_sent_again_only_if_it_never_arrived() {
+        let fate = |may_have_arrived| RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived };
+        let mut requests = requests(false);
+        begun(&mut requests, 0);
+        requests.ended(0, at(1), fate(false));
+        assert_eq!(requests.waiting(), 1);
+        requests.next_waiting();
+        requests.assigned(at(1), 1, StreamId(1));
+        requests.ended(0, at(2), fate(true));
+        let sample = ended(requests)[0];
+        assert_eq!((sample.outcome, sample.replays), (Outcome::Closed, 1));
     }
 
     #[test]
@@ -493,7 +496,9 @@ mod tests {
             closed_loop: false,
         };
         let mut requests = Requests::new(expectation);
-        let fates = [RequestEnd::Unprocessed, RequestEnd::Unanswered { outcome: Outcome::Closed }];
+        const UNANSWERED: RequestEnd =
+            RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived: false };
+        let fates = [RequestEnd::Unprocessed, UNANSWERED];
         for (fate, outcome) in fates.into_iter().zip([Outcome::Refused, Outcome::Closed]) {
             let request = begun(&mut requests, 0);
             requests.ended(request, at(1), fate);

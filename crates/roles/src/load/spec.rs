@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use h2lab_model::record::{Level, Sample};
+use h2lab_model::record::{Histogram, Level, Sample};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::TemplateError;
 
-use super::recorder::Recent;
 use crate::client::{ConnectError, Watch};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
@@ -73,7 +72,7 @@ pub enum LoadError {
 }
 
 /// The progress of a cell, reported about ten times per second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadProgress {
     /// Since the first request was due.
     pub elapsed: Duration,
@@ -94,7 +93,7 @@ pub struct LoadProgress {
     /// Connections that were established so far.
     pub opened: u64,
     /// Response times of the requests that succeeded since the last report.
-    pub recent: Recent,
+    pub recent: Histogram,
 }
 
 /// Is notified of each request as it ends, warm-up included.

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use h2lab_model::record::Histogram;
 use h2lab_model::workload::Arrival;
 
 use super::driver::Driver;
@@ -109,7 +110,7 @@ fn parts(
                     let spec = spec_of_part(spec, number, of);
                     // Fails only if the receiver is gone.
                     let result = one(&spec, part, listener, &mut |now| {
-                        let _ = sender.send((number, *now));
+                        let _ = sender.send((number, now.clone()));
                     });
                     if result.is_ok() {
                         guard.0 = None;
@@ -140,12 +141,15 @@ fn report(updates: &mpsc::Receiver<(u32, LoadProgress)>, of: u32, progress: &mut
     /// Threads report ten times per second each; so does their sum.
     const EVERY: Duration = Duration::from_millis(90);
     let mut latest = vec![LoadProgress::default(); of as usize];
-    let mut next = Duration::ZERO;
+    let (mut next, mut recent) = (Duration::ZERO, Histogram::default());
     for (number, update) in updates {
+        let elapsed = update.elapsed;
+        // Each thread's report has the response times since its last one: all of them count once.
+        recent.merge(&update.recent);
         latest[number as usize] = update;
-        if update.elapsed >= next {
-            next = update.elapsed + EVERY;
-            progress(&sum(&latest));
+        if elapsed >= next {
+            next = elapsed + EVERY;
+            progress(&LoadProgress { recent: std::mem::take(&mut recent), ..sum(&latest) });
         }
     }
 }
@@ -161,7 +165,7 @@ fn sum(parts: &[LoadProgress]) -> LoadProgress {
         in_flight: sum.in_flight + part.in_flight,
         connections: sum.connections + part.connections,
         opened: sum.opened + part.opened,
-        recent: sum.recent.and(part.recent),
+        recent: Histogram::default(),
     })
 }
 

@@ -122,10 +122,6 @@ struct Asked<'a> {
 }
 
 impl Outgoing for Asked<'_> {
-    fn is_idempotent(&self, _: u64) -> bool {
-        false
-    }
-
     fn with_head<T>(&self, _: u64, show: impl FnOnce(&Request<'_>) -> T) -> T {
         let Question { method, body, .. } = self.question;
         let fields: Vec<Field<'_>> =

@@ -10,6 +10,9 @@ use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
 /// A thread busy for this share of the time is saturated; the same bound makes a measurement doubtful.
 pub const BUSY: f64 = 0.95;
 
+/// Bytes of a segment on an Ethernet: with less in flight on average, the sender waited for something else than a round trip.
+const SEGMENT: f64 = 1_460.0;
+
 /// The observation, and the conclusion.
 pub(super) fn sentence(
     kind: BindingKind,
@@ -100,7 +103,7 @@ fn worse(
 fn per_round_trip(figures: &ConnectionFigures, speed: f64) -> String {
     let rate = bits_text(speed);
     match (figures.in_flight(speed), figures.min_rtt) {
-        (Some(bytes), Some(rtt)) => {
+        (Some(bytes), Some(rtt)) if bytes >= SEGMENT => {
             format!(
                 "{} in flight per round trip of {} is {rate}",
                 format_bytes(bytes.round() as u64),

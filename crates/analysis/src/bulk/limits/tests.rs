@@ -73,6 +73,17 @@ fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
 }
 
 #[test]
+fn a_rate_with_less_than_a_segment_in_flight_is_not_explained_by_the_round_trip() {
+    let sentence = |bytes| {
+        let min_rtt = Some(Duration::from_micros(6));
+        binding(&ConnectionFigures { bytes, min_rtt, rtt: min_rtt, ..small_buffer() }).sentence
+    };
+    // A minute has ten million round trips.
+    let (less, more) = (sentence(1_400 * 10_000_000), sentence(1_500 * 10_000_000));
+    assert!(!less.contains("in flight") && more.contains("in flight"), "{less}; {more}");
+}
+
+#[test]
 fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     let usual = USUAL_SEND_BUFFER as f64 * 8.0 / 0.25;
     let guessed = (BindingKind::SendBuffer, Certainty::Guessed);

@@ -21,6 +21,14 @@ fn every_byte_counts_whatever_became_of_its_file() {
 }
 
 #[test]
+fn where_no_byte_of_a_file_was_moved_nothing_limited_it() {
+    let mut record = record();
+    assert!(BulkSummary::of(&record).binding().is_some());
+    record.transfers.iter_mut().for_each(|transfer| transfer.bytes = 0);
+    assert_eq!(BulkSummary::of(&record).binding(), None);
+}
+
+#[test]
 fn the_more_streams_the_faster_is_reported_neither_way() {
     // 4 GB over 1 Gbit/s: by one stream, and by 100 that take turns, each under way all the time. A mean of rates would
     // make the second a hundredth of the first.

@@ -4,7 +4,8 @@
 //! than being woken: a wake-up would be a system call of the generator's. What finds no room is counted and reported.
 
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,9 @@ use h2lab_roles::load::SampleListener;
 
 /// Requests that may wait to be written: of 100 bytes each, and three million per second with [`PAUSE`].
 const ROOM: usize = 1 << 16;
+
+/// Bytes of lines that are written at a time.
+const BLOCK: usize = 1 << 13;
 
 /// Between two polls of an empty queue.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -52,9 +56,38 @@ pub struct DumpQueue {
 /// What came of the writing.
 #[derive(Debug, Default)]
 struct Written {
-    /// Requests that came after a failure.
+    /// Requests whose line is not there as a whole.
     lost: u64,
     failed: Option<io::Error>,
+}
+
+/// Whole lines on their way out.
+struct Lines<W> {
+    out: W,
+    /// Not written yet.
+    pending: Vec<u8>,
+    /// Bytes of the whole lines that were written.
+    whole: u64,
+}
+
+impl<W: Write> Lines<W> {
+    /// Writes what is pending. If that fails, none is pending any more; the error comes with how many lines were lost.
+    fn flush(&mut self) -> Result<(), (io::Error, u64)> {
+        let (mut done, pending) = (0, std::mem::take(&mut self.pending));
+        let error = loop {
+            match self.out.write(&pending[done..]) {
+                _ if done == pending.len() => break self.out.flush().err(),
+                Ok(0) => break Some(io::ErrorKind::WriteZero.into()),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Some(error),
+            }
+        };
+        let is_end = |byte: &u8| *byte == b'\n';
+        self.whole += pending[..done].iter().rposition(is_end).map_or(0, |at| at as u64 + 1);
+        let lost = pending[done..].iter().copied().filter(|byte| is_end(byte)).count() as u64;
+        error.map_or(Ok(()), |error| Err((error, lost)))
+    }
 }
 
 /// Whether a dump goes to stdout.
@@ -89,21 +122,22 @@ impl Dump {
     /// Makes the file, or takes stdout for `-`.
     pub fn create(path: &Path) -> Result<Self> {
         let form = Form::of(path)?;
-        let name =
-            if is_stdout(path) { "- (standard output)".to_owned() } else { path.display().to_string() };
-        let out: Box<dyn Write + Send> = if is_stdout(path) {
-            Box::new(io::stdout())
-        } else {
-            Box::new(ownership::create(path).with_context(|| format!("--dump {name}: cannot write"))?)
-        };
-        Self::start(name, form, out)
+        if is_stdout(path) {
+            return Self::start("- (standard output)".to_owned(), form, Box::new(io::stdout()), None);
+        }
+        let name = path.display().to_string();
+        let cannot = || format!("--dump {name}: cannot write");
+        let file = ownership::create(path).with_context(cannot)?;
+        let same = file.try_clone().with_context(cannot)?;
+        Self::start(name, form, Box::new(file), Some(same))
     }
 
-    fn start(name: String, form: Form, out: Box<dyn Write + Send>) -> Result<Self> {
+    /// Begins to write to `out`; `file` is the same, if its last line can be cut off.
+    fn start(name: String, form: Form, out: Box<dyn Write + Send>, file: Option<File>) -> Result<Self> {
         let (requests, incoming) = sync_channel(ROOM);
         let writer = std::thread::Builder::new()
             .name("dump".to_owned())
-            .spawn(move || write(&incoming, form, BufWriter::new(out)))
+            .spawn(move || write(&incoming, form, out, file))
             .context("--dump: cannot start a thread")?;
         Ok(Self { name, queue: Arc::new(DumpQueue { requests, lost: AtomicU64::new(0) }), writer })
     }
@@ -144,35 +178,44 @@ impl SampleListener for DumpQueue {
     }
 }
 
-/// Writes requests until all senders are gone.
-fn write(incoming: &Receiver<(u32, Sample)>, form: Form, mut out: impl Write) -> Written {
+/// Writes requests until all senders are gone. Where that fails, the file ends with its last whole line.
+fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: Option<File>) -> Written {
+    let mut lines = Lines { out, pending: Vec::new(), whole: 0 };
     let mut written = Written::default();
     let mut line = String::new();
     if form == Form::Csv {
-        written.failed = writeln!(out, "{}", COLUMNS.join(",")).err();
+        lines.pending = format!("{}\n", COLUMNS.join(",")).into_bytes();
+        written.failed = lines.flush().err().map(|(error, _)| error);
     }
+    let flush = |lines: &mut Lines<_>, written: &mut Written| {
+        if written.failed.is_none()
+            && let Err((error, lost)) = lines.flush()
+        {
+            (written.failed, written.lost) = (Some(error), lost);
+            if let Some(file) = &file {
+                // A pipe has no end that could be cut; what it took is gone.
+                let _ = file.set_len(lines.whole);
+            }
+        }
+    };
     loop {
         match incoming.try_recv() {
             Ok(_) if written.failed.is_some() => written.lost += 1,
             Ok((thread, sample)) => {
                 line.clear();
                 form.write(&mut line, thread, &sample);
-                if let Err(error) = out.write_all(line.as_bytes()) {
-                    written.failed = Some(error);
-                    written.lost += 1;
+                lines.pending.extend_from_slice(line.as_bytes());
+                if lines.pending.len() >= BLOCK {
+                    flush(&mut lines, &mut written);
                 }
             }
             Err(TryRecvError::Empty) => {
-                // Flushed for readers that follow along.
-                if written.failed.is_none() {
-                    written.failed = out.flush().err();
-                }
+                // For readers that follow along.
+                flush(&mut lines, &mut written);
                 std::thread::park_timeout(PAUSE);
             }
             Err(TryRecvError::Disconnected) => {
-                if written.failed.is_none() {
-                    written.failed = out.flush().err();
-                }
+                flush(&mut lines, &mut written);
                 return written;
             }
         }
@@ -282,7 +325,7 @@ mod tests {
 
     /// Dumps so many requests.
     fn dumped(form: Form, sink: &Sink, requests: u64) -> Option<String> {
-        let dump = Dump::start("x".to_owned(), form, Box::new(sink.clone())).unwrap();
+        let dump = Dump::start("x".to_owned(), form, Box::new(sink.clone()), None).unwrap();
         let listener = dump.listener();
         (0..requests).for_each(|n| listener.ended(3, &sample(n)));
         drop(listener);
@@ -320,6 +363,40 @@ mod tests {
         assert!(reported.contains("--dump x lacks") && reported.contains("space"), "{reported}");
         let gone = Sink(Arc::default(), Some(io::ErrorKind::BrokenPipe));
         assert_eq!(dumped(Form::Csv, &gone, 10), None, "a reader that has read enough is no loss");
+    }
+
+    /// A file on a disk that has room for so many bytes.
+    struct Full(File, usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = self.0.write(&bytes[..bytes.len().min(self.1)])?;
+            self.1 -= n;
+            if n == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(n) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.0.flush()
+        }
+    }
+
+    #[test]
+    fn on_a_full_disk_whole_lines_stay_and_all_others_are_counted() {
+        for room in [100, 20_000, 33_333] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("d.csv");
+            let file = File::create(&path).unwrap();
+            let out = Box::new(Full(file.try_clone().unwrap(), room));
+            let dump = Dump::start("d.csv".to_owned(), Form::Csv, out, Some(file)).unwrap();
+            let listener = dump.listener();
+            (0..1_000).for_each(|n| listener.ended(3, &sample(n)));
+            drop(listener);
+            let words = dump.finish().unwrap().words;
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+            let there = text.lines().skip(1).count();
+            assert!(words.contains(&format!("lacks {} requests", 1_000 - there)), "{there}: {words}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use h2lab_model::workload::MixEntry;
+use h2lab_model::workload::{Body, MixEntry};
 
 use super::super::exit::Usage;
 use super::super::reach;
@@ -117,10 +117,10 @@ fn is_field(line: &str) -> bool {
 }
 
 /// The body in the file that `line` (`@FILE`) names, beside the file of targets unless its path is absolute.
-fn body(targets: &Path, line: &str, place: &str) -> Result<String, Usage> {
+fn body(targets: &Path, line: &str, place: &str) -> Result<Body, Usage> {
     let path = targets.parent().unwrap_or(Path::new("")).join(&line[1..]);
-    std::fs::read_to_string(&path)
-        .map_err(|error| Usage(format!("{place}: cannot read {} as text: {error}", path.display())))
+    let read = std::fs::read(&path).map(Body::from);
+    read.map_err(|error| Usage(format!("{place}: cannot read {}: {error}", path.display())))
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
         let requests = kinds(&[], Some(text)).unwrap();
         let posted = &requests.kinds[2];
         assert_eq!(requests.kinds[1].weight, 5);
-        assert_eq!((posted.method.as_deref(), posted.body.as_deref()), (Some("POST"), Some("{}")));
+        assert_eq!((posted.method.as_deref(), posted.body.clone()), (Some("POST"), Some("{}".into())));
         assert_eq!(posted.headers, [("x-id".to_owned(), "7".to_owned())]);
     }
 

@@ -12,7 +12,8 @@ use super::super::progress::bar;
 use super::plan::{self, LoadPlan};
 use crate::terminal::Terminal;
 use h2lab_base::counts::plural;
-use h2lab_roles::load::{LoadProgress, Recent};
+use h2lab_model::record::Histogram;
+use h2lab_roles::load::LoadProgress;
 
 /// Between two drawings, and between two lines where nothing can be drawn over.
 const DRAWN_EVERY: Duration = Duration::from_millis(250);
@@ -72,7 +73,7 @@ impl LoadView {
 
     /// Says how it goes. Never waits.
     pub fn show(&self, progress: &LoadProgress) {
-        self.write_out(News::Progress(*progress));
+        self.write_out(News::Progress(progress.clone()));
     }
 
     fn write_out(&self, news: News) {
@@ -131,8 +132,11 @@ struct Screen {
     column: Mark,
     rates: VecDeque<f64>,
     tails: VecDeque<f64>,
-    /// Response times since the last drawing.
-    recent: Recent,
+    /// Response times of the last second that is over, as `rate` is, and of the running one.
+    times: Histogram,
+    recent: Histogram,
+    /// Response times since `column`.
+    column_times: Histogram,
 }
 
 /// Successes at a time.
@@ -178,7 +182,9 @@ impl Screen {
             column: Mark::default(),
             rates: VecDeque::new(),
             tails: VecDeque::new(),
-            recent: Recent::default(),
+            times: Histogram::default(),
+            recent: Histogram::default(),
+            column_times: Histogram::default(),
         }
     }
 
@@ -192,10 +198,12 @@ impl Screen {
 
     /// Takes the news in; what to write now, if anything.
     fn progress(&mut self, now: &LoadProgress) -> String {
-        self.recent = self.recent.and(now.recent);
+        self.recent.merge(&now.recent);
+        self.column_times.merge(&now.recent);
         if now.elapsed.saturating_sub(self.column.at) >= COLUMN {
             remember(&mut self.rates, self.column.rate(now));
-            remember(&mut self.tails, self.recent.p99.as_secs_f64());
+            remember(&mut self.tails, percentile(&self.column_times, 0.99).as_secs_f64());
+            self.column_times = Histogram::default();
             self.column = Mark::of(now);
         }
         let every = if self.show == Show::View { DRAWN_EVERY } else { REPORT_EVERY };
@@ -210,13 +218,13 @@ impl Screen {
         }
         if is_over {
             self.mark = Mark::of(now);
+            self.times = std::mem::take(&mut self.recent);
         }
         let text = match self.show {
             Show::Nothing => String::new(),
             Show::Lines => fit(&self.line(now), self.columns) + "\n",
             Show::View => self.draw(now),
         };
-        self.recent = Recent::default();
         text
     }
 
@@ -243,16 +251,17 @@ impl Screen {
         )
     }
 
-    /// `, p50 1.2 ms, p99 3.4 ms`; nothing if nothing was answered.
+    /// `, p50 1.2 ms, p99 3.4 ms in the last second`; nothing if nothing was answered in it.
     fn latencies(&self) -> String {
         let millis = |time: Duration| {
             let millis = time.as_secs_f64() * 1e3;
             if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
         };
-        match self.recent.n {
-            0 => String::new(),
-            _ => format!(", p50 {}, p99 {}", millis(self.recent.p50), millis(self.recent.p99)),
+        if self.times.is_empty() {
+            return String::new();
         }
+        let [p50, p99] = [0.5, 0.99].map(|share| millis(percentile(&self.times, share)));
+        format!(", p50 {p50}, p99 {p99} in the last second")
     }
 
     /// The view, drawn over the last one. The cursor is never hidden and rests below: even a killed program leaves the terminal
@@ -315,6 +324,11 @@ impl Screen {
     fn red(&self, text: &str) -> String {
         if self.colour { format!("\x1b[31m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// By nearest rank.
+fn percentile(times: &Histogram, share: f64) -> Duration {
+    times.at_rank((times.n() as f64 * share).ceil() as u64)
 }
 
 /// Requests that were sent and have not ended.
@@ -399,6 +413,20 @@ mod tests {
         assert_eq!(rates, [0, 500, 647, 727]);
         screen.progress(&at(2_100, 1_800));
         assert_eq!(screen.rate.round() as u64, 1_000, "of the last second");
+    }
+
+    #[test]
+    fn percentiles_are_of_all_response_times_of_the_last_second_and_of_no_earlier_one() {
+        let mut screen = screen(Show::Lines);
+        // Ten reports a second, of a hundred requests each; in one report of each second, three are slow.
+        let reported = |k: u64| {
+            let slow = if k % 10 == 5 { 3 } else { 0 };
+            let times = (0..100).map(|n| Duration::from_millis(if n < slow { 50 } else { k.div_ceil(10) }));
+            LoadProgress { recent: Histogram::of(times), ..at(k * 100, k * 100) }
+        };
+        let lines: Vec<String> =
+            (1..=20).map(|k| screen.progress(&reported(k))).filter(|text| !text.is_empty()).collect();
+        assert!(lines[1].contains(", p50 2.00 ms, p99 2.00 ms in the last second, "), "{}", lines[1]);
     }
 
     #[test]

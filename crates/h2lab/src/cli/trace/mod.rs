@@ -57,7 +57,7 @@ pub struct TraceArgs {
     /// Keep connections open for this long after the last response, to see what the server does
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     linger: Duration,
-    /// Do not repeat requests that the server did not process (after GOAWAY or `REFUSED_STREAM`); they fail
+    /// Do not send requests again that the server certainly did not process; they fail (see `load --help`)
     #[arg(long)]
     no_replay: bool,
     #[command(flatten)]

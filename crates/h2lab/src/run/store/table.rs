@@ -15,6 +15,7 @@ use h2lab_base::units::Time;
 use parquet::basic::{Compression, ConvertedType, Encoding, Repetition, Type as Physical};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -234,7 +235,7 @@ pub fn write<R: TableRow>(
     measured: u64,
     rows: impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>,
 ) -> Result<()> {
-    batch.write(path, |file| write_groups::<R>(file, [(measured, rows)]))
+    batch.write(path, |file| write_groups::<R>(file, [(measured, rows)]).map_err(plain))
 }
 
 /// Writes the rows of several repetitions, each with its number, as one table: row groups of their own for each.
@@ -242,7 +243,16 @@ pub fn write_all<R: TableRow>(
     path: &Path,
     repetitions: impl IntoIterator<Item = (u64, impl IntoIterator<Item: Borrow<R>, IntoIter: ExactSizeIterator>)>,
 ) -> Result<()> {
-    durable::put(path, |file| write_groups::<R>(file, repetitions))
+    durable::put(path, |file| write_groups::<R>(file, repetitions).map_err(plain))
+}
+
+/// The error of the file itself: parquet's repeats its text.
+fn plain(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<ParquetError>() {
+        Ok(ParquetError::External(cause)) => anyhow::anyhow!(cause),
+        Ok(own) => own.into(),
+        Err(other) => other,
+    }
 }
 
 /// Rows of a row group at most: all columns of a group are in memory before they are written.
@@ -305,7 +315,7 @@ pub fn join<R: TableRow>(parts: &[std::path::PathBuf], path: &Path) -> Result<()
         return std::fs::rename(only, path)
             .with_context(|| format!("cannot put {} in place", path.display()));
     }
-    durable::put(path, |file| join_into::<R>(parts, file))
+    durable::put(path, |file| join_into::<R>(parts, file).map_err(plain))
 }
 
 fn join_into<R: TableRow>(parts: &[std::path::PathBuf], file: &File) -> Result<()> {

@@ -202,7 +202,7 @@ fn what_was_staged_is_in_the_finished_folder_as_what_was_added() {
 #[test]
 fn what_a_request_carries_is_not_in_run_json() {
     const SECRET: &str = "hunter2";
-    let shape = || (vec![("authorization".to_owned(), SECRET.to_owned())], Some(SECRET.to_owned()));
+    let shape = || (vec![("authorization".to_owned(), SECRET.to_owned())], Some(SECRET.into()));
     let mut run = run();
     let work = &mut run.scenario.work;
     (work.headers, work.body) = shape();

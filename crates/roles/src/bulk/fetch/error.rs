@@ -73,6 +73,8 @@ impl FetchError {
             Self::Sink(_) | Self::Source(_) | Self::SourceChanged | Self::Interrupted | Self::Deadline => {
                 Fault::Client
             }
+            // Of class 4xx are client errors (RFC 9110 §15.5), and a redirect is for the client to follow.
+            Self::Status { status: 300..500, .. } => Fault::Client,
             // Where the bytes were corrupted is unknown; but it was the server that promised them.
             _ => Fault::Sut,
         }
@@ -89,4 +91,16 @@ fn redirect(location: Option<&str>) -> String {
 /// What a server says of its answer.
 fn said(words: Option<&str>) -> String {
     words.map_or_else(String::new, |words| format!(": {words}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_of_class_5xx_is_the_servers_fault_and_one_of_4xx_is_not() {
+        let fault = |status| FetchError::Status { status, location: None, words: None }.fault();
+        assert_eq!([fault(404), fault(413), fault(302)], [Fault::Client; 3]);
+        assert_eq!([fault(500), fault(204)], [Fault::Sut; 2]);
+    }
 }

@@ -268,6 +268,24 @@ fn what_is_fetched_over_and_over_fills_no_memory_and_is_counted_all_the_same() {
 }
 
 #[test]
+fn no_second_copy_of_a_file_begins_before_the_first_is_known() {
+    let wanted = RequestedFile {
+        url: "http://a/f".to_owned(),
+        path: "/f".to_owned(),
+        place: FileLocation::Discard,
+        bytes: None,
+    };
+    let options = TransferOptions { workers: 4, ..options(TransferDirection::Get) };
+    let mut transfers = Transfers::new(vec![wanted], options, Some(10));
+    let first = transfers.next(at(0)).expect("it is asked for");
+    transfers.begun(first, 0, 0, StreamId::of_request(0));
+    assert!(!transfers.waits() && transfers.next(at(0)).is_none());
+    head(&mut transfers, first);
+    assert!(transfers.waits() && transfers.next(at(0)).is_some(), "it has no parts: a copy");
+    assert!(transfers.next(at(0)).is_some(), "later ones do not wait");
+}
+
+#[test]
 fn what_failed_of_that_is_listed_however_much_went_before() {
     let mut transfers = fetch_over_and_over(0, 100);
     let number = transfers.next(at(1)).unwrap();

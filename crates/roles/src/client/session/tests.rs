@@ -119,3 +119,56 @@ fn no_request_is_begun_while_too_much_of_those_before_it_was_not_taken() {
     assert!(session.available() > 0, "the socket took all");
     assert!(begin_all(&mut session, first) > 0);
 }
+
+/// Notes how each request ended.
+#[derive(Default)]
+struct Ends(Vec<RequestEnd>);
+
+impl RequestObserver for Ends {
+    fn sent(&mut self, _: u32, _: Time, _: Duration) {}
+    fn head(&mut self, _: u32, _: Time, _: &h2lab_wire::ResponseHead<'_>) {}
+    fn body(&mut self, _: u32, _: &[u8]) {}
+    fn ended(&mut self, _: u32, _: Time, end: RequestEnd) {
+        self.0.push(end);
+    }
+}
+
+/// How a second request ends whose connection is closed before it is sent, or as soon as the server has read it.
+fn second_end(reads_it: bool) -> RequestEnd {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let clock = Clock::start();
+    let mut session = open(clock, listener.local_addr().unwrap(), Protocol::H1, 1 << 20);
+    let (mut server, _) = listener.accept().unwrap();
+    let work = Scenario::default().plan().remove(0).work;
+    let kinds = RequestKind::all(&work);
+    let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
+    let (mut ends, mut head) = (Ends::default(), [0; 1 << 16]);
+    let ask = |session: &mut ClientSession, ends: &mut Ends, number| {
+        session.begin(clock.now(), number, 0, &prepared, ends).expect("it is idle");
+        session.flush(clock, &prepared, ends);
+    };
+    ask(&mut session, &mut ends, 0);
+    let asked = server.read(&mut head).unwrap();
+    server.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    session.receive(clock, false, &prepared, &mut ends);
+    assert_eq!(ends.0, [RequestEnd::Complete]);
+    if reads_it {
+        ask(&mut session, &mut ends, 1);
+        server.read_exact(&mut head[..asked]).unwrap();
+    }
+    drop(server);
+    if !reads_it {
+        ask(&mut session, &mut ends, 1);
+    }
+    session.receive(clock, true, &prepared, &mut ends);
+    assert!(session.end().is_some());
+    ends.0[1]
+}
+
+#[test]
+fn a_request_has_certainly_not_arrived_only_if_the_server_had_closed_before_it_was_sent() {
+    for may_have_arrived in [false, true] {
+        let end = RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived };
+        assert_eq!(second_end(may_have_arrived), end);
+    }
+}

@@ -355,16 +355,31 @@ fn streams_beyond_the_servers_limit_wait_and_their_wait_is_a_stall() {
 }
 
 #[test]
-fn an_idle_connection_closed_under_an_idempotent_request_costs_nothing() {
-    let server = Server::start(Protocol::H1, Habit::ClosesAfter(3));
-    let mut spec = spec(Protocol::H1, &server);
-    spec.cell.work.method = "GET".to_owned();
-    spec.cell.work.body_bytes = 0;
-    let result = result(&spec);
-    assert_eq!(count(&result, Outcome::Succeeded), 50, "{:?}", result.connections);
-    // Both connections may have been closed before a request learns of the first.
-    assert!(result.samples.iter().all(|sample| sample.replays <= 2));
-    assert!(result.connections.len() >= 50 / 3);
+fn a_connection_that_was_closed_before_a_request_arrived_costs_nothing_whatever_the_method() {
+    for (method, body_bytes) in [("GET", 0), ("POST", 64)] {
+        let server = Server::start(Protocol::H1, Habit::ClosesAfter(3));
+        let mut spec = spec(Protocol::H1, &server);
+        (spec.cell.work.method, spec.cell.work.body_bytes) = (method.to_owned(), body_bytes);
+        let result = result(&spec);
+        assert_eq!(count(&result, Outcome::Succeeded), 50, "{:?}", result.connections);
+        // Both connections may have been closed before a request learns of the first.
+        assert!(result.samples.iter().all(|sample| sample.replays <= 2));
+        assert!(result.connections.len() >= 50 / 3);
+    }
+}
+
+#[test]
+fn a_request_that_a_server_read_and_aborted_has_failed_over_every_protocol() {
+    for protocol in [Protocol::H1, Protocol::H1s, Protocol::H2c, Protocol::H2] {
+        let server = Server::start(protocol, Habit::AbortsAfter(5));
+        let mut spec = together(protocol, &server, 1);
+        (spec.cell.work.method, spec.cell.work.body_bytes) = ("GET".to_owned(), 0);
+        (spec.requests, spec.cell.work.phases.measure) = (Some(12), DEADLINE);
+        let result = result(&spec);
+        let failed: Vec<usize> = (0..12).filter(|&k| result.samples[k].outcome.is_failure()).collect();
+        assert_eq!(failed, [5, 11], "{protocol}: the sixth request of each connection");
+        assert!(result.samples.iter().all(|sample| sample.replays == 0), "{protocol}");
+    }
 }
 
 #[test]

@@ -31,8 +31,10 @@ pub enum Habit {
     EndsInRounds { quota: u32, round: u32 },
     /// Serves two connections, of which neither is answered more often than the other is asked, up to so many times.
     InStep(u32),
-    /// Closes each connection without a word after so many responses.
+    /// Closes each connection without a word with the last of so many responses.
     ClosesAfter(u32),
+    /// Answers so many requests on each connection, reads the next one, and closes it without a word.
+    AbortsAfter(u32),
     /// Reads requests and never answers them.
     IsSilent,
     /// Answers nothing on a connection before it has so many complete requests, and then all of them.
@@ -232,10 +234,12 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
         if protocol.is_multiplexed() { Connection::h2(config, clock.now()) } else { Connection::h1(config) };
     let (mut answered, mut waiting) = (0, Vec::new());
     loop {
-        if write_all(&mut stream, &mut engine, clock).is_none() {
-            return;
+        let is_last = matches!(habit, Habit::ClosesAfter(n) | Habit::DiesAfter(n) if answered >= n);
+        if is_last {
+            // The FIN leaves with the response: no request arrives in between, which would make it a reset.
+            rustix::net::sockopt::set_tcp_cork(&stream.stream, true).unwrap();
         }
-        if matches!(habit, Habit::ClosesAfter(n) | Habit::DiesAfter(n) if answered >= n) {
+        if write_all(&mut stream, &mut engine, clock).is_none() || is_last {
             return;
         }
         match stream.read(engine.recv_space()) {
@@ -243,7 +247,11 @@ fn serve(mut stream: Pipe, protocol: Protocol, habit: Habit, pair: &Barrier) {
             Some(n) => engine.handle_received(clock.now(), n),
         }
         let (complete, closed) = complete_requests(&mut engine, clock);
-        if habit == Habit::HangsUpOnce && !complete.is_empty() {
+        let hangs_up = match habit {
+            Habit::AbortsAfter(n) => answered >= n,
+            other => other == Habit::HangsUpOnce,
+        };
+        if hangs_up && !complete.is_empty() {
             return;
         }
         waiting.extend(complete);

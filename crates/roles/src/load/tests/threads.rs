@@ -17,7 +17,7 @@ fn threads_send_together_what_one_would_send() {
     for protocol in BOTH {
         let server = Server::start(protocol, Habit::Serves);
         let mut updates = Vec::new();
-        let finished = run(&shared(protocol, &server), &mut |now| updates.push(*now)).unwrap();
+        let finished = run(&shared(protocol, &server), &mut |now| updates.push(now.clone())).unwrap();
         let result = finished.close();
         assert_eq!((result.samples.len(), count(&result, Outcome::Succeeded)), (50, 50), "{protocol}");
         for (k, sample) in result.samples.iter().enumerate() {
