@@ -193,7 +193,7 @@ mod tests {
         let entry = |path: &str, body: Option<&str>| MixEntry {
             weight: 1,
             path: path.to_owned(),
-            body: body.map(str::to_owned),
+            body: body.map(Into::into),
             ..MixEntry::default()
         };
         repetition.cell.work.mix = vec![entry("/a", None), entry("/b,c", Some("four"))];
