@@ -81,7 +81,7 @@ fn requests(page: &mut Page, summary: &CellSummary) {
         Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
         some(counts.failed, "failed"),
         some(counts.unfinished, "unfinished"),
-        some(summary.requests.replayed, "sent again"),
+        (counts.replayed > 0).then(|| format!("sent again {}", plural(counts.replayed, "time"))),
     ]);
     page.line("Requests", &text);
     let offered = (summary.cell.work.arrival.rate().is_some())
