@@ -173,13 +173,14 @@ impl Experiment {
             let changed = repetitions_of(run, *index);
             let beside = beside(&repetitions_of(run, setup.subject), &changed);
             let (subject, changed) = (summary(&beside)?, summary(&changed)?);
-            let effect = effect(&subject, &changed, metric, run.seed).map(|effect| effect.widened(widened));
+            let of = |metric: Metric| effect(&subject, &changed, metric, run.seed).map(|it| it.widened(widened));
+            let (effect, served) = (of(metric), of(Metric::Served));
             Some(Trial {
                 knob: knob.clone(),
                 cell: *index,
                 rounds: changed.repetitions,
                 effect,
-                outcome: outcome(&subject, &changed, metric, effect),
+                outcome: outcome(&subject, &changed, metric, [effect, served]),
                 closes: gap.zip(effect).and_then(|(gap, effect)| closed(gap, effect)),
             })
         });
@@ -269,8 +270,13 @@ fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u6
     }
 }
 
-/// What a knob's effect comes to.
-fn outcome(subject: &CellSummary, changed: &CellSummary, metric: Metric, effect: Option<Effect>) -> Outcome {
+/// What a knob's effects, on the metric and on what is served, come to.
+fn outcome(
+    subject: &CellSummary,
+    changed: &CellSummary,
+    metric: Metric,
+    [effect, served]: [Option<Effect>; 2],
+) -> Outcome {
     let requests = &changed.requests;
     let fails_more =
         requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
@@ -278,8 +284,13 @@ fn outcome(subject: &CellSummary, changed: &CellSummary, metric: Metric, effect:
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
         (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
         _ if fails_more => Outcome::Void(format!("{} of {} requests failed", requests.failed, requests.sent)),
-        // A cell that breaks down is worse, whatever its quickest requests say.
-        (CellState::Unstable { .. }, _) if matches!(subject.state, CellState::Ok) => Outcome::Worse,
+        // A cell that breaks down is never better, whatever its quickest requests say. It is worse if an interval says so: a short
+        // repetition may break down by chance.
+        (CellState::Unstable { .. }, _) if matches!(subject.state, CellState::Ok) => {
+            let is_worse = |effect: Effect| effect.outcome() == Outcome::Worse;
+            let effects = [effect, served].into_iter().flatten();
+            if effects.map(is_worse).any(|it| it) { Outcome::Worse } else { Outcome::Undecided }
+        }
         (_, Some(effect)) if is_below_floor(&effect, metric, time_floor(subject, changed)) => {
             Outcome::Refuted
         }

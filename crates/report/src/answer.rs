@@ -3,6 +3,7 @@
 use super::bulk_cells::{self, BulkCell};
 use super::causes::{self, Tail};
 use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
+use super::history::is_planned;
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
 use super::{Report, condition, notes};
@@ -24,7 +25,7 @@ pub(super) fn of(report: &Report<'_>) -> Vec<String> {
         return of_bulk(&cells);
     }
     let mut sentences = match report.analysis.verdicts.as_slice() {
-        [] => of_cells(report),
+        [] => uncompared(report).into_iter().chain(of_cells(report)).collect(),
         _ => of_verdicts(report),
     };
     sentences.extend(slow_requests(report));
@@ -412,6 +413,19 @@ fn failures(summary: &CellSummary) -> Option<String> {
     })
 }
 
+/// That a comparison ended before there was anything to compare, if so.
+fn uncompared(report: &Report<'_>) -> Option<String> {
+    let planned = report.run.scenario.plan();
+    let is_comparison =
+        planned.windows(2).any(|two| two[0].group == two[1].group && two[0].index != two[1].index);
+    let only = match report.analysis.cells.as_slice() {
+        [summary] => format!(" when only {} had been measured", name(summary)),
+        _ => String::new(),
+    };
+    let is_early = report.run.interrupted && is_planned(report.run) && is_comparison;
+    is_early.then(|| format!("Nothing was compared: the run was interrupted{only}."))
+}
+
 /// Cells of which each has a condition of its own.
 fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -549,6 +563,22 @@ mod tests {
     use super::*;
     use h2lab_analysis::stats::{ErrorCount, RatioInterval};
     use h2lab_model::record::Fault;
+
+    #[test]
+    fn a_comparison_that_was_interrupted_before_its_second_cell_says_that_nothing_was_compared() {
+        let mut fixture = Fixture::new();
+        fixture.run.repetitions.truncate(1);
+        fixture.run.interrupted = true;
+        fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+        let first = |fixture: &Fixture| of(&fixture.report()).swap_remove(0);
+        let expected = "Nothing was compared: the run was interrupted when only HTTP/1.1 had been measured.";
+        assert_eq!(first(&fixture), expected);
+        fixture.run.command[1] = "load".to_owned();
+        assert!(!first(&fixture).contains("compared"), "a load compares nothing");
+        fixture.run.command[1] = "compare".to_owned();
+        fixture.run.interrupted = false;
+        assert!(!first(&fixture).contains("compared"));
+    }
 
     /// The p99 of 16 connections at 3 % loss, of which nothing stalls too long.
     fn with_ratio(fixture: &mut Fixture, conclusion: Conclusion, ratio: f64) {

@@ -6,7 +6,7 @@ use super::format::{NOT_RESOLVED, interval_of, millis_unit, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition, sentences};
-use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion};
+use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Unclaimed};
 
 /// All verdicts of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -186,6 +186,7 @@ fn word(report: &Report<'_>, verdict: &CellVerdict, mark: Mark, baseline: &CellS
         Mark::Unstable => "unstable".to_owned(),
         Mark::BaselineUnstable => format!("{} unstable", baseline.label),
         Mark::BothUnstable => "both unstable".to_owned(),
+        Mark::NoDifference if verdict.unclaimed() == Some(Unclaimed::BelowFloor) => "below floor".to_owned(),
         Mark::NoDifference => "same".to_owned(),
         Mark::Undecided => "undecided".to_owned(),
         // The state that forbids a verdict, of whichever has it.

@@ -79,6 +79,15 @@ impl<'a> Compared<'a> {
         )
     }
 
+    /// `the floor of 0.2 ms`; without a figure where pairs of cells differ in it.
+    fn floor(&self) -> String {
+        let mut floors = self.comparison.differences.iter().map(|difference| difference.floor);
+        match floors.next() {
+            Some(first) if floors.all(|floor| floor == first) => format!("the floor of {}", bound(first)),
+            _ => "the floor".to_owned(),
+        }
+    }
+
     /// `slower in 2 of 4 cells, most of all h2c × 1 at 3% loss: p99, ms 1.50 × (1.40 to 1.60)`.
     fn most(&self, conclusion: Conclusion) -> Option<String> {
         let differences = &self.comparison.differences;
@@ -112,14 +121,17 @@ impl<'a> Compared<'a> {
     fn nothing(&self) -> String {
         let unclaimed =
             self.comparison.differences.iter().flat_map(|difference| difference.unclaimed).flatten();
-        let open = unclaimed.filter(|why| !why.is_alike()).count();
-        match open {
-            0 => format!("no difference ({})", self.rule()),
-            _ => format!(
-                "no difference was found, {} undecided ({})",
-                plural(open as u64, "figure"),
-                self.rule()
-            ),
+        let all: Vec<Unclaimed> = unclaimed.collect();
+        let figures = |which: fn(&Unclaimed) -> bool, state: &str| {
+            let n = all.iter().filter(|why| which(why)).count() as u64;
+            (n > 0).then(|| format!("{} {state}", plural(n, "figure")))
+        };
+        let below = figures(|why| *why == Unclaimed::BelowFloor, &format!("below {}", self.floor()));
+        let open = figures(|why| !why.is_alike(), "undecided");
+        let rest: Vec<String> = below.into_iter().chain(open).collect();
+        match rest.as_slice() {
+            [] => format!("no difference ({})", self.rule()),
+            rest => format!("no difference was found, {} ({})", rest.join(", "), self.rule()),
         }
     }
 
@@ -231,6 +243,7 @@ fn word(conclusion: Conclusion, why: Option<Unclaimed>, [less, more]: [&'static 
         Conclusion::Unsupported => "unsupported",
         _ => match why {
             Some(Unclaimed::NoFigure) => "-",
+            Some(Unclaimed::BelowFloor) => "below floor",
             Some(why) if why.is_alike() => "same",
             _ => "undecided",
         },
@@ -300,6 +313,20 @@ mod tests {
         assert!(json.contains("\"real\":false"), "{json}");
         let fixture = Fixture::new();
         assert!(Compared::all(&[fixture.report()]).is_empty());
+    }
+
+    #[test]
+    fn a_difference_below_the_floor_is_said_to_be_that_and_not_to_be_none() {
+        let fixture = Fixture::new();
+        let report = fixture.report();
+        let mut compared = Compared::new(&report, &report);
+        assert!(compared.statement().starts_with("no difference ("), "{}", compared.statement());
+        let one = &mut compared.comparison.differences[0];
+        one.unclaimed[0] = Some(Unclaimed::BelowFloor);
+        let floor = format!("1 figure below the floor of {}", bound(one.floor));
+        assert_eq!(rows(one, String::new())[0].last().unwrap(), "below floor");
+        let said = compared.statement();
+        assert!(said.starts_with("no difference was found, ") && said.contains(&floor), "{said}");
     }
 
     #[test]

@@ -13,7 +13,8 @@ pub enum Ending {
     NoResponse(String),
     /// A server ended by itself while it was measured, or could no longer be reached.
     ServerEnded,
-    /// A server answered, but never with a success: that is not the work that was to be measured.
+    /// No request of a cell was a success, although a server answered others, or we cancelled them all: that is not the work that
+    /// was to be measured.
     NoSuccess(String),
     /// A cell was not measured soundly.
     Invalid,
@@ -76,9 +77,9 @@ fn no_successes(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// That no response of a cell was a success, if so.
+/// That no request of a cell was a success, if so: that of a server that ended is explained by it.
 fn no_success(summary: &CellSummary) -> Option<String> {
-    let why = summary.no_success()?;
+    let why = summary.without_success()?;
     let (label, name) = (&summary.label, summary.cell.target.name());
     Some(if label.contains(name) { format!("{label}: {why}") } else { format!("{label} at {name}: {why}") })
 }
@@ -187,9 +188,17 @@ mod tests {
             assert!(!why.is_empty());
         }
         let cancelled = ended(0, Protocol::H1, Outcome::Cancelled, 0);
-        assert_eq!(ending(vec![cancelled]), Ending::Answered, "as we wanted it");
-        let one_of_two = vec![ok(0, Protocol::H1), ended(1, Protocol::H2c, Outcome::Timeout, 0)];
-        assert_eq!(ending(one_of_two), Ending::Answered, "that is the result");
+        let Ending::NoSuccess(why) = ending(vec![cancelled]) else { panic!("we did not wait for any") };
+        assert!(why.contains("none of") && why.ends_with("requests succeeded"), "{why}");
+    }
+
+    #[test]
+    fn a_cell_without_any_response_is_no_success_where_another_has_some() {
+        for silent in [Outcome::Timeout, Outcome::Unfinished] {
+            let cells = vec![ok(0, Protocol::H1), ended(1, Protocol::H2c, silent, 0)];
+            let Ending::NoSuccess(why) = ending(cells) else { panic!("{silent}") };
+            assert!(why.starts_with("h2c") && why.contains("no response to "), "{why}");
+        }
     }
 
     #[test]

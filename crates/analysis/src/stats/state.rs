@@ -289,7 +289,7 @@ fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
     (longest > PAUSE.max(relative) || delays || costs).then(|| {
         let shown = |ns: u64| format_duration(Duration::from_millis(ns / 1_000_000));
         format!(
-            "{} waited {} of {} for a CPU used by other programs{}",
+            "{}'s threads together waited {} (in {} of time) for a CPU used by other programs{}",
             process.name,
             shown(delay.taken_ns()),
             shown(process.wall_ns),
@@ -448,7 +448,10 @@ mod tests {
     fn a_server_that_got_no_cpu_for_long_at_a_time_is_measured_again() {
         assert_eq!(starved_by(100, 200, 100, 10_000), Vec::<String>::new());
         let reasons = starved_by(100, 200, 101, 10_000);
-        assert!(reasons[0].starts_with("nginx waited 200ms of 10s for a CPU"), "{reasons:?}");
+        assert!(
+            reasons[0].starts_with("nginx's threads together waited 200ms (in 10s of time) for a CPU"),
+            "{reasons:?}"
+        );
     }
 
     #[test]

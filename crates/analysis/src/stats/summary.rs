@@ -255,6 +255,15 @@ impl CellSummary {
         Some(format!("no response to {}{most}", plural(sent, "request")))
     }
 
+    /// That no request of a cell succeeded, whatever became of them, if so.
+    pub fn without_success(&self) -> Option<String> {
+        if self.cell.work.bulk || !self.is_dead() {
+            return None;
+        }
+        let why = self.no_success().or_else(|| self.no_response());
+        Some(why.unwrap_or_else(|| format!("none of {} succeeded", plural(self.requests.sent, "request"))))
+    }
+
     /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).
     pub fn served_share(&self) -> f64 {
         if self.offered_rps > 0.0 { self.served_rps / self.offered_rps } else { 0.0 }

@@ -181,7 +181,7 @@ fn limits(out: &mut String, limits: &ServerLimits, style: TextStyle) {
         if line.chars().count() + 2 + how.chars().count() <= style.limit() {
             let _ = writeln!(out, "{line}  {how}");
         } else {
-            let _ = writeln!(out, "{line}");
+            out.push_str(&hanging(&format!("  {name:<wide$}  "), &amount(bound), style));
             out.push_str(&hanging("      ", &how, style));
         }
     }
@@ -273,6 +273,18 @@ mod tests {
     fn what_failed_is_reported_with_its_evidence_and_its_fixes() {
         let style = TextStyle::default();
         insta::assert_snapshot!(probe_text(&report(), style, false));
+    }
+
+    #[test]
+    fn limits_fit_a_narrow_terminal() {
+        let mut report = report();
+        let bound = Bound::between(Some(32_769), Some(1 << 40), "bytes", "413 for the declared length");
+        report.limits.h1_requests_per_connection = Some(bound.clone());
+        report.limits.header_field = Some(bound);
+        let text = probe_text(&report, TextStyle { width: 60, ..TextStyle::default() }, false);
+        let limits = text.lines().skip_while(|line| *line != "Limits").take_while(|line| !line.is_empty());
+        let lines: Vec<&str> = limits.collect();
+        assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= 60), "{lines:#?}");
     }
 
     #[test]

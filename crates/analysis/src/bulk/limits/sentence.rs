@@ -163,7 +163,7 @@ fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
     }
     let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
     let why = if unseen {
-        "the sender's end cannot be seen from here, and no limit of this end matches the rate"
+        "no limit of this end matches the rate, and what the sender waited for cannot be seen from here"
     } else {
         "no window, buffer, disk or CPU limited it for long"
     };

@@ -75,11 +75,11 @@ fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
 #[test]
 fn a_rate_with_less_than_a_segment_in_flight_is_not_explained_by_the_round_trip() {
     let sentence = |bytes| {
-        let min_rtt = Some(Duration::from_micros(6));
+        let min_rtt = Some(Duration::from_millis(1));
         binding(&ConnectionFigures { bytes, min_rtt, rtt: min_rtt, ..small_buffer() }).sentence
     };
-    // A minute has ten million round trips.
-    let (less, more) = (sentence(1_400 * 10_000_000), sentence(1_500 * 10_000_000));
+    // A minute has 60,000 round trips.
+    let (less, more) = (sentence(1_400 * 60_000), sentence(1_500 * 60_000));
     assert!(!less.contains("in flight") && more.contains("in flight"), "{less}; {more}");
 }
 

@@ -183,10 +183,6 @@ fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: 
     let mut lines = Lines { out, pending: Vec::new(), whole: 0 };
     let mut written = Written::default();
     let mut line = String::new();
-    if form == Form::Csv {
-        lines.pending = format!("{}\n", COLUMNS.join(",")).into_bytes();
-        written.failed = lines.flush().err().map(|(error, _)| error);
-    }
     let flush = |lines: &mut Lines<_>, written: &mut Written| {
         if written.failed.is_none()
             && let Err((error, lost)) = lines.flush()
@@ -198,6 +194,12 @@ fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: 
             }
         }
     };
+    if form == Form::Csv {
+        lines.pending = format!("{}\n", COLUMNS.join(",")).into_bytes();
+        flush(&mut lines, &mut written);
+        // The header is no request.
+        written.lost = 0;
+    }
     loop {
         match incoming.try_recv() {
             Ok(_) if written.failed.is_some() => written.lost += 1,

@@ -42,7 +42,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         );
     }
     args.reach.check(&args.client.protocol)?;
-    let requests = requests::read(&args.urls, args.urls_file.as_deref())?;
+    let requests = requests::read(&args.urls, args.urls_file.as_deref(), args.client.request.template)?;
     let protocols = plan::protocols(args, requests.url.is_tls())?;
     let plans = protocols
         .iter()

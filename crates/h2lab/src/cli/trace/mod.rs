@@ -121,7 +121,7 @@ impl ShowArgs {
 
 /// Traces.
 pub fn main(args: &TraceArgs) -> Result<Exit> {
-    let url = reach::url(&args.url)?;
+    let url = reach::template_url(&args.url, args.ask.client.request.template)?;
     let protocols = args.ask.protocols(&url)?;
     rights::reduce(privileges::NONE)?;
     tls::announce_key_log()?;

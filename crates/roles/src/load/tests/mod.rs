@@ -627,6 +627,19 @@ fn a_load_whose_server_answers_in_another_protocol_ends_and_dials_it_no_more() {
 }
 
 #[test]
+fn a_preflight_waits_no_longer_than_the_timeout_of_the_work() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for protocol in BOTH {
+        let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
+        spec.address = silent.local_addr().unwrap().into();
+        spec.cell.work.timeout = Duration::from_millis(1_200);
+        let why = refusal_of(&spec);
+        let words = why.to_string();
+        assert!(words.ends_with("does not respond within 1.2s"), "{protocol}: {words}");
+    }
+}
+
+#[test]
 fn asking_one_protocol_of_a_server_of_the_other_is_an_error_and_no_fallback() {
     for (asked, spoken) in [(Protocol::H1, Protocol::H2c), (Protocol::H2c, Protocol::H1)] {
         let why = refusal(asked, &Server::start(spoken, Habit::Serves));

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::conn::CONN101 as META;
 use crate::diagnose::case::started;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
-use h2lab_base::counts::plural;
+use crate::stats::replays;
+use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
@@ -58,12 +59,13 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
         )
     });
     let mut symptom = format!(
-        "the server ended {} by {how} after {after} requests each{age}; {opened} {} opened",
+        "the server ended {} by {how} after {after} requests each{age}; {} {} opened",
         plural(ended as u64, "connection"),
+        count(opened as u64),
         if opened == 1 { "was" } else { "were" }
     );
     if useless > 0 {
-        let _ = write!(symptom, ", {useless} of which carried no request");
+        let _ = write!(symptom, ", {} of which carried no request", count(useless as u64));
     }
     if is_stampede(quota, cost) {
         symptom.push_str(": each waiting caller dialled its own");
@@ -237,7 +239,8 @@ struct Cost {
     opened: usize,
     /// Connections that carried no request, dialled when the server had ended one.
     useless: usize,
-    replayed: usize,
+    /// How often measured requests were sent again, as every report counts it.
+    replayed: u64,
     lost: usize,
     waited: usize,
     waiting: Duration,
@@ -251,9 +254,9 @@ impl Cost {
             cost.opened += repetition.record.connections.len();
             let ends = Ends::of(repetition);
             cost.useless += ends.useless_dials(repetition);
+            cost.replayed += replays(repetition.record);
             for sample in &repetition.record.samples {
                 cost.all += sample.response_time();
-                cost.replayed += usize::from(sample.replays > 0);
                 cost.lost += usize::from(ends.lost(&sample));
                 if ends.held_up(&sample) {
                     cost.waited += 1;
@@ -279,12 +282,12 @@ impl Cost {
     fn sentence(&self) -> String {
         let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
         format!(
-            "{} opened; {} sent again, {} lost; {} waited {} each on average for a new connection \
+            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection \
              ({:.1} % of all response time)",
             plural(self.opened as u64, "connection"),
-            plural(self.replayed as u64, "request"),
-            self.lost,
-            self.waited,
+            plural(self.replayed, "time"),
+            count(self.lost as u64),
+            count(self.waited as u64),
             format_duration(each),
             self.share() * 100.0
         )

@@ -156,7 +156,7 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next; of the others one waited at another time.
     for sample in record.samples.edit().iter_mut() {
         match (sample.connection, sample.stream.0) {
-            (2, 1) => (sample.stall_open_ns, sample.replays) = (40_000_000, 1),
+            (2, 1) => (sample.stall_open_ns, sample.replays) = (40_000_000, 2),
             (2, 5) => sample.stall_open_ns = 40_000_000,
             (0, 1_999) => sample.outcome = Outcome::GoAway,
             _ => {}
@@ -165,7 +165,7 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     let finding = run(&[record]).remove(0);
     assert_eq!(
         finding.cost,
-        "3 connections opened; 1 request sent again, 1 lost; 1 waited 40ms each on average for a new connection (12.3 % \
+        "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40ms each on average for a new connection (12.3 % \
          of all response time)"
     );
     assert!((finding.cost_share - 40.0 / 325.0).abs() < 1e-9);
