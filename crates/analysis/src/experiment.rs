@@ -173,7 +173,8 @@ impl Experiment {
             let changed = repetitions_of(run, *index);
             let beside = beside(&repetitions_of(run, setup.subject), &changed);
             let (subject, changed) = (summary(&beside)?, summary(&changed)?);
-            let of = |metric: Metric| effect(&subject, &changed, metric, run.seed).map(|it| it.widened(widened));
+            let of =
+                |metric: Metric| effect(&subject, &changed, metric, run.seed).map(|it| it.widened(widened));
             let (effect, served) = (of(metric), of(Metric::Served));
             Some(Trial {
                 knob: knob.clone(),

@@ -421,6 +421,7 @@ mod tests {
     use super::super::style::AnswerPlace;
     use super::*;
     use h2lab_base::units::Time;
+    use h2lab_model::bulk::{Binding, Certainty};
     use h2lab_model::fleet::testing;
 
     const STYLE: TextStyle =
@@ -490,11 +491,17 @@ mod tests {
     #[test]
     fn where_no_limit_was_found_the_servers_own_figures_are_there() {
         let mut record = testing::record();
-        let limit = record.pairs.iter_mut().find_map(|pair| match &mut pair.end {
-            PairEnd::Reported(figures) if pair.pair.server == 0 => figures.limit.as_mut(),
+        let figures = record.pairs.iter_mut().find_map(|pair| match &mut pair.end {
+            PairEnd::Reported(figures) if pair.pair.server == 0 => Some(figures),
             _ => None,
         });
-        limit.unwrap().kind = BindingKind::Unknown;
+        figures.unwrap().limit = Some(Binding {
+            kind: BindingKind::Unknown,
+            cause: None,
+            certainty: Certainty::Guessed,
+            sentence: "the sender's end cannot be seen from here".to_owned(),
+            fix: None,
+        });
         let flat =
             |record: &FleetRecord| fleet_text(record, STYLE).split_whitespace().collect::<Vec<_>>().join(" ");
         let expected = "; ssh:lyon-1 reports 1 s of CPU time and 12 retransmitted segments (cubic)";

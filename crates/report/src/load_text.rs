@@ -85,8 +85,8 @@ fn requests(page: &mut Page, summary: &CellSummary) {
         some(counts.unfinished, "unfinished"),
     ]);
     page.line("Requests", &text);
-    let again =
-        (counts.replayed > 0).then(|| format!("{}, {}", plural(counts.replayed, "time"), notes::why_again(summary)));
+    let again = (counts.replayed > 0)
+        .then(|| format!("{}, {}", plural(counts.replayed, "time"), notes::why_again(summary)));
     page.line("  sent again", &again.unwrap_or_default());
     let offered = (summary.cell.work.arrival.rate().is_some())
         .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));

@@ -175,8 +175,9 @@ mod tests {
         (summary.connections.useless_dials, summary.requests.replayed) = (99, 1);
         summary.connections.goaways.clear();
         assert!(
-            of(&summary)[0]
-                .starts_with("1,234 connections opened: 99 carried no request, requests sent again 1 time, whose"),
+            of(&summary)[0].starts_with(
+                "1,234 connections opened: 99 carried no request, requests sent again 1 time, whose"
+            ),
             "{:?}",
             of(&summary)
         );

@@ -77,9 +77,10 @@ fn no_successes(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// That no request of a cell was a success, if so: that of a server that ended is explained by it.
+/// That no request of a cell was a success, if so. Without a response that is nobody's doing where the measurement is invalid.
 fn no_success(summary: &CellSummary) -> Option<String> {
-    let why = summary.without_success()?;
+    let is_invalid = matches!(summary.state, CellState::Invalid { .. });
+    let why = summary.no_success().or_else(|| summary.without_success().filter(|_| !is_invalid))?;
     let (label, name) = (&summary.label, summary.cell.target.name());
     Some(if label.contains(name) { format!("{label}: {why}") } else { format!("{label} at {name}: {why}") })
 }
