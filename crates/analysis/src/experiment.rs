@@ -289,8 +289,8 @@ fn outcome(
         // repetition may break down by chance.
         (CellState::Unstable { .. }, _) if matches!(subject.state, CellState::Ok) => {
             let is_worse = |effect: Effect| effect.outcome() == Outcome::Worse;
-            let effects = [effect, served].into_iter().flatten();
-            if effects.map(is_worse).any(|it| it) { Outcome::Worse } else { Outcome::Undecided }
+            let mut effects = [effect, served].into_iter().flatten();
+            if effects.any(is_worse) { Outcome::Worse } else { Outcome::Undecided }
         }
         (_, Some(effect)) if is_below_floor(&effect, metric, time_floor(subject, changed)) => {
             Outcome::Refuted

@@ -91,7 +91,7 @@ impl Terminal {
 
     /// `text` with its lines folded, each at its own indentation; as it is where no width is known: in a pipe or a file without
     /// `COLUMNS`, where programs look for whole lines.
-    pub fn wrapped<'a>(self, text: &'a str) -> Cow<'a, str> {
+    pub fn wrapped(self, text: &str) -> Cow<'_, str> {
         if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= self.style().width) {
             return text.into();
         }

@@ -265,9 +265,10 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
     if let [Some(baseline), Some(cell)] = both
         && let (Some(one), Some(other)) = (only_statuses(baseline), only_statuses(cell))
     {
-        return match one == other {
-            true => format!("both ways answered only {one}"),
-            false => format!("{} answered only {one}, {} only {other}", baseline.label, cell.label),
+        return if one == other {
+            format!("both ways answered only {one}")
+        } else {
+            format!("{} answered only {one}, {} only {other}", baseline.label, cell.label)
         };
     }
     reason(verdict.cell).or_else(|| reason(verdict.baseline)).unwrap_or_default()
@@ -486,7 +487,7 @@ pub(super) fn hops(report: &Report<'_>) -> Vec<String> {
 }
 
 /// Whether a rule sees the connections of a cell, and they were measured soundly: a sidecar's are not ours.
-fn is_evidence(summary: &&CellSummary) -> bool {
+fn is_evidence(summary: &CellSummary) -> bool {
     let is_sound = matches!(summary.state, CellState::Ok | CellState::Unstable { .. });
     is_sound && summary.repetitions > 0 && !summary.is_dead() && summary.cell.sidecar.is_none()
 }
@@ -504,7 +505,7 @@ fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     };
     // By target: measured cells, those for which the rule fires, and what was asked.
     let mut targets: Vec<(&str, u64, u64, Vec<Cell>)> = Vec::new();
-    for summary in report.analysis.cells.iter().filter(is_evidence) {
+    for summary in report.analysis.cells.iter().filter(|summary| is_evidence(summary)) {
         let name = summary.cell.target.name();
         let place = targets.iter().position(|target| target.0 == name).unwrap_or(targets.len());
         if place == targets.len() {

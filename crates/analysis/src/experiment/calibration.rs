@@ -65,7 +65,6 @@ fn changes_without_an_effect_are_not_called_effects() {
 fn of_a_thousand_runs_at_most_one_in_twenty_claims_an_effect() {
     for (name, kind, model) in &SHAPES {
         let claims = claims(1_000, *kind, model);
-        println!("{name}: {claims} of 1000 runs claim an effect");
         assert!(claims <= 50, "{name}: {claims} of 1000");
     }
 }

@@ -132,13 +132,13 @@ fn nothing_of_the_progress_stays_on_a_terminal_after_ctrl_c() {
             (&["probe", &url], "\r"),
         ] {
             let lines = Pty::open(columns).interrupt(arguments, mark, 1);
-            let left: Vec<&String> = lines.iter().filter(is_progress).collect();
+            let left: Vec<&String> = lines.iter().filter(|line| is_progress(line)).collect();
             assert!(left.is_empty(), "{arguments:?} at {columns}: {left:?} of {lines:#?}");
         }
     }
 }
 
-fn is_progress(line: &&String) -> bool {
+fn is_progress(line: &str) -> bool {
     line.contains(['━', '─'])
         || (line.ends_with('…') && !line.starts_with(' '))
         || line.contains("in flight, ")
@@ -151,7 +151,7 @@ fn nothing_of_the_progress_stays_after_a_second_ctrl_c_either() {
     let url = format!("http://{}/delay/60000", origin.clear);
     for columns in [80, 40] {
         let lines = Pty::open(columns).interrupt(&["load", "--no-store", "-c3", "-z=300s", &url], "─", 2);
-        let left: Vec<&String> = lines.iter().filter(is_progress).collect();
+        let left: Vec<&String> = lines.iter().filter(|line| is_progress(line)).collect();
         assert!(left.is_empty(), "at {columns}: {left:?} of {lines:#?}");
     }
 }

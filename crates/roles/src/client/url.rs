@@ -69,7 +69,7 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::parse(text, |path| path.to_owned())
+        Self::parse(text, str::to_owned)
     }
 }
 

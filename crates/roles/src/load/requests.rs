@@ -496,9 +496,8 @@ mod tests {
             closed_loop: false,
         };
         let mut requests = Requests::new(expectation);
-        const UNANSWERED: RequestEnd =
-            RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived: false };
-        let fates = [RequestEnd::Unprocessed, UNANSWERED];
+        let unanswered = RequestEnd::Unanswered { outcome: Outcome::Closed, may_have_arrived: false };
+        let fates = [RequestEnd::Unprocessed, unanswered];
         for (fate, outcome) in fates.into_iter().zip([Outcome::Refused, Outcome::Closed]) {
             let request = begun(&mut requests, 0);
             requests.ended(request, at(1), fate);

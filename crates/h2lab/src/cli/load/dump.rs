@@ -137,7 +137,7 @@ impl Dump {
         let (requests, incoming) = sync_channel(ROOM);
         let writer = std::thread::Builder::new()
             .name("dump".to_owned())
-            .spawn(move || write(&incoming, form, out, file))
+            .spawn(move || write(&incoming, form, out, file.as_ref()))
             .context("--dump: cannot start a thread")?;
         Ok(Self { name, queue: Arc::new(DumpQueue { requests, lost: AtomicU64::new(0) }), writer })
     }
@@ -179,7 +179,7 @@ impl SampleListener for DumpQueue {
 }
 
 /// Writes requests until all senders are gone. Where that fails, the file ends with its last whole line.
-fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: Option<File>) -> Written {
+fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: Option<&File>) -> Written {
     let mut lines = Lines { out, pending: Vec::new(), whole: 0 };
     let mut written = Written::default();
     let mut line = String::new();
@@ -188,7 +188,7 @@ fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: 
             && let Err((error, lost)) = lines.flush()
         {
             (written.failed, written.lost) = (Some(error), lost);
-            if let Some(file) = &file {
+            if let Some(file) = file {
                 // A pipe has no end that could be cut; what it took is gone.
                 let _ = file.set_len(lines.whole);
             }

@@ -220,12 +220,11 @@ impl Screen {
             self.mark = Mark::of(now);
             self.times = std::mem::take(&mut self.recent);
         }
-        let text = match self.show {
+        match self.show {
             Show::Nothing => String::new(),
             Show::Lines => fit(&self.line(now), self.columns) + "\n",
             Show::View => self.draw(now),
-        };
-        text
+        }
     }
 
     /// How far it is, of 1.

@@ -142,7 +142,7 @@ fn second_end(reads_it: bool) -> RequestEnd {
     let work = Scenario::default().plan().remove(0).work;
     let kinds = RequestKind::all(&work);
     let prepared = Prepared::new(&work, &kinds, "localhost", 1).unwrap();
-    let (mut ends, mut head) = (Ends::default(), [0; 1 << 16]);
+    let (mut ends, mut head) = (Ends::default(), vec![0; 1 << 16]);
     let ask = |session: &mut ClientSession, ends: &mut Ends, number| {
         session.begin(clock.now(), number, 0, &prepared, ends).expect("it is idle");
         session.flush(clock, &prepared, ends);
