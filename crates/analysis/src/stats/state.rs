@@ -336,7 +336,8 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
     let late = tallied::LATENESS.quantile(repetition, share);
     let median = tallied::RESPONSE.quantile(repetition, 0.5);
     let is_over_at_once = is_closed(repetition) && repetition.generator.wall_ns < nanos(SHORTEST_BUSY);
-    let floor = if is_over_at_once { PAUSE } else { GENERATOR_LATE };
+    // None is left to judge where all requests are those that begin the loop.
+    let floor = if is_over_at_once || share <= 0.0 { PAUSE } else { GENERATOR_LATE };
     let allowed = floor.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
         let which = match share * 100.0 {

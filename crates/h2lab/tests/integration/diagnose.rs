@@ -47,7 +47,7 @@ fn each_changed_cell_differs_in_one_setting_and_is_measured_beside_the_unchanged
 #[test]
 fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
     let folder = folder();
-    let work = ["--loss=20%", "--delay=20ms", "-q300", "-z1s"];
+    let work = ["--loss=5%", "--delay=20ms", "-q300", "-z1s"];
     let first = ["diagnose", "--json", "--budget=1ms", "--out=h2lab-runs/first"];
     run_program(&binary(), folder.path(), &[&first[..], &work].concat()).assert_measured();
     let read = run_program(&binary(), folder.path(), &["diagnose", "latest"]);
@@ -82,7 +82,7 @@ fn a_scenario_is_diagnosed_by_its_name() {
 fn what_is_changed_is_named_and_every_trial_has_an_outcome() {
     let folder = folder();
     let arguments =
-        ["diagnose", "--json", "--out=run", "--budget=8s", "--loss=20%", "--delay=20ms", "-q300", "-z1s"];
+        ["diagnose", "--json", "--out=run", "--budget=8s", "--loss=5%", "--delay=20ms", "-q300", "-z1s"];
     let finished = run_program(&binary(), folder.path(), &arguments);
     finished.assert_measured();
     let document = finished.json();
