@@ -7,5 +7,6 @@
 
 pub mod bulk;
 pub mod diagnose;
+pub mod experiment;
 pub mod fleet;
 pub mod stats;

@@ -3,8 +3,9 @@
 //! `eprintln!` panics where stderr takes nothing (`2>&1 | head`, a full disk), and what a run has found would be lost with it. Here the
 //! line is lost instead. A line that is drawn again and again stays below all that is said meanwhile.
 
-use std::fmt::{Arguments, Write as _};
+use std::fmt::Arguments;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::terminal::{Terminal, cut};
@@ -12,9 +13,43 @@ use crate::terminal::{Terminal, cut};
 /// The line that is drawn at present; empty if there is none.
 static DRAWN: Mutex<String> = Mutex::new(String::new());
 
+/// Rows from the first of what is drawn to the cursor's, which is one of them; 0 if nothing is drawn.
+static DRAWN_ROWS: AtomicUsize = AtomicUsize::new(0);
+
+/// `rows` lines that the caller draws itself are above the cursor: what [`erase`] removes.
+pub fn drew_above(rows: usize) {
+    DRAWN_ROWS.store(if rows == 0 { 0 } else { rows + 1 }, Ordering::Relaxed);
+}
+
+/// Removes what is drawn. A signal's handler may call it: it takes no lock and allocates nothing.
+pub fn erase() {
+    let rows = DRAWN_ROWS.load(Ordering::Relaxed);
+    if rows > 0 {
+        let (text, length) = erasing_rows(rows);
+        let _ = rustix::io::write(std::io::stderr(), &text[..length]);
+    }
+}
+
+/// What removes so many rows of which the cursor is in the last, without memory of the heap.
+fn erasing_rows(rows: usize) -> ([u8; 32], usize) {
+    let mut text = [0; 32];
+    let mut rest = &mut text[..];
+    let written = match rows - 1 {
+        0 => rest.write_all(b"\r\x1b[J"),
+        above => std::io::Write::write_fmt(&mut rest, format_args!("\r\x1b[{above}A\x1b[J")),
+    };
+    let length = if written.is_ok() { 32 - rest.len() } else { 0 };
+    (text, length)
+}
+
 /// Writes `text`, as far as it can be written.
 pub fn write(text: Arguments<'_>) {
     change(Terminal::stderr(), Some(&text.to_string()), |_| ());
+}
+
+/// Writes what people read, folded to the width, and ends the line.
+pub fn say(text: Arguments<'_>) {
+    write(format_args!("{}\n", Terminal::stderr().wrapped(&text.to_string())));
 }
 
 /// Draws `line` over the one that was drawn before, or removes that one if `line` is empty. Only on a terminal that takes escape
@@ -38,26 +73,40 @@ fn change(terminal: Terminal, text: Option<&str>, with: impl FnOnce(&mut String)
     }
     out.push_str(&terminal.printable(text.unwrap_or_default()));
     out.push_str(&drawn);
+    if *drawn != before {
+        let rows = if drawn.is_empty() { 0 } else { terminal.rows(drawn.chars().count()) };
+        DRAWN_ROWS.store(rows, Ordering::Relaxed);
+    }
     let _ = std::io::stderr().lock().write_all(out.as_bytes());
 }
 
 /// What removes a drawn line. The terminal may have become narrower since, and have wrapped it.
 fn erasing(drawn: &str, terminal: Terminal) -> String {
-    let mut out = String::new();
-    if !drawn.is_empty() {
-        out.push('\r');
-        let above = terminal.rows(drawn.chars().count()) - 1;
-        if above > 0 {
-            let _ = write!(out, "\x1b[{above}A");
-        }
-        out.push_str("\x1b[J");
+    if drawn.is_empty() {
+        return String::new();
     }
-    out
+    let (text, length) = erasing_rows(terminal.rows(drawn.chars().count()));
+    String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
-/// A line, as `eprintln!` would write it.
+/// A line, as `eprintln!` would write it, folded to the width. What is to be copied is written by [`write`] instead.
 macro_rules! say {
     ($($text:tt)*) => {
-        $crate::stderr::write(format_args!("{}\n", format_args!($($text)*)))
+        $crate::stderr::say(format_args!($($text)*))
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_removed_from_the_first_to_the_cursors() {
+        let removes = |rows| {
+            let (text, length) = erasing_rows(rows);
+            String::from_utf8(text[..length].to_vec()).unwrap()
+        };
+        assert_eq!([1, 2, 6].map(removes), ["\r\x1b[J", "\r\x1b[1A\x1b[J", "\r\x1b[5A\x1b[J"]);
+        assert!(removes(usize::MAX).ends_with('J'));
+    }
 }

@@ -89,12 +89,18 @@ impl Terminal {
         columns.div_ceil(self.real.unwrap_or(UNKNOWN)).max(1)
     }
 
-    /// `text` in lines that fit; as it is where nobody watches.
-    pub fn wrapped(self, text: &str) -> String {
-        match self.columns.filter(|_| self.is_watched) {
-            Some(_) => hanging("", text, self.style()).trim_end().to_owned(),
-            None => text.to_owned(),
+    /// `text` with its lines folded, each at its own indentation; as it is where no width is known: in a pipe or a file without
+    /// `COLUMNS`, where programs look for whole lines.
+    pub fn wrapped(self, text: &str) -> Cow<'_, str> {
+        if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= self.style().width) {
+            return text.into();
         }
+        let folded = text.lines().map(|line| {
+            let words = line.trim_start();
+            hanging(&line[..line.len() - words.len()], words, self.style())
+        });
+        let folded: Vec<String> = folded.map(|lines| lines.trim_end().to_owned()).collect();
+        folded.join("\n").into()
     }
 
     /// `text` in the characters that the reader's locale has.
@@ -136,6 +142,21 @@ mod tests {
         assert_eq!([width(Some(80), "72"), width(Some(80), ""), width(None, "72")], [72, 80, 72]);
         assert_eq!([width(Some(80), "0"), width(Some(80), "wide"), width(Some(9), "")], [80, 80, 60]);
         assert_eq!(terminal(None, &[]).style().width, 110);
+    }
+
+    #[test]
+    fn lines_are_folded_at_their_indentation_where_a_width_is_known() {
+        let words = "note: one two three four five six seven eight nine ten eleven twelve\n\n  \
+                     an indented line that is longer than sixty columns and so is folded, too";
+        let folded = "note: one two three four five six seven eight nine ten\neleven twelve\n\n  \
+                      an indented line that is longer than sixty columns and so\n  is folded, too";
+        let piped = |columns: Option<&str>| {
+            Terminal::new(false, None, |name| columns.filter(|_| name == "COLUMNS").map(str::to_owned))
+        };
+        assert_eq!(terminal(Some(60), &[]).wrapped(words), folded);
+        assert_eq!(piped(Some("60")).wrapped(words), folded);
+        assert_eq!(piped(None).wrapped(words), words);
+        assert_eq!(terminal(Some(60), &[]).wrapped(folded), folded, "twice changes nothing");
     }
 
     #[test]

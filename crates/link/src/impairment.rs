@@ -60,8 +60,8 @@ pub struct Impairment {
     pub loss_per: LossPer,
     /// Capacity; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Queue limit in bytes; packets beyond it are dropped. `None`: 1000 packets of 1500 bytes, as
-    /// netem's `limit`. Meaningless without `bandwidth`.
+    /// Queue limit in bytes; packets beyond it are dropped. `None`: what passes in a round trip, or in 150 ms if that is more,
+    /// but 10 to 1000 packets of 1500 bytes. Meaningless without `bandwidth`.
     pub queue_bytes: Option<u64>,
     /// What keeps the queue short. Meaningless without `bandwidth`.
     #[serde(skip_serializing_if = "is_default")]
@@ -123,10 +123,27 @@ pub struct Step {
     pub corrupt: Option<Ratio>,
 }
 
-/// The default queue: netem's default of 1000 packets, at 1500 bytes each.
-pub const DEFAULT_QUEUE_BYTES: u64 = 1_500_000;
+/// The longest default queue: netem's default of 1000 packets, at 1500 bytes each.
+const LONGEST_QUEUE: u64 = 1_500_000;
+/// The shortest default queue: ten such packets, an initial window of TCP.
+const SHORTEST_QUEUE: u64 = 15_000;
+/// For how long a full default queue delays, at least, if it is not the longest or the shortest.
+const QUEUE_TIME: Duration = Duration::from_millis(150);
 
 impl Impairment {
+    /// The size of its queue, in bytes: as given, else what passes in a round trip, or in 150 ms if that is more, but 10 to 1000
+    /// packets of 1500 bytes. The round trip is that of two directions as slow as this one. Of steps the fastest and the slowest
+    /// count.
+    pub fn queue_limit(&self) -> u64 {
+        let delays = self.steps.iter().filter_map(|step| step.delay).chain([self.delay]);
+        let time = delays.max().map_or(QUEUE_TIME, |delay| QUEUE_TIME.max(delay * 2));
+        let rates = self.steps.iter().filter_map(|step| step.bandwidth).chain(self.bandwidth);
+        let fastest = rates.map(Bandwidth::bits_per_second).max().unwrap_or(u64::MAX);
+        let passes = u128::from(fastest) * time.as_millis() / 8_000;
+        let default = u64::try_from(passes).unwrap_or(u64::MAX).clamp(SHORTEST_QUEUE, LONGEST_QUEUE);
+        self.queue_bytes.unwrap_or(default)
+    }
+
     /// The largest share of loss that it reaches, initially or by a step.
     pub fn worst_loss(&self) -> Ratio {
         let steps = self.steps.iter().filter_map(|step| step.loss);
@@ -188,7 +205,7 @@ impl fmt::Display for Impairment {
             write!(f, ", loss {} ({}{per})", self.loss.share(), self.loss.name())?;
         }
         if let Some(bandwidth) = self.bandwidth {
-            let queue = format_bytes(self.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES));
+            let queue = format_bytes(self.queue_limit());
             write!(f, ", bandwidth {bandwidth}, queue {queue}")?;
             if self.queue_discipline != QueueDiscipline::DropTail {
                 write!(f, " ({})", self.queue_discipline)?;
@@ -251,6 +268,30 @@ mod tests {
         );
         let json = serde_json::to_string(&full).unwrap();
         assert_eq!(serde_json::from_str::<Impairment>(&json).unwrap(), full, "{json}");
+    }
+
+    #[test]
+    fn a_default_queue_is_bounded_by_time_and_by_packets() {
+        let of = |bandwidth: &str, delay_ms: u64| {
+            let delay = Duration::from_millis(delay_ms);
+            Impairment { delay, bandwidth: bandwidth.parse().ok(), ..Impairment::default() }
+        };
+        for (bandwidth, delay_ms, bytes) in [
+            ("100kbit", 0, 15_000),
+            ("10mbit", 0, 187_500),
+            ("10mbit", 75, 187_500),
+            ("10mbit", 100, 250_000),
+            ("100mbit", 10, 1_500_000),
+            ("1gbit", 100, 1_500_000),
+        ] {
+            assert_eq!(of(bandwidth, delay_ms).queue_limit(), bytes, "{bandwidth}, {delay_ms} ms");
+        }
+        let given = Impairment { queue_bytes: Some(3_000), ..of("100mbit", 10) };
+        assert_eq!(given.queue_limit(), 3_000);
+        let faster = Step { bandwidth: "10mbit".parse().ok(), ..Step::default() };
+        let slower = Step { delay: Some(Duration::from_millis(100)), ..Step::default() };
+        let changing = Impairment { steps: vec![faster, slower], ..of("100kbit", 0) };
+        assert_eq!(changing.queue_limit(), 250_000);
     }
 
     #[test]

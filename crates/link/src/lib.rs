@@ -69,7 +69,7 @@ pub use bottleneck::QueueDiscipline;
 pub use corrupt::{write_corrupted, write_packet};
 pub use delay::JitterOrder;
 pub use flow::Flows;
-pub use impairment::{DEFAULT_QUEUE_BYTES, Impairment, LinkSpec, Step};
+pub use impairment::{Impairment, LinkSpec, Step};
 pub use loss::{Extent, LossModel, LossPer, LossShape};
 pub use merge::may_follow;
 pub use packet::{ChecksumState, Flow, FlowEndpoint, FlowNumber, Offload, Packet};

@@ -13,7 +13,7 @@ use super::loss::Loss;
 use super::packet::FlowNumber;
 use super::reorder::Reorderer;
 use super::script::Script;
-use super::{BlackOut, DEFAULT_QUEUE_BYTES, Displacement, Impairment, LinkSpec, Packet, Step};
+use super::{BlackOut, Displacement, Impairment, LinkSpec, Packet, Step};
 use h2lab_base::random::{Counter, derive};
 use h2lab_base::units::{Bandwidth, Time};
 
@@ -170,7 +170,7 @@ impl<T> Pipe<T> {
     /// A direction with this impairment, which starts at `start`. Each purpose has its own stream of random numbers
     /// under `seed`; the two directions of a link need different seeds, see [`LinkSpec::pipes`].
     pub fn new(impairment: &Impairment, seed: u64, start: Time) -> Self {
-        let queue_bytes = impairment.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES);
+        let queue_bytes = impairment.queue_limit();
         let discipline = impairment.queue_discipline;
         let new = |rate| Bottleneck::new(rate, queue_bytes, discipline);
         let later = impairment.steps.iter().filter_map(|step| step.reorder);

@@ -3,6 +3,8 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::settings;
+
 /// A change that should help.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
@@ -18,5 +20,10 @@ impl Fix {
     /// A change of this setting of this product.
     pub fn new(product: &str, setting: &str, why: impl Into<String>) -> Self {
         Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into() }
+    }
+
+    /// Whether it names a setting, rather than why there is none or none is known.
+    pub fn has_setting(&self) -> bool {
+        ![settings::NOT_KNOWN, settings::NONE].contains(&self.setting.as_str())
     }
 }

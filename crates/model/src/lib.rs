@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod bulk;
+pub mod experiment;
 mod fix;
 pub mod fleet;
 pub mod foreign;
@@ -14,6 +15,7 @@ pub mod fuzz;
 pub mod probe;
 pub mod record;
 pub mod scenario;
+pub mod settings;
 pub mod timeline;
 pub mod workload;
 

@@ -1,8 +1,12 @@
 //! The answer of a run in a few sentences: what every report begins with, and every run ends with.
 
+#[cfg(test)]
+mod tests;
+
 use super::bulk_cells::{self, BulkCell};
 use super::causes::{self, Tail};
 use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
+use super::history::is_planned;
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
 use super::{Report, condition, notes};
@@ -24,7 +28,7 @@ pub(super) fn of(report: &Report<'_>) -> Vec<String> {
         return of_bulk(&cells);
     }
     let mut sentences = match report.analysis.verdicts.as_slice() {
-        [] => of_cells(report),
+        [] => uncompared(report).into_iter().chain(of_cells(report)).collect(),
         _ => of_verdicts(report),
     };
     sentences.extend(slow_requests(report));
@@ -66,7 +70,11 @@ fn of_verdicts(report: &Report<'_>) -> Vec<String> {
         sentences.extend(void);
     }
     let blamed = answer.worst.map(|worst| worst.cell).or(answer.best.and_then(overloaded_baseline));
-    sentences.extend(blamed.and_then(|cell| cause(report, cell)));
+    let neither = answer.both_unstable.filter(|_| blamed.is_none());
+    let of_neither =
+        || neither.and_then(|both| pool(report, both.baseline).or_else(|| pool(report, both.cell)));
+    let why = blamed.and_then(|cell| pool(report, cell).or_else(|| cause(report, cell)));
+    sentences.extend(why.or_else(of_neither));
     sentences
 }
 
@@ -81,7 +89,7 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
     let (name, base) = (name(cell), name(baseline));
     let (lead, body) = match verdict.conclusion {
         Conclusion::Unstable { .. } => (lead_of(cell), overloaded(cell, &name, &base)),
-        Conclusion::BaselineUnstable { .. } => ("Better", overloaded(baseline, &base, &name)),
+        Conclusion::BaselineUnstable { .. } => ("Better", carried(cell, &name, baseline, &base)),
         Conclusion::Faster | Conclusion::Slower => {
             let tail = verdict.tail_ratio?;
             let lead = if tail.ratio < 1.0 { "Faster" } else { "Slower" };
@@ -106,6 +114,7 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
 fn lead_of(cell: &CellSummary) -> &'static str {
     match &cell.state {
         CellState::Unstable { why, .. } if is_of_failures(why) => "Failing",
+        _ if cell.pool.is_some() => "Too few connections",
         _ if is_closed(cell) => "Not steady",
         _ => "Overloaded",
     }
@@ -126,6 +135,37 @@ fn overloaded(cell: &CellSummary, name: &str, other: &str) -> String {
             rate(cell.served_rps)
         ),
     }
+}
+
+/// `one HTTP/2 connection serves all of 1,000 requests/s, HTTP/1.1 295 of them`: the better one comes first.
+fn carried(cell: &CellSummary, name: &str, baseline: &CellSummary, base: &str) -> String {
+    let load = sentences::load(baseline);
+    match &baseline.state {
+        CellState::Unstable { why: Instability::Growing { first, second }, .. } => format!(
+            "{name} {} the {load}; with {base} the mean response time grew from {} to {} during the measured time",
+            sentences::verb(cell, "carry"),
+            millis_unit(*first),
+            millis_unit(*second)
+        ),
+        _ => format!(
+            "{name} {} all of {load}, {base} {} of them",
+            sentences::verb(cell, "serve"),
+            rate(baseline.served_rps)
+        ),
+    }
+}
+
+/// `All 16 HTTP/1.1 connections were in use, and requests waited 340 ms for one; on it they took 10.2 ms. Raise -c.`
+fn pool(report: &Report<'_>, cell: u32) -> Option<String> {
+    let limit = report.analysis.cell(cell)?.pool?;
+    let flag =
+        if report.run.command.get(1).is_some_and(|word| word == "load") { "-c" } else { "--max-connections" };
+    Some(format!(
+        "All {} were in use, and requests waited {} on average for one; on it they took {}. Raise {flag}.",
+        plural(u64::from(limit.connections), "HTTP/1.1 connection"),
+        millis_unit(limit.waited),
+        millis_unit(limit.service)
+    ))
 }
 
 /// ` at 3% loss`; nothing where there is only one condition.
@@ -217,11 +257,27 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
     let [summary] = cells.as_slice() else { return of_several(report, cells) };
     let mut sentences = vec![of_one(summary)];
     sentences.extend(failures(summary).filter(|_| !is_without_result(summary)));
-    match cause(report, summary.cell.index).filter(|_| !is_without_result(summary)) {
+    let cause = || pool(report, summary.cell.index).or_else(|| cause(report, summary.cell.index));
+    match cause().filter(|_| !is_without_result(summary)) {
         Some(cause) => sentences.push(cause),
         None => sentences.extend(phase(summary).filter(|_| !is_without_result(summary))),
     }
+    sentences.extend(stopped(report, summary));
     sentences
+}
+
+/// How much of its time a load was measured that somebody stopped: `Stopped after 1.8 of 8 s.`
+fn stopped(report: &Report<'_>, summary: &CellSummary) -> Option<String> {
+    /// A load that ends with its last request has such a time.
+    const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+    let planned = *report.run.scenario.work.measure.values().first()?;
+    let is_short = report.run.interrupted && summary.repetitions == 1 && summary.measured < planned;
+    let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
+    let measured = seconds(summary.measured);
+    is_short.then(|| {
+        let of = if planned < ENDLESS { format!(" of {}", seconds(planned)) } else { String::new() };
+        format!("Stopped after {measured}{of} s.")
+    })
 }
 
 /// A tail that is shorter needs no explanation.
@@ -271,7 +327,10 @@ fn of_one(summary: &CellSummary) -> String {
         (CellState::Unstable { why, served_rps, .. }, _) => match why {
             why if is_of_failures(why) => format!("Serves {} of {load}.", rate(*served_rps)),
             Instability::Served { .. } => {
-                format!("Overloaded: serves {} of {load}.", rate(*served_rps))
+                format!("{}: serves {} of {load}.", lead_of(summary), rate(*served_rps))
+            }
+            Instability::Growing { .. } if summary.pool.is_some() => {
+                format!("{} for {load}: {why}.", lead_of(summary))
             }
             Instability::Growing { .. } if is_closed(summary) => {
                 format!("Not steady, {} with {load}: {why}.", per_second(*served_rps, "request"))
@@ -357,6 +416,19 @@ fn failures(summary: &CellSummary) -> Option<String> {
     })
 }
 
+/// That a comparison ended before there was anything to compare, if so.
+fn uncompared(report: &Report<'_>) -> Option<String> {
+    let planned = report.run.scenario.plan();
+    let is_comparison =
+        planned.windows(2).any(|two| two[0].group == two[1].group && two[0].index != two[1].index);
+    let only = match report.analysis.cells.as_slice() {
+        [summary] => format!(" when only {} had been measured", name(summary)),
+        _ => String::new(),
+    };
+    let is_early = report.run.interrupted && is_planned(report.run) && is_comparison;
+    is_early.then(|| format!("Nothing was compared: the run was interrupted{only}."))
+}
+
 /// Cells of which each has a condition of its own.
 fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -367,7 +439,8 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
     sentences.extend(worst.map(|summary| {
         let load = sentences::load(summary);
         format!(
-            "Overloaded: {} {} {} of {load}.",
+            "{}: {} {} {} of {load}.",
+            lead_of(summary),
             place(summary),
             sentences::verb(summary, "serve"),
             rate(summary.served_rps)
@@ -397,7 +470,8 @@ fn of_several(report: &Report<'_>, cells: &[CellSummary]) -> Vec<String> {
         ));
     }
     let blamed = worst.or(sound.last().copied());
-    sentences.extend(blamed.and_then(|summary| cause(report, summary.cell.index)));
+    let why = |cell| pool(report, cell).or_else(|| cause(report, cell));
+    sentences.extend(blamed.and_then(|summary| why(summary.cell.index)));
     sentences
 }
 
@@ -483,195 +557,4 @@ fn of_bulk(cells: &[BulkCell<'_>]) -> Vec<String> {
         sentences.push(format!("Cause: {}.{change}", held.title));
     }
     sentences
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::style::AnswerPlace;
-    use super::super::testing::Fixture;
-    use super::*;
-    use h2lab_analysis::stats::{ErrorCount, RatioInterval};
-    use h2lab_model::record::Fault;
-
-    /// The p99 of 16 connections at 3 % loss, of which nothing stalls too long.
-    fn with_ratio(fixture: &mut Fixture, conclusion: Conclusion, ratio: f64) {
-        let verdict = fixture.analysis.verdicts.last_mut().expect("it has some");
-        verdict.conclusion = conclusion;
-        verdict.tail = h2lab_analysis::stats::Tail::P99;
-        verdict.tail_ratio = Some(RatioInterval {
-            share: 0.99,
-            baseline: Duration::from_millis(250),
-            candidate: Duration::from_millis(250).mul_f64(ratio),
-            ratio,
-            low: ratio * 0.8,
-            high: ratio * 1.2,
-            block: Duration::from_millis(250),
-            longest_stall: Duration::ZERO,
-            blocks: 24,
-        });
-    }
-
-    #[test]
-    fn it_names_what_loses_most_what_wins_most_the_cause_and_the_change() {
-        let mut fixture = Fixture::new();
-        with_ratio(&mut fixture, Conclusion::Faster, 0.44);
-        assert_eq!(
-            of(&fixture.report()),
-            [
-                "Overloaded at 3% loss: one HTTP/2 connection serves 290 of 1,000 requests/s, HTTP/1.1 all of them.",
-                "Faster at 3% loss: 16 HTTP/2 connections have 0.44 × the p99 of HTTP/1.1 (110 ms against 250 ms; 95 % \
-                 interval 0.35–0.53).",
-                "Cause (LOSS101): every drop stalls all streams of the connection, 31 at a time on average. Change: \
-                 connections = 16 (client).",
-            ]
-        );
-    }
-
-    #[test]
-    fn an_invalid_or_failed_cell_is_mentioned_and_never_the_answer() {
-        let mut fixture = Fixture::new();
-        fixture.findings.clear();
-        fixture.analysis.cells[5].state =
-            CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
-        for verdict in &mut fixture.analysis.verdicts {
-            let is_its = verdict.cell == 5;
-            verdict.conclusion = if is_its { Conclusion::Invalid } else { Conclusion::NoDifference };
-        }
-        with_ratio(&mut fixture, Conclusion::Slower, 2.0);
-        let answer = of(&fixture.report());
-        assert!(
-            answer[0].starts_with("Slower at 3% loss: 16 HTTP/2 connections have 2.00 × the p99"),
-            "{answer:?}"
-        );
-        assert_eq!(answer[1], "1 of 6 comparisons has no verdict: h2c × 1: the link was late.");
-        fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
-        assert_eq!(of(&fixture.report()), ["No result: h2c × 1: the link was late."]);
-    }
-
-    #[test]
-    fn without_a_difference_it_says_whether_there_is_none_or_none_was_resolved() {
-        let mut fixture = Fixture::new();
-        fixture.findings.clear();
-        let pattern = fixture.analysis.verdicts[0].clone();
-        let mut answered = |conclusions: &[(f64, f64)]| {
-            let verdict = |&(low, high): &(f64, f64)| {
-                let mut verdict = pattern.clone();
-                verdict.conclusion = Conclusion::NoDifference;
-                let tail = verdict.tail_ratio.as_mut().expect("it has one");
-                (tail.low, tail.high, tail.longest_stall) = (low, high, Duration::ZERO);
-                verdict
-            };
-            fixture.analysis.verdicts = conclusions.iter().map(verdict).collect();
-            of(&fixture.report()).join(" ")
-        };
-        let (same, open) = ((0.97, 1.03), (0.5, 2.0));
-        assert!(answered(&[same]).starts_with("No difference: Without loss: one HTTP/2 connection: p9"));
-        assert!(answered(&[open]).starts_with("Undecided: Without loss: "));
-        assert_eq!(answered(&[same, same]), "No difference of 10 % or more in 2 of 2 comparisons.");
-        assert!(
-            answered(&[open, open]).starts_with("Undecided: none of 2 comparisons resolved a difference.")
-        );
-        let both = answered(&[same, open]);
-        assert!(
-            both.starts_with(
-                "No difference was found: of 2 comparisons, 1 shows less than 10 %, 1 undecided"
-            ),
-            "{both}"
-        );
-    }
-
-    #[test]
-    fn a_cell_that_gets_slower_and_slower_is_not_said_to_serve_its_load() {
-        let mut fixture = Fixture::new();
-        let (offered_rps, served_rps) = (1000.0, 999.0);
-        let (first, second) = (Duration::from_millis(30), Duration::from_millis(300));
-        let why = Instability::Growing { first, second };
-        fixture.analysis.cells[5].state = CellState::Unstable { offered_rps, served_rps, why };
-        fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
-        fixture.analysis.verdicts[0].conclusion = Conclusion::Unstable { offered_rps, served_rps };
-        let expected = "Overloaded at 3% loss: with one HTTP/2 connection the mean response time grew from 30 ms to \
-             300 ms during the measured time; HTTP/1.1 carried the 1,000 requests/s.";
-        assert_eq!(of(&fixture.report())[0], expected);
-        let sentence = sentences::verdict(&fixture.report(), &fixture.analysis.verdicts[0]);
-        assert!(sentence.contains("grew from 30 ms to 300 ms") && !sentence.contains("999"), "{sentence}");
-    }
-
-    #[test]
-    fn bulk_work_is_answered_by_rates_and_what_held_them_back() {
-        let fixture = Fixture::bulk();
-        let answer = of(&fixture.report());
-        assert!(
-            answer[0].starts_with("Slowest: one HTTP/2 connection (") && answer[0].contains("100 Mbit/s"),
-            "{answer:?}"
-        );
-        assert!(answer[0].contains("0.25 × the rate of TCP alone"), "{answer:?}");
-        assert!(
-            answer[1].starts_with("Fastest: TCP without HTTP (") && answer[1].contains("800 Mbit/s"),
-            "{answer:?}"
-        );
-    }
-
-    #[test]
-    fn every_form_has_the_same_answer() {
-        let fixture = Fixture::new();
-        let report = fixture.report();
-        let sentences = of(&report);
-        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let (text, markdown) =
-            (flat(&crate::text(&[report], TextStyle::default())), crate::markdown(&[report]));
-        assert!(text.starts_with(&format!("Answer: {}", sentences[0])), "{text}");
-        assert!(markdown.contains("**Overloaded at 3% loss: "), "{markdown}");
-        assert_eq!(crate::document(&report).answer, sentences.join(" "));
-        let last = crate::text(&[report], TextStyle { answer: AnswerPlace::Last, ..TextStyle::default() });
-        assert!(flat(&last).ends_with(&format!("Answer: {}", sentences.join(" "))), "{last}");
-        let html = crate::html(&[report]);
-        assert!(
-            html.contains("Overloaded at 3% loss: one HTTP&#x2f;2 connection serves 290 of 1,000"),
-            "the title"
-        );
-    }
-
-    #[test]
-    fn a_long_tail_says_in_which_phase_of_a_request_it_passes() {
-        let mut summary = Fixture::new().analysis.cells[0].clone();
-        // Of a hundred requests ten take long; the tail of so few is the p95.
-        let mut said = |response: u64, service: u64, first_byte: u64| {
-            let of =
-                |long| Latency::new((0..100).map(|n| Duration::from_millis(if n < 90 { 1 } else { long })));
-            (summary.response, summary.service, summary.ttfb) = (of(response), of(service), of(first_byte));
-            phase(&summary).unwrap_or_default()
-        };
-        assert!(said(500, 150, 149).contains("150 ms of 500 ms after the request was sent"));
-        assert!(said(151, 151, 150).contains("150 ms of 151 ms before the first byte"));
-        assert!(said(151, 151, 3).contains("first byte of the response after 3 ms"));
-        assert_eq!((said(151, 151, 90).as_str(), said(19, 19, 19).as_str()), ("", ""));
-    }
-
-    #[test]
-    fn what_costs_next_to_nothing_is_no_cause_unless_requests_failed() {
-        let mut fixture = Fixture::new();
-        let cell = fixture.findings[0].cell;
-        assert!(cause(&fixture.report(), cell).is_some());
-        fixture.findings.iter_mut().for_each(|finding| finding.cost_share = 0.049);
-        assert_eq!(cause(&fixture.report(), cell), None);
-        for (kind, is_of_connections) in [
-            (Outcome::Closed, true),
-            (Outcome::Reset, true),
-            (Outcome::Status, false),
-            (Outcome::Connect, false),
-            (Outcome::Timeout, false),
-        ] {
-            let summary = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == cell);
-            let error = ErrorCount { kind, code: 0, fault: Fault::Sut, count: 1 };
-            summary.expect("the finding's cell").errors = vec![error];
-            assert_eq!(cause(&fixture.report(), cell).is_some(), is_of_connections, "{kind}");
-        }
-    }
-
-    #[test]
-    fn what_fails_is_no_overload() {
-        let why = |share: f64, failed: f64| is_of_failures(&Instability::Served { share, failed });
-        assert!(why(0.5, 0.5) && why(0.5, 0.25));
-        assert!(!why(0.5, 0.2) && !why(0.9, 0.0));
-    }
 }

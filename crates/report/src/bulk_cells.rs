@@ -255,16 +255,20 @@ fn waits(stalls: &TransferStalls) -> Vec<String> {
     waits.into_iter().map(|(what, time)| format!("{what} {:.1} s", time.as_secs_f64())).collect()
 }
 
-/// Rates of equal parts of a repetition, at most so many, in bits per second.
+/// Rates of equal parts of a repetition, at most so many, in bits per second. The last part ends with the last byte, and its rate is
+/// that of its own time; one of less than a tenth of the others' time is left out: a single read would tower over all others.
 pub(super) fn rates(meter: &ByteMeter, most: usize) -> (std::time::Duration, Vec<f64>) {
     let each = meter.intervals().len().div_ceil(most).max(1);
     let span = meter.interval() * each as u32;
-    let chunk = |(n, bytes): (usize, &[u64])| {
-        // The last part ends with the last byte.
-        let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval());
-        h2lab_model::bulk::rate::bits_per_second(bytes.iter().sum(), time).unwrap_or(0.0)
+    let part = |(n, bytes): (usize, &[u64])| {
+        let time = span.min(meter.elapsed().saturating_sub(span * n as u32));
+        let is_shown = n == 0 || time >= span / 10;
+        is_shown.then(|| {
+            let time = time.max(meter.interval() / 10);
+            h2lab_model::bulk::rate::bits_per_second(bytes.iter().sum(), time).unwrap_or(0.0)
+        })
     };
-    (span, meter.intervals().chunks(each).enumerate().map(chunk).collect())
+    (span, meter.intervals().chunks(each).enumerate().filter_map(part).collect())
 }
 
 /// The rate over time as a line of bars, in steps of an eighth of the highest.
@@ -300,7 +304,7 @@ pub(super) fn held(cells: &[BulkCell<'_>]) -> Vec<Held> {
             format!("{} {} ({} Mbit/s)", one.factor, one.summary.label, one.rate_text())
         };
         let held = Held {
-            title: format!("{} limited {}", kind.words(), plural(its.len() as u64, "cell")),
+            title: format!("{} limited {}", binding.words(), plural(its.len() as u64, "cell")),
             cells: its.iter().map(rendered).collect::<Vec<_>>().join(", "),
             shown: format!("{} {}: {}", slowest.factor, slowest.summary.label, binding.sentence),
             fix: binding.fix.clone(),

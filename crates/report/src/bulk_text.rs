@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::answer;
+use super::bulk_cells::rates;
 use super::format::{bytes, count, number, plural};
 use super::notes;
 use super::page::{Page, counted, listed, some};
@@ -12,7 +13,7 @@ use super::style::{TextStyle, paragraph};
 use h2lab_analysis::bulk::BulkSummary;
 use h2lab_analysis::bulk::summary::AT_SPEED;
 use h2lab_base::units::{format_bytes, format_duration};
-use h2lab_model::bulk::rate::{bits_per_second, bits_text};
+use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{
     BindingKind, BulkRecord, ByteMeter, Certainty, DigestVerdict, TransferDirection, TransferOutcome,
     TransferRecord,
@@ -79,7 +80,7 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
     let held = summary.binding().map(|bound| &bound.binding);
     sentences.extend(held.filter(|binding| binding.kind != BindingKind::Unknown).map(|binding| {
         let change = binding.fix.as_ref().map_or(String::new(), |fix| format!(" Change: {fix}."));
-        format!("Limited by {}.{change}", binding.kind.words())
+        format!("Limited by {}.{change}", binding.words())
     }));
     sentences
 }
@@ -162,7 +163,7 @@ fn limit(page: &mut Page, summary: &BulkSummary) {
         Certainty::Likely => ", likely",
         Certainty::Guessed => ", guessed",
     };
-    page.line("Limit", &format!("{}{sure}: {}", binding.kind.words(), binding.sentence));
+    page.line("Limit", &format!("{}{sure}: {}", binding.words(), binding.sentence));
     page.line("  fix", binding.fix.as_deref().unwrap_or_default());
     let kinds = summary.kinds();
     if kinds.len() > 1 {
@@ -174,19 +175,7 @@ fn limit(page: &mut Page, summary: &BulkSummary) {
 
 /// The rate over time, as bars; the longest fills the width.
 fn over_time(page: &mut Page, meter: &ByteMeter) {
-    let each = meter.intervals().len().div_ceil(BARS).max(1);
-    let span = meter.interval() * each as u32;
-    let rates: Vec<f64> = meter
-        .intervals()
-        .chunks(each)
-        .enumerate()
-        .map(|(n, chunk)| {
-            // The last one ends with the last byte; in less than a tenth of an interval a single read would tower over all
-            // others.
-            let time = span.min(meter.elapsed().saturating_sub(span * n as u32)).max(meter.interval() / 10);
-            bits_per_second(chunk.iter().sum(), time).unwrap_or(0.0)
-        })
-        .collect();
+    let (span, rates) = rates(meter, BARS);
     let most = rates.iter().copied().fold(0.0, f64::max);
     if rates.len() < 2 || most <= 0.0 {
         return;

@@ -7,6 +7,7 @@ use super::format::{count, millis, millis_unit, plural};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, condition};
+use h2lab_analysis::diagnose::of_wait;
 use h2lab_analysis::diagnose::waits::{CauseKind, Doubt, LatencyBreakdown, Split, Waits};
 use h2lab_analysis::stats::CellSummary;
 
@@ -29,6 +30,9 @@ pub(super) struct Tail<'a> {
     /// The time of all of them, by cause.
     pub split: Split,
 }
+
+/// Causes that took this share of the time of slow requests are explained.
+const EXPLAINED: f64 = 0.1;
 
 impl<'a> Tail<'a> {
     /// The slow requests of a cell; `None` if their causes were not asked for.
@@ -84,6 +88,13 @@ impl<'a> Tail<'a> {
                 .map(|(repair, time)| format!("{} {}", repair.name(), percent(*time as f64 / lost as f64)))
                 .collect();
             notes.push(format!("waits for lost segments were ended by: {}", repairs.join(", ")));
+        }
+        let explained = split.parts.keys().filter(|kind| split.share(**kind) >= EXPLAINED);
+        let explained =
+            explained.filter_map(|kind| Some(format!("{} ({})", of_wait(*kind)?.id, kind.name())));
+        let explained = explained.collect::<Vec<_>>().join(", ");
+        if !explained.is_empty() {
+            notes.push(format!("more: h2lab explain {explained}"));
         }
         notes.extend(self.doubts().iter().map(Doubt::to_string));
         notes

@@ -1,6 +1,7 @@
 //! The condition that a group of cells was measured under: its heading, and what distinguishes it from the others.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use super::Report;
 use super::format::{count, number, per_second, rate};
@@ -160,7 +161,7 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
             aspects.push(Aspect::new("up", direction("uplink", &link.uplink)));
             aspects.push(Aspect::new("down", direction("downlink", &link.downlink)));
         }
-        None if matches!(cell.target, Target::Url { .. }) => {
+        None if matches!(&cell.target, Target::Url { url } if !is_loopback(url)) => {
             aspects.push(Aspect::new("link", "live network, no emulation".to_owned()));
         }
         None => aspects.push(Aspect::new("link", "loopback".to_owned())),
@@ -184,6 +185,20 @@ fn aspects(report: &Report<'_>, group: &[&CellSummary]) -> Vec<Aspect> {
     let seed = scenario.seed_of(cell.group).filter(|_| scenario.seed.varies());
     aspects.extend(seed.map(|seed| Aspect::new("seed", format!("seed {seed}"))));
     aspects
+}
+
+/// Whether a URL names this machine by its loopback device.
+fn is_loopback(url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let host = match host.strip_prefix('[') {
+        Some(literal) => literal.split(']').next(),
+        None => host.split(':').next(),
+    };
+    let host = host.unwrap_or_default();
+    let is_name = host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost");
+    is_name || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn symmetric(impairment: &Impairment, aspects: &mut Vec<Aspect>) {
@@ -293,6 +308,20 @@ mod tests {
             "live network, no emulation, cubic, 50 requests/s, http://a/",
         ];
         assert_eq!(headings, expected);
+    }
+
+    #[test]
+    fn a_live_server_on_this_machine_is_reached_over_loopback() {
+        for url in
+            ["http://127.0.0.1:80/", "https://localhost/x", "http://a.localhost", "http://u:p@[::1]:8?x"]
+        {
+            assert!(is_loopback(url), "{url}");
+        }
+        for url in
+            ["http://a/", "http://localhost.example/", "http://10.0.0.1/127.0.0.1", "http://[2001:db8::1]/"]
+        {
+            assert!(!is_loopback(url), "{url}");
+        }
     }
 
     #[test]

@@ -139,6 +139,8 @@ fn figures(cell: &CellDocument) -> CellFigures {
         .response
         .map_or([f64::INFINITY; 7], |of| [of.p50, of.p90, of.p95, of.p99, of.p999, of.max, of.mean].map(ms));
     let [p50, p90, p95, p99, p999, max, mean] = times;
+    // The document has no such figure; where there are no times at all, it is as infinite as the others.
+    let p9999 = if p999.is_finite() { f64::NAN } else { p999 };
     let errors = if requests.sent == 0 {
         1.0
     } else {
@@ -148,7 +150,7 @@ fn figures(cell: &CellDocument) -> CellFigures {
         label: cell.label.clone(),
         protocol: cell.protocol.name().to_owned(),
         without: without.map(str::to_owned),
-        values: [p50, p90, p95, p99, p999, max, mean, errors, cell.throughput_rps],
+        values: [p50, p90, p95, p99, p999, p9999, max, mean, errors, cell.throughput_rps],
     }
 }
 
@@ -249,14 +251,16 @@ impl<'a> Diff<'a> {
         if self.pairs.is_empty() {
             return format!("{head}: no cell of one corresponds to a cell of the other");
         }
-        let ratios = self.pairs.iter().filter_map(|(base, cell)| {
-            let ratio = cell.figures.value("p99")? / base.figures.value("p99")?;
-            (ratio.is_finite() && ratio > 0.0).then_some((ratio, cell))
+        let ratios = self.pairs.iter().filter(|(base, cell)| !base.is_void() && !cell.is_void());
+        let ratios = ratios.filter_map(|(base, cell)| {
+            let tail = base.tail.min(cell.tail).name();
+            let ratio = cell.figures.value(tail)? / base.figures.value(tail)?;
+            (ratio.is_finite() && ratio > 0.0).then_some((ratio, tail, cell))
         });
-        let most = ratios.max_by(|(a, _), (b, _)| a.ln().abs().total_cmp(&b.ln().abs()));
-        let most = most.map_or(String::new(), |(of, cell)| {
+        let most = ratios.max_by(|(a, ..), (b, ..)| a.ln().abs().total_cmp(&b.ln().abs()));
+        let most = most.map_or(String::new(), |(of, tail, cell)| {
             let place = if self.pairs.len() == 1 { String::new() } else { format!(" of {}", cell.name) };
-            format!(": p99{place} is {} ×", ratio(of))
+            format!(": {tail}{place} is {} ×", ratio(of))
         });
         let pairs = plural(self.pairs.len() as u64, "pair");
         format!(

@@ -65,10 +65,11 @@ fn direction(first: &Impairment, impairment: &Impairment) -> Vec<String> {
         rendered.push(format!("{} loss", impairment.loss.share()));
     }
     if rendered.is_empty() && impairment.queue_bytes != first.queue_bytes {
-        rendered.push(impairment.queue_bytes.map_or_else(
-            || "queue of 1000 packets".to_owned(),
-            |bytes| format!("queue {}", format_bytes(bytes)),
-        ));
+        rendered.push(
+            impairment
+                .queue_bytes
+                .map_or_else(|| "default queue".to_owned(), |bytes| format!("queue {}", format_bytes(bytes))),
+        );
     }
     if rendered.is_empty() && impairment != first {
         rendered.push(impairment.to_string());

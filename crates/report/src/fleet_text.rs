@@ -11,7 +11,7 @@ use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{TIME_WAS_OVER, TransferOutcome, TransferTally};
+use h2lab_model::bulk::{BindingKind, TIME_WAS_OVER, TransferOutcome, TransferTally};
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pair, PairEnd, PairRecord, PairState};
 
@@ -331,6 +331,16 @@ fn limits(page: &mut Page, record: &FleetRecord) {
     }
 }
 
+/// `local#2 reports 1.23 s of CPU time and 12 retransmitted segments (cubic)`, if it reported.
+fn spent(server: &AgentRecord) -> Option<String> {
+    let figures = server.served.as_ref()?;
+    let again = figures.retransmits.map(|n| format!(" and {}", plural(n, "retransmitted segment")));
+    let congestion = figures.congestion.as_ref().map(|name| format!(" ({name})"));
+    let cpu = number(figures.cpu.as_secs_f64());
+    let rest = [again, congestion].into_iter().flatten().collect::<String>();
+    Some(format!("{} reports {cpu} s of CPU time{rest}", server.name))
+}
+
 /// What limited pairs, each limit once with all of its pairs, and what lifts it.
 fn limits_of(record: &FleetRecord) -> Vec<(String, Option<String>)> {
     let mut rendered: Vec<(&str, String, Option<&String>, Vec<String>)> = Vec::new();
@@ -341,9 +351,12 @@ fn limits_of(record: &FleetRecord) -> Vec<(String, Option<String>)> {
         match rendered.iter_mut().find(|(known, ..)| *known == words) {
             Some((.., pairs)) => pairs.push(pair_name(record, pair)),
             None => {
+                let served = record.servers.get(pair.pair.server as usize).and_then(spent);
+                let unseen = served.filter(|_| limit.kind == BindingKind::Unknown);
+                let sentence = unseen.map(|what| format!("{}; {what}", limit.sentence));
                 rendered.push((
                     words,
-                    limit.sentence.clone(),
+                    sentence.unwrap_or_else(|| limit.sentence.clone()),
                     limit.fix.as_ref(),
                     vec![pair_name(record, pair)],
                 ));
@@ -408,6 +421,7 @@ mod tests {
     use super::super::style::AnswerPlace;
     use super::*;
     use h2lab_base::units::Time;
+    use h2lab_model::bulk::{Binding, Certainty};
     use h2lab_model::fleet::testing;
 
     const STYLE: TextStyle =
@@ -472,6 +486,28 @@ mod tests {
         assert_eq!(rows(&record).len(), 1);
         record.servers[0].served = None;
         assert!(!fleet_text(&record, STYLE).contains("Each server"));
+    }
+
+    #[test]
+    fn where_no_limit_was_found_the_servers_own_figures_are_there() {
+        let mut record = testing::record();
+        let figures = record.pairs.iter_mut().find_map(|pair| match &mut pair.end {
+            PairEnd::Reported(figures) if pair.pair.server == 0 => Some(figures),
+            _ => None,
+        });
+        figures.unwrap().limit = Some(Binding {
+            kind: BindingKind::Unknown,
+            cause: None,
+            certainty: Certainty::Guessed,
+            sentence: "the sender's end cannot be seen from here".to_owned(),
+            fix: None,
+        });
+        let flat =
+            |record: &FleetRecord| fleet_text(record, STYLE).split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = "; ssh:lyon-1 reports 1 s of CPU time and 12 retransmitted segments (cubic)";
+        assert!(flat(&record).contains(expected), "{}", flat(&record));
+        record.servers[0].served = None;
+        assert!(!flat(&record).contains(" reports "));
     }
 
     #[test]

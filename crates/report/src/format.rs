@@ -79,6 +79,17 @@ pub(super) fn ratio(ratio: f64) -> String {
     if (0.1..10.0).contains(&ratio) { format!("{ratio:.2}") } else { number(ratio) }
 }
 
+/// In the place of a ratio whose interval says nothing.
+pub(super) const NOT_RESOLVED: &str = "not resolved";
+/// An interval that has 1 in it and an upper end of more than so many times the lower one says nothing.
+const WIDEST: f64 = 100.0;
+
+/// The interval of a ratio, the lower end and the upper: `0.82–1.09`; `None` where it says nothing.
+pub(super) fn interval_of([_, low, high]: [f64; 3], joint: &str) -> Option<String> {
+    let says_nothing = low <= 1.0 && high >= 1.0 && high > low * WIDEST;
+    (!says_nothing).then(|| format!("{}{joint}{}", ratio(low), ratio(high)))
+}
+
 /// Bytes in decimal units with three significant digits: `62.9 MB`.
 pub(super) fn bytes(bytes: f64) -> String {
     match bytes {
@@ -111,6 +122,15 @@ mod tests {
     #[test]
     fn an_interval_without_an_end_is_no_number() {
         assert_eq!([number(f64::INFINITY), number(f64::MAX), rate(1e300)], ["∞"; 3]);
+    }
+
+    #[test]
+    fn an_interval_that_says_nothing_is_not_resolved() {
+        let said = |low, high| interval_of([1.0, low, high], "–");
+        assert_eq!(said(0.46, 46.0).as_deref(), Some("0.46–46"));
+        assert_eq!(said(0.46, 46.1), None);
+        assert_eq!(said(0.46, 216_813.0), None);
+        assert_eq!(said(1.1, 216_813.0).as_deref(), Some("1.10–216,813"), "it is slower, by whatever");
     }
 
     #[test]

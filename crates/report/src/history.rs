@@ -70,7 +70,7 @@ pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
 }
 
 /// Whether a command that makes the repetitions of a plan made it: a load has one repetition, which cannot be resumed.
-fn is_planned(run: &RunRecord) -> bool {
+pub(super) fn is_planned(run: &RunRecord) -> bool {
     run.command.get(1).is_some_and(|command| command == "compare" || command == "run")
 }
 

@@ -12,6 +12,7 @@ mod bulk_text;
 mod causes;
 mod condition;
 mod csv;
+mod diagnosis;
 mod diff;
 pub mod document;
 mod factors;
@@ -42,6 +43,10 @@ mod vegeta;
 pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
+pub use diagnosis::{
+    CauseDocument, Diagnosis, DiagnosisDocument, SinceDocument, TrialDocument, of_run as diagnosis_of_run,
+    since_document, since_text,
+};
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{
     BulkDocument, Document, FleetDocument, LoadDocument, RunsComparisonDocument, RunsDocument, TimelineAsked,

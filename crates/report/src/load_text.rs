@@ -74,17 +74,19 @@ fn requests(page: &mut Page, summary: &CellSummary) {
     let counts = &summary.requests;
     let text = listed([
         Some(format!(
-            "{} sent in {}",
+            "{} {} in {}",
             count(counts.sent),
+            if counts.unsent > 0 { "due" } else { "sent" },
             h2lab_base::units::format_duration(rounded(summary.measured))
         )),
+        some(counts.unsent, "never sent"),
         Some(format!("{} succeeded ({})", count(counts.succeeded), percent(counts.succeeded, counts.sent))),
         some(counts.failed, "failed"),
         some(counts.unfinished, "unfinished"),
     ]);
     page.line("Requests", &text);
-    let again =
-        (counts.replayed > 0).then(|| format!("{}, {}", count(counts.replayed), notes::why_again(summary)));
+    let again = (counts.replayed > 0)
+        .then(|| format!("{}, {}", plural(counts.replayed, "time"), notes::why_again(summary)));
     page.line("  sent again", &again.unwrap_or_default());
     let offered = (summary.cell.work.arrival.rate().is_some())
         .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::format::{millis_unit, rate, ratio};
+use super::format::{NOT_RESOLVED, interval_of, millis_unit, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition, sentences};
-use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion};
+use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Unclaimed};
 
 /// All verdicts of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -156,6 +156,7 @@ fn field(report: &Report<'_>, verdict: &CellVerdict, baseline: &CellSummary) -> 
     let compared = against.unwrap_or(baseline);
     let served = |served: f64, offered: f64| format!("{} of {}/s", rate(served), rate(offered));
     let of_tail = verdict.tail_ratio.filter(|_| mark != Mark::Invalid);
+    let interval = of_tail.and_then(|tail| interval_of([tail.ratio, tail.low, tail.high], "–"));
     MatrixField {
         cell: verdict.cell,
         mark,
@@ -166,11 +167,12 @@ fn field(report: &Report<'_>, verdict: &CellVerdict, baseline: &CellSummary) -> 
                 | Conclusion::BaselineUnstable { offered_rps, served_rps },
                 _,
             ) => served(served_rps, offered_rps),
+            (_, Some(_)) if interval.is_none() => NOT_RESOLVED.to_owned(),
             (_, Some(tail)) => format!("{} ×", ratio(tail.ratio)),
             _ => String::new(),
         },
-        interval: of_tail.map_or(String::new(), |tail| format!("{}–{}", ratio(tail.low), ratio(tail.high))),
-        ratio: of_tail.map(|tail| [tail.ratio, tail.low, tail.high]),
+        ratio: of_tail.filter(|_| interval.is_some()).map(|tail| [tail.ratio, tail.low, tail.high]),
+        interval: interval.unwrap_or_default(),
         against: against.map(|other| other.label.clone()),
         sentence: sentences::verdict(report, verdict),
     }
@@ -184,6 +186,7 @@ fn word(report: &Report<'_>, verdict: &CellVerdict, mark: Mark, baseline: &CellS
         Mark::Unstable => "unstable".to_owned(),
         Mark::BaselineUnstable => format!("{} unstable", baseline.label),
         Mark::BothUnstable => "both unstable".to_owned(),
+        Mark::NoDifference if verdict.unclaimed() == Some(Unclaimed::BelowFloor) => "below floor".to_owned(),
         Mark::NoDifference => "same".to_owned(),
         Mark::Undecided => "undecided".to_owned(),
         // The state that forbids a verdict, of whichever has it.

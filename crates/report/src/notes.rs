@@ -101,8 +101,8 @@ fn connections(summary: &CellSummary) -> Option<String> {
     let useless =
         (totals.useless_dials > 0).then(|| format!("{} carried no request", count(totals.useless_dials)));
     let replayed = summary.requests.replayed;
-    let again =
-        (replayed > 0).then(|| format!("{} sent again, {}", plural(replayed, "request"), why_again(summary)));
+    let again = (replayed > 0)
+        .then(|| format!("requests sent again {}, {}", plural(replayed, "time"), why_again(summary)));
     let gap = (!totals.without_any.is_zero())
         .then(|| format!("{} without any connection", millis_unit(totals.without_any)));
     let opened = plural(totals.opened, "connection");
@@ -175,8 +175,9 @@ mod tests {
         (summary.connections.useless_dials, summary.requests.replayed) = (99, 1);
         summary.connections.goaways.clear();
         assert!(
-            of(&summary)[0]
-                .starts_with("1,234 connections opened: 99 carried no request, 1 request sent again, whose"),
+            of(&summary)[0].starts_with(
+                "1,234 connections opened: 99 carried no request, requests sent again 1 time, whose"
+            ),
             "{:?}",
             of(&summary)
         );

@@ -87,10 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn no_page_of_a_rule_or_check_has_a_line_that_is_wider_than_the_terminal() {
-        let rules = h2lab_analysis::diagnose::RULES.iter().map(|rule| rule.meta().doc);
-        let pages: Vec<&str> =
-            rules.chain(h2lab_model::probe::CHECKS.iter().map(|check| check.doc)).collect();
+    fn no_page_of_a_cause_or_check_has_a_line_that_is_wider_than_the_terminal() {
+        let causes = h2lab_analysis::diagnose::CAUSES.iter().map(|cause| cause.text());
+        let checks = h2lab_model::probe::CHECKS.iter().map(|check| check.page());
+        let pages: Vec<String> = causes.chain(checks).collect();
         for (page, width) in pages.iter().flat_map(|page| [(page, 60), (page, 80)]) {
             for line in prose(page, at(width)).lines() {
                 // What is longer has nothing but a URL, or code to be copied.

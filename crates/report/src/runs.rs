@@ -1,6 +1,6 @@
 //! A run against an earlier one, as rows and sentences: the same for text, Markdown and HTML.
 
-use super::format::{bound, count, millis, plural, rate, ratio};
+use super::format::{NOT_RESOLVED, bound, count, interval_of, millis, plural, rate, ratio};
 use super::sentences::lower_first;
 use super::table::{Column, name, number};
 use super::{Report, condition};
@@ -79,6 +79,15 @@ impl<'a> Compared<'a> {
         )
     }
 
+    /// `the floor of 0.2 ms`; without a figure where pairs of cells differ in it.
+    fn floor(&self) -> String {
+        let mut floors = self.comparison.differences.iter().map(|difference| difference.floor);
+        match floors.next() {
+            Some(first) if floors.all(|floor| floor == first) => format!("the floor of {}", bound(first)),
+            _ => "the floor".to_owned(),
+        }
+    }
+
     /// `slower in 2 of 4 cells, most of all h2c × 1 at 3% loss: p99, ms 1.50 × (1.40 to 1.60)`.
     fn most(&self, conclusion: Conclusion) -> Option<String> {
         let differences = &self.comparison.differences;
@@ -105,21 +114,24 @@ impl<'a> Compared<'a> {
             ),
         };
         let figure = figure.trim_end_matches(", ms");
-        Some(format!("{word}{place}: {figure} {} × ({})", ratio(of[0]), interval(of[1], of[2])))
+        Some(format!("{word}{place}: {figure} {} × ({})", ratio(of[0]), interval(of)))
     }
 
     /// The statement where no difference is claimed.
     fn nothing(&self) -> String {
         let unclaimed =
             self.comparison.differences.iter().flat_map(|difference| difference.unclaimed).flatten();
-        let open = unclaimed.filter(|why| !why.is_alike()).count();
-        match open {
-            0 => format!("no difference ({})", self.rule()),
-            _ => format!(
-                "no difference was found, {} undecided ({})",
-                plural(open as u64, "figure"),
-                self.rule()
-            ),
+        let all: Vec<Unclaimed> = unclaimed.collect();
+        let figures = |which: fn(&Unclaimed) -> bool, state: &str| {
+            let n = all.iter().filter(|why| which(why)).count() as u64;
+            (n > 0).then(|| format!("{} {state}", plural(n, "figure")))
+        };
+        let below = figures(|why| *why == Unclaimed::BelowFloor, &format!("below {}", self.floor()));
+        let open = figures(|why| !why.is_alike(), "undecided");
+        let rest: Vec<String> = below.into_iter().chain(open).collect();
+        match rest.as_slice() {
+            [] => format!("no difference ({})", self.rule()),
+            rest => format!("no difference was found, {} ({})", rest.join(", "), self.rule()),
         }
     }
 
@@ -187,11 +199,15 @@ fn rows(difference: &CellComparison, label: String) -> [Vec<String>; 3] {
     let [of_median, of_tail, of_throughput] = difference.unclaimed;
     let [p50, tail_name, served_name] = figures(difference);
     let time = |of: Option<h2lab_analysis::stats::RatioInterval>| {
-        of.map(|of| [millis(of.baseline), millis(of.candidate), ratio(of.ratio), interval(of.low, of.high)])
+        of.map(|of| {
+            let [ratio, interval] = cells([of.ratio, of.low, of.high]);
+            [millis(of.baseline), millis(of.candidate), ratio, interval]
+        })
     };
-    let served = difference
-        .throughput
-        .map(|of| [rate(of.baseline_rps), rate(of.cell_rps), ratio(of.ratio), interval(of.low, of.high)]);
+    let served = difference.throughput.map(|of| {
+        let [ratio, interval] = cells([of.ratio, of.low, of.high]);
+        [rate(of.baseline_rps), rate(of.cell_rps), ratio, interval]
+    });
     let times = ["faster", "slower"];
     let mut rows = [
         row(p50, time(difference.median), word(median, of_median, times)),
@@ -208,8 +224,14 @@ fn row(figure: String, figures: Option<[String; 4]>, word: &str) -> Vec<String> 
     [String::new(), figure].into_iter().chain(figures).chain([word.to_owned()]).collect()
 }
 
-fn interval(low: f64, high: f64) -> String {
-    format!("{} to {}", ratio(low), ratio(high))
+fn interval(of: [f64; 3]) -> String {
+    interval_of(of, " to ").unwrap_or_else(|| NOT_RESOLVED.to_owned())
+}
+
+/// The ratio and its interval.
+fn cells(of: [f64; 3]) -> [String; 2] {
+    let interval = interval(of);
+    [if interval == NOT_RESOLVED { "-".to_owned() } else { ratio(of[0]) }, interval]
 }
 
 fn word(conclusion: Conclusion, why: Option<Unclaimed>, [less, more]: [&'static str; 2]) -> &'static str {
@@ -221,6 +243,7 @@ fn word(conclusion: Conclusion, why: Option<Unclaimed>, [less, more]: [&'static 
         Conclusion::Unsupported => "unsupported",
         _ => match why {
             Some(Unclaimed::NoFigure) => "-",
+            Some(Unclaimed::BelowFloor) => "below floor",
             Some(why) if why.is_alike() => "same",
             _ => "undecided",
         },
@@ -293,6 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_below_the_floor_is_said_to_be_that_and_not_to_be_none() {
+        let fixture = Fixture::new();
+        let report = fixture.report();
+        let mut compared = Compared::new(&report, &report);
+        assert!(compared.statement().starts_with("no difference ("), "{}", compared.statement());
+        let one = &mut compared.comparison.differences[0];
+        one.unclaimed[0] = Some(Unclaimed::BelowFloor);
+        let floor = format!("1 figure below the floor of {}", bound(one.floor));
+        assert_eq!(rows(one, String::new())[0].last().unwrap(), "below floor");
+        let said = compared.statement();
+        assert!(said.starts_with("no difference was found, ") && said.contains(&floor), "{said}");
+    }
+
+    #[test]
     fn the_same_run_at_every_width_fits_and_names_what_is_left_out() {
         let fixture = Fixture::new();
         let sides = [DiffSide::Run(fixture.report()), DiffSide::Run(fixture.report())];
@@ -330,6 +367,30 @@ mod tests {
             assert!(diff.is_invalid() && !diff.is_sound());
             assert!(diff.text(TextStyle::default()).contains("invalid"));
         }
+    }
+
+    #[test]
+    fn the_statement_on_json_files_has_a_figure_of_the_table_and_none_of_an_invalid_cell() {
+        let fixture = Fixture::new();
+        let json = serde_json::to_value(crate::document(&fixture.report())).unwrap();
+        // 3,000 requests have a p95, 5,000 have a p99.
+        let text = |n: u64, state: &str| {
+            let mut of = json.clone();
+            for cell in of["cells"].as_array_mut().unwrap() {
+                cell["latency_us"]["response"]["n"] = n.into();
+                cell["state"] = state.into();
+            }
+            let read = |name| super::super::PrintedRun::read(name, &of.to_string()).unwrap();
+            let sides = [DiffSide::Printed(read("a")), DiffSide::Printed(read("b"))];
+            Diff::new(&sides[0], &sides[1]).text(TextStyle::default())
+        };
+        for (n, tail, other) in [(4_999, "p95", "p99"), (5_000, "p99", "p95")] {
+            let text = text(n, "ok");
+            assert!(text.lines().next().unwrap().contains(&format!("pairs of cells: {tail} of ")), "{text}");
+            assert!(text.contains(&format!("{tail}, ms")) && !text.contains(other), "{text}");
+        }
+        let invalid = text(5_000, "invalid");
+        assert!(invalid.contains("pairs of cells. Whether"), "{invalid}");
     }
 
     #[test]

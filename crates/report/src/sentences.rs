@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
-use super::format::{bound, count, millis_unit, plural, rate, ratio};
+use super::format::{NOT_RESOLVED, bound, count, interval_of, millis_unit, plural, rate, ratio};
 use super::{Report, condition, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Instability, RatioInterval, Tail, Unclaimed, Violation,
+    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, RatioInterval, Tail, Unclaimed,
+    Violation,
 };
 use h2lab_base::units::format_duration;
 use h2lab_model::record::Level;
-use h2lab_model::scenario::Difference;
+use h2lab_model::scenario::{Cell, Difference, Target};
 use h2lab_model::workload::{Arrival, Protocol};
 
 /// A cell in a sentence: `HTTP/1.1`, `one HTTP/2 connection`, `16 HTTP/2 connections`.
@@ -42,6 +43,9 @@ pub(super) fn name(summary: &CellSummary) -> String {
     }
     if distinguishes(Difference::Dial) {
         let _ = write!(name, " ({})", cell.dial.name());
+    }
+    if distinguishes(Difference::Client) && !cell.client.is_default() {
+        let _ = write!(name, " ({})", cell.client.rendered().join(", "));
     }
     if distinguishes(Difference::Target) {
         let _ = write!(name, " at {}", cell.target.name());
@@ -126,14 +130,20 @@ fn grown(cell: &CellSummary) -> Option<String> {
 pub(super) fn served(verdict: &CellVerdict) -> String {
     verdict.throughput.map_or(String::new(), |of| {
         format!(
-            "; served {} × (95 % interval {}–{}; {} against {} requests/s)",
-            ratio(of.ratio),
-            ratio(of.low),
-            ratio(of.high),
+            "; served {}{} against {} requests/s)",
+            with_interval([of.ratio, of.low, of.high], ""),
             rate(of.cell_rps),
             rate(of.baseline_rps)
         )
     })
+}
+
+/// `0.95 × HTTP/1.1 (95 % interval 0.82–1.09; `: what follows are the two figures. `not resolved (` where the interval says nothing.
+fn with_interval(of: [f64; 3], base: &str) -> String {
+    match interval_of(of, "–") {
+        Some(interval) => format!("{} ×{base} (95 % interval {interval}; ", ratio(of[0])),
+        None => format!("{NOT_RESOLVED} ("),
+    }
 }
 
 /// Whether a conclusion needs a cause.
@@ -216,10 +226,8 @@ fn tail(verdict: &CellVerdict, base: &str) -> String {
 fn interval(interval: &RatioInterval, base: &str) -> String {
     let base = if base.is_empty() { String::new() } else { format!(" {base}") };
     format!(
-        "{} ×{base} (95 % interval {}–{}; {} against {})",
-        ratio(interval.ratio),
-        ratio(interval.low),
-        ratio(interval.high),
+        "{}{} against {})",
+        with_interval([interval.ratio, interval.low, interval.high], &base),
         millis_unit(interval.candidate),
         millis_unit(interval.baseline)
     )
@@ -253,7 +261,23 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
         let summary = report.analysis.cell(index)?;
         Some(format!("{}: {}", summary.label, no_result(summary)?))
     };
+    let both = [verdict.baseline, verdict.cell].map(|index| report.analysis.cell(index));
+    if let [Some(baseline), Some(cell)] = both
+        && let (Some(one), Some(other)) = (only_statuses(baseline), only_statuses(cell))
+    {
+        return if one == other {
+            format!("both ways answered only {one}")
+        } else {
+            format!("{} answered only {one}, {} only {other}", baseline.label, cell.label)
+        };
+    }
     reason(verdict.cell).or_else(|| reason(verdict.baseline)).unwrap_or_default()
+}
+
+/// The statuses of a cell that answered, but never with a success.
+fn only_statuses(summary: &CellSummary) -> Option<String> {
+    matches!(summary.state, CellState::Failed { how: Failed::NoSuccess, .. })
+        .then(|| summary.statuses.keys().map(u16::to_string).collect::<Vec<_>>().join(", "))
 }
 
 /// Why a cell has no result; `None` if it has one.
@@ -454,37 +478,61 @@ pub fn violation(report: &Report<'_>, violation: &Violation) -> String {
 }
 
 /// The hop at fault, for each rule that fires for some of several targets and not for others: a proxy, and its upstream, side by
-/// side.
+/// side. What the link does, it does to every target: its causes lie at none.
 pub(super) fn hops(report: &Report<'_>) -> Vec<String> {
     let mut rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule.as_str()).collect();
     rules.sort_unstable();
     rules.dedup();
-    rules.into_iter().filter_map(|rule| hop(report, rule)).collect()
+    rules.into_iter().filter(|rule| !rule.starts_with("LOSS")).filter_map(|rule| hop(report, rule)).collect()
+}
+
+/// Whether a rule sees the connections of a cell, and they were measured soundly: a sidecar's are not ours.
+fn is_evidence(summary: &CellSummary) -> bool {
+    let is_sound = matches!(summary.state, CellState::Ok | CellState::Unstable { .. });
+    is_sound && summary.repetitions > 0 && !summary.is_dead() && summary.cell.sidecar.is_none()
+}
+
+/// What is asked of a target, and how: a cell without its place in the matrix, its target, and that target's limit of requests.
+fn asked(cell: &Cell) -> Cell {
+    let (target, seed, request_seed) = (Target::Origin, 0, 0);
+    let max_requests_per_connection = None;
+    Cell { index: 0, group: 0, seed, request_seed, target, max_requests_per_connection, ..cell.clone() }
 }
 
 fn hop(report: &Report<'_>, rule: &str) -> Option<String> {
     let is_found = |summary: &CellSummary| {
         report.findings.iter().any(|finding| finding.rule == rule && finding.cell == summary.cell.index)
     };
-    // By target: measured cells, and those for which the rule fires.
-    let mut targets: Vec<(&str, u64, u64)> = Vec::new();
-    for summary in report.analysis.cells.iter().filter(|summary| summary.repetitions > 0) {
+    // By target: measured cells, those for which the rule fires, and what was asked.
+    let mut targets: Vec<(&str, u64, u64, Vec<Cell>)> = Vec::new();
+    for summary in report.analysis.cells.iter().filter(|summary| is_evidence(summary)) {
         let name = summary.cell.target.name();
         let place = targets.iter().position(|target| target.0 == name).unwrap_or(targets.len());
         if place == targets.len() {
-            targets.push((name, 0, 0));
+            targets.push((name, 0, 0, Vec::new()));
         }
-        targets[place].1 += 1;
-        targets[place].2 += u64::from(is_found(summary));
+        let (_, all, found, conditions) = &mut targets[place];
+        *all += 1;
+        *found += u64::from(is_found(summary));
+        let condition = asked(&summary.cell);
+        if !conditions.contains(&condition) {
+            conditions.push(condition);
+        }
     }
-    let (guilty, free): (Vec<_>, Vec<_>) = targets.into_iter().partition(|&(_, _, found)| found > 0);
+    let (_, _, _, first) = targets.first()?;
+    let is_equal = |of: &[Cell]| of.len() == first.len() && of.iter().all(|one| first.contains(one));
+    if !targets.iter().all(|(.., conditions)| is_equal(conditions)) {
+        return None;
+    }
+    let (guilty, free): (Vec<_>, Vec<_>) = targets.into_iter().partition(|&(_, _, found, _)| found > 0);
     if guilty.is_empty() || free.is_empty() {
         return None;
     }
     let names = guilty.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(" and at ");
-    let guilty =
-        guilty.iter().map(|(name, all, found)| format!("at {name} in {found} of {}", plural(*all, "cell")));
-    let free = free.iter().map(|(name, all, _)| format!("at {name} in none of {all}"));
+    let guilty = guilty
+        .iter()
+        .map(|(name, all, found, _)| format!("at {name} in {found} of {}", plural(*all, "cell")));
+    let free = free.iter().map(|(name, all, ..)| format!("at {name} in none of {all}"));
     let rendered = guilty.chain(free).collect::<Vec<_>>().join(", ");
     Some(format!("{rule} is found {rendered}: the cause lies at {names}."))
 }
@@ -647,18 +695,60 @@ mod tests {
         assert_eq!(title(&fixture), expected.replace(" at 3% loss", ""));
     }
 
+    use h2lab_model::scenario::Sidecar;
+
+    /// A run whose second group is another target's, under the conditions of the first, with a rule that fires only there.
+    fn two_targets(rule: &str) -> Fixture {
+        let mut fixture = Fixture::new();
+        let (first, second): (Vec<_>, Vec<_>) =
+            fixture.analysis.cells.iter_mut().partition(|summary| summary.cell.group == 0);
+        for (there, here) in second.into_iter().zip(first) {
+            let (index, target) = (there.cell.index, Target::Sut { name: "nginx-proxy".to_owned() });
+            there.cell = Cell { index, group: 1, target, ..here.cell.clone() };
+            here.state = CellState::Ok;
+            there.state = CellState::Ok;
+        }
+        fixture.findings.truncate(1);
+        rule.clone_into(&mut fixture.findings[0].rule);
+        fixture
+    }
+
     #[test]
     fn the_guilty_hop_is_named_where_a_rule_speaks_of_one_target_and_not_of_another() {
-        let mut fixture = Fixture::new();
-        assert_eq!(hops(&fixture.report()), Vec::<String>::new(), "there is only one");
-        for summary in fixture.analysis.cells.iter_mut().filter(|summary| summary.cell.group == 1) {
-            summary.cell.target = h2lab_model::scenario::Target::Sut { name: "nginx-proxy".to_owned() };
-        }
-        let expected = "LOSS101 is found at nginx-proxy in 1 of 4 cells, at origin in none of 4: the cause lies at nginx-proxy.";
+        assert_eq!(hops(&Fixture::new().report()), Vec::<String>::new(), "there is only one");
+        let mut fixture = two_targets("CONN101");
+        let expected = "CONN101 is found at nginx-proxy in 1 of 4 cells, at origin in none of 4: the cause lies at \
+                        nginx-proxy.";
         assert_eq!(hops(&fixture.report()), [expected]);
+        let cell = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.group == 1).unwrap();
+        cell.cell.max_requests_per_connection = Some(1_000);
+        assert_eq!(hops(&fixture.report()), [expected], "its limit is what may be the cause");
         let elsewhere = Finding { cell: 0, ..fixture.findings[0].clone() };
         fixture.findings.push(elsewhere);
         assert_eq!(hops(&fixture.report()), Vec::<String>::new(), "it speaks of both");
+    }
+
+    #[test]
+    fn no_hop_is_guilty_where_another_could_not_show_the_cause_or_the_link_is_the_cause() {
+        let none = Vec::<String>::new();
+        assert_eq!(hops(&two_targets("LOSS101").report()), none, "the link loses the packets");
+        let spoilt = |spoil: fn(&mut CellSummary)| {
+            let mut fixture = two_targets("CONN101");
+            spoil(&mut fixture.analysis.cells[0]);
+            hops(&fixture.report())
+        };
+        assert_eq!(
+            spoilt(|origin| {
+                let name = "haproxy".to_owned();
+                origin.cell.sidecar = Some(Sidecar { name, warm_pool: 1, max_connections: 1 });
+            }),
+            none
+        );
+        assert_eq!(spoilt(|origin| origin.cell.streams += 1), none, "another client");
+        let invalid = |origin: &mut CellSummary| {
+            origin.state = CellState::Invalid { reasons: vec!["late".to_owned()] };
+        };
+        assert_eq!(spoilt(invalid), none);
     }
 
     #[test]

@@ -145,6 +145,7 @@ fn finding() -> Finding {
         }],
         cost: "Stalls account for 83 % of all request time in this cell.".to_owned(),
         cost_share: 0.83,
+        explains: None,
         confidence: Confidence::Observed,
         fixes: vec![Fix {
             product: "client".to_owned(),

@@ -14,6 +14,7 @@ mod history;
 #[cfg(test)]
 mod links;
 mod needs;
+mod new_rule;
 mod package;
 mod process;
 mod source;
@@ -45,6 +46,8 @@ enum Task {
     FuzzProof,
     /// Measure a commit and append a row to results/history.csv.
     History(history::Arguments),
+    /// Make the folder of a cause with a rule, which compiles and passes its tests, and list it.
+    NewRule(new_rule::Arguments),
     /// Make what is published: static binary, Debian package, container image.
     Package(package::Arguments),
     /// Write the inventory of all that users read, for a review as a diff: docs/strings.txt.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::FuzzProof => fuzz_proof::run(),
         Task::History(arguments) => history::run(&arguments),
+        Task::NewRule(arguments) => new_rule::run(&arguments),
         Task::Package(arguments) => package::run(&arguments),
         Task::Strings => strings::run(),
         Task::Test(arguments) => test::run(&arguments),

@@ -36,11 +36,12 @@ const INTERNAL: [&str; 12] = [
 const WORDS: [&str; 1] = ["crates/report/src"];
 
 /// Folders with files that are not Rust, and the ending of these files.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
     ("crates/report/src", "html"),
     ("crates/report/src", "js"),
     ("crates/model/src/probe/pages", "md"),
-    ("crates/analysis/src/diagnose/rules", "md"),
+    ("crates/model/src/settings/products", "toml"),
+    ("crates/analysis/src/diagnose/causes", "md"),
     ("scenarios", "toml"),
 ];
 

@@ -7,6 +7,7 @@
 pub use sentence::BUSY;
 use std::time::Duration;
 
+use crate::diagnose;
 use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
 
 mod remedy;
@@ -50,6 +51,7 @@ pub fn binding_at_speed(figures: &ConnectionFigures, speed: f64) -> Binding {
     let (kind, certainty) = decide(figures, speed);
     Binding {
         kind,
+        cause: diagnose::of_limit(kind, figures.we_send).map(|cause| cause.id.to_owned()),
         certainty,
         sentence: sentence::sentence(kind, certainty, figures, speed),
         fix: remedy::fix(kind, figures, speed),
@@ -69,6 +71,7 @@ fn decide(figures: &ConnectionFigures, speed: f64) -> (BindingKind, Certainty) {
         .or_else(|| sized(figures, speed))
         .or_else(|| starved(figures))
         .or_else(|| near(figures))
+        .or_else(|| fed_slowly(figures))
         .unwrap_or(nothing)
 }
 
@@ -254,6 +257,15 @@ fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
         && figures.sender.cpu.is_some()
         && figures.receiver.cpu.is_some())
     .then_some((BindingKind::Cpu, Certainty::Likely))
+}
+
+/// Only this end is visible. It receives, was idle for most of the time, and the round trip is too short for a window or a buffer to
+/// be a limit: the sender had no more to give.
+fn fed_slowly(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
+    let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
+    let is_idle = figures.share(Some(figures.receiver.cpu?)) < MOST_OF_THE_TIME;
+    (!figures.we_send && is_near && is_idle && figures.sender.tcp_busy.is_none())
+        .then_some((BindingKind::Peer, Certainty::Likely))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_link::LinkSpec;
-use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, PacketRecord, Sample};
+use h2lab_model::record::{
+    CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, Level, PacketRecord, Sample,
+};
 use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::facts::stalls;
 use h2lab_wire::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
@@ -30,14 +32,13 @@ pub fn of(record: &CellRecord) -> Facts {
         ..Facts::default()
     };
     facts.flights = flights(record, quickest, &disturbed(record, &facts));
-    let mut arrivals: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
-    for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
-        arrivals.entry(frame.connection).or_default().push(frame.at);
-    }
+    let arrivals = arrivals(record, &facts.flights);
     for connection in &record.connections {
         let flights = facts.flights_of(connection.index);
-        let arrivals = arrivals.get(&connection.index).map_or(&[][..], Vec::as_slice);
-        let stalls = stalls(connection.index, arrivals, flights, facts.least_stall());
+        let stalls = arrivals.as_ref().map_or_else(Vec::new, |arrivals| {
+            let arrivals = arrivals.get(&connection.index).map_or(&[][..], Vec::as_slice);
+            stalls(connection.index, arrivals, flights, facts.least_stall())
+        });
         let end = server_end(connection, flights, rtt);
         facts.stalls.extend(stalls);
         facts.ends.extend(end);
@@ -86,6 +87,28 @@ fn flights(record: &CellRecord, quickest: Duration, connections: &BTreeSet<u32>)
         .collect();
     flights.sort_by_key(|flight| (flight.connection, flight.sent_at));
     flights
+}
+
+/// When something came from the server on each connection, in order: its frames where they were recorded, else the first and last
+/// bytes of the answers (`load` records no frames). `None` if only some of the requests were recorded: something may have come in
+/// between.
+fn arrivals(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Vec<Time>>> {
+    let mut arrivals: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
+    if !record.frames.is_empty() {
+        for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
+            arrivals.entry(frame.connection).or_default().push(frame.at);
+        }
+        return Some(arrivals);
+    }
+    let connections: BTreeSet<u32> = flights.iter().map(|flight| flight.connection).collect();
+    for sample in record.samples.iter().filter(|sample| connections.contains(&sample.connection)) {
+        let seen = [sample.first_byte_at, sample.completed_at].into_iter().filter(|at| at.happened());
+        arrivals.entry(sample.connection).or_default().extend(seen);
+    }
+    for times in arrivals.values_mut() {
+        times.sort_unstable();
+    }
+    (record.generator.level == Level::Full).then_some(arrivals)
 }
 
 /// A data packet of a flow.
@@ -240,14 +263,18 @@ fn server_end_at(
     goaway: bool,
 ) -> ServerEnd {
     let age = at.since(connection.connected_at);
-    ServerEnd { connection: connection.index, at, requests, least: requests, idle, age, goaway }
+    let (least, answered) = (requests, requests);
+    ServerEnd { connection: connection.index, at, requests, least, answered, idle, age, goaway }
 }
 
 /// A GOAWAY that names the last request.
 fn end_by_goaway(connection: &ConnectionRecord, goaway: &GoAwayRecord, flights: &[Flight]) -> ServerEnd {
     let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
     let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
-    server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true)
+    let end = server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true);
+    let answered = flights.iter().filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0);
+    let answered = answered.filter(|stream| *stream <= goaway.last_stream).max();
+    ServerEnd { answered: answered.map_or(end.answered, nth), ..end }
 }
 
 /// A GOAWAY with the highest stream id that no other followed: the server accepted what came until the client received it, and
@@ -265,7 +292,8 @@ fn end_by_announcement(
     let idle = goaway.at.since(newest + rtt);
     // After it we began no request.
     let end = server_end_at(connection, goaway.at, connection.requests, idle, true);
-    Some(ServerEnd { least: nth(answered).min(end.requests), ..end })
+    let least = nth(answered).min(end.requests);
+    Some(ServerEnd { least, answered: least, ..end })
 }
 
 /// The n-th stream of a client has the id 2n - 1 (RFC 9113 §5.1.1).

@@ -7,13 +7,24 @@ use h2lab_base::units::Time;
 use h2lab_model::Fix;
 
 /// How sure a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// Every step of the cause was seen.
+    #[default]
     Observed,
     /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not see.
     Inferred,
+}
+
+impl Confidence {
+    /// The name in JSON and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Inferred => "inferred",
+        }
+    }
 }
 
 /// One fact that a finding rests on. Every number names its unit and where in the record it stands.
@@ -45,7 +56,7 @@ impl Evidence {
 }
 
 /// A diagnosis of one cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The rule's id: `LOSS101`.
     pub rule: String,
@@ -63,10 +74,22 @@ pub struct Finding {
     pub cost: String,
     /// The part of all request time in the cell that it accounts for, 0 to 1; findings are sorted by it.
     pub cost_share: f64,
+    /// The part of the difference from the same work over HTTP/1.1 that it explains, 0 to 1: those of a cell add up to at most 1, the
+    /// rest is unexplained. 0 where the cell is not slower: the finding is an observation then. `None` where HTTP/1.1 was not
+    /// measured, and in documents of before.
+    #[serde(default)]
+    pub explains: Option<f64>,
     /// How sure it is.
     pub confidence: Confidence,
     /// What to change.
     pub fixes: Vec<Fix>,
     /// The experiment that confirms it.
     pub confirm: String,
+}
+
+impl Finding {
+    /// Whether the cell is not slower than what it is compared with, so that nothing needs to change.
+    pub fn is_observation(&self) -> bool {
+        self.explains == Some(0.0)
+    }
 }

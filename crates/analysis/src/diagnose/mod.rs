@@ -1,77 +1,99 @@
 //! From records to findings: rules with evidence and cost.
 //!
 //! [`run`] builds the [`Facts`](h2lab_wire::trace::Facts) of every repetition, shows each rule all repetitions of a cell at once,
-//! and sorts what they find by its cost. A rule is a folder under `rules/`: `mod.rs`, its page `doc.md`, and `tests.rs`
-//! with cases on both sides of each of its thresholds.
+//! and sorts what they find by its cost. A cause is a folder under `causes/` with its page `page.md`; if a rule recognises it,
+//! with `mod.rs`, and `tests.rs` with cases on both sides of each of its thresholds.
 
+mod case;
+mod causes;
 pub mod facts;
 pub mod finding;
 pub mod rule;
-mod rules;
 #[cfg(test)]
 mod testing;
 pub mod waits;
 
+pub use case::{Against, Case, Repetition};
+pub use causes::{CAUSES, CauseMeta, FAMILIES, Status, cause, of_limit, of_wait};
 pub use finding::{Confidence, Evidence, Finding};
-pub use rule::{Repetition, Rule, RuleMeta, RuleStatus};
-pub use rules::RULES;
+pub use rule::{Rule, RuleStatus};
 
-use crate::stats::repetitions_by_cell;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::stats::{CellVerdict, repetitions_by_cell};
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 
-/// The findings of all rules in these repetitions: one finding per rule and cell, the costliest first.
+/// As [`findings`], of cells that are compared with nothing.
+pub fn run(records: &[CellRecord]) -> Vec<Finding> {
+    findings(records, &[])
+}
+
+/// The findings of all rules in these repetitions, the costliest of all cells first. What another finding of the same cell explains
+/// (`CauseMeta::supersedes`) is left out. A cell with a verdict is compared with the baseline of that.
 ///
 /// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
-pub fn run(records: &[CellRecord]) -> Vec<Finding> {
+pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding> {
     let cells = repetitions_by_cell(records);
     let labels = labels(cells.values().map(|repetitions| &repetitions[0].cell));
-    let check = |(index, records): (u32, Vec<&CellRecord>)| {
-        let measured = |record| Repetition { facts: facts::of(record), record, label: &labels[&index] };
-        let repetitions: Vec<Repetition<'_>> = records.into_iter().map(measured).collect();
-        RULES.iter().filter_map(|rule| rule.check(&repetitions)).collect::<Vec<Finding>>()
+    let check = |(index, records): (&u32, &Vec<&CellRecord>)| {
+        let verdict = verdicts.iter().find(|verdict| verdict.cell == *index);
+        let against = verdict.and_then(|verdict| {
+            let repetitions = cells.get(&verdict.baseline)?.clone();
+            Some(Against { label: &labels[&verdict.baseline], repetitions, verdict })
+        });
+        of_case(&Case::new(&labels[index], records.clone(), against))
     };
-    let mut findings: Vec<Finding> = cells.into_iter().flat_map(check).collect();
+    let mut findings: Vec<Finding> = cells.iter().flat_map(check).collect();
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
     findings
 }
 
-/// The rule with this id, for its page.
-pub fn explain(id: &str) -> Option<&'static RuleMeta> {
-    RULES.iter().map(|rule| rule.meta()).find(|meta| meta.id == id)
+/// The findings of one cell, the costliest first.
+fn of_case(case: &Case<'_>) -> Vec<Finding> {
+    let rules = CAUSES.iter().filter_map(|cause| cause.rule());
+    let mut findings: Vec<Finding> = rules.flat_map(|rule| rule.check(case)).collect();
+    let explained: BTreeSet<&str> = findings
+        .iter()
+        .filter_map(|finding| cause(&finding.rule))
+        .flat_map(|cause| cause.supersedes.iter().copied())
+        .collect();
+    findings.retain(|finding| !explained.contains(finding.rule.as_str()));
+    findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
+    if let Some(against) = &case.against {
+        divide(&mut findings, case, against);
+    }
+    findings
+}
+
+/// Divides the difference from the other cell among the findings: each explains the time that it cost, but no more than those before
+/// it have left. Where the cell is known not to be slower, they are observations, and nothing needs to change.
+fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
+    let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
+    let mut left = 1.0;
+    for finding in findings {
+        if against.verdict.is_no_slower() {
+            finding.explains = Some(0.0);
+            finding.fixes.clear();
+            let _ =
+                write!(finding.cost, "; an observation: {} is not slower than {}", case.label, against.label);
+        } else if against.verdict.is_slower() && gap > 0.0 {
+            let explains = (finding.cost_share * all / gap).min(left);
+            left -= explains;
+            finding.explains = Some(explains);
+            let percent = explains * 100.0;
+            let _ = write!(finding.cost, "; that is {percent:.0} % of the difference from {}", against.label);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::testing::Scene;
     use super::*;
+    use crate::stats::{CellSummary, Conclusion, verdict_on};
     use h2lab_model::workload::Protocol;
-
-    /// The headings of every rule's page, in this order.
-    const HEADINGS: [&str; 6] =
-        ["What it is", "Why it is slower than HTTP/1.1", "Evidence", "Confirm", "Fix", "References"];
-
-    #[test]
-    fn rules_are_listed_once_each_in_the_order_of_their_ids() {
-        assert!(RULES.is_sorted_by(|a, b| a.meta().id < b.meta().id));
-        for rule in RULES {
-            assert_eq!(explain(rule.meta().id), Some(rule.meta()));
-        }
-        for check in h2lab_model::probe::CHECKS {
-            assert_eq!(explain(check.id), None, "rules and checks share `h2lab explain`");
-        }
-        assert_eq!(explain("LOSS999"), None);
-    }
-
-    #[test]
-    fn every_page_has_the_fixed_headings_in_order() {
-        for rule in RULES {
-            let meta = rule.meta();
-            assert!(meta.doc.starts_with(&format!("# {}: ", meta.id)), "{}", meta.id);
-            let headings: Vec<&str> = meta.doc.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-            assert_eq!(headings, HEADINGS, "{}", meta.id);
-        }
-    }
 
     #[test]
     fn only_the_last_attempt_at_a_repetition_counts() {
@@ -90,6 +112,33 @@ mod tests {
         (second.cell.index, second.cell.streams) = (1, first.cell.streams + 1);
         let labels: Vec<String> = run(&[first, second]).into_iter().map(|finding| finding.label).collect();
         assert_eq!(labels, ["h2c × 1 × 100 streams", "h2c × 1 × 101 streams"]);
+    }
+
+    #[test]
+    fn a_finding_says_what_part_of_the_difference_it_explains_or_that_there_is_none() {
+        let mut quick = Scene::new(Protocol::H1).request(0, 0, 100, 125, 125).record();
+        quick.cell.index = 1;
+        let slow = Scene::with_shared_stall().record();
+        let verdict = |baseline: &CellRecord, cell: &CellRecord| {
+            let [baseline, cell] = [baseline, cell].map(|record| CellSummary::of(&[record]));
+            verdict_on(&baseline, &cell, 1)
+        };
+        let explained = |conclusion: Conclusion| {
+            let verdict = CellVerdict { conclusion, ..verdict(&quick, &slow) };
+            findings(&[slow.clone(), quick.clone()], &[verdict]).remove(0)
+        };
+        // Three requests of 25, 55 and 55 ms against 25: the stalls of 30 ms are the difference; the 0.5 ms before
+        // the segment would have come are not of them.
+        let unstable = Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.5 };
+        for conclusion in [Conclusion::Slower, unstable] {
+            let finding = explained(conclusion);
+            assert!(finding.explains.is_some_and(|part| (0.98..=1.0).contains(&part)), "{}", finding.cost);
+            assert!(finding.cost.ends_with("; that is 98 % of the difference from h1"), "{}", finding.cost);
+            assert!(!finding.fixes.is_empty());
+        }
+        let observation = explained(Conclusion::Faster);
+        assert_eq!((observation.explains, observation.fixes.len()), (Some(0.0), 0));
+        assert_eq!(explained(Conclusion::Invalid).explains, None);
     }
 
     #[test]

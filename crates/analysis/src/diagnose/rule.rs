@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::Finding;
-use h2lab_model::record::CellRecord;
-use h2lab_wire::trace::Facts;
+use super::{Case, Finding};
 
 /// How far a rule can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,37 +22,9 @@ impl fmt::Display for RuleStatus {
     }
 }
 
-/// The static part of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RuleMeta {
-    /// Four letters of its subject and a number: `LOSS101`.
-    pub id: &'static str,
-    /// The name in words: `tcp-head-of-line-blocking`.
-    pub name: &'static str,
-    /// How far it can be trusted.
-    pub status: RuleStatus,
-    /// The version of h2lab that introduced it.
-    pub since: &'static str,
-    /// Its page, as `h2lab explain` prints it: Markdown with fixed headings.
-    pub doc: &'static str,
-}
-
-/// A repetition, as a rule sees it.
-#[derive(Debug)]
-pub struct Repetition<'a> {
-    /// Its facts.
-    pub facts: Facts,
-    /// Its record.
-    pub record: &'a CellRecord,
-    /// The label of its cell in its group.
-    pub label: &'a str,
-}
-
-/// A cause of slowness that can be recognised from records.
-pub trait Rule: Sync {
-    /// Its static part.
-    fn meta(&self) -> &'static RuleMeta;
-
-    /// Its finding in all repetitions of one cell, at least one. `None` if the rule is not sure.
-    fn check(&self, repetitions: &[Repetition<'_>]) -> Option<Finding>;
+/// The code that recognises a cause in records. What is said of the cause is in its
+/// [`CauseMeta`](super::CauseMeta).
+pub trait Rule: fmt::Debug + Sync {
+    /// Its findings in a cell: none if the rule is not sure.
+    fn check(&self, case: &Case<'_>) -> Vec<Finding>;
 }

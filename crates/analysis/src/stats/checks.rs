@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use super::silence;
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
 use h2lab_base::counts::plural;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
+use h2lab_model::scenario::Target;
 use h2lab_model::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
@@ -31,6 +33,8 @@ pub(super) fn warnings(
         unasked(summary, repetitions),
         held(summary),
         congestion(summary, repetitions),
+        redirected(summary, repetitions),
+        silence::warning(summary, repetitions),
     ];
     checks.into_iter().flatten().collect()
 }
@@ -54,6 +58,39 @@ fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> 
         ));
     }
     None
+}
+
+/// That most responses are redirects, where they lead, and that nobody has followed them: they are successes, and fast ones.
+fn redirected(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
+    let all: u64 = summary.statuses.values().sum();
+    let (status, n) = summary.statuses.range(300..400).max_by_key(|(_, n)| **n)?;
+    let connections = || repetitions.iter().flat_map(|repetition| &repetition.connections);
+    let location = connections().find_map(|connection| connection.http.location.as_deref())?;
+    (n * 2 > all).then(|| {
+        let to = located(&summary.cell.target, location);
+        format!(
+            "the server redirects to {to} (status {status}), and redirects are not followed: to measure what is \
+             there, give that URL"
+        )
+    })
+}
+
+/// The URL that a `location` field means; as it is, if it is relative to a path.
+fn located(target: &Target, location: &str) -> String {
+    let origin = match target {
+        Target::Url { url } => url.find("://").map(|at| {
+            let (scheme, rest) = url.split_at(at + "://".len());
+            (scheme, rest.split(['/', '?', '#']).next().unwrap_or_default())
+        }),
+        _ => None,
+    };
+    match origin {
+        Some((scheme, _)) if location.starts_with("//") => {
+            format!("{}{}", scheme.trim_end_matches('/'), location)
+        }
+        Some((scheme, authority)) if location.starts_with('/') => format!("{scheme}{authority}{location}"),
+        _ => location.to_owned(),
+    }
 }
 
 /// A flow of requests.
@@ -227,6 +264,30 @@ mod tests {
     fn a_sound_repetition_raises_no_doubt() {
         assert_eq!(doubts(&record(Protocol::H1)), Vec::<String>::new());
         assert_eq!(doubts(&record(Protocol::H2c)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_server_that_mostly_redirects_is_reported_with_the_url_to_give() {
+        let redirecting = |url: &str, location: Option<&str>, share: usize| {
+            let mut record = record(Protocol::H1);
+            record.cell.target = Target::Url { url: url.to_owned() };
+            record.connections[0].http.location = location.map(Into::into);
+            for (n, sample) in record.samples.edit().iter_mut().enumerate() {
+                sample.status = if n % 10 < share { 301 } else { 200 };
+            }
+            doubts(&record)
+        };
+        for (location, to) in
+            [("https://b/x", "https://b/x"), ("/x", "http://a:8080/x"), ("//b/x", "http://b/x"), ("x", "x")]
+        {
+            let told = redirecting("http://a:8080/y?z", Some(location), 10);
+            let expected =
+                format!("the server redirects to {to} (status 301), and redirects are not followed");
+            assert!(told[0].starts_with(&expected), "{told:?}");
+        }
+        assert_eq!(redirecting("http://a/", Some("/x"), 6).len(), 1);
+        assert_eq!(redirecting("http://a/", Some("/x"), 4), Vec::<String>::new());
+        assert_eq!(redirecting("http://a/", None, 10), Vec::<String>::new());
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! What became of a run as a whole: whether it has an answer to what it asked.
 
 use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, Failed};
+use h2lab_base::counts::plural;
 use std::collections::BTreeSet;
 
 /// What became of a run. Of several that apply the first counts: what a server did is known however late we were, and comes before what
-/// was not measured soundly.
+/// was not measured soundly. That nothing was heard of it is no deed of a server: of an invalid cell it says nothing, since we may not have
+/// been listening, and a server that had answered before has ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// Nothing was heard of a server, or of one of each two that were to be compared; why, in a sentence.
     NoResponse(String),
     /// A server ended by itself while it was measured, or could no longer be reached.
     ServerEnded,
-    /// A server answered, but never with a success: that is not the work that was to be measured.
+    /// No request of a cell was a success, although a server answered others, or we cancelled them all: that is not the work that
+    /// was to be measured.
     NoSuccess(String),
     /// A cell was not measured soundly.
     Invalid,
@@ -26,7 +29,7 @@ impl Ending {
         let mut endings = BTreeSet::from([Self::Answered]);
         endings
             .extend(nothing_compared(analysis).or_else(|| no_cell_answered(analysis)).map(Self::NoResponse));
-        endings.extend(analysis.cells.iter().find_map(no_success).map(Self::NoSuccess));
+        endings.extend(no_successes(analysis).map(Self::NoSuccess));
         if has(|state| matches!(state, CellState::Invalid { .. })) {
             endings.insert(Self::Invalid);
         }
@@ -44,7 +47,8 @@ const fn has_ended(state: &CellState) -> bool {
 /// Why nothing was compared, if so.
 fn nothing_compared(analysis: &Analysis) -> Option<String> {
     let is_uncompared = |verdict: &CellVerdict| verdict.conclusion == Conclusion::Unsupported;
-    if analysis.verdicts.is_empty() || !analysis.verdicts.iter().all(is_uncompared) {
+    let has_ended = analysis.cells.iter().any(|cell| has_ended(&cell.state));
+    if has_ended || analysis.verdicts.is_empty() || !analysis.verdicts.iter().all(is_uncompared) {
         return None;
     }
     let why = analysis.cells.iter().find_map(|cell| Some(format!("{}: {}", cell.label, unsupported(cell)?)));
@@ -55,16 +59,28 @@ fn nothing_compared(analysis: &Analysis) -> Option<String> {
 fn no_cell_answered(analysis: &Analysis) -> Option<String> {
     let silence = |summary: &CellSummary| {
         let why = unsupported(summary).map(str::to_owned).or_else(|| summary.no_response())?;
-        (!has_ended(&summary.state)).then(|| format!("{}: {why}", summary.cell.target.name()))
+        let is_its = !has_ended(&summary.state) && !matches!(summary.state, CellState::Invalid { .. });
+        is_its.then(|| format!("{}: {why}", summary.cell.target.name()))
     };
     let mut silences = analysis.cells.iter().filter(|cell| !cell.cell.work.bulk).map(silence);
     let first = silences.next()??;
     silences.all(|silence| silence.is_some()).then_some(first)
 }
 
-/// That no response of a cell was a success, if so.
+/// The cells of which no response was a success, if there are any.
+fn no_successes(analysis: &Analysis) -> Option<String> {
+    let mut cells = analysis.cells.iter().filter_map(no_success);
+    let first = cells.next()?;
+    Some(match cells.count() as u64 {
+        0 => first,
+        others => format!("{first}; nor of {}", plural(others, "other cell")),
+    })
+}
+
+/// That no request of a cell was a success, if so. Without a response that is nobody's doing where the measurement is invalid.
 fn no_success(summary: &CellSummary) -> Option<String> {
-    let why = summary.no_success()?;
+    let is_invalid = matches!(summary.state, CellState::Invalid { .. });
+    let why = summary.no_success().or_else(|| summary.without_success().filter(|_| !is_invalid))?;
     let (label, name) = (&summary.label, summary.cell.target.name());
     Some(if label.contains(name) { format!("{label}: {why}") } else { format!("{label} at {name}: {why}") })
 }
@@ -136,10 +152,25 @@ mod tests {
     }
 
     #[test]
+    fn that_nothing_was_heard_while_we_did_not_listen_is_invalid() {
+        let silent = || ended(0, Protocol::H1, Outcome::Timeout, 0);
+        assert!(matches!(ending(vec![silent()]), Ending::NoResponse(_)));
+        assert_eq!(ending(vec![invalid(silent())]), Ending::Invalid);
+    }
+
+    #[test]
+    fn a_server_that_ended_had_answered_even_if_another_cell_of_it_got_no_answer() {
+        let mut killed = ok(0, Protocol::H1);
+        let kind = DisturbanceKind::Exited { code: 1 };
+        let disturbance = Some(Disturbance { process: "nginx".to_owned(), after_ns: 1, kind });
+        killed.server = Some(ServerSummary { disturbance, ..ServerSummary::default() });
+        let refused = CellRecord::unsupported(cell(1, 0, Protocol::H2c, 4, 0.0), "refused".to_owned());
+        assert_eq!(ending(vec![killed, refused]), Ending::ServerEnded);
+    }
+
+    #[test]
     fn what_a_server_did_comes_before_an_invalid_measurement() {
         let cell = |outcome, status| invalid(ended(0, Protocol::H1, outcome, status));
-        let silent = ending(vec![cell(Outcome::Timeout, 0)]);
-        assert!(matches!(silent, Ending::NoResponse(_)), "whoever was late");
         let refused = cell(Outcome::Status, 503);
         assert!(matches!(ending(vec![refused.clone()]), Ending::NoSuccess(_)));
         let mut other = invalid(ok(1, Protocol::H2c));
@@ -158,9 +189,17 @@ mod tests {
             assert!(!why.is_empty());
         }
         let cancelled = ended(0, Protocol::H1, Outcome::Cancelled, 0);
-        assert_eq!(ending(vec![cancelled]), Ending::Answered, "as we wanted it");
-        let one_of_two = vec![ok(0, Protocol::H1), ended(1, Protocol::H2c, Outcome::Timeout, 0)];
-        assert_eq!(ending(one_of_two), Ending::Answered, "that is the result");
+        let Ending::NoSuccess(why) = ending(vec![cancelled]) else { panic!("we did not wait for any") };
+        assert!(why.contains("none of") && why.ends_with("requests succeeded"), "{why}");
+    }
+
+    #[test]
+    fn a_cell_without_any_response_is_no_success_where_another_has_some() {
+        for silent in [Outcome::Timeout, Outcome::Unfinished] {
+            let cells = vec![ok(0, Protocol::H1), ended(1, Protocol::H2c, silent, 0)];
+            let Ending::NoSuccess(why) = ending(cells) else { panic!("{silent}") };
+            assert!(why.starts_with("h2c") && why.contains("no response to "), "{why}");
+        }
     }
 
     #[test]

@@ -12,11 +12,13 @@ mod checks;
 mod connections;
 mod ending;
 mod latency;
+mod pool;
 mod process;
 mod ramp_steps;
 mod ramps;
 mod rate;
 mod runs;
+mod silence;
 pub mod state;
 pub mod study;
 mod summarise;
@@ -37,6 +39,7 @@ pub use connections::{
 };
 pub use ending::Ending;
 pub use latency::{Latency, Percentiles, Tail};
+pub use pool::PoolLimit;
 pub use process::ProcessTotals;
 pub use ramp_steps::{Overload, RampStep, RampSteps};
 pub use ramps::Ramps;
@@ -45,6 +48,7 @@ pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use state::invalid_reasons;
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
+pub(crate) use tallied::replays;
 pub use threshold::{CellFigures, Threshold, ThresholdError, Violation};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};
@@ -120,6 +124,35 @@ fn different_answers(group: &[&CellSummary]) -> Option<String> {
         "{} gets status {status}, {} gets {its}: the work compared is not the same",
         first.label, other.label
     ))
+}
+
+/// The interval of the ratio of two cells' quantiles at `share`; `None` where there are too few requests.
+pub(crate) fn interval_of_times(
+    share: f64,
+    baseline: &CellSummary,
+    candidate: &CellSummary,
+    seed: u64,
+) -> Option<RatioInterval> {
+    bootstrap::of_cells(share, baseline, candidate, seed).filter(RatioInterval::is_sound)
+}
+
+/// The interval of the ratio of two cells' successes per second; `None` where there are none.
+pub(crate) fn interval_of_rates(
+    baseline: &CellSummary,
+    candidate: &CellSummary,
+    seed: u64,
+) -> Option<RateRatio> {
+    rate::ratio(&baseline.series, &candidate.series, seed)
+}
+
+/// The verdict on `candidate` against `baseline`.
+pub(crate) fn verdict_on(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
+    verdict::one(baseline, candidate, seed)
+}
+
+/// Differences of times below this are not claimed: they may be our own lateness.
+pub(crate) fn time_floor(baseline: &CellSummary, candidate: &CellSummary) -> std::time::Duration {
+    verdict::floor(baseline, candidate)
 }
 
 /// The response time that at least `share` (0 to 1) of a repetition's measured requests were at or below; zero if it has none.

@@ -8,7 +8,7 @@ use super::process::ProcessTotals;
 use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, RequestCounts};
 use super::tallied::{self, Tallies, response_time, window};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-use super::{checks, state};
+use super::{checks, pool, state};
 use h2lab_base::units::Time;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
@@ -70,10 +70,12 @@ impl CellSummary {
             hop_connections: hop_connections(repetitions),
             per_request: PerRequest::of(repetitions),
             level: level(repetitions),
+            pool: None,
             state: CellState::Ok,
             warnings: repetitions.iter().flat_map(|repetition| repetition.warnings.iter().cloned()).collect(),
             cell,
         };
+        summary.pool = pool::limit(&summary, repetitions);
         summary.state = match unsupported {
             Some(why) if repetitions.is_empty() => CellState::Unsupported { why },
             _ => state::judge(&summary, repetitions),
@@ -104,6 +106,7 @@ fn count(tallies: &Tallies<'_>) -> RequestCounts {
         let n = tally.counts.requests;
         counts.sent += n;
         counts.replayed += tally.counts.replays;
+        counts.unsent += n.saturating_sub(tally.counts.sent);
         match tally.class.outcome {
             Outcome::Succeeded => counts.succeeded += n,
             Outcome::Unfinished => counts.unfinished += n,
@@ -194,6 +197,12 @@ fn on_their_way(repetition: &CellRecord, counted: &[Tally], served: u64) -> u64 
     if explains_all { late } else { 0 }
 }
 
+/// How many requests a repetition of which each request was kept served, as [`RepetitionSeries::served`] has it.
+pub(super) fn served_by(repetition: &CellRecord) -> u64 {
+    let tallies = Tallies::of(&[repetition]);
+    tallies.by_repetition().flat_map(|counted| served(repetition, counted)).map(|(_, served)| served).sum()
+}
+
 /// See [`RepetitionSeries::served`].
 fn served(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     let (from, _) = window(repetition);
@@ -260,7 +269,7 @@ mod tests {
         assert_eq!(summary.measured, Duration::from_secs(6));
         assert_eq!(
             summary.requests,
-            RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0, replayed: 0 }
+            RequestCounts { sent: 6000, succeeded: 6000, failed: 0, unfinished: 0, replayed: 0, unsent: 0 }
         );
         assert!((summary.served_rps - 1000.0).abs() < 1.0, "{}", summary.served_rps);
         assert_eq!(summary.connections.opened, 8);
@@ -295,7 +304,7 @@ mod tests {
         let summary = CellSummary::of(&[&record]);
         assert_eq!(
             summary.requests,
-            RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0, replayed: 0 }
+            RequestCounts { sent: 3000, succeeded: 2995, failed: 5, unfinished: 0, replayed: 0, unsent: 0 }
         );
         assert_eq!(summary.response.n(), 2995);
         assert_eq!(summary.statuses, BTreeMap::from([(200, 2995), (503, 3)]));

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Latency;
+use super::PoolLimit;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
@@ -29,6 +30,9 @@ pub struct RequestCounts {
     pub unfinished: u64,
     /// How often requests were sent again that a server had left unprocessed.
     pub replayed: u64,
+    /// Of those counted in `sent`, the ones of which nothing was sent: they found no connection, or none in time.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 /// Failures of one kind.
@@ -208,6 +212,8 @@ pub struct CellSummary {
     pub per_request: PerRequest,
     /// What was recorded of each request, at the least: below [`Level::Full`] percentiles are known to three digits.
     pub level: Level,
+    /// Whether the client's connections were what limited an open loop.
+    pub pool: Option<PoolLimit>,
     /// Whether the figures may be trusted and compared.
     pub state: CellState,
     /// Warnings about the measurement, in sentences.
@@ -247,6 +253,15 @@ impl CellSummary {
         let sent = self.requests.sent;
         let most = first.map_or_else(String::new, |error| format!("; most ended as `{}`", error.kind));
         Some(format!("no response to {}{most}", plural(sent, "request")))
+    }
+
+    /// That no request of a cell succeeded, whatever became of them, if so.
+    pub fn without_success(&self) -> Option<String> {
+        if self.cell.work.bulk || !self.is_dead() {
+            return None;
+        }
+        let why = self.no_success().or_else(|| self.no_response());
+        Some(why.unwrap_or_else(|| format!("none of {} succeeded", plural(self.requests.sent, "request"))))
     }
 
     /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).

@@ -56,6 +56,11 @@ impl<'a> Tallies<'a> {
     }
 }
 
+/// How often the measured requests of a repetition were sent again.
+pub fn replays(repetition: &CellRecord) -> u64 {
+    Tallies::of(&[repetition]).measured().map(|tally| tally.counts.replays).sum()
+}
+
 /// Whether the response time of a request that ended like this is a latency: of a success, and of an unfinished one
 /// with its age at the cut.
 pub(super) const fn is_latency(outcome: Outcome) -> bool {

@@ -118,6 +118,20 @@ pub struct CellVerdict {
 }
 
 impl CellVerdict {
+    /// Whether the cell is known to be slower, or to carry less of the load.
+    pub const fn is_slower(&self) -> bool {
+        matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })
+    }
+
+    /// Whether the cell is known not to be slower.
+    pub fn is_no_slower(&self) -> bool {
+        match self.conclusion {
+            Conclusion::Faster | Conclusion::BaselineUnstable { .. } => true,
+            Conclusion::NoDifference => self.unclaimed().is_some_and(Unclaimed::is_alike),
+            _ => false,
+        }
+    }
+
     /// Why its tail is neither faster nor slower; `None` if it is, or if states decided.
     pub fn unclaimed(&self) -> Option<Unclaimed> {
         match self.tail_ratio {
@@ -159,7 +173,8 @@ fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> 
     (is_other && !matches!(first.state, CellState::Unsupported { .. })).then_some(first)
 }
 
-fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
+/// The verdict on one cell against its baseline.
+pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> CellVerdict {
     let tail = baseline.response.tail().min(candidate.response.tail());
     let floor = floor(baseline, candidate);
     let mut verdict = CellVerdict {

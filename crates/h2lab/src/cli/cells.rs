@@ -17,6 +17,7 @@ use super::impair::LinkArgs;
 use super::output::{self, Concluded, OutputArgs};
 use super::policy::PolicyArgs;
 use super::progress::{PlanProgressBar, about, estimate};
+use super::protocols::ProtocolArgs;
 use super::resume::Unfinished;
 use super::servers::ServerArgs;
 use super::work::WorkArgs;
@@ -26,7 +27,6 @@ use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
 use crate::run::store::RunFolder;
-use crate::terminal::Terminal;
 use h2lab_lab::sut;
 use h2lab_report::AnswerPlace;
 
@@ -72,11 +72,15 @@ impl CellArgs {
         Ok(scenario)
     }
 
-    /// Refuses flags that have no effect in any protocol of the scenario.
+    /// Refuses flags that have no effect in any protocol of the scenario, and keys of its file. A file's other protocols may have been
+    /// left out by a flag.
     pub fn check_protocols(&self, scenario: &Scenario) -> Result<(), Usage> {
         let protocols = needs::protocols(scenario);
+        needs::check(&self.work, &needs::cell_protocols(scenario))?;
         needs::check(&self.client, &protocols)?;
-        needs::check(&self.policy, &protocols)
+        needs::check(&self.policy, &protocols)?;
+        let is_chosen = self.client.given().iter().any(|(id, _)| ProtocolArgs::NAMES.contains(&id.as_str()));
+        if is_chosen { Ok(()) } else { needs::check_tables(scenario) }
     }
 
     fn apply_to_client(&self, scenario: &mut Scenario) -> Result<()> {
@@ -143,11 +147,23 @@ fn open(
     command: Vec<String>,
     plan: &[Cell],
 ) -> Result<(RunFolder, RunRecord)> {
+    match unfinished {
+        Some(unfinished) => {
+            let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+            unfinished.resume(scenario, plan, now)
+        }
+        None => new_run(scenario, out, command),
+    }
+}
+
+/// A run that is about to begin, and its folder.
+pub(super) fn new_run(
+    scenario: Scenario,
+    out: Option<&Path>,
+    command: Vec<String>,
+) -> Result<(RunFolder, RunRecord)> {
     let now = std::time::SystemTime::now();
     let reported = humantime::format_rfc3339_seconds(now).to_string();
-    if let Some(unfinished) = unfinished {
-        return unfinished.resume(scenario, plan, reported);
-    }
     let seed = scenario.seed.values()[0];
     let path = folder::choose(out, now, seed)?;
     let run = RunRecord {
@@ -167,7 +183,7 @@ fn open(
 
 /// Finds the programs of every cell. An unknown name is an error; a program that is not installed only makes its cells
 /// unsupported, unless there are no others.
-fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
+pub(super) fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
     let mut absent = None;
     let mut is_any_possible = false;
     for cell in plan {
@@ -208,7 +224,7 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
         Ok(()) if run.interrupted => {
             let folder = executed.folder.display().to_string();
             if let Some(line) = h2lab_report::resume_line(&run, &folder) {
-                say!("to resume: {line}");
+                crate::stderr::write(format_args!("to resume: {line}\n"));
             }
             Ok(Exit::Interrupted)
         }
@@ -226,7 +242,5 @@ fn announce(plan: &[Cell], run: &RunRecord, path: &Path) {
         open => format!("{open} of {} to be made", plural(plan.len(), "repetition")),
     };
     let time = about(estimate.left(Duration::ZERO));
-    let text =
-        format!("{}, {repetitions}, about {time}; run folder {}", plural(points, "cell"), path.display());
-    say!("{}", Terminal::stderr().wrapped(&text));
+    say!("{}, {repetitions}, about {time}; run folder {}", plural(points, "cell"), path.display());
 }

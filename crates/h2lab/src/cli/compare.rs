@@ -98,9 +98,14 @@ fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scena
     args.reach.refuse(&[], "is for live servers: give a URL")?;
     let scenario = match unfinished {
         Some(unfinished) => unfinished.scenario()?,
-        None => Scenario::from_toml(SCENARIO).context("the embedded scenario")?,
+        None => embedded()?,
     };
     args.cells.applied(&scenario, unfinished.is_some())
+}
+
+/// What is compared without flags.
+pub(super) fn embedded() -> Result<Scenario> {
+    Scenario::from_toml(SCENARIO).context("the embedded scenario")
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::exit::Usage;
 use super::files::{self, ResultFormat};
 use super::output::{self, Concluded};
 use super::{Exit, help, say};
+use crate::run::messages::with_causes;
 use crate::run::{history, store};
 
 /// Compare two runs, or two files that --json printed
@@ -62,7 +63,7 @@ impl Source {
             let printed = PrintedRun::read(&name, &json).map_err(|error| Usage(format!("{name} {error}")))?;
             return Ok(Self::File(printed));
         }
-        let run = store::read(&path).map_err(|error| Usage(format!("{error:#}")))?;
+        let run = store::read(&path).map_err(|error| Usage(with_causes(&error)))?;
         if run.repetitions.is_empty() {
             return Err(Usage(format!("{} has no repetitions", path.display())).into());
         }

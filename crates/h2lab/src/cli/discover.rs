@@ -48,12 +48,14 @@ pub fn find(
     protocol: &ProtocolArgs,
     reach: &ReachArgs,
 ) -> Result<Live> {
-    let parsed: Vec<Url> = urls.iter().map(|text| reach::url(text)).collect::<Result<_, _>>()?;
+    let is_template = scenario.work.template;
+    let parse = |text: &String| reach::template_url(text, is_template);
+    let parsed: Vec<Url> = urls.iter().map(parse).collect::<Result<_, _>>()?;
     reach.check(protocol)?;
     let urls = if scenario.work.secrets { urls.to_vec() } else { secrets::distinct(urls) };
     // No lab is made, and each generator is a child with no more than this.
     rights::reduce(privileges::NONE)?;
-    let wanted = wanted(&parsed, |is_tls| protocol.asked(is_tls));
+    let wanted = wanted(&parsed, |is_tls| protocol.asked_at(is_tls));
     let wanted = wanted.as_ref();
     let has_clear = parsed.iter().any(|url| !url.is_tls());
     protocol.check_mode(if has_clear { Protocol::H2c } else { Protocol::H2 })?;
@@ -86,9 +88,13 @@ fn unasked(text: &str, url: &Url) -> LiveTarget {
 /// The protocols that `asked` names of servers with or without TLS, as far as there are such among `urls`.
 fn wanted(urls: &[Url], asked: impl Fn(bool) -> Option<Axis<Protocol>>) -> Option<Axis<Protocol>> {
     let schemes = [true, false].into_iter().filter(|is_tls| urls.iter().any(|url| url.is_tls() == *is_tls));
-    let mut all: Vec<Axis<Protocol>> = schemes.filter_map(asked).collect();
-    all.dedup();
-    Axis::new(all.iter().flat_map(Axis::values).copied().collect())
+    let mut all: Vec<Protocol> = Vec::new();
+    for axis in schemes.filter_map(asked) {
+        // One named twice is an A/A run, one that both schemes have is not.
+        let new: Vec<Protocol> = axis.values().iter().copied().filter(|one| !all.contains(one)).collect();
+        all.extend(new);
+    }
+    Axis::new(all)
 }
 
 /// Refuses a wanted protocol that no URL's scheme allows, and a URL whose scheme allows none of them: either would be
@@ -130,9 +136,7 @@ fn asked(
     let discovery = discover(&probe(url, server, tls, scenario), url.is_tls(), &tried);
     let (spoken, unspoken): (Vec<_>, Vec<_>) = fits.partition(|protocol| discovery.speaks(*protocol));
     if spoken.is_empty() {
-        let wanted =
-            wanted.map_or_else(|| "neither protocol".to_owned(), |wanted| format!("none of {wanted}"));
-        let message = format!("{} speaks {wanted}: {discovery}", server.url);
+        let message = format!("{} cannot be measured: {discovery}", server.url);
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     say!("{}", quotable(&format!("{}: {discovery}", server.url)));
@@ -237,12 +241,15 @@ mod tests {
         let of = |urls: &[&str]| {
             let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
             let version = |is_tls| Some(Axis::one(if is_tls { Protocol::H1s } else { Protocol::H1 }));
-            let named = |_: bool| Some("h1,h1".parse::<Axis<Protocol>>().unwrap());
+            let named = |is_tls: bool| {
+                let axis = if is_tls { "h1s,h1s,h2" } else { "h1,h1,h2" };
+                axis.parse::<Axis<Protocol>>().ok()
+            };
             let reported = |wanted: Option<Axis<Protocol>>| wanted.unwrap().to_string();
             (reported(wanted(&urls, version)), reported(wanted(&urls, named)))
         };
-        let twice = || "h1,h1".to_owned(); // an A/A run stays one
-        assert_eq!(of(&["http://a/"]), ("h1".to_owned(), twice()));
-        assert_eq!(of(&["http://a/", "https://a/"]), ("h1s,h1".to_owned(), twice()));
+        // An A/A run stays one, and what both schemes have is there once.
+        assert_eq!(of(&["http://a/"]), ("h1".to_owned(), "h1,h1,h2".to_owned()));
+        assert_eq!(of(&["http://a/", "https://a/"]), ("h1s,h1".to_owned(), "h1s,h1s,h2,h1,h1".to_owned()));
     }
 }

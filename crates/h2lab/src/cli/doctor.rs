@@ -118,7 +118,13 @@ fn list(out: &mut String, title: &str, checks: &[DoctorCheck]) {
                 line(out, "", "", &format!("still works: {}", check.still_works));
                 if let Some(remedy) = &check.remedy {
                     // A command is to be copied: it is not broken.
-                    let _ = writeln!(out, "           {:18} to enable: {remedy}", "");
+                    let beside = format!("           {:18} to enable: {remedy}", "");
+                    if beside.chars().count() <= output::style().width {
+                        let _ = writeln!(out, "{beside}");
+                    } else {
+                        line(out, "", "", "to enable:");
+                        let _ = writeln!(out, "  {remedy}");
+                    }
                 }
             }
         }

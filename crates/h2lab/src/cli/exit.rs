@@ -13,7 +13,7 @@ use crate::run::messages::{Failure, FailureKind, is_exhausted};
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// A `--fail-if` threshold or a check failed, or no response was a success.
+    /// A `--fail-if` threshold or a check failed, no response was a success, or a server that had answered ended.
     CheckFailed = 1,
     /// The command line or the scenario is wrong, or a file that it names is missing.
     Usage = 2,
@@ -74,6 +74,7 @@ pub fn exit_of(error: &Error) -> Exit {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return match failure.kind {
                 FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
+                FailureKind::Ended => Exit::CheckFailed,
                 FailureKind::Usage => Exit::Usage,
                 FailureKind::Environment => Exit::Environment,
                 FailureKind::Killed | FailureKind::Harness => Exit::Invalid,

@@ -127,14 +127,25 @@ pub fn doubtful_threads(threads: u32, cpus: usize) -> Option<String> {
 }
 
 /// `error` with what to type instead, if we know.
-pub fn explained(error: clap::Error, command: &Command, args: &[OsString]) -> clap::Error {
+pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -> clap::Error {
+    keep_shown(&mut error, own(command, args));
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.split([' ', '=']).next().unwrap_or_default().to_owned(),
         _ => String::new(),
     };
     let told = match error.kind() {
+        // Clap has a proposal for a mistyped command. A host's name may resemble one, too.
+        ErrorKind::InvalidSubcommand
+            if error.get(ContextKind::SuggestedSubcommand).is_some()
+                && url_of(&text(ContextKind::InvalidSubcommand)).is_none() =>
+        {
+            None
+        }
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument if is_without_command(command, args) => {
-            url_among(args).map(|url| missing_command(&url))
+            args.iter()
+                .skip(1)
+                .find_map(|arg| url_of(&arg.to_string_lossy()))
+                .map(|url| missing_command(&url))
         }
         ErrorKind::UnknownArgument => {
             let flag = text(ContextKind::InvalidArg);
@@ -155,6 +166,27 @@ pub fn explained(error: clap::Error, command: &Command, args: &[OsString]) -> cl
         _ => None,
     };
     told.map_or(error, |told| refusal(&told))
+}
+
+/// Leaves clap's proposals of commands and flags out that the help of `own` does not have: nobody should call them.
+fn keep_shown(error: &mut clap::Error, own: &Command) {
+    let is_shown = |name: &String| own.find_subcommand(name).is_some_and(|inner| !inner.is_hide_set());
+    let proposed = match error.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names,
+        Some(ContextValue::String(name)) => vec![name],
+        _ => Vec::new(),
+    };
+    let shown: Vec<String> = proposed.into_iter().filter(is_shown).collect();
+    if !shown.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(shown));
+    }
+    let is_hidden = |flag: &str| {
+        let long = flag.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
+        own.get_arguments().any(|arg| is_called(arg, long) && arg.is_hide_set())
+    };
+    if matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(flag)) if is_hidden(flag)) {
+        error.remove(ContextKind::SuggestedArg);
+    }
 }
 
 fn refusal(told: &str) -> clap::Error {
@@ -206,11 +238,11 @@ fn is_without_command(command: &Command, args: &[OsString]) -> bool {
     own(command, args).get_name() == command.get_name()
 }
 
-/// The first word that is a URL.
-fn url_among(args: &[OsString]) -> Option<String> {
-    let mut words = args.iter().skip(1).map(|arg| reach::with_scheme(&arg.to_string_lossy()));
-    let url = words.find(|word| word.starts_with("http://") || word.starts_with("https://"))?;
-    Some(without_url_secrets(&url).into_owned())
+/// The URL that a word is, without what may be a secret.
+fn url_of(word: &str) -> Option<String> {
+    let url = reach::with_scheme(word);
+    let is_url = url.starts_with("http://") || url.starts_with("https://");
+    is_url.then(|| without_url_secrets(&url).into_owned())
 }
 
 /// What can be done with a URL.

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::exit::Usage;
-use super::{Exit, help, output};
+use super::{Exit, explain, help, output};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
@@ -42,6 +42,9 @@ enum What {
         /// The folder; created if missing
         folder: PathBuf,
     },
+    /// Print docs/causes.md, the table of all causes
+    #[command(hide = true)]
+    Causes,
     /// Print completions for a shell, or install them for the current user
     Completions {
         /// The shell [default with --install: that of $SHELL]
@@ -66,6 +69,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
             schema::write(folder)?;
         }
+        What::Causes => output::print(&explain::markdown())?,
         What::Completions { shell, install: false } => {
             let shell = shell.ok_or_else(|| Usage("give a shell".to_owned()))?;
             output::print(&String::from_utf8_lossy(&completions(shell)))?;

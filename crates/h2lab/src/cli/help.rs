@@ -15,7 +15,8 @@ Exit codes:
   4    this machine lacks a program (see `h2lab doctor`), or a permission such as to write a file
   5    measurement invalid, whatever --fail-if says
   130  interrupted (results kept)
-That no response was a success or a server ended counts before 5. If others apply together:
+That no response was a success or a server ended counts before 5. 3 is neither of an
+invalid measurement (5) nor of a server that had answered (1). If others apply together:
 the first of 4, 130, 3, 2, 5, 1 counts.";
 
 /// Examples, each with what it does, and the exit codes.

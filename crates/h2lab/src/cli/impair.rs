@@ -30,7 +30,9 @@ pub struct LinkArgs {
     /// Bandwidth, each direction (such as 100mbit), or unlimited
     #[arg(long, value_name = "LIST", value_parser = axis::<Capacity>)]
     pub bandwidth: Option<Axis<Capacity>>,
-    /// Queue limit in bytes; packets beyond it are dropped
+    /// Queue limit in bytes; packets beyond it are dropped [default: 150 ms of the bandwidth, or a round trip]
+    ///
+    /// The default is what passes in a round trip, or in 150 ms if that is more, but 10 to 1000 packets of 1500 bytes.
     #[arg(long, value_name = "LIST", value_parser = axis::<QueueSize>)]
     pub queue: Option<Axis<QueueSize>>,
     /// Congestion control of both ends: cubic, bbr, reno … (h3: those three)

@@ -19,7 +19,7 @@ use super::capture::SnaplenArgs;
 use super::exit::Usage;
 use super::impair::LinkArgs;
 use super::values::{duration, whole};
-use super::{flags, help};
+use super::{flags, help, output};
 use crate::run::commands::{CommandEnd, Commands, CommandsResult, exit_code};
 use crate::run::store::direction_name;
 use h2lab_net::{ownership, scratch};
@@ -147,9 +147,7 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     }
     let code = exit_code(done.client);
     if args.json {
-        let mut out = std::io::stdout().lock();
-        let text = serde_json::to_string_pretty(&document(args.seed, link, done))?;
-        writeln!(out, "{text}")?;
+        output::print(&(serde_json::to_string_pretty(&document(args.seed, link, done))? + "\n"))?;
     } else {
         write_out(&mut std::io::stderr().lock(), args.seed, &link, &sysctls, &done)?;
     }

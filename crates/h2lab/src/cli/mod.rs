@@ -7,6 +7,7 @@ mod capture;
 mod cells;
 mod client;
 mod compare;
+mod diagnose;
 mod diff;
 mod discover;
 mod doctor;
@@ -49,6 +50,7 @@ mod work;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -58,6 +60,7 @@ use h2lab_base::secrets;
 use h2lab_base::text::made_printable_lines;
 use h2lab_model::scenario::resume::MASK;
 
+use crate::run::messages::with_causes;
 use crate::terminal::Terminal;
 pub use exit::Exit;
 
@@ -79,6 +82,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Compare(Box<compare::CompareArgs>),
+    Diagnose(Box<diagnose::DiagnoseArgs>),
     Load(Box<load::LoadArgs>),
     Bulk(Box<bulk::BulkArgs>),
     Agent(agent::AgentArgs),
@@ -136,10 +140,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match parse(&args) {
         Ok(cli) => cli,
-        Err(error) => {
-            print(&error);
-            return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
+        Err(error) if error.use_stderr() => {
+            refuse(&error);
+            return ExitCode::from(Exit::Usage as u8);
         }
+        Err(page) => return end(print_page(&page).map(|()| 0)),
     };
     if let Err(error) = signals::ignore_file_size_limit() {
         return end(Err(error));
@@ -148,6 +153,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command_line = COMMAND_LINE.get_or_init(|| command_line).clone();
     let result = match cli.command {
         Command::Compare(args) => compare::main(&args, command_line),
+        Command::Diagnose(args) => diagnose::main(&args, command_line),
         Command::Load(args) => load::main(&args, command_line),
         Command::Bulk(args) => bulk::main(&args, command_line),
         Command::Agent(args) => agent::main(&args),
@@ -194,7 +200,7 @@ fn end(result: anyhow::Result<u8>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say("error", &format_args!("{error:#}"));
+            say("error", &with_causes(&error));
             ExitCode::from(exit::exit_of(&error) as u8)
         }
     }
@@ -215,17 +221,26 @@ fn quotable(text: &str) -> String {
     made_printable_lines(&secrets::without_secrets(text))
 }
 
-/// Prints what clap has to say. It quotes arguments.
-fn print(error: &clap::Error) {
-    let text = error.render().to_string();
-    let quotable = quotable(&text);
-    if error.use_stderr() && (quotable != text || !Terminal::stderr().unicode) {
-        crate::stderr::write(format_args!("{quotable}"));
-    } else if !error.use_stderr() && !Terminal::stdout().unicode {
-        let _ = output::show(&text);
+/// Prints why clap refuses the command line. It quotes arguments.
+fn refuse(error: &clap::Error) {
+    let (text, terminal) = (error.render().to_string(), Terminal::stderr());
+    let (quotable, is_plain) = (quotable(&text), text.is_ascii() || terminal.unicode);
+    let folded = terminal.wrapped(&quotable);
+    if folded != text || !is_plain {
+        crate::stderr::write(format_args!("{}\n", folded.trim_end_matches('\n')));
     } else {
         // Printing fails only if the stream is closed.
         let _ = error.print();
+    }
+}
+
+/// Prints what was asked for instead of a command: help, or the version.
+fn print_page(page: &clap::Error) -> anyhow::Result<()> {
+    if Terminal::stdout().unicode {
+        // Stdout keeps what follows the last line break.
+        Ok(output::printed(page.print().and_then(|()| std::io::stdout().flush()))?)
+    } else {
+        output::show(&page.render().to_string())
     }
 }
 

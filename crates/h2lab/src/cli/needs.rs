@@ -1,5 +1,7 @@
 //! Which flags have an effect in which protocols: a run that has none of these would ignore them, and is refused.
 
+use std::collections::BTreeMap;
+
 use h2lab_model::scenario::{Cell, Scenario};
 use h2lab_model::workload::Protocol;
 
@@ -17,7 +19,13 @@ struct Need {
     is_met: fn(Protocol) -> bool,
 }
 
-const NEEDS: [Need; 3] = [
+const NEEDS: [Need; 4] = [
+    Need {
+        flags: &["connections", "streams"],
+        what: "HTTP/2 or HTTP/3",
+        add: "--proto h2c, or h2 or h3; connections of HTTP/1.1 are opened while requests wait, up to --max-connections",
+        is_met: Protocol::is_multiplexed,
+    },
     Need {
         flags: &["stream_window", "connection_window", "keep_alive"],
         what: "HTTP/2 or HTTP/3",
@@ -53,14 +61,39 @@ fn is_http2(protocol: Protocol) -> bool {
 /// Refuses flags that have no effect in any of `protocols`.
 pub fn check<T, R>(flags: &Flags<T, R>, protocols: &[Protocol]) -> Result<(), Usage> {
     flags.given().iter().try_for_each(|(id, flag)| match unmet(id, protocols) {
-        Some(need) => Err(Usage(format!(
-            "{flag} has no effect: it needs {}, and this is {}; add {}",
-            need.what,
-            listed(protocols),
-            need.add
-        ))),
+        Some(need) => Err(refusal(flag, need, protocols)),
         None => Ok(()),
     })
+}
+
+/// Refuses keys of a scenario's `[client]` and `[server]` tables that have no effect in any protocol of the cells that have them.
+pub fn check_tables(scenario: &Scenario) -> Result<(), Usage> {
+    let mut protocols: BTreeMap<(&str, String), Vec<Protocol>> = BTreeMap::new();
+    for cell in scenario.plan() {
+        let clients = cell.as_generated().protocol;
+        for (table, settings, protocol) in
+            [("client", &cell.client, clients), ("server", &cell.server, cell.protocol)]
+        {
+            for key in settings.keys() {
+                let its = protocols.entry((table, key)).or_default();
+                if !its.contains(&protocol) {
+                    its.push(protocol);
+                }
+            }
+        }
+    }
+    protocols.iter().try_for_each(|((table, key), protocols)| {
+        match unmet(&key.replace('-', "_"), protocols) {
+            Some(need) => Err(refusal(&format!("[{table}] {key}"), need, protocols)),
+            None => Ok(()),
+        }
+    })
+}
+
+/// That `what`, a flag or a key, has no effect in `protocols`.
+fn refusal(what: &str, need: &Need, protocols: &[Protocol]) -> Usage {
+    let (needed, add) = (need.what, need.add);
+    Usage(format!("{what} has no effect: it needs {needed}, and this is {}; add {add}", listed(protocols)))
 }
 
 /// The flags that have no effect in `protocol`, in a sentence, if there are any: of a run that fell back to it.
@@ -73,7 +106,15 @@ pub fn without_effect<T, R>(flags: &Flags<T, R>, protocol: Protocol) -> Option<S
 
 /// The protocols that our client speaks in a scenario: to a sidecar its own.
 pub fn protocols(scenario: &Scenario) -> Vec<Protocol> {
-    let of = |cell: &Cell| cell.as_generated().protocol;
+    of_cells(scenario, |cell| cell.as_generated().protocol)
+}
+
+/// The protocols of a scenario's cells, which are those over the link, whoever speaks them.
+pub fn cell_protocols(scenario: &Scenario) -> Vec<Protocol> {
+    of_cells(scenario, |cell| cell.protocol)
+}
+
+fn of_cells(scenario: &Scenario, of: impl Fn(&Cell) -> Protocol) -> Vec<Protocol> {
     let mut protocols: Vec<Protocol> = scenario.plan().iter().map(of).collect();
     protocols.sort_unstable();
     protocols.dedup();
@@ -95,6 +136,7 @@ mod tests {
 
     use super::super::engine::EngineArgs;
     use super::super::policy::PolicyArgs;
+    use super::super::work::WorkArgs;
     use super::*;
 
     fn given<T: Args>(words: &str) -> Flags<T> {
@@ -122,9 +164,35 @@ mod tests {
         let most = given::<PolicyArgs>("--max-connections 5");
         assert!(check(&most, &[H2c]).unwrap_err().to_string().contains("it needs HTTP/1.1"));
         check(&most, &[H2c, H1]).unwrap();
+        let connections = given::<WorkArgs>("-c 4");
+        let why = check(&connections, &[H1, H1s]).unwrap_err().to_string();
+        assert!(
+            why.starts_with("-c/--connections has no effect") && why.contains("--max-connections"),
+            "{why}"
+        );
+        check(&connections, &[H1, H2c]).unwrap();
         let told = without_effect(&given::<EngineArgs>("-w 1M --push"), H1s).unwrap();
         assert_eq!(told, "-w/--stream-window, --push have no effect in h1s");
         assert_eq!(without_effect(&given::<EngineArgs>("-w 1M"), H2), None);
+    }
+
+    #[test]
+    fn a_key_of_a_table_without_effect_in_any_cell_that_has_it_is_refused_as_its_flag_is() {
+        let of = |protocols: &str, table: &str| {
+            let text = format!("[matrix]\nprotocols = [{protocols}]\n{table}");
+            check_tables(&Scenario::from_toml(&text).unwrap())
+        };
+        for (protocols, table, key) in [
+            ("'h1'", "[client]\nstream-window = 1000000", "[client] stream-window"),
+            ("'h1', 'h3'", "[client]\nmax-frame-size = 32768", "[client] max-frame-size"),
+            ("'h1'", "[client]\nno-coalesce = true", "[client] no-coalesce"),
+            ("'h1s'", "[server]\nconnection-window = 1000000", "[server] connection-window"),
+        ] {
+            let why = of(protocols, table).unwrap_err().to_string();
+            assert!(why.starts_with(&format!("{key} has no effect: it needs HTTP/2")), "{why}");
+            of("'h1', 'h2c'", table).unwrap();
+        }
+        of("'h1'", "[client]\nreconnect-every = 3").unwrap();
     }
 
     #[test]
@@ -133,7 +201,8 @@ mod tests {
             command.get_arguments().map(|arg| arg.get_id().to_string()).collect::<Vec<_>>()
         };
         let engine = ids(EngineArgs::augment_args(Command::new("x")));
-        let ours = [engine.clone(), ids(PolicyArgs::augment_args(Command::new("x")))].concat();
+        let others = [PolicyArgs::augment_args(Command::new("x")), WorkArgs::augment_args(Command::new("x"))];
+        let ours = others.into_iter().flat_map(ids).chain(engine.iter().cloned()).collect::<Vec<_>>();
         let table: Vec<&str> = NEEDS.iter().flat_map(|need| need.flags).copied().collect();
         assert!(table.iter().all(|flag| ours.iter().any(|id| id == flag)), "{table:?}");
         assert!(engine.iter().all(|id| table.contains(&id.as_str())), "{engine:?}");

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use h2lab_wire::Exceeded;
 
-use super::exit::Usage;
+use super::exit::{MissingRequirement, Usage};
 use super::limits::{self, LimitArg};
 use super::listen::ListenArgs;
 use super::tls;
@@ -154,7 +154,11 @@ pub fn serve(config: &OriginConfig) -> Result<Exit> {
     });
     match served {
         Ok(served) => {
-            reported.context("cannot print where it listens")?;
+            reported.map_err(|error| {
+                MissingRequirement(format!(
+                    "standard output cannot be written, and nobody knows where it listens: {error}"
+                ))
+            })?;
             // If stdout's reader is gone, the line is lost; a server that has done its work has not failed.
             let _ = writeln!(std::io::stdout(), "{served}");
             Ok(Exit::Done)

@@ -1,7 +1,8 @@
 //! What a finished run leaves: text or JSON on stdout, report files, thresholds, the exit code.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -15,9 +16,9 @@ use h2lab_model::scenario::Cell;
 use h2lab_report::{AnswerPlace, Explained, Report, TextStyle};
 
 use super::Exit;
-use super::exit::Usage;
+use super::exit::{MissingRequirement, Usage};
 use super::files::{self, ResultFormat};
-use crate::run::messages::{Failure, FailureKind};
+use crate::run::messages::{Failure, FailureKind, with_causes};
 use crate::run::store;
 use crate::terminal::Terminal;
 use h2lab_net::ownership;
@@ -74,7 +75,8 @@ impl OutputArgs {
 /// What slow requests waited for, as the folder has it. A table that cannot be read costs this part of the report alone.
 fn causes(folder: &Path) -> Vec<Explained> {
     store::read_waits(folder).unwrap_or_else(|error| {
-        super::note(&format_args!("what slow requests waited for is unknown: {error:#}"));
+        let why = with_causes(&error);
+        super::note(&format_args!("what slow requests waited for is unknown: {why}"));
         Vec::new()
     })
 }
@@ -96,15 +98,21 @@ pub struct Concluded<'a> {
 impl<'a> Concluded<'a> {
     /// Draws all conclusions; pure and repeatable.
     pub fn new(run: &'a RunRecord, folder: Option<&'a Path>) -> Self {
+        let analysis = stats::analyse(run);
         Self {
             run,
-            analysis: stats::analyse(run),
-            findings: diagnose::run(&run.repetitions),
+            findings: diagnose::findings(&run.repetitions, &analysis.verdicts),
+            analysis,
             causes: folder.map_or_else(Vec::new, causes),
             folder,
             folder_name: folder.map(|folder| folder.display().to_string()),
             page_name: folder.map(|folder| folder.join(PAGE).display().to_string()),
         }
+    }
+
+    /// Whether a rule found a cause.
+    pub const fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
     }
 
     /// As reports have it.
@@ -175,8 +183,15 @@ pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Resu
 /// Prints a report. A reader that takes only its head (`| head`) still gets the report files and the exit code.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+    Ok(printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?)
+}
+
+/// What came of a write to stdout. That its reader went away is no error of ours.
+pub fn printed(written: io::Result<()>) -> Result<(), MissingRequirement> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(MissingRequirement(format!("standard output cannot be written: {error}")))
+        }
         _ => Ok(()),
     }
 }
@@ -192,17 +207,23 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     for run in runs {
         is_over |= run.check(&output.fail_if)?;
     }
-    let endings: BTreeSet<Ending> = runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect();
-    for ending in &endings {
+    judge_endings(&runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect(), is_over)
+}
+
+/// The exit code of runs that ended so: of several the first counts. `is_over` says that a condition of `--fail-if` held.
+pub fn judge_endings(endings: &BTreeSet<Ending>, is_over: bool) -> Result<Exit> {
+    for ending in endings {
         if let Ending::NoSuccess(why) = ending {
             super::say("failed", why);
         }
     }
-    match endings.into_iter().next() {
-        Some(Ending::NoResponse(message)) => Err(Failure { kind: FailureKind::Unreachable, message }.into()),
+    match endings.first() {
+        Some(Ending::NoResponse(message)) => {
+            Err(Failure { kind: FailureKind::Unreachable, message: message.clone() }.into())
+        }
         None | Some(Ending::Answered) if is_over => Ok(Exit::CheckFailed),
         None => Ok(Exit::Done),
-        Some(ending) => Ok(deserved(&ending)),
+        Some(ending) => Ok(deserved(ending)),
     }
 }
 

@@ -177,9 +177,9 @@ impl RunObserver for PlanProgressBar {
             let left = about(self.estimate.left(Duration::ZERO));
             let took = took.as_secs_f64();
             let line = format!("{}{figures}; in {took:.1} s, about {left} left", self.label);
-            say!("{}", Terminal::stderr().wrapped(&line));
+            say!("{line}");
         } else if !self.shown.is_hidden() && !figures.is_empty() {
-            say!("{}", Terminal::stderr().wrapped(&format!("{}{figures}", self.label)));
+            say!("{}{figures}", self.label);
         }
     }
 

@@ -8,7 +8,7 @@ use super::exit::Usage;
 use super::values::{axis, replace};
 
 /// Which schemes take which protocols.
-pub const SCHEMES: &str = "https:// takes h1s, h2 and h3, http:// takes h1 and h2c";
+pub const SCHEMES: &str = "https:// takes h1s (or h1), h2 and h3, http:// takes h1 and h2c";
 
 /// Which protocol.
 #[derive(Debug, Clone, Default, Args)]
@@ -71,10 +71,21 @@ impl ProtocolArgs {
         }
     }
 
+    /// The same of a server whose URL says whether it has TLS: h1 is HTTP/1.1 over TLS there, unless h1s is named beside it.
+    pub fn asked_at(&self, is_tls: bool) -> Option<Axis<Protocol>> {
+        let asked = self.asked(is_tls)?;
+        if !is_tls || asked.values().contains(&Protocol::H1s) {
+            return Some(asked);
+        }
+        let as_spoken =
+            |&protocol: &Protocol| if protocol == Protocol::H1 { Protocol::H1s } else { protocol };
+        Axis::new(asked.values().iter().map(as_spoken).collect())
+    }
+
     /// The protocols that were asked for by name at either scheme; none if none was.
     pub fn either_scheme(&self) -> Vec<Protocol> {
         let mut protocols: Vec<Protocol> = Vec::new();
-        for axis in [true, false].into_iter().filter_map(|is_tls| self.asked(is_tls)) {
+        for axis in [true, false].into_iter().filter_map(|is_tls| self.asked_at(is_tls)) {
             protocols.extend(axis.values());
         }
         protocols.sort_unstable();
@@ -110,8 +121,11 @@ impl ProtocolArgs {
 
     /// The protocol that was asked for by name, where one is spoken at a time.
     pub fn single(&self, is_tls: bool) -> Result<Option<Protocol>, Usage> {
-        let asked = self.asked(is_tls);
-        match asked.as_ref().map(|asked| (asked, asked.values())) {
+        Self::only(self.asked(is_tls).as_ref())
+    }
+
+    fn only(asked: Option<&Axis<Protocol>>) -> Result<Option<Protocol>, Usage> {
+        match asked.map(|asked| (asked, asked.values())) {
             None => Ok(None),
             Some((_, [protocol])) => Ok(Some(*protocol)),
             Some((several, _)) => Err(Usage(format!(
@@ -123,7 +137,7 @@ impl ProtocolArgs {
     /// The protocols to try at a server, the best first: `in_clear` or what TLS offers, unless one was asked for by name.
     /// That one fits the URL's scheme, and is never replaced by another.
     pub fn to_try(&self, is_tls: bool, in_clear: &[Protocol]) -> Result<Vec<Protocol>, Usage> {
-        let asked = match self.single(is_tls)? {
+        let asked = match Self::only(self.asked_at(is_tls).as_ref())? {
             Some(protocol) => protocol,
             None if self.h2c_mode.is_some() => Protocol::H2c,
             None if is_tls => return Ok(vec![Protocol::H2, Protocol::H1s]),
@@ -202,6 +216,7 @@ mod tests {
         for (line, in_tls, in_clear) in [
             ("", vec![H2, H1s], vec![H1]),
             ("--http1.1", vec![H1s], vec![H1]),
+            ("--proto h1", vec![H1s], vec![H1]),
             ("--http2", vec![H2], vec![H2c]),
             ("--http2-prior-knowledge", vec![H2], vec![H2c]),
         ] {
@@ -213,7 +228,8 @@ mod tests {
         );
         for (line, is_tls, words) in [
             ("--http3", false, "--http3 does not fit the URL"),
-            ("--proto h1", true, "--proto h1 does not fit the URL"),
+            ("--proto h1s", false, "--proto h1s does not fit the URL"),
+            ("--proto h2c", true, "--proto h2c does not fit the URL"),
             ("--h2c", true, "--h2c does not fit the URL"),
             ("--proto h1,h2c", false, "h2lab compare"),
             ("--h2c-mode upgrade", true, "in clear"),
@@ -225,6 +241,17 @@ mod tests {
         for line in [["x", "--http2", "--http3"], ["x", "--h2c", "--h2c-mode=upgrade"]] {
             assert!(Line::try_parse_from(line).is_err(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn h1_is_over_tls_where_the_url_is_unless_h1s_is_named_too() {
+        let asked = |line: &str, is_tls| args(line).asked_at(is_tls).unwrap().to_string();
+        assert_eq!(
+            (asked("--proto h1,h2", true), asked("--proto h1,h2", false)),
+            ("h1s,h2".into(), "h1,h2".into())
+        );
+        assert_eq!(asked("--proto h1,h1", true), "h1s,h1s", "an A/A run stays one");
+        assert_eq!(asked("--proto h1,h1s", true), "h1,h1s", "of which the URL allows one");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::tls::TlsArgs;
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::reach::endpoints;
-use h2lab_roles::client::url::Url;
+use h2lab_roles::client::url::{Url, UrlError};
 
 /// How to reach live servers.
 #[derive(Debug, Clone, Default, Args)]
@@ -65,7 +65,16 @@ pub fn url_text() -> impl TypedValueParser<Value = String> {
 
 /// The URL that `text` is.
 pub fn url(text: &str) -> Result<Url, Usage> {
-    text.parse().map_err(|error| {
+    read_url(text, str::parse)
+}
+
+/// The same where `--template` may have been given: then its path may have placeholders.
+pub fn template_url(text: &str, is_template: bool) -> Result<Url, Usage> {
+    read_url(text, if is_template { Url::with_placeholders } else { str::parse })
+}
+
+fn read_url(text: &str, parse: fn(&str) -> Result<Url, UrlError>) -> Result<Url, Usage> {
+    parse(text).map_err(|error| {
         // Without a scheme, too, what stands before an `@` may be a password.
         let begin = if text.contains("://") { "" } else { "://" };
         let url = [begin, text].concat();

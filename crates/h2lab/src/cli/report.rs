@@ -10,6 +10,7 @@ use h2lab_report::AnswerPlace;
 use super::exit::Usage;
 use super::output::{self, Concluded, OutputArgs};
 use super::{Exit, help};
+use crate::run::messages::with_causes;
 use crate::run::{history, store};
 
 /// Print the report of runs again, in any format
@@ -41,7 +42,7 @@ pub fn main(args: &ReportArgs) -> Result<Exit> {
     let mut runs: Vec<RunRecord> = Vec::new();
     let paths = args.runs.iter().map(|named| history::find(named)).collect::<Result<Vec<_>>>()?;
     for path in &paths {
-        let run = store::read(path).map_err(|error| Usage(format!("{error:#}")))?;
+        let run = store::read(path).map_err(|error| Usage(with_causes(&error)))?;
         if run.repetitions.is_empty() {
             return Err(Usage(format!("{} has no repetitions", path.display())).into());
         }

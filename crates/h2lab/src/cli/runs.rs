@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::exit::Usage;
 use super::{Exit, help, output, quotable};
+use crate::run::messages::with_causes;
 use crate::run::{history, store};
 
 /// List the stored runs, newest last
@@ -80,7 +81,7 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
                 history.runs.push(past);
             }
             Err(error) => {
-                history.unreadable.push(Unreadable { folder, error: quotable(&format!("{error:#}")) });
+                history.unreadable.push(Unreadable { folder, error: quotable(&with_causes(&error)) });
             }
         }
     }

@@ -26,6 +26,11 @@ const SHIPPED: [(&str, &str); 11] = [
     ("early-push", include_str!("../../../../scenarios/early-push.toml")),
 ];
 
+/// Whether one of this name ships.
+pub fn is_shipped(named: &Path) -> bool {
+    SHIPPED.iter().any(|(name, _)| Path::new(name) == named)
+}
+
 /// The scenario that `named` is: a file, or one that ships.
 pub fn text_of(named: &Path) -> Result<String, Usage> {
     let read = std::fs::read_to_string(named);

@@ -1,15 +1,23 @@
 //! Ctrl-C, SIGTERM and SIGHUP stop a run in an orderly way: children die, what was measured is kept.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// A flag that the signals set. A Ctrl-C after that ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
+/// A flag that the signals set. A Ctrl-C after that removes what is drawn and ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
 /// its signal twice, to the program and to its group, and who cannot wait has SIGKILL.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
+    let repeated = Arc::clone(&stop);
+    let erase = move || {
+        if repeated.load(Ordering::Relaxed) {
+            crate::stderr::erase();
+        }
+    };
+    // SAFETY: it loads atomics and writes to stderr: it takes no lock and allocates nothing.
+    unsafe { signal_hook::low_level::register(SIGINT, erase) }.context("cannot catch signals")?;
     // First: if the flag is set already, exit. Then: set it. In this order the first signal only sets the flag.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
         .context("cannot catch signals")?;

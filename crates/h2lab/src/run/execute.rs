@@ -13,7 +13,7 @@ use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
 
 use super::child::{ChildOutcome, LAB, LOAD, Running, self_command};
-use super::messages::{Failure, FailureKind, RepetitionProgress};
+use super::messages::{Failure, FailureKind, RepetitionProgress, with_causes};
 use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
 use h2lab_net::clock::Clock;
@@ -84,14 +84,33 @@ pub struct Executed {
 /// and what fails a run in its middle is described in [`Executed::failure`], beside what was measured before. Fails if nothing
 /// could be measured.
 pub fn execute(
-    mut run: RunRecord,
+    run: RunRecord,
     plan: &[Cell],
+    folder: RunFolder,
+    context: &PlanContext<'_>,
+    observer: &mut dyn RunObserver,
+) -> Result<Executed> {
+    let mut plan = Some(plan.to_vec());
+    execute_rounds(run, &mut |_| plan.take().unwrap_or_default(), folder, context, observer)
+}
+
+/// The same in rounds: `next` gives the repetitions of each by what was measured until then, and none at the end.
+pub fn execute_rounds(
+    mut run: RunRecord,
+    next: &mut dyn FnMut(&RunRecord) -> Vec<Cell>,
     mut folder: RunFolder,
     context: &PlanContext<'_>,
     observer: &mut dyn RunObserver,
 ) -> Result<Executed> {
     let path = folder.path().to_owned();
-    let ended = measure_all(&mut run, plan, &mut folder, context, observer);
+    let mut ended = Ok(());
+    while ended.is_ok() && !run.interrupted {
+        let plan = next(&run);
+        if plan.is_empty() {
+            break;
+        }
+        ended = measure_all(&mut run, &plan, &mut folder, context, observer);
+    }
     run.interrupted |= ended.is_err();
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
@@ -145,7 +164,7 @@ fn measure_all(
                 return Ok(());
             }
             Err(error) => {
-                let record = unsupported(cell, error, observer)?;
+                let record = unsupported(cell, ended(cell, run, error), observer)?;
                 keep(run, folder, Measured { record, waits: None })?;
             }
         }
@@ -179,6 +198,24 @@ fn unsupported(cell: &Cell, error: anyhow::Error, observer: &mut dyn RunObserver
     Ok(CellRecord::unsupported(cell.clone(), failure.message))
 }
 
+/// That a live server cannot be reached any more which answered requests of this run: then it has ended, whether that was while it was
+/// measured or between two repetitions. Any other error remains one.
+fn ended(cell: &Cell, run: &RunRecord, error: anyhow::Error) -> anyhow::Error {
+    let has_answered = |repetition: &CellRecord| {
+        repetition.cell.target == cell.target
+            && (repetition.samples.iter().any(|sample| sample.outcome.is_complete())
+                || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete()))
+    };
+    let is_gone = matches!(cell.target, Target::Url { .. })
+        && error.downcast_ref::<Failure>().is_some_and(|failure| failure.kind == FailureKind::Unreachable)
+        && run.repetitions.iter().any(has_answered);
+    if !is_gone {
+        return error;
+    }
+    let message = format!("the server ended during the run: {error}");
+    Failure { kind: FailureKind::Ended, message }.into()
+}
+
 /// Why nothing was measured although nothing failed; `None` if the user ended the run before its first repetition.
 fn unspoken(run: &RunRecord) -> Option<Failure> {
     let message = run.repetitions.iter().find_map(|repetition| repetition.unsupported.clone())?;
@@ -193,7 +230,7 @@ struct Unkept(String);
 /// Why `folder` cannot be written, which it names once.
 fn unkept(folder: &Path, error: &anyhow::Error) -> anyhow::Error {
     let folder = folder.display().to_string();
-    let message = format!("{error:#}").replace(&format!("{folder}/"), "");
+    let message = with_causes(error).replace(&format!("{folder}/"), "");
     let failure = Failure { kind: FailureKind::Environment, message };
     anyhow::Error::new(failure).context(Unkept(folder))
 }

@@ -37,11 +37,21 @@ fn began(folder: &Path) -> Option<String> {
 /// The folder that a user names: itself, or for `latest` and `latest~N` one of those here, unless there is a folder of
 /// that name.
 pub fn find(named: &Path) -> Result<PathBuf> {
-    let text = named.to_string_lossy();
-    match back(&text) {
-        Some(back) if !named.exists() => nth_last(Path::new(PARENT), back),
-        _ => Ok(named.to_owned()),
+    let exists = named.try_exists().with_context(|| format!("cannot read {}", named.display()))?;
+    match back(&named.to_string_lossy()) {
+        _ if exists => Ok(named.to_owned()),
+        Some(back) => nth_last(Path::new(PARENT), back),
+        None => bail!(
+            "{} does not exist: give a run folder (`h2lab runs` lists those in {PARENT}) or `latest`; `h2lab diff` also takes \
+             files of --json",
+            named.display()
+        ),
     }
+}
+
+/// Whether it is `latest` or `latest~N`.
+pub fn is_relative(named: &Path) -> bool {
+    back(&named.to_string_lossy()).is_some()
 }
 
 /// How far back `latest~N` goes.
@@ -83,6 +93,16 @@ mod tests {
         let names = folders(parent.path()).unwrap();
         let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["z", "a", "b"]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_answered_with_what_may_be_named() {
+        let parent = parent();
+        let missing = find(&parent.path().join("nope.json")).unwrap_err().to_string();
+        assert!(missing.contains("nope.json does not exist: give a run folder"), "{missing}");
+        assert!(find(&parent.path().join("a")).is_ok());
+        let broken = find(&parent.path().join("notes.txt/run.json")).unwrap_err().to_string();
+        assert!(broken.starts_with("cannot read "), "{broken}");
     }
 
     #[test]

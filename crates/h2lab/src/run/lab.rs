@@ -22,7 +22,7 @@ use h2lab_model::workload::Protocol;
 use super::capture::Capture;
 use super::child::{ChildOutcome, LOAD, Running};
 use super::keys::{self, KeyLog};
-use super::messages::{Failure, FailureKind, Incoming, Writer, is_exhausted};
+use super::messages::{Failure, FailureKind, Incoming, Writer, is_exhausted, with_causes};
 use super::placement::Placement;
 use super::server_watch::{ServerEnds, ServerWatch};
 use super::spec::{GeneratorSpec, LabSpec, read_task};
@@ -52,7 +52,7 @@ pub(super) fn failure(error: anyhow::Error) -> Failure {
     error.downcast::<Failure>().unwrap_or_else(|error| {
         let is_ours = error.chain().filter_map(|cause| cause.downcast_ref()).any(is_exhausted);
         let kind = if is_ours { FailureKind::Environment } else { FailureKind::Harness };
-        Failure { kind, message: format!("{error:#}") }
+        Failure { kind, message: with_causes(&error) }
     })
 }
 

@@ -50,6 +50,8 @@ pub struct Failure {
 pub enum FailureKind {
     /// The server cannot be reached, or does not speak what was asked (exit 3).
     Unreachable,
+    /// The server answered and then could not be reached any more (exit 1).
+    Ended,
     /// This machine cannot do it: no namespaces, no nginx (exit 4).
     Environment,
     /// What was asked for does not exist: no such server, no such congestion control (exit 2).
@@ -78,6 +80,19 @@ pub fn is_exhausted(error: &io::Error) -> bool {
         Errno::ROFS,
     ];
     Errno::from_io_error(error).is_some_and(|errno| EXHAUSTED.contains(&errno))
+}
+
+/// `error` with its causes. One whose words end the error before it is left out: many errors quote their cause.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
 }
 
 impl From<&ConnectError> for FailureKind {
@@ -421,9 +436,20 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context as _;
     use h2lab_analysis::diagnose::waits::{CauseKind, LatencyBreakdown};
 
     use super::*;
+
+    #[test]
+    fn a_cause_that_the_error_before_it_quotes_is_not_repeated() {
+        let full = || io::Error::from(Errno::NOSPC);
+        let quoted = Err::<(), _>(io::Error::other(full())).context("cannot write x").unwrap_err();
+        assert_eq!(with_causes(&quoted), format!("cannot write x: {}", full()));
+        let error = anyhow::Error::new(full()).context(format!("External: {}", full())).context("kept in y");
+        assert_eq!(with_causes(&error), format!("kept in y: External: {}", full()));
+        assert_eq!(with_causes(&anyhow::Error::msg("full").context("disk")), "disk: full");
+    }
 
     #[test]
     fn a_repetition_survives_the_pipe() {

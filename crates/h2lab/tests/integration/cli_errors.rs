@@ -231,6 +231,7 @@ fn what_does_not_go_together_names_both_flags_before_anything_is_measured() {
         (vec!["load", url, "-w=1M"], ["-w/--stream-window has no effect", "this is h1; add --proto h2c"]),
         (vec!["load", url, "--push"], ["--push has no effect", "HTTP/2"]),
         (vec!["compare", "--proto=h1,h1", "-f=32k"], ["-f/--max-frame-size has no effect", "--proto h2c"]),
+        (vec!["compare", "--proto=h1,h1", "-c=4"], ["-c/--connections has no effect", "--max-connections"]),
         (vec!["trace", url, "--http1.1", "-W=1M"], ["-W/--connection-window has no effect", "this is h1"]),
         (vec!["bulk", "get", url, "--discard", "-w=1M"], ["-w/--stream-window has no effect", "this is h1"]),
         (
@@ -255,6 +256,10 @@ fn in_a_scenario_file_the_keys_are_named() {
         ("[link]\nqueue = '64k'", ["`queue`", "`bandwidth`"]),
         ("[work]\nconcurrency = 8\nrate = [10, 20]", ["`rate`", "`concurrency`"]),
         ("[work]\nmeasure = '10ms'", ["`measure`", "100ms"]),
+        (
+            "[matrix]\nprotocols = 'h1'\n[client]\nstream-window = 100000",
+            ["[client] stream-window has no effect", "it needs HTTP/2 or HTTP/3"],
+        ),
     ] {
         let file = folder.path().join("wrong.toml");
         fs::write(&file, text).unwrap();

@@ -107,7 +107,7 @@ fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT106", "CLNT107", "CLNT108", "CLNT109", "CLNT110"]);
     graded.assert("pass", &["CLNT112", "CLNT113", "CLNT117", "CLNT118"]);
     graded.assert("fail", &["CLNT102", "CLNT104", "CLNT114", "CLNT115", "CLNT116"]);
-    assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "go");
+    assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "Go");
     // That its callers dial all at once is a race among them, which a quick server lets the first of them win now and then.
     let together =
         Graded::new(&format!("{command} together"), &["--case", "plain,stream-quota,graceful-goaway"]);

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::support::{Finished, folder, h2lab};
 
+const ENDED: i32 = 1;
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
 const CANNOT: i32 = 4;
@@ -110,7 +111,7 @@ fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_reported() {
     let folder = folder();
     let out = folder.path().join("run");
     let finished = server.compare(&out, &["--proto=h1,h1"]);
-    assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
+    assert_eq!(finished.code, Some(ENDED), "{}", finished.transcript());
     let document = finished.json();
     assert_eq!(states(&document).len(), 1, "the second repetition was not made\n{}", finished.transcript());
     assert!(
@@ -120,6 +121,7 @@ fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_reported() {
     );
     assert_eq!(document["interrupted"], true);
     assert!(error(&finished).contains("refused") && error(&finished).contains("kept in"));
+    assert!(error(&finished).contains("the server ended during the run"), "{}", finished.transcript());
     let again = h2lab(&["report", "--json", out.to_str().unwrap()]);
     assert_eq!(again.json()["cells"], document["cells"], "the folder says the same");
     assert!(out.join("report.html").exists());

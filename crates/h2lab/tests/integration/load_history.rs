@@ -172,7 +172,7 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
         assert!(
             failed.code == Some(5)
                 || failed.stderr.contains("failed: p50 > 10*base.p50: ")
-                    && failed.stderr.contains("; base p50 ")
+                    && failed.stderr.contains("; base.p50 ")
         );
         let other = diff(&[&slow, &quick, condition]);
         assert!(matches!(other.code, Some(0 | 5)), "{}", other.transcript());
@@ -181,7 +181,7 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
     printed.assert_measured();
     let flat = printed.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        flat.contains("slow against quick.json, 1 pair of cells: p99 is") && flat.contains("is undecided"),
+        flat.contains("slow against quick.json, 1 pair of cells: p95 is") && flat.contains("is undecided"),
         "{flat}"
     );
     let figures = diff(&["quick.json", "slow.json", "--json"]).json()["figures"][0].clone();

@@ -67,6 +67,9 @@ mod load_files;
 /// `runs` and `report A B`: what is kept of loads, and whether two differ.
 mod load_history;
 
+/// `h2lab diagnose`: the same work with one setting changed at a time.
+mod diagnose;
+
 /// What `load` sends, to which address, and when it times out.
 mod load_requests;
 

@@ -191,9 +191,11 @@ fn a_users_own_commands_keep_their_rights() {
     let is_shown =
         |line: &&str| ["CapPrm", "CapEff", "CapBnd", "NoNewPrivs"].iter().any(|name| line.starts_with(name));
     let expected: Vec<&str> = expected.lines().filter(is_shown).collect();
-    let server = format!("{script} > server.txt");
+    // `link` ends the server with the client, which therefore waits for it.
+    let server = format!("{script} > server.part && mv server.part server.txt");
+    let client = format!("until [ -e server.txt ]; do sleep 0.01; done; {script}");
     let folder = folder();
-    let words = ["link", "--delay=1ms", "--wait=0s", "--server", &server, "--client", script];
+    let words = ["link", "--delay=1ms", "--wait=0s", "--server", &server, "--client", &client];
     let finished = run_program(&binary(), folder.path(), &words);
     assert_eq!(finished.stdout.lines().collect::<Vec<_>>(), expected, "{}", finished.transcript());
     let server = fs::read_to_string(folder.path().join("server.txt")).unwrap();

@@ -366,7 +366,7 @@ fn a_disk_that_is_full_leaves_no_half_of_a_run_and_is_this_machines_fault() {
     let arguments = ["--map-root-user", "--mount", "sh", "-c", script, h2lab.as_str(), url.as_str()];
     let finished = run_program(Path::new("unshare"), folder.path(), &arguments);
     assert_eq!(finished.code, Some(4), "{}", finished.transcript());
-    assert!(finished.stderr.contains("No space left"), "{}", finished.transcript());
+    assert_eq!(finished.stderr.matches("No space left").count(), 1, "{}", finished.transcript());
     assert!(finished.stdout.contains("20,000 succeeded"), "{}", finished.transcript());
     assert!(!finished.stdout.lines().any(|line| line == "run"), "{}", finished.transcript());
 }
@@ -407,9 +407,43 @@ fn what_cannot_be_said_on_stderr_costs_no_result() {
 
 #[test]
 fn what_cannot_be_printed_is_this_machines_fault_and_no_panic() {
-    for command in ["gen completions bash", "explain CONN101", "origin --listen 127.0.0.1:0"] {
+    for command in [
+        "--help",
+        "--version",
+        "load --help",
+        "load --help-all",
+        "gen completions bash",
+        "explain",
+        "explain CONN101",
+        "doctor",
+        "run --list",
+        "origin --listen 127.0.0.1:0",
+        "load -s --no-store -n20 \"$1\"",
+        "load -s --no-store -n20 --dump - \"$1\"",
+        "trace \"$1\"",
+        "trace --json \"$1\"",
+        "link --json --client true",
+    ] {
         let finished = scripted(&format!("exec \"$0\" {command} >/dev/full"));
         assert_eq!(finished.code, Some(4), "{command}: {}", finished.transcript());
+        let says = &finished.stderr;
+        assert!(says.contains("standard output"), "{command}: {}", finished.transcript());
+        assert_eq!(
+            says.lines().last().unwrap_or_default().matches("os error 28").count(),
+            1,
+            "{command}: {says}"
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_has_closed_the_pipe_ends_a_page_quietly() {
+    for command in ["--help", "--version", "explain", "doctor", "gen completions bash", "run --list"] {
+        // A pipe whose only reader is gone before anything is written.
+        let script = format!("mkfifo p && exec 3<>p 4>p 3<&- && exec \"$0\" {command} >&4");
+        let finished = scripted(&script);
+        assert_eq!(finished.code, Some(0), "{command}: {}", finished.transcript());
+        assert_eq!(finished.stderr, "", "{command}");
     }
 }
 

@@ -58,7 +58,7 @@ fn haproxy_of_debian_is_vulnerable_by_default_and_not_with_the_fix() {
     let found = checks(&report, "SMUG101").into_iter().find(|check| check["case"] == "both-tokens").unwrap();
     assert_eq!(found["severity"], "critical");
     assert!(found["summary"].as_str().unwrap().contains("/forbidden"), "{found:#}");
-    assert_eq!(found["fix"][0]["product"], "haproxy", "{found:#}");
+    assert_eq!(found["fix"][0]["product"], "HAProxy", "{found:#}");
     let attempts = report["attempts"].as_array().expect("a list");
     let attempt =
         attempts.iter().find(|attempt| attempt["offer"] == "both-tokens" && attempt["backend"] == "strict");
@@ -164,7 +164,7 @@ fn a_fixture_that_fails_makes_the_exit_code_1_and_is_reported_with_its_fix() {
     let finished = h2lab(&[&arguments[..], &PATIENT].concat());
     assert_eq!(finished.code, Some(1), "{}", finished.transcript());
     assert!(
-        finished.stdout.contains("fix, haproxy: http-request del-header upgrade"),
+        finished.stdout.contains("fix, HAProxy: http-request del-header upgrade"),
         "{}",
         finished.transcript()
     );

@@ -53,9 +53,9 @@ impl Pty {
         String::from_utf8(shown).expect("it prints UTF-8")
     }
 
-    /// Runs h2lab with this as its controlling terminal, types Ctrl-C as soon as `mark` was written, and returns the lines that
-    /// are on the screen when it has ended.
-    fn interrupt(mut self, arguments: &[&str], mark: &str) -> Vec<String> {
+    /// Runs h2lab with this as its controlling terminal, types Ctrl-C as soon as `mark` was written, again as often as its echo is
+    /// read until it was typed `times`, and returns the lines that are on the screen when it has ended.
+    fn interrupt(mut self, arguments: &[&str], mark: &str, times: usize) -> Vec<String> {
         let folder = folder();
         let mut controlled = Command::new("setsid");
         controlled.args(["--ctty", "--wait"]).arg(binary()).args(arguments);
@@ -64,16 +64,17 @@ impl Pty {
         controlled.stdin(self.end()).stdout(self.end()).stderr(self.end()).current_dir(folder.path());
         let mut child = controlled.spawn().expect("setsid starts");
         drop(controlled);
-        let (mut shown, mut buffer, mut is_typed) = (Vec::new(), [0; 4096], false);
+        let (mut shown, mut buffer, mut typed) = (Vec::new(), [0; 4096], 0);
         while let Ok(n @ 1..) = self.master.read(&mut buffer) {
             shown.extend_from_slice(&buffer[..n]);
-            if !is_typed && String::from_utf8_lossy(&shown).contains(mark) {
+            let text = String::from_utf8_lossy(&shown);
+            if typed < times && text.contains(mark) && text.matches("^C").count() == typed {
                 self.master.write_all(b"\x03").expect("it takes a key");
-                is_typed = true;
+                typed += 1;
             }
         }
         child.wait().expect("it ends");
-        assert!(is_typed, "{}", String::from_utf8_lossy(&shown));
+        assert_eq!(typed, times, "{}", String::from_utf8_lossy(&shown));
         screen(&String::from_utf8_lossy(&shown), self.columns)
     }
 }
@@ -130,13 +131,39 @@ fn nothing_of_the_progress_stays_on_a_terminal_after_ctrl_c() {
             (&["compare", "--proto=h1,h1", "-z=300s", "--repetitions=1", &url], "─"),
             (&["probe", &url], "\r"),
         ] {
-            let lines = Pty::open(columns).interrupt(arguments, mark);
-            let is_progress =
-                |line: &&String| line.contains(['━', '─']) || (line.ends_with('…') && !line.starts_with(' '));
-            let left: Vec<&String> = lines.iter().filter(is_progress).collect();
+            let lines = Pty::open(columns).interrupt(arguments, mark, 1);
+            let left: Vec<&String> = lines.iter().filter(|line| is_progress(line)).collect();
             assert!(left.is_empty(), "{arguments:?} at {columns}: {left:?} of {lines:#?}");
         }
     }
+}
+
+fn is_progress(line: &str) -> bool {
+    line.contains(['━', '─'])
+        || (line.ends_with('…') && !line.starts_with(' '))
+        || line.contains("in flight, ")
+}
+
+#[test]
+fn nothing_of_the_progress_stays_after_a_second_ctrl_c_either() {
+    let origin = Origin::start(&[]);
+    // Requests that are not answered keep it draining between both.
+    let url = format!("http://{}/delay/60000", origin.clear);
+    for columns in [80, 40] {
+        let lines = Pty::open(columns).interrupt(&["load", "--no-store", "-c3", "-z=300s", &url], "─", 2);
+        let left: Vec<&String> = lines.iter().filter(|line| is_progress(line)).collect();
+        assert!(left.is_empty(), "at {columns}: {left:?} of {lines:#?}");
+    }
+}
+
+#[test]
+fn a_load_that_was_stopped_says_how_much_of_its_time_was_measured() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/", origin.clear);
+    let lines = Pty::open(80).interrupt(&["load", "--no-store", "-c3", "-z=300s", &url], "─", 1);
+    let said = lines.join(" ");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("Stopped after ") && said.contains(" of 300 s."), "{lines:#?}");
 }
 
 #[test]
@@ -190,11 +217,13 @@ fn commands(origin: &Origin) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// What is there to be copied stays in one line: a URL, a command, a message that may name one.
+/// What is there to be copied stays in one line: a URL, a command, a message that may name one, a path, which is one word.
 fn is_to_be_copied(line: &str) -> bool {
-    ["://", "h2lab ", "to enable: ", "run folder: ", "report: ", "note: "]
-        .iter()
-        .any(|mark| line.contains(mark))
+    let is_word = !line.trim().contains(' ');
+    is_word
+        || ["://", "h2lab ", "to enable: ", "run folder: ", "report: ", "note: "]
+            .iter()
+            .any(|mark| line.contains(mark))
 }
 
 #[test]
@@ -227,5 +256,21 @@ fn where_the_locale_has_only_ascii_every_command_prints_only_that() {
     for id in every.stdout.lines().filter_map(|line| line.split_whitespace().next()) {
         let shown = Pty::open(80).run(&["explain", id], &[("LC_ALL", "C")]);
         assert!(shown.is_ascii(), "{id}: {:?}", shown.lines().find(|line| !line.is_ascii()));
+    }
+}
+
+#[test]
+fn what_is_said_on_stderr_is_folded_where_columns_are_known_and_whole_in_a_pipe() {
+    let words = ["load", "--max-connections=9", "http://127.0.0.1:1/"];
+    let piped = h2lab(&words).stderr;
+    assert!(piped.lines().count() == 1 && piped.chars().count() > 61, "{piped}");
+    let whole = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let asked = Command::new(binary()).args(words).env("COLUMNS", "60").output().expect("it starts").stderr;
+    for folded in [
+        String::from_utf8(asked).expect("it prints UTF-8"),
+        Pty::open(60).run(&words, &[("TERM", "xterm"), ("LC_ALL", "C.UTF-8")]),
+    ] {
+        assert!(folded.lines().all(|line| line.chars().count() <= 60), "{folded}");
+        assert_eq!(whole(&folded), whole(&piped));
     }
 }

@@ -200,7 +200,11 @@ fn a_threshold_says_which_unit_it_took_and_which_metrics_there_are() {
     assert_ends(
         &unknown,
         USAGE,
-        &["no metric `p98`", "p50, p90, p95, p99, p999, max, mean, errors, throughput"],
+        &[
+            "no metric `p98`",
+            "METRIC > BOUND",
+            "p50, p90, p95, p99, p999, p9999, max, mean, errors, throughput",
+        ],
     );
 }
 

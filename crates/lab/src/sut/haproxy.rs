@@ -51,7 +51,7 @@ impl Sut for Haproxy {
         }
     }
 
-    /// It has no limit of requests per connection before 2.9 (`tune.h2.fe.max-total-streams`), and then only for HTTP/2.
+    /// It has no limit of requests per connection before 3.0 (`tune.h2.fe.max-total-streams`), and then only for HTTP/2.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;

@@ -299,6 +299,7 @@ fn what_codel_drops_is_reported_with_the_index_that_it_had() {
     let impairment = Impairment {
         bandwidth: "12mbit".parse().ok(),
         queue_discipline: QueueDiscipline::CODEL,
+        queue_bytes: Some(1_500_000),
         ..Impairment::default()
     };
     let mut pipe = Pipe::new(&impairment, 1, Time::ZERO);

@@ -86,10 +86,21 @@ impl Certainty {
 pub struct Binding {
     /// What it is.
     pub kind: BindingKind,
+    /// The id of the cause that it is evidence for, as `h2lab explain` lists them: `FLOW102`; absent if it is for none or several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// How sure that is.
     pub certainty: Certainty,
     /// What shows it, in a sentence with figures.
     pub sentence: String,
     /// Which setting lifts it, at which end; `None` if there is none to name.
     pub fix: Option<String>,
+}
+
+impl Binding {
+    /// As the subject of a sentence, with the cause: `the stream window (FLOW102)`.
+    pub fn words(&self) -> String {
+        let cause = self.cause.as_ref().map_or(String::new(), |cause| format!(" ({cause})"));
+        format!("{}{cause}", self.kind.words())
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::rate::bits_per_second;
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Bandwidth;
 
 /// One connection in the direction of its data. What was not visible is `None`, which differs from 0.
@@ -31,6 +32,8 @@ pub struct ConnectionFigures {
     pub mean_data: Option<u64>,
     /// The capacity of the link if we emulate it.
     pub bandwidth: Option<Bandwidth>,
+    /// What the server calls itself in the `server` field; a proxy before it may have passed that on.
+    pub server: Option<PeerText>,
     /// The end that sends the data.
     pub sender: SenderFigures,
     /// The end that receives the data.

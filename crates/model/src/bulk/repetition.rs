@@ -123,6 +123,7 @@ fn figures(
         rtt: theirs.or(ours).map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
         mean_data: bulk.frames.mean_data().map(|mean| mean.round() as u64),
         bandwidth: repetition.cell.link.as_ref().and_then(|link| link.downlink.bandwidth),
+        server: connection.server_software.clone(),
         sender: SenderFigures {
             send_buffer: bulk.send_buffer.filter(|_| quic.is_none()),
             // Each of our servers uses one thread.

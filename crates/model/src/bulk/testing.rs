@@ -31,6 +31,7 @@ pub fn small_buffer() -> ConnectionFigures {
         rtt: Some(Duration::from_micros(250_400)),
         mean_data: None,
         bandwidth: None,
+        server: None,
         sender: SenderFigures {
             blocked_stream_window: Some(Duration::ZERO),
             blocked_connection_window: Some(Duration::ZERO),

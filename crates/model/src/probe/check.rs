@@ -5,7 +5,9 @@ use h2lab_base::text::made_printable;
 use serde::{Deserialize, Serialize};
 
 use super::meta::{CheckMeta, Severity};
+use super::pages::explain;
 use crate::Fix;
+use crate::settings::Peer;
 use h2lab_wire::trace::Direction;
 
 /// What a check came to.
@@ -86,7 +88,7 @@ impl Check {
             severity: if failed { meta.severity } else { Severity::Info },
             summary: printable(summary),
             evidence: Vec::new(),
-            fix: if failed { meta.fixes() } else { Vec::new() },
+            fix: if failed { meta.fixes(&Peer::unknown()) } else { Vec::new() },
         }
     }
 
@@ -115,11 +117,12 @@ impl Check {
         self
     }
 
-    /// The same with the fixes of `product` (the text of a `server` field, such as `nginx/1.22.1`) before the others.
+    /// The same with the fixes of `product` (the text of a `server` field, such as `nginx/1.22.1`) before the others, and by its
+    /// version.
     #[must_use]
     pub fn for_product(mut self, product: Option<&str>) -> Self {
-        if let Some(software) = product {
-            self.fix.sort_by_key(|fix| !is_product(software, &fix.product));
+        if let (Some(software), Some(meta), false) = (product, explain(&self.id), self.fix.is_empty()) {
+            self.fix = meta.fixes(&Peer::of_field(software));
         }
         self
     }
@@ -135,8 +138,12 @@ fn printable(text: impl Into<String>) -> String {
     made_printable(&text.into()).into_owned()
 }
 
-/// Whether `software` (the text of a `server` field) is `product`: by its first word, up to the slash before the version.
+/// Whether `software` (the text of a `server` field) is `product`: by the table of settings, else by its first word, up to the
+/// slash before the version.
 pub fn is_product(software: &str, product: &str) -> bool {
+    if let Some(known) = Peer::of_field(software).product {
+        return known.name.eq_ignore_ascii_case(product);
+    }
     let name = software.split(|c: char| c == '/' || c.is_whitespace()).next().unwrap_or_default();
     name.eq_ignore_ascii_case(product)
 }
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn only_a_failed_check_is_severe_and_has_fixes() {
-        let meta = CHECKS.iter().find(|meta| !meta.fixes().is_empty()).unwrap();
+        let meta = CHECKS.iter().find(|meta| !meta.fixes(&Peer::unknown()).is_empty()).unwrap();
         let failed = Check::new(meta, Verdict::Fail, "bad");
         assert_eq!(failed.severity, meta.severity);
         assert!(!failed.fix.is_empty() && failed.is_at_least(Severity::Info));
@@ -180,8 +187,8 @@ mod tests {
 
     #[test]
     fn fixes_of_the_product_that_was_seen_come_first() {
-        let meta = CHECKS.iter().find(|meta| meta.fixes().len() > 1).unwrap();
-        let last = meta.fixes().last().unwrap().product.clone();
+        let meta = CHECKS.iter().find(|meta| meta.fixes(&Peer::unknown()).len() > 1).unwrap();
+        let last = meta.fixes(&Peer::unknown()).last().unwrap().product.clone();
         let check = Check::new(meta, Verdict::Fail, "bad").for_product(Some(&format!("{last}/1.2")));
         assert_eq!(check.fix[0].product, last);
     }

@@ -5,7 +5,9 @@ use std::fmt;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::is_product;
 use crate::Fix;
+use crate::settings::{self, Peer};
 
 /// What a check belongs to. Reports are in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,9 +107,27 @@ pub const HEADINGS: [&str; 5] =
     ["What is checked", "Why it matters", "How it is decided", "Fix", "References"];
 
 impl CheckMeta {
-    /// The fixes on its page: the lines of the form ``- product: `setting` why`` below `## Fix`.
-    pub fn fixes(&self) -> Vec<Fix> {
-        self.section("Fix").filter_map(fix).collect()
+    /// The fixes for what was seen of the server or the client, those of its product first: the lines of the form
+    /// ``- product: `setting` why`` below `## Fix`, and what the table of settings has for lines that name a knob.
+    pub fn fixes(&self, peer: &Peer) -> Vec<Fix> {
+        let of_line = |line: &str| match settings::wish(line) {
+            Some(wish) => settings::fixes(peer, wish),
+            None => fix(line).into_iter().collect(),
+        };
+        let mut fixes: Vec<Fix> = Vec::new();
+        for fix in self.section("Fix").flat_map(of_line) {
+            let is_said = |other: &Fix| other.product == fix.product && other.setting == fix.setting;
+            if !fixes.iter().any(is_said) {
+                fixes.push(fix);
+            }
+        }
+        fixes.sort_by_key(|fix| !is_product(&peer.name, &fix.product));
+        fixes
+    }
+
+    /// Its page, with the settings of products.
+    pub fn page(&self) -> String {
+        settings::expanded(self.doc)
     }
 
     /// The first paragraph of its page, as one line.
@@ -129,7 +149,10 @@ fn fix(line: &str) -> Option<Fix> {
     let (product, rest) = line.strip_prefix("- ")?.split_once(": ")?;
     let (setting, why) = rest.strip_prefix('`')?.split_once('`')?;
     let own = |text: &str| text.trim().to_owned();
-    Some(Fix { product: own(product), setting: own(setting), why: own(why) })
+    // The same name as the table's.
+    let product =
+        Peer::started(product.trim()).product.map_or_else(|| own(product), |known| known.name.clone());
+    Some(Fix { product, setting: own(setting), why: own(why) })
 }
 
 #[cfg(test)]
@@ -147,7 +170,23 @@ mod tests {
     #[test]
     fn fixes_are_the_lines_of_their_form_in_their_section() {
         let fix = Fix { product: "nginx".into(), setting: "a b;".into(), why: "because".into() };
-        assert_eq!(META.fixes(), [fix]);
+        assert_eq!(META.fixes(&Peer::unknown()), [fix]);
         assert_eq!(META.question(), "Whether it works.");
+    }
+
+    #[test]
+    fn a_line_that_names_a_knob_has_a_fix_for_each_product_and_the_seen_version_first() {
+        let doc = "# PROT999: a-name\n\n## Fix\n\n- setting: `h2.stream-window.receive` front 1048576\n- client: `x` y\n";
+        let meta = CheckMeta { doc, ..META };
+        let fixes = meta.fixes(&Peer::of_field("HAProxy/2.6.12"));
+        assert_eq!(fixes[0].setting, "tune.h2.initial-window-size 1048576");
+        let of = |product: &str| fixes.iter().filter(|fix| fix.product == product).count();
+        assert_eq!(["HAProxy", "nginx", "client", "h2lab"].map(of), [1, 1, 1, 0]);
+        let none = meta.fixes(&Peer::of_field("hypercorn-h2"));
+        assert!(none[0].product == "Hypercorn" || none[0].product == "hypercorn", "{:?}", none[0]);
+        assert!(!none[0].has_setting(), "why it has none is said of the product that was seen");
+        let page = meta.page();
+        assert!(page.contains("- nginx: `http2_body_preread_size 1024k;` (by default: 64k)\n"), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 110), "{page}");
     }
 }

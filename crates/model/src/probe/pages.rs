@@ -187,6 +187,7 @@ mod tests {
 
     use super::*;
     use crate::probe::{Group, HEADINGS};
+    use crate::settings::{self, Peer, Wish};
 
     #[test]
     fn every_check_has_an_id_of_a_group_and_is_listed_once() {
@@ -206,7 +207,22 @@ mod tests {
             let headings: Vec<&str> = meta.doc.lines().filter_map(|line| line.strip_prefix("## ")).collect();
             assert_eq!(headings, HEADINGS, "{}", meta.id);
             assert!(meta.question().ends_with(['.', '?']), "{}: {}", meta.id, meta.question());
-            assert!(!meta.fixes().is_empty(), "{} has no line of a fix", meta.id);
+            assert!(!meta.fixes(&Peer::unknown()).is_empty(), "{} has no line of a fix", meta.id);
+        }
+    }
+
+    #[test]
+    fn lines_of_pages_that_name_a_knob_are_understood_and_no_page_repeats_a_setting_of_the_table() {
+        for meta in CHECKS {
+            let fix = meta.doc.split("## Fix").nth(1).unwrap_or_default();
+            for line in fix.lines().filter(|line| line.starts_with("- setting:")) {
+                let wish = settings::wish(line).unwrap_or_else(|| panic!("{}: {line}", meta.id));
+                let names = settings::fixes(&Peer::unknown(), Wish { value: None, ..wish });
+                assert!(!names.is_empty(), "{}: {line}", meta.id);
+                for name in names {
+                    assert!(!fix.contains(&format!("`{}`", name.setting)), "{}: {}", meta.id, name.setting);
+                }
+            }
         }
     }
 }

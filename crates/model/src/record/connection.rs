@@ -155,6 +155,8 @@ pub struct HttpRecord {
     pub pushes_refused: u32,
     /// Interim responses (RFC 9110 §15.2), by status.
     pub interim: Vec<(u16, u32)>,
+    /// `location` field of the first redirect (RFC 9110 §15.4), without what may be a secret.
+    pub location: Option<PeerText>,
     /// Our settings in effect: identifier and value.
     pub settings_local: Vec<(u16, u32)>,
     /// The server's settings in effect; empty if it never announced any.

@@ -211,7 +211,7 @@ axis_value!(
     |capacity| capacity.0.map_or_else(|| "unlimited".to_owned(), Bandwidth::to_exact_text)
 );
 
-/// A queue in bytes, or `default` (netem's 1000 packets).
+/// A queue in bytes, or `default` (150 ms or a round trip, see [`h2lab_link::Impairment::queue_limit`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSize(pub Option<u64>);
 

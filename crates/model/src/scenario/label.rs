@@ -13,19 +13,21 @@ pub enum Difference {
     Limit,
     /// What is dialled when no connection is usable.
     Dial,
+    /// The settings of our client's engine (`diagnose`).
+    Client,
     /// The target (several URLs).
     Target,
 }
 
 impl Difference {
     /// All, in the order in labels.
-    const ALL: [Self; 4] = [Self::Streams, Self::Limit, Self::Dial, Self::Target];
+    const ALL: [Self; 5] = [Self::Streams, Self::Limit, Self::Dial, Self::Client, Self::Target];
 
     /// Whether it can distinguish this cell: HTTP/1.1 has one stream, and dials for each request that waits, whatever was
     /// configured, so that these make no difference there.
     pub const fn concerns(self, cell: &Cell) -> bool {
         match self {
-            Self::Streams | Self::Dial => cell.protocol.is_multiplexed(),
+            Self::Streams | Self::Dial | Self::Client => cell.protocol.is_multiplexed(),
             Self::Limit | Self::Target => true,
         }
     }
@@ -38,6 +40,8 @@ impl Difference {
             (Self::Limit, Some(requests)) => format!(", limit {requests}"),
             (Self::Limit, None) => ", no limit".to_owned(),
             (Self::Dial, _) => format!(", {}", cell.dial.name()),
+            (Self::Client, _) if cell.client.is_default() => String::new(),
+            (Self::Client, _) => format!(", {}", cell.client.rendered().join(", ")),
             (Self::Target, _) => format!(" at {}", cell.target.name()),
         }
     }

@@ -10,8 +10,8 @@ use super::axis::{Axis, AxisValue, Capacity, QueueSize};
 use super::error::ScenarioError;
 use h2lab_base::units::{Bandwidth, ParseQuantityError, Ratio, duration_text, format_exact};
 use h2lab_link::{
-    BlackOut, DEFAULT_QUEUE_BYTES, Impairment, JitterOrder, LinkSpec, LossPer, LossShape, QueueDiscipline,
-    Reorder, ScriptLine, Step,
+    BlackOut, Impairment, JitterOrder, LinkSpec, LossPer, LossShape, QueueDiscipline, Reorder, ScriptLine,
+    Step,
 };
 
 /// What the emulated link does; every value applies to both directions unless `uplink` or `downlink` overrides it.
@@ -354,7 +354,7 @@ pub(super) fn effect(link: &LinkSpec) -> LinkSpec {
         let varies = !impairment.jitter.is_zero()
             || impairment.steps.iter().any(|step| step.delay.or(step.jitter).is_some());
         Impairment {
-            queue_bytes: is_limited.then_some(impairment.queue_bytes.unwrap_or(DEFAULT_QUEUE_BYTES)),
+            queue_bytes: is_limited.then(|| impairment.queue_limit()),
             queue_discipline: if is_limited {
                 impairment.queue_discipline
             } else {
@@ -414,13 +414,13 @@ steps = [{ at = '1s', bandwidth = '1mbit' }, { at = '2s', delay = '20ms' }]
         assert_eq!(
             uplink.to_string(),
             "delay 10ms ± 2ms in free order, loss 1% (burst by time per connection), bandwidth 10mbit, \
-             queue 1.431 MiB (codel), reorder 1%:3ms, duplicate 2%, corrupt 3%, black-out 1s..1500ms, \
+             queue 183.1 KiB (codel), reorder 1%:3ms, duplicate 2%, corrupt 3%, black-out 1s..1500ms, \
              black-out 2s..3s, drop syn 1 of flow 1, drop data 3 of each flow, at 2s: loss 5% (burst by time)"
         );
         assert_eq!(
             downlink.to_string(),
             "delay 10ms ± 2ms in free order, loss 1% (burst by time per connection), bandwidth 10mbit, \
-             queue 1.431 MiB (codel), duplicate 2%, corrupt 3%, at 1s: bandwidth 1mbit, at 2s: delay 20ms"
+             queue 183.1 KiB (codel), duplicate 2%, corrupt 3%, at 1s: bandwidth 1mbit, at 2s: delay 20ms"
         );
         assert_eq!(Scenario::from_toml(&scenario.to_toml()).unwrap(), scenario);
     }

@@ -7,6 +7,7 @@ use super::error::ScenarioError;
 use super::file::{Scenario, WorkAxes};
 use super::refusals;
 use crate::foreign;
+use crate::workload::without_placeholders;
 use h2lab_base::text::made_printable_lines;
 
 impl Scenario {
@@ -96,12 +97,14 @@ impl WorkAxes {
     /// Checks every range.
     fn validate(&self) -> Result<(), ScenarioError> {
         let refuse = |field, value: String, expected| Err(ScenarioError::Range { field, value, expected });
-        request(&self.method, &self.path, &self.headers)?;
+        let literal: fn(&str) -> String = if self.template { without_placeholders } else { str::to_owned };
+        request(&self.method, &literal(&self.path), &self.headers)?;
         for entry in &self.mix {
             if !(1..=1_000_000).contains(&entry.weight) {
                 return refuse("mix.weight", entry.weight.to_string(), "1 to 1000000");
             }
-            request(entry.method.as_ref().unwrap_or(&self.method), &entry.path, &entry.headers)?;
+            let method = entry.method.as_ref().unwrap_or(&self.method);
+            request(method, &literal(&entry.path), &entry.headers)?;
         }
         if let Some(rate) = self.rate.values().iter().find(|rate| **rate > 10_000_000.0) {
             return refuse("rate", rate.to_string(), "above 0, at most 10000000 requests per second");
@@ -126,7 +129,7 @@ impl WorkAxes {
     }
 }
 
-/// Checks one kind of request.
+/// Checks one kind of request, of whose path this is what goes on the wire as it stands.
 fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(), ScenarioError> {
     let refuse = |field, value: String, expected| Err(ScenarioError::Malformed { field, value, expected });
     let is_token = |text: &str| {

@@ -57,6 +57,14 @@ impl EngineSettings {
         *self == Self::default()
     }
 
+    /// The names of what is set, as in a scenario.
+    pub fn keys(&self) -> Vec<String> {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::Object(set)) => set.into_iter().map(|(key, _)| key).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The settings as in reports: `stream window 64 KiB`, `credit at 0 %`.
     pub fn rendered(&self) -> Vec<String> {
         let size = |name: &'static str, bytes: Option<u64>| {

@@ -21,7 +21,7 @@ pub use mix::{Draw, MixEntry};
 pub use policy::{ClientPolicy, DialPolicy};
 pub use schedule::{Phases, Schedule, due_within};
 pub use shape::RequestShape;
-pub use template::{Template, TemplateError};
+pub use template::{Template, TemplateError, without_placeholders};
 
 use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::units::{ParseQuantityError, duration_text};

@@ -39,6 +39,14 @@ pub enum TemplateError {
     },
 }
 
+/// A text without its placeholders: what goes on the wire as it stands.
+pub fn without_placeholders(text: &str) -> String {
+    let mut pieces = text.split("{{");
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once("}}").map_or(piece, |(_, after)| after));
+    std::iter::once(first).chain(rest).collect()
+}
+
 /// A parsed template.
 #[derive(Debug, Clone)]
 pub struct Template {
@@ -218,6 +226,28 @@ mod tests {
         let mut out = Vec::new();
         Template::parse(text, 42, "path").unwrap().render(number, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_without_placeholders_goes_on_the_wire_as_it_stands() {
+        for (text, left) in [
+            ("/a/{{random 1..9}}/b?{{ pick x|y z }}", "/a//b?"),
+            ("/{{counter}}{{uuid}}", "/"),
+            ("/plain", "/plain"),
+            ("/{{open", "/open"),
+        ] {
+            assert_eq!(without_placeholders(text), left);
+        }
+    }
+
+    #[test]
+    fn a_scenario_may_have_a_path_with_spaces_in_placeholders_only() {
+        use crate::scenario::Scenario;
+        let of = |path: &str, template: bool| {
+            Scenario::from_toml(&format!("[work]\npath = '{path}'\ntemplate = {template}")).is_ok()
+        };
+        assert!(of("/{{random 1..9}}", true) && !of("/{{random 1..9}}", false));
+        assert!(!of("/{{random 1..9}} b", true));
     }
 
     #[test]

@@ -120,6 +120,22 @@ fn the_last_bar_is_as_long_as_the_rate_of_its_time() {
 }
 
 #[test]
+fn a_last_part_of_a_curve_has_the_rate_of_its_own_time_or_is_left_out_if_it_is_short() {
+    let ended = |millis: u64| {
+        let mut meter = ByteMeter::new(h2lab_base::units::Time::ZERO);
+        (1..=millis).for_each(|at| meter.add(h2lab_base::units::Time::from_millis(at), 1_000));
+        crate::bulk_cells::rates(&meter, 10).1
+    };
+    // 8 Mbit/s throughout. Of 1,050 ms the parts are two intervals each.
+    for (millis, parts) in [(999, 10), (1_000, 5), (1_050, 6), (1_019, 5), (1_020, 6), (5, 1), (105, 1)] {
+        let rates = ended(millis);
+        assert_eq!(rates.len(), parts, "{millis} ms: {rates:?}");
+        let expected = |rate: &f64| (7.9e6..9.0e6).contains(rate) || millis == 5;
+        assert!(rates.iter().all(expected), "{millis} ms: {rates:?}");
+    }
+}
+
+#[test]
 fn a_checksum_that_differs_cannot_be_overlooked() {
     let mut record = record();
     let (ours, theirs) = (Checksum::crc32c(1), Checksum::crc32c(2));

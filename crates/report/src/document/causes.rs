@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::round::rounded;
 use crate::Report;
 use crate::causes::Tail;
+use h2lab_analysis::diagnose::of_wait;
 use h2lab_analysis::diagnose::waits::{CauseKind, Doubt, Interval, LatencyBreakdown, Repair};
 use h2lab_analysis::stats::CellSummary;
 use h2lab_base::units::millis_f64;
@@ -38,10 +39,14 @@ pub struct CausesDocument {
 }
 
 /// What one cause took.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartDocument {
     /// The cause.
     pub cause: CauseKind,
+    /// The id of the cause of the catalogue that it is evidence for (`h2lab explain`): `LOSS101`; absent if it is for none or
+    /// several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explain: Option<String>,
     /// Its share of the time of all slow requests, 0 to 1.
     pub share: f64,
     /// The time itself, in milliseconds.
@@ -108,6 +113,7 @@ pub(super) fn document(report: &Report<'_>, summary: &CellSummary) -> Option<Cau
     let split = &tail.split;
     let part = |(kind, part): (&CauseKind, &h2lab_analysis::diagnose::waits::CauseShare)| PartDocument {
         cause: *kind,
+        explain: of_wait(*kind).map(|cause| cause.id.to_owned()),
         share: rounded(split.share(*kind)),
         time_ms: rounded(part.time_ns as f64 / 1e6),
         requests: part.requests,

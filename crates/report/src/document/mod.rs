@@ -8,7 +8,7 @@ mod bulk;
 mod causes;
 mod fleet;
 mod load;
-mod round;
+pub(crate) mod round;
 mod runs;
 mod study;
 mod timeline;

@@ -10,6 +10,6 @@ pub(super) fn micros(duration: Duration) -> f64 {
 }
 
 /// Three decimals: more would be noise in a document.
-pub(super) fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

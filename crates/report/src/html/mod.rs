@@ -41,7 +41,6 @@ use super::{Report, answer, condition, format, load_text, notes, sentences, text
 use h2lab_analysis::stats::{CellSummary, RampSteps, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 use shell::{Repeat, Section, Shell};
-use svg::escape;
 use ways::Ways;
 
 /// Every condition of a run.
@@ -101,6 +100,14 @@ struct FindingBox {
     fixes: Vec<(String, String, String)>,
     confirm: String,
     rule: String,
+}
+
+/// A run against the first one: on narrow screens each row has its figures below each other.
+#[derive(Serialize)]
+struct Comparison {
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    doubts: Vec<String>,
 }
 
 /// The answer and the subject of one of several runs.
@@ -180,8 +187,11 @@ fn of_several(reports: &[Report<'_>]) -> Shell {
     let compared = Compared::all(reports);
     answer.extend(compared.iter().map(|compared| format!("{}.", compared.heading())));
     let mut sections: Vec<Section> = Vec::new();
+    // What the comparison says is the answer, above.
     for (n, compared) in compared.iter().enumerate() {
-        sections.push(Section::new(format!("comparison-{n}"), compared.heading(), comparison(compared)));
+        let [first, second] = [compared.first, compared.second].map(Report::short_name);
+        let title = format!("{second} against {first}");
+        sections.push(Section::new(format!("comparison-{n}"), title, comparison(compared)));
     }
     for (n, overlay) in overlay::draw(reports).iter().enumerate() {
         let body = render(include_str!("overlay.html"), overlay);
@@ -209,9 +219,9 @@ fn of_several(reports: &[Report<'_>]) -> Shell {
 }
 
 fn comparison(compared: &Compared<'_>) -> String {
-    let columns = runs::COLUMNS.iter().map(|column| (column.title, column.unit)).collect();
-    let note = |doubt: String| format!("\n<p class=\"note\">{}</p>", escape(&doubt));
-    parts::table(&(columns, compared.rows())) + &compared.doubts().into_iter().map(note).collect::<String>()
+    let columns = runs::COLUMNS.iter().map(|column| column.title).collect();
+    let page = Comparison { columns, rows: compared.rows(), doubts: compared.doubts() };
+    render(include_str!("comparison.html"), &page)
 }
 
 /// The sections of one run. Addresses in the page begin with `prefix`.
@@ -741,6 +751,17 @@ mod tests {
         fixture.findings.clear();
         fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
         assert_well_formed(&html(&[fixture.report()]));
+    }
+
+    #[test]
+    fn what_the_comparison_of_two_runs_says_stands_once() {
+        let fixture = Fixture::new();
+        let two = html(&[fixture.report(), Report { folder: Some("second-run"), ..fixture.report() }]);
+        let statement = ": no difference (";
+        assert_eq!(two.matches(statement).count(), 1, "in the answer");
+        assert!(two.contains("<td data-title=\"difference\">same</td>"), "each figure has its title");
+        let body = two.split_once("<body>").unwrap().1.split("<pre").next().unwrap();
+        assert!(!body.contains('`') && body.contains("<code>h2lab compare</code>"));
     }
 
     #[test]

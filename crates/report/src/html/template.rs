@@ -11,9 +11,25 @@ pub(super) fn render(template: &str, data: &impl Serialize) -> String {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.add_filter("breakable", |text: &str| Value::from_safe_string(breakable(text)));
+    environment.add_filter("prose", |text: &str| Value::from_safe_string(prose(text)));
+    environment.add_filter("plain", |text: &str| text.replace('`', ""));
     environment
         .render_str(template, Serde(data))
         .expect("the template is compiled in and tested with every kind of page")
+}
+
+/// Prose, escaped as the template engine does it, with what it has between backticks as code. A backtick without its pair stays one.
+fn prose(text: &str) -> String {
+    let text = escape(text).replace('\'', "&#x27;").replace('/', "&#x2f;");
+    let mut out = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, (code, after))) =
+        rest.split_once('`').and_then(|(before, from)| Some((before, from.split_once('`')?)))
+    {
+        out.extend([before, "<code>", code, "</code>"]);
+        rest = after;
+    }
+    out + rest
 }
 
 /// `text`, escaped, that may be broken behind the slashes of a URL: where it has no room on a phone it would be broken within a
@@ -34,6 +50,15 @@ fn breakable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_between_backticks_is_code_and_nothing_is_markup() {
+        assert_eq!(prose("use `-c` or `-m <N>`."), "use <code>-c</code> or <code>-m &lt;N&gt;</code>.");
+        assert_eq!(prose("a ` alone, `<b>` & <i>"), "a <code> alone, </code>&lt;b&gt;` &amp; &lt;i&gt;");
+        assert_eq!((prose("it's 1/2"), prose("`")), ("it&#x27;s 1&#x2f;2".to_owned(), "`".to_owned()));
+        let data = std::collections::BTreeMap::from([("x", "`a` <b>")]);
+        assert_eq!(render("{{ x|prose }}|{{ x|plain }}", &data), "<code>a</code> &lt;b&gt;|a &lt;b&gt;");
+    }
 
     #[test]
     fn a_url_may_be_broken_behind_its_slashes_and_is_escaped() {

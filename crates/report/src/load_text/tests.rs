@@ -71,14 +71,14 @@ fn what_was_sent_again_has_its_number_and_why() {
     };
     let text = again(&mut run);
     assert!(
-        text.contains("sent again  2, which the server left unprocessed (GOAWAY, REFUSED_STREAM)\n"),
+        text.contains("sent again  2 times, which the server left unprocessed (GOAWAY, REFUSED_STREAM)\n"),
         "{text}"
     );
     let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
     as_load(&mut record);
     let text = again(&mut self::run(vec![record]));
     assert!(
-        text.contains("sent again  2, whose connection the server had closed before they arrived\n"),
+        text.contains("sent again  2 times, whose connection the server had closed before they arrived\n"),
         "{text}"
     );
 }

@@ -35,7 +35,7 @@ fn rule(meta: &CheckMeta) -> Value {
         "id": meta.id,
         "name": meta.name,
         "shortDescription": { "text": meta.question() },
-        "help": { "text": meta.doc, "markdown": meta.doc },
+        "help": { "text": meta.page(), "markdown": meta.page() },
         "defaultConfiguration": { "level": level(meta.severity) },
         "properties": { "security-severity": score(meta.severity) },
     })

@@ -107,14 +107,19 @@ fn render(
     }
 }
 
-/// The fixes to show, and the products of the others: those of the detected software, if there are any.
+/// Fixes that are shown where the product is not known.
+const FIXES: usize = 5;
+
+/// The fixes to show, and the products of the others: those of the detected software, if there are any, else the first.
 fn fixes<'a>(check: &'a Check, software: Option<&str>) -> (Vec<&'a Fix>, Vec<&'a str>) {
     let is_its = |fix: &&Fix| software.is_some_and(|software| is_product(software, &fix.product));
-    let (own, others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
+    let (mut own, mut others): (Vec<&Fix>, Vec<&Fix>) = check.fix.iter().partition(is_its);
     if own.is_empty() {
-        return (others, Vec::new());
+        own = others.drain(..others.len().min(FIXES)).collect();
     }
-    (own, others.into_iter().map(|fix| fix.product.as_str()).collect())
+    let mut others: Vec<&str> = others.into_iter().map(|fix| fix.product.as_str()).collect();
+    others.dedup();
+    (own, others)
 }
 
 fn show(out: &mut String, evidence: &CheckEvidence, style: TextStyle, gap: &str) {
@@ -176,7 +181,7 @@ fn limits(out: &mut String, limits: &ServerLimits, style: TextStyle) {
         if line.chars().count() + 2 + how.chars().count() <= style.limit() {
             let _ = writeln!(out, "{line}  {how}");
         } else {
-            let _ = writeln!(out, "{line}");
+            out.push_str(&hanging(&format!("  {name:<wide$}  "), &amount(bound), style));
             out.push_str(&hanging("      ", &how, style));
         }
     }
@@ -268,6 +273,18 @@ mod tests {
     fn what_failed_is_reported_with_its_evidence_and_its_fixes() {
         let style = TextStyle::default();
         insta::assert_snapshot!(probe_text(&report(), style, false));
+    }
+
+    #[test]
+    fn limits_fit_a_narrow_terminal() {
+        let mut report = report();
+        let bound = Bound::between(Some(32_769), Some(1 << 40), "bytes", "413 for the declared length");
+        report.limits.h1_requests_per_connection = Some(bound.clone());
+        report.limits.header_field = Some(bound);
+        let text = probe_text(&report, TextStyle { width: 60, ..TextStyle::default() }, false);
+        let limits = text.lines().skip_while(|line| *line != "Limits").take_while(|line| !line.is_empty());
+        let lines: Vec<&str> = limits.collect();
+        assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= 60), "{lines:#?}");
     }
 
     #[test]

@@ -145,6 +145,7 @@ fn carried(
         streams: streams_at_a_time(parts().filter(is_ours)),
         min_rtt: record.min_rtt_us().and_then(micros),
         rtt: tcp.map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
+        server: record.server_software.clone(),
         ..ConnectionFigures::default()
     };
     (figures, cpu.of(wall))

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_model::record::connection::count_one;
@@ -16,8 +17,8 @@ use h2lab_net::transport::TransportError;
 
 /// GOAWAYs of a connection that are kept in its record: an orderly server sends two.
 const MOST_GOAWAYS: usize = 16;
-/// Bytes that are kept of a text that the server chose and that stays in a record: the debug data of a GOAWAY, or the
-/// name of its software.
+/// Bytes that are kept of a text that the server chose and that stays in a record: the debug data of a GOAWAY, the
+/// name of its software, or where it redirects to.
 const MOST_TEXT: usize = 1_024;
 
 /// Why a session ended.
@@ -140,6 +141,13 @@ impl ConnectionStatistics {
                     && let Some(server) = head.fields.get("server")
                 {
                     self.record.server_software = Some(PeerText::cut(server, MOST_TEXT));
+                }
+                if self.record.http.location.is_none()
+                    && (300..400).contains(&head.status)
+                    && let Some(location) = head.fields.get("location")
+                {
+                    let location = PeerText::cut(location, MOST_TEXT);
+                    self.record.http.location = Some((*without_url_secrets(&location)).into());
                 }
                 if let Some(carried) = self.streams.get_mut(stream) {
                     carried.answered = true;

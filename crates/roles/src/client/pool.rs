@@ -27,6 +27,7 @@ pub struct Pool {
     dialling: u32,
     /// Connections that failed, or ended at once, since a request was last served.
     failures: u32,
+    has_served: bool,
     /// No dial before this time.
     not_before: Time,
     usable: LeastLoaded,
@@ -157,7 +158,12 @@ impl Pool {
 
     /// A request was served: the server works.
     pub const fn served(&mut self) {
-        self.failures = 0;
+        (self.failures, self.has_served) = (0, true);
+    }
+
+    /// Whether any request was served.
+    pub const fn has_served(&self) -> bool {
+        self.has_served
     }
 
     /// A connection failed, or was established and ended unused (a proxy without its backend accepts and closes): the next dial

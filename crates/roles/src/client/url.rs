@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_model::workload::without_placeholders;
+
 /// An `http` or `https` URL (RFC 9110 §4.2), as far as a client of services needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -67,6 +69,18 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text, str::to_owned)
+    }
+}
+
+impl Url {
+    /// A URL whose path may have placeholders, in which spaces never reach the wire: `{{random 1..9}}`.
+    pub fn with_placeholders(text: &str) -> Result<Self, UrlError> {
+        Self::parse(text, without_placeholders)
+    }
+
+    /// `literal` is the part of a path that goes on the wire as it stands.
+    fn parse(text: &str, literal: fn(&str) -> String) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -82,7 +96,7 @@ impl FromStr for Url {
         let (host, port) = split_port(network)?;
         let own_port = if tls { 443 } else { 80 };
         let port = port.unwrap_or(own_port);
-        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if !literal(path).bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(UrlError::Path);
         }
         let path_and_query = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -130,6 +144,16 @@ impl fmt::Display for Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_with_placeholders_has_spaces_only_inside_of_them() {
+        let text = "http://a/{{random 1..9}}/{{pick a|b c}}";
+        assert_eq!(text.parse::<Url>(), Err(UrlError::Path), "they are text to most commands");
+        assert_eq!(Url::with_placeholders(text).unwrap().path_and_query(), &text["http://a".len()..]);
+        for text in ["http://a/{{random 1..9}}/a b", "http://a/{{random 1..9", "http://a/{{{{ x"] {
+            assert_eq!(Url::with_placeholders(text), Err(UrlError::Path), "{text}");
+        }
+    }
 
     #[test]
     fn urls_split_into_what_goes_on_the_wire() {

@@ -36,7 +36,8 @@ fn why(error: &LoadError) -> String {
 }
 
 impl fmt::Display for Discovery {
-    /// `h1 yes (200, nginx/1.22.1), h2c no: the server closes the connection …`
+    /// `h1 yes (200, nginx/1.22.1); h2c no: the server closes the connection …`; `h1s and h2: its certificate …` if that is the
+    /// same of all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.speaks_tls {
             return f.write_str("the port speaks TLS, but the URL begins with http://; try https://");
@@ -46,7 +47,7 @@ impl fmt::Display for Discovery {
             && rest.iter().all(|(_, answer)| answer.as_ref().is_err_and(|error| why(error) == why(first)))
         {
             let names: Vec<&str> = self.attempts.iter().map(|(protocol, _)| protocol.name()).collect();
-            return write!(f, "{} no: {}", names.join(" and "), why(first));
+            return write!(f, "{}: {}", names.join(" and "), why(first));
         }
         for (k, (protocol, answer)) in self.attempts.iter().enumerate() {
             let comma = if k == 0 { "" } else { "; " };

@@ -200,7 +200,18 @@ impl<'a> Driver<'a> {
         self.proven =
             self.proven || self.connections.slots.sessions().any(|(_, session, _)| session.is_established());
         let is_final = !self.proven || self.connections.pool().failures() >= FAILURES_TO_GIVE_UP;
-        match self.connections.slots.last_error.take_if(|_| is_final) {
+        self.fail_if(|_| is_final)
+    }
+
+    /// A server that has served nothing yet and answers in another protocol is not asked again. One of HTTP/1.1 shows that only
+    /// when it has read a request: its connections count as working until then.
+    fn check_spoken(&mut self) -> Result<(), LoadError> {
+        self.fail_if(|why| matches!(why, ConnectError::WrongProtocol { .. }))
+    }
+
+    /// The failure of the last connection is the load's if it `is_final`.
+    fn fail_if(&mut self, is_final: impl FnOnce(&ConnectError) -> bool) -> Result<(), LoadError> {
+        match self.connections.slots.last_error.take_if(|why| is_final(why)) {
             Some(why) => Err(LoadError::Unreachable { address: self.spec.address.clone(), why }),
             None => Ok(()),
         }
@@ -260,6 +271,9 @@ impl<'a> Driver<'a> {
                     break now;
                 }
             };
+            if !self.connections.pool().has_served() {
+                self.check_spoken()?;
+            }
             self.expire(now);
             if now >= tick_at {
                 heartbeat.beat(tick_at, now, runnable.ns());

@@ -77,11 +77,15 @@ pub fn preflight(spec: &LoadSpec<'_>) -> Result<SingleAnswer, LoadError> {
     ask_once(spec, Duration::ZERO)
 }
 
+/// How long a server may take for the single response of a preflight, even if the work has a shorter timeout.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// As [`preflight`], and then keeps the connection as a pool does, until the server closes it or `linger` has passed: this also
 /// shows what a server does with an idle connection.
 pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, LoadError> {
     let mut spec = spec.clone();
-    let timeout = defaults::FIRST_BYTE_TIMEOUT;
+    // A first response may take longer than those that follow, which the users' timeout is for.
+    let timeout = spec.cell.work.timeout.clamp(LEAST_PATIENCE, defaults::FIRST_BYTE_TIMEOUT);
     spec.requests = Some(1);
     spec.threads = 1;
     spec.record = Some(Level::Full);
@@ -91,7 +95,6 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, L
     work.arrival = Arrival::Closed { concurrency: 1 };
     work.timeout = timeout;
     work.phases = Phases { warmup: Duration::ZERO, measure: timeout, drain: Duration::from_secs(1) };
-    // Whether a server speaks a protocol does not depend on the users' timeout.
     let connect_timeout = spec.cell.policy.connect_timeout;
     spec.cell.policy = ClientPolicy { connect_timeout, ..ClientPolicy::default() };
     spec.cell.dial = DialPolicy::default();
@@ -123,7 +126,8 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, L
             } else {
                 ConnectError::NoAnswer(timeout)
             };
-            let why = ended.unwrap_or(otherwise);
+            // A silence ends with our patience, not with that of the connection.
+            let why = ended.filter(|why| !matches!(why, ConnectError::NoAnswer(_))).unwrap_or(otherwise);
             Err(LoadError::Unreachable { address: spec.address.clone(), why })
         }
     }

@@ -125,6 +125,9 @@ pub struct ServerEnd {
     pub requests: u32,
     /// Requests that had certainly reached it when it ended the connection: as many, unless it declared none.
     pub least: u32,
+    /// Requests up to the last that it had answered by then; as many as all if that is not known. Where several were in flight, the
+    /// one for which it ended the connection is not before this.
+    pub answered: u32,
     /// For how long the last of them had been answered by then; zero if it had not been, or is not known. Where the server does
     /// not declare the last: for how long no new one can have reached it.
     pub idle: Duration,

@@ -13,6 +13,7 @@ mod outcome;
 mod started;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,12 @@ enum Step {
     Bulk,
     /// Probes and waterfalls.
     Probe,
+    /// The table of settings, against the programs that are installed.
+    Settings,
     /// Hostile servers and a lab that breaks, against every command.
     Faults,
+    /// Situations with planted causes, and healthy ones.
+    Diagnose,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
     Package,
 }
@@ -56,7 +61,7 @@ pub struct Arguments {
     /// Print the items and what they claim, and run none.
     #[arg(long)]
     list: bool,
-    /// Of what `faults` draws at random [default: another one each time, which is printed].
+    /// Of what `faults` and `diagnose` draw at random [default: another one each time, which is printed].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Build what is shown in this profile of cargo; figures that depend on time hold for the default.
@@ -82,7 +87,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Chaos => items::chaos(),
             Step::Bulk => items::bulk(),
             Step::Probe => items::probe(),
+            Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
+            Step::Diagnose => items::diagnose(seed)?,
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -93,13 +100,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let h2lab = if matches!(arguments.step, Step::Package) {
-        H2lab::at(package::static_binary(&arguments.profile)?)
-    } else {
-        needs::install_missing()?;
-        H2lab::build_in(&arguments.profile)?
+    let h2lab = match arguments.step {
+        Step::Package => H2lab::at(package::static_binary(&arguments.profile)?),
+        // It asks other programs only.
+        Step::Settings => H2lab::at(PathBuf::new()),
+        _ => {
+            needs::install_missing()?;
+            H2lab::build_in(&arguments.profile)?
+        }
     };
-    if matches!(arguments.step, Step::Faults) {
+    if matches!(arguments.step, Step::Faults | Step::Diagnose) {
         println!("--seed={seed}");
     }
     let mut shown = Vec::new();
@@ -194,7 +204,9 @@ mod tests {
             items::chaos(),
             items::bulk(),
             items::probe(),
+            items::settings(),
             items::faults(1).unwrap(),
+            items::diagnose(1).unwrap(),
             items::package(),
         ];
         for items in steps {

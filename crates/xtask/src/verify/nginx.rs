@@ -109,7 +109,8 @@ fn free_ports(count: usize) -> Result<Vec<u16>> {
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
-fn make_certificate(folder: &Path) -> Result<()> {
+/// A key and a certificate of `localhost` for two days, `key.pem` and `cert.pem`.
+pub fn make_certificate(folder: &Path) -> Result<()> {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost"])

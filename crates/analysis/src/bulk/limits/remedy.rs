@@ -1,7 +1,8 @@
-//! Which setting lifts a limit, and to what.
+//! Which setting lifts a limit, and to what. How it is written is in the table of settings (`h2lab_model::settings`).
 
 use h2lab_base::units::{format_bytes, format_duration};
 use h2lab_model::bulk::{BindingKind, ConnectionFigures};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, known, rounded_up};
 
 /// The largest window of HTTP/2 (RFC 9113 §6.9.1), in bytes.
 const MOST_WINDOW: u64 = (1 << 31) - 1;
@@ -10,65 +11,106 @@ const MOST_TCP_WINDOW: u64 = 65_535 << 14;
 
 /// Frames of at most so many bytes cost more than longer ones: what every end accepts (RFC 9113 §4.2).
 const SHORT_FRAME: u64 = 16_384;
+/// A frame length from which on longer ones gain little.
+const LONG_FRAME: u64 = 1 << 20;
 
 /// What to set and where; `None` if no setting would help.
 pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) -> Option<String> {
     let receiver = &figures.receiver;
-    let whose = if figures.we_send { "of the server" } else { "here" };
     Some(match kind {
         BindingKind::StreamWindow => {
             let need = Need::of(figures, speed, receiver.stream_window, MOST_WINDOW);
-            need.rendered(|bytes| format!("a stream window of {bytes} bytes {whose} (-w {bytes})"))
+            window(figures, Knob::StreamWindow, "a stream window", &need)
         }
         BindingKind::ConnectionWindow => {
             let need = Need::of(figures, speed, receiver.connection_window, MOST_WINDOW);
-            need.rendered(|bytes| format!("a connection window of {bytes} bytes {whose} (-W {bytes})"))
+            window(figures, Knob::ConnectionWindow, "a connection window", &need)
         }
         BindingKind::SendBuffer => {
             let need = Need::of(figures, speed, figures.sender.send_buffer, MOST_TCP_WINDOW);
-            need.rendered(|bytes| {
-                format!(
-                    "net.ipv4.tcp_wmem with {bytes} bytes as its third value at the sender (sysctl -w \
-                     net.ipv4.tcp_wmem='4096 16384 {bytes}')"
-                )
-            })
+            format!("{} at the sender{}", need.written(&linux(), Knob::SendBuffer, Role::Kernel), need.why())
         }
         BindingKind::ReceiveBuffer => {
             let need = Need::of(figures, speed, receiver.receive_buffer, 2 * MOST_TCP_WINDOW);
-            need.rendered(|bytes| {
-                format!(
-                    "net.ipv4.tcp_rmem with {bytes} bytes as its third value at the receiver (sysctl -w \
-                     net.ipv4.tcp_rmem='4096 131072 {bytes}')"
-                )
-            })
+            format!(
+                "{} at the receiver{}",
+                need.written(&linux(), Knob::ReceiveBuffer, Role::Kernel),
+                need.why()
+            )
         }
         BindingKind::CongestionWindow => congestion(figures),
         BindingKind::Disk => "a faster disk, or --discard to measure without it".to_owned(),
-        BindingKind::Cpu => {
-            let is_short = figures.mean_data.is_some_and(|mean| mean <= SHORT_FRAME);
-            let frames = if is_short { "frames larger than 16 KiB (-f 1M), " } else { "" };
-            format!("{frames}more connections (-c), or cleartext where permitted")
-        }
+        BindingKind::Cpu => cpu(figures),
         BindingKind::Peer if figures.we_send => "check the receiver's disk and CPU".to_owned(),
+        BindingKind::Peer if figures.sender.tcp_busy.is_none() => {
+            "check the sender's rate limits, its source (an upstream, a disk) and its CPU".to_owned()
+        }
         BindingKind::Peer => "check the sender's disk, CPU and windows".to_owned(),
         BindingKind::Link | BindingKind::Unknown => return None,
     })
 }
 
+/// A window of the end that receives: our flag if that is us, else the setting of the server, by its product.
+fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> String {
+    let size = format_bytes(need.bytes);
+    let why = need.why();
+    if !figures.we_send {
+        return format!("{what} of {size} here ({}){why}", need.written(&ours(), knob, Role::Client));
+    }
+    let peer = Peer::seen(None, figures.server.as_deref());
+    let wish = Wish { knob, role: Role::Front, value: Some(need.bytes) };
+    let fix = advise(&peer, wish);
+    let wanted = format!("{what} of {size} at the server{why}");
+    if peer.product.is_none() {
+        return format!("{wanted}. {}", fix.why);
+    }
+    // The field names the server that answered; a proxy before it has the window.
+    let proxies = known(wish, true).map_or(String::new(), |proxies| {
+        format!("; if a proxy ends the connection before it, that proxy's: {proxies}")
+    });
+    format!("{wanted}. {}: `{}` ({}){proxies}", fix.product, fix.setting, fix.why)
+}
+
+fn ours() -> Peer {
+    Peer::started("h2lab")
+}
+
+fn linux() -> Peer {
+    Peer::started("linux")
+}
+
+/// The line of `peer` for what needs no value, or this one.
+fn line(peer: &Peer, knob: Knob, role: Role, value: Option<u64>) -> String {
+    advise(peer, Wish { knob, role, value }).setting
+}
+
 fn congestion(figures: &ConnectionFigures) -> String {
-    let more = "more connections (-c), each with its own congestion window";
+    let connections = line(&ours(), Knob::UpstreamConnections, Role::Client, None);
+    let more = format!("more connections ({connections}), each with its own congestion window");
     match figures.sender.congestion_control.as_deref() {
-        Some("bbr") => more.to_owned(),
+        Some("bbr") => more,
         _ => {
-            format!(
-                "bbr at the sender, which does not treat a loss as congestion (--congestion bbr), or {more}"
-            )
+            let flag = line(&ours(), Knob::CongestionControl, Role::Kernel, None);
+            format!("bbr at the sender, which does not treat a loss as congestion ({flag}), or {more}")
         }
     }
 }
 
+fn cpu(figures: &ConnectionFigures) -> String {
+    let connections = line(&ours(), Knob::UpstreamConnections, Role::Client, None);
+    let is_short = figures.mean_data.is_some_and(|mean| mean <= SHORT_FRAME);
+    let frames = if is_short {
+        let flag = line(&ours(), Knob::MaxFrameSize, Role::Client, Some(LONG_FRAME));
+        format!("frames larger than 16 KiB ({flag}), ")
+    } else {
+        String::new()
+    };
+    format!("{frames}more connections ({connections}), or cleartext where permitted")
+}
+
 /// The size that is needed.
 struct Need {
+    /// Rounded up, and no more than there can be.
     bytes: u64,
     why: String,
     /// Whether one connection cannot have as much.
@@ -77,7 +119,8 @@ struct Need {
 
 impl Need {
     /// Twice the bandwidth-delay product where that is known: once for the data in flight, once for what is acknowledged
-    /// late (a window that is refilled at its half; a buffer that keeps retransmitted data). Else twice the present size.
+    /// late (a window that is refilled at its half; a buffer that keeps retransmitted data). Else twice the present size, and
+    /// what the path could carry is not known.
     fn of(figures: &ConnectionFigures, speed: f64, present: Option<u64>, most: u64) -> Self {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
@@ -87,18 +130,29 @@ impl Need {
                 ((2.0 * product).ceil() as u64, why)
             }
             _ => {
-                let present =
-                    present.unwrap_or_else(|| figures.in_flight(speed).unwrap_or(0.0).round() as u64);
-                let why = format!("twice its present {}", format_bytes(present));
+                let seen = figures.in_flight(speed).unwrap_or(0.0).round() as u64;
+                let (present, is) = match present {
+                    Some(size) => (size, "it has now"),
+                    None => (seen, "it lets through now"),
+                };
+                let why =
+                    format!("twice the {} {is}; the bandwidth of the path is unknown", format_bytes(present));
                 (present.saturating_mul(2), why)
             }
         };
+        let bytes = rounded_up(bytes);
         Self { bytes: bytes.min(most), why, is_beyond: bytes > most }
     }
 
-    fn rendered(&self, setting: impl Fn(u64) -> String) -> String {
+    /// The line that sets it.
+    fn written(&self, peer: &Peer, knob: Knob, role: Role) -> String {
+        line(peer, knob, role, Some(self.bytes))
+    }
+
+    /// `: twice the …`.
+    fn why(&self) -> String {
         let more =
             if self.is_beyond { ", more than one connection can have: add connections too (-c)" } else { "" };
-        format!("{}: {}{more}", setting(self.bytes), self.why)
+        format!(": {}{more}", self.why)
     }
 }

@@ -70,6 +70,11 @@ pub(super) fn sentence(
         BindingKind::Peer if figures.we_send => {
             format!("the receiver's windows were closed although only {on_the_way}: it read data late")
         }
+        BindingKind::Peer if sender.tcp_busy.is_none() => format!(
+            "the round trip is too short for a window or a buffer to matter at {rate}, and the receiver was busy for \
+             only {} of the time: the sender gave no more",
+            percent(figures.share(receiver.cpu))
+        ),
         BindingKind::Peer => format!(
             "the sender had something to send for only {} of the time, at {rate}, and no window of ours limited it",
             percent(figures.share(sender.tcp_busy))
@@ -158,7 +163,7 @@ fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
     }
     let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
     let why = if unseen {
-        "the sender's end cannot be seen from here, and no limit of this end matches the rate"
+        "no limit of this end matches the rate, and what the sender waited for cannot be seen from here"
     } else {
         "no window, buffer, disk or CPU limited it for long"
     };

@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use h2lab_base::text::PeerText;
 use h2lab_base::units::Bandwidth;
 use h2lab_model::bulk::testing::small_buffer;
 use h2lab_model::bulk::{ReceiverFigures, SenderFigures};
@@ -67,16 +68,18 @@ fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
     );
     assert_eq!(
         binding.fix.unwrap(),
-        "net.ipv4.tcp_wmem with 62500000 bytes as its third value at the sender (sysctl -w net.ipv4.tcp_wmem='4096 \
-         16384 62500000'): twice the 29.8 MiB needed to fill 1gbit for 250ms"
+        "sysctl -w net.ipv4.tcp_wmem='4096 16384 62914560' at the sender: twice the 29.8 MiB needed to fill 1gbit for 250ms"
     );
 }
 
 #[test]
 fn a_rate_with_less_than_a_segment_in_flight_is_not_explained_by_the_round_trip() {
-    let sentence = |bytes| binding(&ConnectionFigures { bytes, ..small_buffer() }).sentence;
-    // A minute has 240 round trips of 250 ms.
-    let (less, more) = (sentence(1_400 * 240), sentence(1_500 * 240));
+    let sentence = |bytes| {
+        let min_rtt = Some(Duration::from_millis(1));
+        binding(&ConnectionFigures { bytes, min_rtt, rtt: min_rtt, ..small_buffer() }).sentence
+    };
+    // A minute has 60,000 round trips.
+    let (less, more) = (sentence(1_400 * 60_000), sentence(1_500 * 60_000));
     assert!(!less.contains("in flight") && more.contains("in flight"), "{less}; {more}");
 }
 
@@ -95,7 +98,7 @@ fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     assert_eq!(kind(&raised), NOTHING);
     let sentence = binding(&blind(usual));
     assert!(sentence.sentence.ends_with("the other end's buffer is not known"), "{}", sentence.sentence);
-    assert!(sentence.fix.unwrap().contains("tcp_wmem with 8388608 bytes"));
+    assert!(sentence.fix.unwrap().contains("net.ipv4.tcp_wmem='4096 16384 8388608'"));
 }
 
 #[test]
@@ -413,10 +416,10 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
     figures.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
     figures.bytes /= 2;
     let fix = binding(&figures).fix.unwrap();
-    assert!(fix.contains("-w 62500000") && fix.ends_with("needed to fill 1gbit for 250ms"), "{fix}");
+    assert!(fix.contains("-w 62914560") && fix.ends_with("needed to fill 1gbit for 250ms"), "{fix}");
     figures.bandwidth = None;
     figures.receiver.stream_window = Some(65_535);
-    assert!(binding(&figures).fix.unwrap().contains("-w 131070"));
+    assert!(binding(&figures).fix.unwrap().contains("-w 131072"));
 }
 
 #[test]
@@ -469,6 +472,7 @@ proptest! {
             rtt,
             mean_data: sizes.first().copied().flatten(),
             bandwidth: bits.and_then(Bandwidth::from_bits_per_second),
+            server: None,
             sender: SenderFigures {
                 blocked_stream_window: times[0],
                 blocked_connection_window: times[1],
@@ -507,4 +511,79 @@ fn longer_frames_are_a_remedy_only_where_frames_are_short() {
         assert_eq!(binding.kind, BindingKind::Cpu);
         assert_eq!(binding.fix.unwrap().contains("frames larger"), is_named, "{mean:?}");
     }
+}
+
+/// `put` at 65,535 bytes per round trip of 100 ms to a server that calls itself so.
+fn uploaded_to(server: Option<&str>) -> String {
+    let mut figures = counted(65_535.0 * 8.0 / 0.1);
+    figures.we_send = true;
+    figures.min_rtt = Some(Duration::from_millis(100));
+    figures.server = server.map(PeerText::from);
+    figures.sender.blocked_stream_window = of_a_minute(0.9);
+    binding(&figures).fix.unwrap()
+}
+
+#[test]
+fn a_window_of_the_server_is_raised_by_the_servers_own_setting() {
+    let haproxy = uploaded_to(Some("HAProxy/2.6.12"));
+    assert!(
+        haproxy.starts_with("a stream window of 128 KiB at the server: twice the 64 KiB it lets through now"),
+        "{haproxy}"
+    );
+    assert!(
+        haproxy.contains("HAProxy: `tune.h2.initial-window-size 131072` (global; 65535 by default"),
+        "{haproxy}"
+    );
+    assert!(!haproxy.contains("-w 131072"), "{haproxy}");
+    let nginx = uploaded_to(Some("nginx/1.22.1"));
+    assert!(nginx.contains("nginx: `http2_body_preread_size 128k;`"), "{nginx}");
+}
+
+#[test]
+fn a_proxy_that_may_stand_before_the_server_is_named_too() {
+    for server in [Some("h2lab"), None] {
+        let fix = uploaded_to(server);
+        for setting in
+            ["HAProxy `tune.h2.fe.rxbuf 131072` since 3.1", "`tune.h2.initial-window-size 131072` before 2.8"]
+        {
+            assert!(fix.contains(setting), "{fix}");
+        }
+    }
+    assert!(uploaded_to(Some("h2lab")).contains("h2lab: `-w 131072`"), "the server may be ours");
+}
+
+#[test]
+fn a_window_of_ours_is_raised_by_our_flag_alone() {
+    let mut figures = counted(65_535.0 * 8.0 / 0.25);
+    figures.server = Some("HAProxy".into());
+    figures.sender.blocked_stream_window = of_a_minute(0.9);
+    figures.receiver.stream_window = Some(65_535);
+    let fix = binding(&figures).fix.unwrap();
+    assert!(
+        fix.starts_with("a stream window of 128 KiB here (-w 131072): twice the 64 KiB it has now"),
+        "{fix}"
+    );
+    assert!(!fix.contains("HAProxy"), "{fix}");
+}
+
+#[test]
+fn a_sender_near_by_that_feeds_an_idle_receiver_slowly_is_the_limit() {
+    // A rate limit of 1 MiB/s over loopback, as nginx's limit_rate.
+    let fed = |busy: f64, rtt: Duration| {
+        let mut figures = blind(8_388_608.0);
+        figures.min_rtt = Some(rtt);
+        figures.receiver.cpu = of_a_minute(busy);
+        binding(&figures)
+    };
+    let loopback = Duration::from_micros(5);
+    let slow = fed(0.01, loopback);
+    assert_eq!((slow.kind, slow.certainty), (BindingKind::Peer, Certainty::Likely));
+    assert!(
+        slow.sentence.contains("busy for only 1 % of the time: the sender gave no more"),
+        "{}",
+        slow.sentence
+    );
+    assert!(slow.fix.unwrap().contains("rate limits"));
+    assert_eq!(fed(0.5, loopback).kind, BindingKind::Unknown, "the receiver is too busy to blame the sender");
+    assert_eq!(fed(0.01, Duration::from_millis(1)).kind, BindingKind::Unknown, "a window may be the limit");
 }

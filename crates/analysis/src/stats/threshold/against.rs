@@ -17,7 +17,8 @@ pub struct CellFigures {
     pub protocol: String,
     /// Why it has no response times; then those below are infinite.
     pub without: Option<String>,
-    /// A figure for each of [`CellFigures::NAMES`]: times in ms, errors as a share of 1, throughput in requests per second.
+    /// A figure for each of [`CellFigures::NAMES`]: times in ms, errors as a share of 1, throughput in requests per second; not a
+    /// number where it is not known.
     pub values: [f64; METRICS.len()],
 }
 
@@ -77,12 +78,13 @@ impl MetricFigure {
         self.factor * figures.get(self.metric)
     }
 
-    /// `p99 61.2ms`, `1.1 × 61.2ms` of a side with a factor.
+    /// `base.p99 61.2ms`, with the factor's product if there is one.
     fn print(&self, figures: &CellFigures) -> String {
         let value = figures.get(self.metric);
+        let is_base = self.whose().is_base;
         match &figures.without {
-            Some(why) if value.is_infinite() => why.clone(),
-            _ => format!("{} {}", self.metric.name(), self.metric.unit().print(value)),
+            Some(why) if value.is_infinite() => format!("{}{why}", if is_base { "base " } else { "" }),
+            _ => format!("{}{} {}", if is_base { "base." } else { "" }, self.name, self.print_value(value)),
         }
     }
 }
@@ -114,7 +116,17 @@ impl Threshold {
         let is_meant = |(_, now): &&(CellFigures, CellFigures)| {
             names.iter().all(|name| best(name, pairs) == fits(name, &now.label, &now.protocol))
         };
-        Ok(pairs.iter().filter(is_meant).filter_map(|pair| self.violation(pair)).collect())
+        let meant: Vec<_> = pairs.iter().filter(is_meant).collect();
+        for figure in [Some(&self.figure), bound].into_iter().flatten() {
+            let side = |(base, now): &(CellFigures, CellFigures)| {
+                figure.of_figures(if figure.whose().is_base { base } else { now })
+            };
+            if meant.iter().any(|pair| side(pair).is_nan()) {
+                let (condition, metric) = (self.text.clone(), figure.name);
+                return Err(ThresholdError::NoFigure { condition, metric });
+            }
+        }
+        Ok(meant.into_iter().filter_map(|pair| self.violation(pair)).collect())
     }
 
     fn refuse_unnamed(
@@ -139,8 +151,7 @@ impl Threshold {
             Bound::Number(number) => (*number, String::new()),
             Bound::MetricFigure(figure) => {
                 let of = side(figure);
-                let name = if figure.whose().is_base { "base " } else { "" };
-                (figure.of_figures(of), format!("; {name}{}", figure.print(of)))
+                (figure.of_figures(of), format!("; {}", figure.print(of)))
             }
         };
         let is_upper = matches!(self.relation, Relation::Greater | Relation::GreaterOrEqual);
@@ -160,7 +171,7 @@ mod tests {
     fn figures(label: &str, p99: f64, throughput: f64) -> CellFigures {
         let protocol = label.split(' ').next().unwrap().to_owned();
         let mut values = [p99; METRICS.len()];
-        (values[7], values[8]) = (0.0, throughput);
+        (values[8], values[9]) = (0.0, throughput);
         let without = p99.is_infinite().then(|| "does not carry the load".to_owned());
         CellFigures { label: label.to_owned(), protocol, without, values }
     }
@@ -177,7 +188,15 @@ mod tests {
     #[test]
     fn a_figure_is_held_against_that_of_the_same_cell_in_the_base() {
         let pairs = [pair("h1", 10.0, 10.9), pair("h2c × 4", 100.0, 111.0)];
-        assert_eq!(held("p99 > 1.1*base.p99", &pairs), ["h2c × 4: p99 111ms; base p99 100ms"]);
+        assert_eq!(
+            held("p99 > 1.1*base.p99", &pairs),
+            ["h2c × 4: p99 111ms; base.p99 100ms, times 1.1 is 110ms"]
+        );
+        assert_eq!(held("base.p99 > 95ms", &pairs), ["h2c × 4: base.p99 100ms"]);
+        assert_eq!(
+            held("base.p99.9 > 0.9*p999", &pairs)[1],
+            "h2c × 4: base.p99.9 100ms; p999 111ms, times 0.9 is 99.9ms"
+        );
         assert_eq!(held("p99 > 1.05*base.p99", &pairs).len(), 2);
         assert_eq!(held("1.1*base.p99 < p99", &pairs).len(), 1, "sides may change places");
         assert_eq!(held("throughput < 0.95*base.throughput", &pairs).len(), 2);
@@ -202,6 +221,17 @@ mod tests {
             ["h1: does not carry the load; base does not carry the load"]
         );
         assert_eq!(held("p99 > 1.1*base.p99", &[pair("h1", f64::INFINITY, 10.0)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_figure_that_a_file_does_not_have_is_refused() {
+        let mut pairs = [pair("h1", 10.0, 20.0)];
+        pairs[0].1.values[5] = f64::NAN;
+        let check = |condition: &str| condition.parse::<Threshold>().unwrap().check_against(&pairs);
+        for condition in ["p99.99 > 5ms", "p9999 > base.p9999", "base.p99 < p9999"] {
+            assert!(matches!(check(condition), Err(ThresholdError::NoFigure { .. })), "{condition}");
+        }
+        assert_eq!(check("base.p9999 > 5ms").unwrap().len(), 1, "the base has it");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use h2lab_model::scenario::{Cell, labels};
 /// A figure of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metric {
-    /// A quantile of the response time in ms, by its thousandths: 990 is p99.
+    /// A quantile of the response time in ms, by its ten-thousandths: 9900 is p99.
     Quantile(u32),
     /// The longest response time, in ms.
     Max,
@@ -40,17 +40,22 @@ enum Metric {
 }
 
 /// The names of the metrics.
-const METRICS: [(&str, Metric); 9] = [
-    ("p50", Metric::Quantile(500)),
-    ("p90", Metric::Quantile(900)),
-    ("p95", Metric::Quantile(950)),
-    ("p99", Metric::Quantile(990)),
-    ("p999", Metric::Quantile(999)),
+const METRICS: [(&str, Metric); 10] = [
+    ("p50", Metric::Quantile(5000)),
+    ("p90", Metric::Quantile(9000)),
+    ("p95", Metric::Quantile(9500)),
+    ("p99", Metric::Quantile(9900)),
+    ("p999", Metric::Quantile(9990)),
+    ("p9999", Metric::Quantile(9999)),
     ("max", Metric::Max),
     ("mean", Metric::Mean),
     ("errors", Metric::Errors),
     ("throughput", Metric::Throughput),
 ];
+
+/// Other spellings of some of them.
+const SPELLINGS: [(&str, Metric); 2] =
+    [("p99.9", Metric::Quantile(9990)), ("p99.99", Metric::Quantile(9999))];
 
 /// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +108,7 @@ impl Metric {
     fn of(self, cell: &CellSummary) -> f64 {
         match self {
             Self::Quantile(_) | Self::Max | Self::Mean if without_latency(cell).is_some() => f64::INFINITY,
-            Self::Quantile(thousandths) => {
-                millis_f64(cell.response.quantile(f64::from(thousandths) / 1000.0))
-            }
+            Self::Quantile(share) => millis_f64(cell.response.quantile(f64::from(share) / 1e4)),
             Self::Max => millis_f64(cell.response.quantile(1.0)),
             Self::Mean => millis_f64(cell.response.mean()),
             Self::Errors if cell.requests.sent == 0 => 1.0,
@@ -134,6 +137,8 @@ struct MetricFigure {
     /// The cells with this label or protocol, as given; `None` for every cell.
     cells: Option<String>,
     metric: Metric,
+    /// The metric's name, as given.
+    name: &'static str,
 }
 
 /// Whether a cell has nothing that a figure could be compared by.
@@ -159,17 +164,20 @@ impl MetricFigure {
 
     /// `h2c × 4 has p99 61.2ms`, with the factor's product if there is one.
     fn describe(&self, cell: &CellSummary) -> String {
-        let (metric, value) = (self.metric.name(), self.metric.of(cell));
+        let value = self.metric.of(cell);
         if value.is_infinite() || cell.requests.sent == 0 {
             return format!("{} {}", cell.label, without_latency(cell).unwrap_or("has no figure"));
         }
+        format!("{} has {} {}", cell.label, self.name, self.print_value(value))
+    }
+
+    /// `61.2ms`, with the factor's product if there is one.
+    fn print_value(&self, value: f64) -> String {
         let unit = self.metric.unit();
-        let times = if (self.factor - 1.0).abs() < f64::EPSILON {
-            String::new()
-        } else {
-            format!(", times {} is {}", self.factor, unit.print(self.of(cell)))
-        };
-        format!("{} has {metric} {}{times}", cell.label, unit.print(value))
+        if (self.factor - 1.0).abs() < f64::EPSILON {
+            return unit.print(value);
+        }
+        format!("{}, times {} is {}", unit.print(value), self.factor, unit.print(self.factor * value))
     }
 }
 
@@ -259,7 +267,11 @@ pub enum ThresholdError {
     #[error("`{0}` is not a condition (such as h2c.p99 > 1.2*h1.p99, or errors > 0.1%)")]
     Syntax(String),
     /// It has the form, but a name that is no metric.
-    #[error("`{condition}`: there is no metric `{name}`; known: {}", METRICS.map(|(name, _)| name).join(", "))]
+    #[error(
+        "`{condition}`: there is no metric `{name}`; write METRIC > BOUND or CELL.METRIC > BOUND (h2c.p99 > 50ms) with one of {} \
+         (p99.9 is p999, p99.99 is p9999)",
+        METRICS.map(|(name, _)| name).join(", ")
+    )]
     NoSuchMetric {
         /// The condition.
         condition: String,
@@ -291,6 +303,14 @@ pub enum ThresholdError {
         "`{0}` compares cells of one run: compare a figure with `base.p99`, the same cell of the first run, or with a number"
     )]
     NoBase(String),
+    /// It uses a figure that the document of `--json` does not have.
+    #[error("`{condition}`: a file of --json has no `{metric}`: give the run folders")]
+    NoFigure {
+        /// The condition.
+        condition: String,
+        /// The metric.
+        metric: &'static str,
+    },
     /// It names cells that the run does not have.
     #[error("`{condition}` names `{name}`, but this run has no such cell; it has {known}")]
     NoSuchCell {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Bound, METRICS, MetricFigure, Relation, Threshold, ThresholdError, Unit};
+use super::{Bound, METRICS, Metric, MetricFigure, Relation, SPELLINGS, Threshold, ThresholdError, Unit};
 use h2lab_base::units::{Ratio, millis_f64, parse_duration};
 
 /// One side of a condition, as written.
@@ -37,10 +37,7 @@ impl FromStr for Threshold {
         };
         if matches!(&other, Side::MetricFigure(other) if other.metric == figure.metric && other.cells == figure.cells)
         {
-            return Err(ThresholdError::SameFigure {
-                condition: text.to_owned(),
-                metric: figure.metric.name(),
-            });
+            return Err(ThresholdError::SameFigure { condition: text.to_owned(), metric: figure.name });
         }
         let assumed = match (&other, figure.metric.unit()) {
             (Side::Plain(number), unit) if *number > 0.0 => Some(unit.print(*number)),
@@ -48,7 +45,7 @@ impl FromStr for Threshold {
         };
         let bound = bound(other, figure.metric.unit()).ok_or_else(|| ThresholdError::Unit {
             condition: text.to_owned(),
-            metric: figure.metric.name(),
+            metric: figure.name,
             expected: figure.metric.unit().name(),
         })?;
         Ok(Self { text: text.to_owned(), assumed, figure, relation, bound })
@@ -82,25 +79,39 @@ fn side(text: &str) -> Option<Side> {
         Some((factor, name)) => (number(factor.trim()).filter(|factor| *factor > 0.0)?, name.trim()),
         None => (1.0, text),
     };
-    let (cells, metric) = match name.rsplit_once('.') {
-        Some((cells, metric)) => (Some(cells.trim()).filter(|cells| !cells.is_empty())?, metric),
-        None => return Some(Side::MetricFigure(figure(factor, None, name)?)),
+    let (cells, (spelling, metric)) = spelled(name)?;
+    let cells = match cells {
+        Some(cells) => Some(cells.trim().to_owned()).filter(|cells| !cells.is_empty()).map(Some)?,
+        None => None,
     };
-    Some(Side::MetricFigure(figure(factor, Some(cells), metric)?))
+    Some(Side::MetricFigure(MetricFigure { factor, cells, metric, name: spelling }))
 }
 
-/// The name that stands where a metric should, if `text` has that form: `h1.p98`, `2*latency`.
+/// The metric at the end of `name`, and what precedes its point: `p99.9` has one itself.
+fn spelled(name: &str) -> Option<(Option<&str>, (&'static str, Metric))> {
+    let read = |known: (&'static str, Metric)| match name.strip_suffix(known.0)? {
+        "" => Some((None, known)),
+        before => Some((Some(before.strip_suffix('.')?), known)),
+    };
+    METRICS.into_iter().chain(SPELLINGS).find_map(read)
+}
+
+/// The name that stands where a metric should, if `text` has that form: `h1.p98`, `p98.7`, `2*latency`.
 fn unknown_metric(text: &str) -> Option<&str> {
-    let name = text.rsplit(['.', '*']).next().unwrap_or_default().trim();
+    let text = text.rsplit('*').next().unwrap_or_default().trim();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let points: Vec<usize> = text.match_indices('.').map(|(place, _)| place + 1).rev().collect();
+    let after = |nth: usize| &text[points.get(nth).copied().unwrap_or(0)..];
+    // The point of a percentile divides no cell from its metric.
+    let with_point = after(1).strip_prefix('p').and_then(|percent| percent.split_once('.'));
+    let name = match with_point {
+        Some((whole, rest)) if is_number(whole) && is_number(rest) => after(1),
+        _ => after(0),
+    };
     let is_name = name.starts_with(|character: char| character.is_ascii_alphabetic())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-%".contains(&byte))
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-%.".contains(&byte))
         && !matches!(name, "nan" | "inf" | "infinity");
-    (is_name && !METRICS.iter().any(|(known, _)| *known == name)).then_some(name)
-}
-
-fn figure(factor: f64, cells: Option<&str>, metric: &str) -> Option<MetricFigure> {
-    let (_, metric) = METRICS.into_iter().find(|(spelling, _)| *spelling == metric)?;
-    Some(MetricFigure { factor, cells: cells.map(str::to_owned), metric })
+    (is_name && spelled(name).is_none()).then_some(name)
 }
 
 /// A number of at least 0. Infinity and what is no number at all would make a condition that always or never holds.

@@ -116,6 +116,23 @@ fn errors_are_what_failed_and_what_was_cut_off() {
 }
 
 #[test]
+fn a_percentile_may_be_written_with_a_point() {
+    for (with_point, without) in [("p99.9", "p999"), ("p99.99", "p9999")] {
+        for (condition, figure) in [("{} > 20ms", 3), ("h1.{} > 20ms", 1), ("h2cx4.{} > 1.5*h1.{}", 1)] {
+            let written = |name| condition.replace("{}", name);
+            assert_eq!(
+                (held(&written(with_point)), held(&written(without))),
+                (figure, figure),
+                "{condition}"
+            );
+        }
+    }
+    let reported = said(repetitions(), "h2cx4.p99.9 > 1ms");
+    assert!(reported[0].starts_with("h2c × 4 has p99.9 "), "{reported:?}");
+    assert!("p99.9 > 2*p999".parse::<Threshold>().is_err(), "they are the same figure");
+}
+
+#[test]
 fn what_was_measured_is_reported_with_its_unit() {
     let reported = said(repetitions(), "h2cx4.p50 > 1.5*h1.p50");
     assert_eq!(reported, ["h2c × 4 has p50 100.3ms; h1 has p50 25.07ms, times 1.5 is 37.6ms"]);
@@ -166,10 +183,17 @@ fn a_number_without_a_unit_is_reported_with_that_which_it_was_given() {
 
 #[test]
 fn a_name_that_is_no_metric_is_answered_with_all_that_there_are() {
-    for condition in ["p98 > 3", "h1.latency > 5ms", "h2c.p99 > 2*h1.p75"] {
+    for (condition, name) in [
+        ("p98 > 3", "p98"),
+        ("h1.latency > 5ms", "latency"),
+        ("h2c.p99 > 2*h1.p75", "p75"),
+        ("2*h1.p99.5 > 1s", "p99.5"),
+        ("p99.999 > 1s", "p99.999"),
+    ] {
         let error = condition.parse::<Threshold>().unwrap_err().to_string();
-        let all = "p50, p90, p95, p99, p999, max, mean, errors, throughput";
-        assert!(error.contains("there is no metric") && error.ends_with(all), "{error}");
+        let all = "p50, p90, p95, p99, p999, p9999, max, mean, errors, throughput";
+        assert!(error.contains(&format!("there is no metric `{name}`; write METRIC > BOUND")), "{error}");
+        assert!(error.contains(all), "{error}");
     }
 }
 

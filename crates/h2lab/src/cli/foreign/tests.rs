@@ -13,6 +13,24 @@ fn told(line: &str) -> String {
 }
 
 #[test]
+fn a_mistyped_command_gets_the_one_that_is_meant_and_no_hidden_one() {
+    for line in ["lod", "laod", "lo", "lod http://h/", "laod -c 4 http://h/", "laod h:8080"] {
+        let told = told(line);
+        assert!(told.contains("'load'") && !told.contains("__"), "{line}: {told}");
+    }
+    for line in ["_lab", "__lob", "__syscttls"] {
+        assert!(!told(line).contains("similar"), "{line}: {}", told(line));
+    }
+    assert!(told("bulk gett http://h/").contains("'get'"));
+    for line in ["http://load/", "loads:8080", "frobnicate http://h/"] {
+        assert!(told(line).contains("needs a command before it"), "{line}: {}", told(line));
+    }
+    // `run` has this flag only to refuse it.
+    let told = told("run x.toml --resolv a:1:b");
+    assert!(!told.contains("similar"), "{told}");
+}
+
+#[test]
 fn a_word_with_one_hyphen_is_neither_a_body_nor_a_question_for_help() {
     assert!(told("load -debug http://h/").contains("-debug: there is no such flag"));
     assert!(told("load -halfclose http://h/").contains("-halfclose: there is no such flag"));
@@ -114,7 +132,7 @@ fn a_flag_of_another_command_is_refused_with_the_reason() {
         }
     }
     let told = told("origin --loss=1%");
-    let owners = "it is a flag of `h2lab compare`, `h2lab run`, `h2lab link`";
+    let owners = "it is a flag of `h2lab compare`, `h2lab diagnose`, `h2lab run`, `h2lab link`";
     assert!(told.contains(owners), "{told}");
 }
 

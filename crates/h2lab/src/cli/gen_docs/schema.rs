@@ -7,6 +7,7 @@ use h2lab_model::probe::ProbeReport;
 use h2lab_model::timeline::study::StudyTable;
 
 use crate::cli::doctor::DoctorDocument;
+use crate::cli::explain::document::ExplainDocument;
 use crate::cli::link::LinkCommandDocument;
 use crate::cli::runs::HistoryDocument;
 use crate::cli::trace::document::TraceDocument;
@@ -19,6 +20,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("bulk", schema::<h2lab_report::BulkDocument>()),
         ("bulk-drive", schema::<h2lab_report::FleetDocument>()),
         ("link", schema::<LinkCommandDocument>()),
+        ("diagnose", schema::<h2lab_report::DiagnosisDocument>()),
         ("diff", schema::<h2lab_report::RunsComparisonDocument>()),
         ("report", schema::<h2lab_report::RunsDocument>()),
         ("runs", schema::<HistoryDocument>()),
@@ -27,6 +29,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("timeline-study", schema::<StudyTable>()),
         ("probe", schema::<ProbeReport>()),
         ("doctor", schema::<DoctorDocument>()),
+        ("explain", schema::<ExplainDocument>()),
     ] {
         let path = folder.join(format!("{name}.schema.json"));
         let text = serde_json::to_string_pretty(&schema)? + "\n";

@@ -122,10 +122,10 @@ impl Dump {
     /// Makes the file, or takes stdout for `-`.
     pub fn create(path: &Path) -> Result<Self> {
         let form = Form::of(path)?;
-        let name = path.display().to_string();
         if is_stdout(path) {
-            return Self::start(name, form, Box::new(io::stdout()), None);
+            return Self::start("- (standard output)".to_owned(), form, Box::new(io::stdout()), None);
         }
+        let name = path.display().to_string();
         let cannot = || format!("--dump {name}: cannot write");
         let file = ownership::create(path).with_context(cannot)?;
         let same = file.try_clone().with_context(cannot)?;
@@ -197,7 +197,8 @@ fn write(incoming: &Receiver<(u32, Sample)>, form: Form, out: impl Write, file: 
     if form == Form::Csv {
         lines.pending = format!("{}\n", COLUMNS.join(",")).into_bytes();
         flush(&mut lines, &mut written);
-        written.lost = 0; // that line is no request
+        // The header is no request.
+        written.lost = 0;
     }
     loop {
         match incoming.try_recv() {

@@ -122,7 +122,8 @@ impl Metrics {
             "counter",
             "Requests that ended, by outcome and status (0: no response).",
         );
-        for (outcome, status, n) in self.requests() {
+        let requests = self.requests();
+        for &(outcome, status, n) in &requests {
             let labels = format!("outcome=\"{outcome}\",status=\"{status}\"");
             line(&mut out, "h2lab_requests_total", &labels, &n.to_string());
         }
@@ -137,21 +138,28 @@ impl Metrics {
         let seconds = self.sum(|shard| &shard.sum_ns) as f64 / 1e9;
         line(&mut out, &format!("{name}_sum"), "", &seconds.to_string());
         line(&mut out, &format!("{name}_count"), "", &so_far.to_string());
+        // The progress is older than the counts above by up to a tenth of a second: what has ended was due.
+        let due = read(&self.due).max(requests.iter().map(|(.., n)| n).sum());
         let singles = [
-            ("h2lab_connections_open", "gauge", "Connections that are up.", &self.connections),
-            ("h2lab_connections_opened_total", "counter", "Connections established so far.", &self.opened),
-            ("h2lab_requests_in_flight", "gauge", "Requests on a connection.", &self.in_flight),
+            ("h2lab_connections_open", "gauge", "Connections that are up.", read(&self.connections)),
+            (
+                "h2lab_connections_opened_total",
+                "counter",
+                "Connections established so far.",
+                read(&self.opened),
+            ),
+            ("h2lab_requests_in_flight", "gauge", "Requests on a connection.", read(&self.in_flight)),
             (
                 "h2lab_requests_waiting",
                 "gauge",
                 "Requests that wait for a connection or a stream.",
-                &self.waiting,
+                read(&self.waiting),
             ),
-            ("h2lab_requests_due_total", "counter", "Requests that were due so far.", &self.due),
+            ("h2lab_requests_due_total", "counter", "Requests that were due so far.", due),
         ];
         for (name, kind, help, value) in singles {
             head(&mut out, name, kind, help);
-            line(&mut out, name, "", &read(value).to_string());
+            line(&mut out, name, "", &value.to_string());
         }
         out
     }
@@ -222,6 +230,23 @@ mod tests {
         ] {
             assert!(text.lines().any(|reported| reported == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn no_more_requests_have_ended_than_were_due() {
+        let metrics = Metrics::new(1);
+        let due = |expected: u64| {
+            let line = format!("h2lab_requests_due_total {expected}\n");
+            assert!(metrics.text().contains(&line), "{line}{}", metrics.text());
+        };
+        metrics.show(&LoadProgress { due: 2, ..LoadProgress::default() });
+        due(2);
+        for outcome in [Outcome::Succeeded, Outcome::Timeout, Outcome::Status] {
+            metrics.ended(0, &sample(outcome, 200, 100));
+        }
+        due(3);
+        metrics.show(&LoadProgress { due: 7, ..LoadProgress::default() });
+        due(7);
     }
 
     #[test]

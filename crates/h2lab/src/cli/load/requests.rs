@@ -28,16 +28,17 @@ struct Entry {
     kind: MixEntry,
 }
 
-/// Reads URLs and the file of them. That they are of different servers is an error.
-pub fn read(urls: &[String], file: Option<&Path>) -> Result<Requests, Usage> {
+/// Reads URLs and the file of them, whose paths may have placeholders if `is_template`. That they are of different servers is an
+/// error.
+pub fn read(urls: &[String], file: Option<&Path>, is_template: bool) -> Result<Requests, Usage> {
     let mut entries = Vec::new();
     for text in urls {
-        entries.push(Entry::parse(text, text)?);
+        entries.push(Entry::parse(text, text, is_template)?);
     }
     if let Some(path) = file {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Usage(format!("--urls {}: cannot read it: {error}", path.display())))?;
-        entries.extend(targets(path, &text)?);
+        entries.extend(targets(path, &text, is_template)?);
     }
     let Some(first) = entries.first() else {
         return Err(Usage("no URL: give one, or --urls FILE with one per line".to_owned()));
@@ -54,9 +55,9 @@ pub fn read(urls: &[String], file: Option<&Path>) -> Result<Requests, Usage> {
 
 impl Entry {
     /// `[METHOD] URL [[weight=]N]`.
-    fn parse(place: &str, line: &str) -> Result<Self, Usage> {
+    fn parse(place: &str, line: &str, is_template: bool) -> Result<Self, Usage> {
         let wrong = |why: String| Usage(if place == line { why.clone() } else { format!("{place}: {why}") });
-        let mut words = line.split_whitespace().peekable();
+        let mut words = words(line).into_iter().peekable();
         let is_method =
             |word: &&str| !word.contains("://") && word.bytes().all(|byte| byte.is_ascii_uppercase());
         let method = words.next_if(is_method).map(str::to_owned);
@@ -66,7 +67,7 @@ impl Entry {
             return Err(wrong(format!("{text}: scripts are not supported; {how}")));
         }
         let text = &reach::with_scheme(text);
-        let url = reach::url(text).map_err(|Usage(why)| wrong(why))?;
+        let url = reach::template_url(text, is_template).map_err(|Usage(why)| wrong(why))?;
         let weight = match words.next() {
             None => 1,
             Some(word) => word
@@ -90,9 +91,25 @@ impl Entry {
     }
 }
 
+/// The words of a line, which spaces separate, but not inside a placeholder: `{{random 1..9}}`.
+fn words(line: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = Vec::new();
+    let (mut begin, mut is_inside) = (0, false);
+    let ends = line.char_indices().filter_map(|(at, c)| {
+        let rest = &line[at..];
+        is_inside = rest.starts_with("{{") || is_inside && !rest.starts_with("}}");
+        (c.is_whitespace() && !is_inside).then_some((at, at + c.len_utf8()))
+    });
+    for (end, next) in ends.chain([(line.len(), line.len())]) {
+        words.extend(Some(&line[begin..end]).filter(|word| !word.is_empty()));
+        begin = next;
+    }
+    words
+}
+
 /// Reads a file of targets: one a line, each followed by its header fields (`Name: value`) and body (`@FILE`) as vegeta has
 /// them. Empty lines and those that begin with `#` say nothing.
-fn targets(path: &Path, text: &str) -> Result<Vec<Entry>, Usage> {
+fn targets(path: &Path, text: &str, is_template: bool) -> Result<Vec<Entry>, Usage> {
     let mut entries: Vec<Entry> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let (line, place) = (line.trim(), format!("--urls {}:{}", path.display(), number + 1));
@@ -104,7 +121,7 @@ fn targets(path: &Path, text: &str) -> Result<Vec<Entry>, Usage> {
             Some(entry) if is_field(line) => {
                 entry.kind.headers.push(header(line).map_err(|error| Usage(format!("{place}: {error}")))?);
             }
-            _ => entries.push(Entry::parse(&place, line)?),
+            _ => entries.push(Entry::parse(&place, line, is_template)?),
         }
     }
     Ok(entries)
@@ -133,7 +150,7 @@ mod tests {
         let path = folder.path().join("targets.txt");
         std::fs::write(folder.path().join("body.json"), "{}").unwrap();
         std::fs::write(&path, file.unwrap_or_default()).unwrap();
-        read(&urls, file.map(|_| path.as_path()))
+        read(&urls, file.map(|_| path.as_path()), true)
     }
 
     #[test]
@@ -153,6 +170,22 @@ mod tests {
         assert_eq!(requests.kinds[1].weight, 5);
         assert_eq!((posted.method.as_deref(), posted.body.clone()), (Some("POST"), Some("{}".into())));
         assert_eq!(posted.headers, [("x-id".to_owned(), "7".to_owned())]);
+    }
+
+    #[test]
+    fn a_placeholder_of_a_path_may_have_spaces() {
+        let line = "http://a/{{random 1..9}}/{{ pick a|b c }}?{{counter}}";
+        let path = line.strip_prefix("http://a").unwrap();
+        for (urls, file) in
+            [(vec![line.to_owned() + " weight=3"], None), (vec![], Some(format!("GET {line} 3\n")))]
+        {
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            let requests = kinds(&urls, file.as_deref()).unwrap();
+            assert_eq!((requests.kinds[0].path.as_str(), requests.kinds[0].weight), (path, 3));
+        }
+        assert!(kinds(&["http://a/{{random 1..9"], None).is_err(), "it has no end");
+        assert!(kinds(&["http://a/x y"], None).is_err());
+        assert!(read(&[line.to_owned()], None, false).is_err(), "without --template they are text");
     }
 
     #[test]

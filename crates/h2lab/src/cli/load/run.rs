@@ -42,7 +42,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         );
     }
     args.reach.check(&args.client.protocol)?;
-    let requests = requests::read(&args.urls, args.urls_file.as_deref())?;
+    let requests = requests::read(&args.urls, args.urls_file.as_deref(), args.client.request.template)?;
     let protocols = plan::protocols(args, requests.url.is_tls())?;
     let plans = protocols
         .iter()
@@ -76,11 +76,17 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
             return Err(error);
         }
     };
+    let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
     let dumped = match undumped {
         None => Ok(()),
         Some(Undumped { words, error }) => {
             record.warnings.push(words);
-            error.map_or(Ok(()), |error| Err(error).context("--dump: not every request could be written"))
+            let written = error.map_or(Ok(()), Err);
+            if aside {
+                output::printed(written).map_err(Into::into)
+            } else {
+                written.context("--dump: not every request could be written")
+            }
         }
     };
     let run = RunRecord {
@@ -99,7 +105,6 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let kept = out.as_deref().map_or(Ok(()), |path| keep(path, &run));
     let concluded = Concluded::new(&run, out.as_deref().filter(|_| kept.is_ok()));
     let kept = kept.and_then(|()| concluded.store());
-    let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
     output::write_load(&concluded, &args.output, aside)?;
     kept.and(dumped)?;
     if interrupted {

@@ -15,7 +15,8 @@ struct Line {
 /// The plan of a command line in the protocol that is tried first.
 fn planned(line: &str) -> LoadPlan {
     let args = Line::try_parse_from(["load"].into_iter().chain(line.split(' '))).unwrap().load;
-    let requests = requests::read(&args.urls, args.urls_file.as_deref()).unwrap();
+    let requests =
+        requests::read(&args.urls, args.urls_file.as_deref(), args.client.request.template).unwrap();
     let protocols = plan::protocols(&args, requests.url.is_tls()).unwrap();
     plan::plan(&args, &requests, protocols[0]).unwrap()
 }

@@ -101,8 +101,10 @@ fn follow(incoming: &Receiver<News>, screen: &mut Screen) {
             News::Progress(progress) => screen.progress(&progress),
         };
         put(&text);
+        crate::stderr::drew_above(screen.drawn);
     }
     put(&screen.cleared());
+    crate::stderr::drew_above(0);
 }
 
 /// One write, so that no partial frame is seen. Errors do not matter.
@@ -187,7 +189,11 @@ impl Screen {
     }
 
     fn announcement(&self, text: &str) -> String {
-        if self.show == Show::Nothing { String::new() } else { Terminal::stderr().wrapped(text) + "\n" }
+        if self.show == Show::Nothing {
+            String::new()
+        } else {
+            format!("{}\n", Terminal::stderr().wrapped(text))
+        }
     }
 
     /// Takes the news in; what to write now, if anything.
@@ -205,8 +211,12 @@ impl Screen {
             return String::new();
         }
         self.drawn_at = now.elapsed;
-        if now.elapsed.saturating_sub(self.mark.at) >= Duration::from_millis(900) || self.rate == 0.0 {
+        // Of the first second all that has passed counts; from then on, each second.
+        let is_over = now.elapsed.saturating_sub(self.mark.at) >= Duration::from_millis(900);
+        if is_over || self.mark.at.is_zero() {
             self.rate = self.mark.rate(now);
+        }
+        if is_over {
             self.mark = Mark::of(now);
             self.times = std::mem::take(&mut self.recent);
         }
@@ -389,6 +399,19 @@ mod tests {
             lines[1]
         );
         assert!(lines.iter().all(|line| !line.contains('\x1b')));
+    }
+
+    #[test]
+    fn the_rate_of_the_first_second_follows_what_has_been_answered() {
+        let mut screen = screen(Show::View);
+        // Connections are made for 300 ms; then 1,000 requests per second succeed.
+        let rates = [300, 600, 850, 1_100].map(|millis| {
+            screen.progress(&at(millis, millis.saturating_sub(300)));
+            screen.rate.round() as u64
+        });
+        assert_eq!(rates, [0, 500, 647, 727]);
+        screen.progress(&at(2_100, 1_800));
+        assert_eq!(screen.rate.round() as u64, 1_000, "of the last second");
     }
 
     #[test]

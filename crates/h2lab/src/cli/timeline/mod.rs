@@ -122,7 +122,7 @@ fn conclude(document: &TimelineDocument) -> Result<Exit> {
 /// The exchange with a live server.
 fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocument> {
     let text = args.url.as_deref().unwrap_or_default();
-    let url = reach::url(text)?;
+    let url = reach::template_url(text, args.ask.client.request.template)?;
     let protocols = args.ask.protocols(&url)?;
     rights::reduce(privileges::NONE)?;
     let mut spec = args.ask.spec(text, &url)?;

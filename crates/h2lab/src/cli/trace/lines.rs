@@ -51,10 +51,10 @@ impl LineFormatter {
         self.terminal.printable(line)
     }
 
-    /// A line that is no frame, wrapped behind its number where the terminal is narrower.
+    /// A line that is no frame, wrapped behind its number where there is less room: on a terminal, or as COLUMNS says.
     pub fn folded(self, line: &str) -> String {
         let before = if line.starts_with(' ') { line.find("* ").map_or(0, |at| at + 2) } else { 0 };
-        match self.terminal.columns.filter(|_| self.terminal.is_watched) {
+        match self.terminal.columns {
             Some(columns) if line.chars().count() > columns => {
                 hanging(&line[..before], &line[before..], self.terminal.style()).trim_end().to_owned()
             }

@@ -5,6 +5,7 @@ mod lines;
 mod selection;
 mod view;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use h2lab_model::workload::{Arrival, Protocol};
 
 use super::asking::{self, AskArgs};
 use super::values::{duration, whole};
-use super::{Exit, help, quotable, reach, rights, signals, tls};
+use super::{Exit, help, output, quotable, reach, rights, signals, tls};
 use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::privileges;
 use h2lab_roles::client::url::Url;
@@ -120,7 +121,7 @@ impl ShowArgs {
 
 /// Traces.
 pub fn main(args: &TraceArgs) -> Result<Exit> {
-    let url = reach::url(&args.url)?;
+    let url = reach::template_url(&args.url, args.ask.client.request.template)?;
     let protocols = args.ask.protocols(&url)?;
     rights::reduce(privileges::NONE)?;
     tls::announce_key_log()?;
@@ -147,18 +148,27 @@ pub fn main(args: &TraceArgs) -> Result<Exit> {
     let interrupted = stop.load(Ordering::Relaxed) && !view.has_no_reader();
     match traced {
         Ok(result) => {
-            view.finish(&result, interrupted)?;
+            if let Err(error) = view.finish(&result, interrupted) {
+                return unprinted(error);
+            }
             conclude(&result, &args.url, interrupted)
                 .map_err(|error| not_http(&args.url, &view).unwrap_or(error))
         }
         Err(error) => {
-            view.abandon(interrupted)?;
+            if let Err(error) = view.abandon(interrupted) {
+                return unprinted(error);
+            }
             if interrupted {
                 return Ok(Exit::Interrupted);
             }
             Err(not_http(&args.url, &view).unwrap_or_else(|| asking::failure(&error).into()))
         }
     }
+}
+
+/// Stdout took not all: of what followed nothing is known.
+fn unprinted(error: io::Error) -> Result<Exit> {
+    Ok(output::printed(Err(error)).map(|()| Exit::Done)?)
 }
 
 /// That the server speaks another protocol than HTTP, if what it says is the text of one.

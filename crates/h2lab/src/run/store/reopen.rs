@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::durable::Batch;
 use super::{RunFolder, StoredRepetition, Table, durable, part, read_head, record_of, table};
+use crate::run::messages::with_causes;
 
 /// A run folder that can be resumed.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ pub fn reopen(path: &Path) -> Result<Reopened> {
                 repetitions.push(record);
                 kept.push(repetition);
             }
-            Err(error) => discarded.push(format!("repetition {number}: {error:#}")),
+            Err(error) => discarded.push(format!("repetition {number}: {}", with_causes(&error))),
         }
     }
     head.repetitions = kept;

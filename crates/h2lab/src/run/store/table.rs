@@ -249,7 +249,10 @@ pub fn write_all<R: TableRow>(
 /// The error of the file itself: parquet's repeats its text.
 fn plain(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<ParquetError>() {
-        Ok(ParquetError::External(cause)) => anyhow::anyhow!(cause),
+        Ok(ParquetError::External(cause)) => match cause.downcast::<std::io::Error>() {
+            Ok(error) => (*error).into(),
+            Err(other) => anyhow::anyhow!(other),
+        },
         Ok(own) => own.into(),
         Err(other) => other,
     }

@@ -115,13 +115,12 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     let folder = folder();
     let out = folder.path().join("run");
     let mut command = Command::new(binary());
-    command.args(["compare", &url, "--proto", attack.protocol(), "-c=1", "-q=200", "--repetitions=1"]);
+    command.args(["compare", &url, "--proto", attack.protocol(), "-q=200", "--repetitions=1"]);
     if !more.iter().any(|word| word.starts_with("-z=")) {
         command.arg("-z=800ms");
     }
-    if attack.protocol().starts_with("h1") {
-        command.arg("--max-connections=1"); // of the others -c is the number
-    }
+    let is_h1 = attack.protocol().starts_with("h1");
+    command.arg(if is_h1 { "--max-connections=1" } else { "-c=1" });
     command.args(["--warmup=0ms", "--drain=60s", "--out"]).arg(&out).args(more);
     let run = Arc::new(OnceLock::new());
     let (reports, reported) = channel();

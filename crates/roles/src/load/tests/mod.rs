@@ -5,7 +5,10 @@ mod policies;
 mod server;
 mod threads;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use h2lab_base::units::Time;
@@ -578,6 +581,61 @@ fn each_way_of_being_unreachable_has_its_own_error() {
         let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
         spec.address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().into();
         assert!(matches!(refusal_of(&spec), ConnectError::Refused), "{protocol}");
+    }
+}
+
+/// Where a server listens that reads a request and answers with a frame of HTTP/2, as nginx does on ports of h2c, and how many
+/// connections it has accepted.
+fn answers_in_h2c() -> (std::net::SocketAddr, Arc<AtomicU32>) {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (address, accepted) = (listener.local_addr().unwrap(), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]).and_then(|_| stream.write_all(&SETTINGS));
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            });
+        }
+    });
+    (address, accepted)
+}
+
+#[test]
+fn a_load_whose_server_answers_in_another_protocol_ends_and_dials_it_no_more() {
+    let server = Server::start(Protocol::H1, Habit::Serves);
+    for (threads, arrival) in [
+        (1, Arrival::Closed { concurrency: 8 }),
+        (2, Arrival::Closed { concurrency: 8 }),
+        (1, Arrival::Constant { rate: 200.0 }),
+    ] {
+        let (address, accepted) = answers_in_h2c();
+        let mut spec = spec(Protocol::H1, &server);
+        (spec.address, spec.threads, spec.cell.work.arrival) = (address.into(), threads, arrival);
+        (spec.cell.connections, spec.cell.max_connections) = (8, 8);
+        match run(&spec, &mut |_| ()) {
+            Err(LoadError::Unreachable { why: why @ ConnectError::WrongProtocol { .. }, .. }) => {
+                assert!(why.to_string().contains("try h2c"), "{why}");
+            }
+            other => panic!("{arrival:?}: {other:?}"),
+        }
+        assert!(accepted.load(Ordering::SeqCst) <= 8, "{arrival:?}");
+    }
+}
+
+#[test]
+fn a_preflight_waits_no_longer_than_the_timeout_of_the_work() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for protocol in BOTH {
+        let mut spec = spec(protocol, &Server::start(protocol, Habit::Serves));
+        spec.address = silent.local_addr().unwrap().into();
+        spec.cell.work.timeout = Duration::from_millis(1_200);
+        let why = refusal_of(&spec);
+        let words = why.to_string();
+        assert!(words.ends_with("does not respond within 1.2s"), "{protocol}: {words}");
     }
 }
 

@@ -90,12 +90,16 @@ pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut UrlResu
         }
         Err(error) => return Err(error),
     };
+    let is_1_0 = answer.items.iter().find(|item| item.direction == Direction::Down);
+    let is_1_0 = is_1_0.is_some_and(|item| item.seen.starts_with("HTTP/1.0 "));
     let verdict = match (answer.status, &answer.ended) {
+        (1.., _) if is_1_0 => Verdict::Fail,
         (1.., _) => Verdict::Pass,
         (0, AnswerEnd::Silence) => Verdict::Undecided,
         (0, _) => Verdict::Fail,
     };
-    let check = Check::new(id::PROT101, verdict, format!("{protocol}: {}", answer.outcome()))
+    let version = if is_1_0 { ", in HTTP/1.0" } else { "" };
+    let check = Check::new(id::PROT101, verdict, format!("{protocol}: {}{version}", answer.outcome()))
         .with("one request of HTTP/1.1", answer.items.clone());
     if answer.status > 0 {
         found.h1 = Some(protocol);

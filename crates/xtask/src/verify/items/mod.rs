@@ -6,6 +6,7 @@ mod bulk;
 mod calibration;
 mod causes;
 mod chaos;
+mod diagnose;
 mod engines;
 mod faults;
 mod keepalive;
@@ -15,6 +16,7 @@ mod package;
 mod peers;
 mod probe;
 mod scenarios;
+mod settings;
 mod study;
 mod suites;
 mod tables;
@@ -49,6 +51,11 @@ fn item(
     run: impl Fn(&H2lab) -> Result<ItemOutcome> + 'static,
 ) -> Item {
     Item { id: id.into(), claim: claim.into(), run: Box::new(run) }
+}
+
+/// Step `diagnose`: which causes are found where they are planted, and none elsewhere.
+pub fn diagnose(seed: u64) -> Result<Vec<Item>> {
+    diagnose::items(seed)
 }
 
 /// Step `compare`: `h2lab compare` says whether HTTP/2 beats HTTP/1.1 here, and why not.
@@ -250,6 +257,11 @@ pub fn bulk() -> Vec<Item> {
 /// Step `probe`: what a server, a proxy or a client does, as verdicts with evidence; the waterfall of early hints.
 pub fn probe() -> Vec<Item> {
     probe::items().into_iter().chain(peers::all()).chain(timeline::items()).collect()
+}
+
+/// Step `settings`: what the table of settings says of products is what they accept.
+pub fn settings() -> Vec<Item> {
+    settings::items()
 }
 
 /// Step `package`: what is published installs and runs where nothing of ours is.

@@ -72,7 +72,9 @@ impl Searched {
             (None, Some(refusal)) => format!("beyond it: {refusal}"),
             (None, None) => "no longer one was tried".to_owned(),
         };
-        let bound = self.search.bound(how.clone());
+        let mut bound = self.search.bound(how.clone());
+        // Of an end in the middle nothing follows but that the longest was refused, which is far above any limit.
+        bound.at_most = bound.at_most.filter(|most| self.stopped.is_none() || *most < LONGEST_BODY - 1);
         let is_all = self.stopped.is_none() && self.search.is_decided();
         let summary = format!("{}: {how}", rendered(&bound));
         (bound, summary, is_all)
@@ -249,8 +251,12 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
                 searched.search.note(n, false);
             }
             Announced::Status(status) if status >= 400 && Some(status) != ordinary => {
-                searched.stopped = Some(format!("{n} bytes get {status}, which does not show a limit"));
-                break;
+                let summary = format!(
+                    "the limit was not found: {} that are declared get 413, but {n} get {status}, which shows no limit",
+                    format_bytes(LONGEST_BODY)
+                );
+                let check = Check::new(id::LIMT107, Verdict::Undecided, summary);
+                return Ok(check.with("a body that is declared", client.ending(4)));
             }
             Announced::Status(_) | Announced::Waits => searched.search.note(n, true),
             Announced::Left(_) if again < AGAIN => {

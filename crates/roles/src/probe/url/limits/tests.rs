@@ -375,6 +375,17 @@ fn the_longest_body_is_found_by_its_announcement_or_by_sending_it() {
     assert_eq!(verdict, Verdict::Pass, "an answer that does not wait needs no limit");
     let (verdict, summary) = look(h2(|peer, request| peer.send(&response(request.stream, 401, &[], b""))));
     assert_eq!(verdict, Verdict::Undecided, "{summary}");
+    let other = h2(move |peer, request| {
+        let status = match announced(request) {
+            0..10_000 => 200,
+            10_000..1_000_000_000 => 405,
+            _ => 413,
+        };
+        peer.send(&response(request.stream, status, &[], b""));
+    });
+    let (verdict, summary) = look(other);
+    assert!(verdict == Verdict::Undecided && !summary.contains("between"), "{summary}");
+    assert!(summary.starts_with("the limit was not found: ") && summary.contains(" get 405"), "{summary}");
     let counts = h2(|_, _| {}).framing(|peer, one| {
         if one.header.kind == kind::DATA {
             peer.frames += 1_000;

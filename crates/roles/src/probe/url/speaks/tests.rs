@@ -29,6 +29,14 @@ fn http1_is_decided_by_an_answer_and_not_by_silence() {
 }
 
 #[test]
+fn an_answer_in_http10_is_none_of_http11() {
+    let server = h1(|peer, _| peer.send(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok"));
+    let (verdict, summary) = verdict(server, |prober, found| http1(prober, Protocol::H1, found));
+    assert_eq!(verdict, Verdict::Fail);
+    assert!(summary.ends_with("in HTTP/1.0"), "{summary}");
+}
+
+#[test]
 fn http10_ends_by_closing_and_a_long_body_is_not_waited_for() {
     let is = |answer: &'static str, closes: bool, most_read: u64| {
         let server = h1(move |peer, _| {

@@ -113,6 +113,8 @@ fn codes(command: &str, server: &Server) -> Vec<i32> {
         (Answers::None, "probe") => vec![DONE, UNREACHABLE],
         (Answers::None, _) => vec![UNREACHABLE],
         (Answers::All, _) | (Answers::Some, "load" | "probe") => vec![DONE],
+        // In one of the protocols there may have been none.
+        (Answers::Some, "compare") => vec![DONE, NO_SUCCESS, UNREACHABLE],
         (Answers::Some, _) => vec![DONE, UNREACHABLE],
         (Answers::Refused | Answers::Redirect, _) if wants_file => vec![NO_SUCCESS],
         (Answers::Refused, "load" | "compare") => vec![NO_SUCCESS],

@@ -25,7 +25,7 @@ pub fn any_seed() -> u64 {
 }
 
 /// A random number: the same for the same seed and purpose.
-fn draw(seed: u64, purpose: &str) -> u64 {
+pub fn draw(seed: u64, purpose: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (seed, purpose).hash(&mut hasher);
     hasher.finish()

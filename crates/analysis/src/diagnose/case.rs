@@ -1,0 +1,166 @@
+//! What rules see of a cell: a [`Case`].
+
+use std::cell::OnceCell;
+use std::time::Duration;
+
+use super::{CauseMeta, Finding, facts};
+use crate::stats::CellVerdict;
+use h2lab_base::units::format_duration;
+use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
+use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::settings::Peer;
+use h2lab_wire::trace::Facts;
+
+/// A repetition, as a rule sees it.
+#[derive(Debug)]
+pub struct Repetition<'a> {
+    /// Its record.
+    pub record: &'a CellRecord,
+    facts: OnceCell<Facts>,
+}
+
+impl<'a> Repetition<'a> {
+    /// Of this record.
+    pub const fn new(record: &'a CellRecord) -> Self {
+        Self { record, facts: OnceCell::new() }
+    }
+
+    /// Its facts, computed when a rule first asks.
+    pub fn facts(&self) -> &Facts {
+        self.facts.get_or_init(|| facts::of(self.record))
+    }
+}
+
+/// A cell with all its repetitions, and the cell that it is compared with.
+#[derive(Debug)]
+pub struct Case<'a> {
+    /// The label of the cell in its group.
+    pub label: &'a str,
+    /// At least one, of one cell.
+    pub repetitions: Vec<Repetition<'a>>,
+    /// What it is compared with; `None` where nothing was measured for that.
+    pub against: Option<Against<'a>>,
+}
+
+/// The cell that another one is compared with: as a rule the same work over HTTP/1.1.
+#[derive(Debug)]
+pub struct Against<'a> {
+    /// Its label.
+    pub label: &'a str,
+    /// Its repetitions, at least one.
+    pub repetitions: Vec<&'a CellRecord>,
+    /// The verdict on the other one.
+    pub verdict: &'a CellVerdict,
+}
+
+impl Against<'_> {
+    /// How much longer the requests of the case took: the area by which its quantile function lies above this one's. Requests over
+    /// this cell that were quicker are paired with those of the case that are as quick among their own.
+    pub fn gap(&self, case: &Case<'_>) -> Duration {
+        let [cell, other] = [times(case.records()), times(self.repetitions.iter().copied())];
+        if other.is_empty() {
+            return Duration::ZERO;
+        }
+        let of_other = |n: usize| other[(2 * n + 1) * other.len() / (2 * cell.len())];
+        cell.iter().enumerate().map(|(n, time)| time.saturating_sub(of_other(n))).sum()
+    }
+}
+
+impl<'a> Case<'a> {
+    /// Of these repetitions of one cell, at least one.
+    pub fn new(label: &'a str, records: Vec<&'a CellRecord>, against: Option<Against<'a>>) -> Self {
+        Self { label, repetitions: records.into_iter().map(Repetition::new).collect(), against }
+    }
+
+    /// The cell.
+    pub fn cell(&self) -> &'a Cell {
+        &self.repetitions[0].record.cell
+    }
+
+    /// Its records.
+    pub fn records(&self) -> impl Iterator<Item = &'a CellRecord> {
+        self.repetitions.iter().map(|repetition| repetition.record)
+    }
+
+    /// Its connections, of all repetitions.
+    pub fn connections(&self) -> impl Iterator<Item = &'a ConnectionRecord> {
+        self.records().flat_map(|record| &record.connections)
+    }
+
+    /// Its requests, of all repetitions.
+    pub fn samples(&self) -> impl Iterator<Item = Sample> {
+        self.records().flat_map(|record| record.samples.iter())
+    }
+
+    /// All of their response times together.
+    pub fn response_time(&self) -> Duration {
+        self.samples().map(|sample| sample.response_time()).sum()
+    }
+
+    /// What answers the client's connections: the program that we started, or whatever the `server` field names.
+    pub fn peer(&self) -> Peer {
+        let software = self.connections().find_map(|connection| connection.server_software.as_deref());
+        Peer::seen(started(self.cell()), software)
+    }
+
+    /// A finding of this cell that explains `cost` of its response time, spent `how` ("behind a missing segment").
+    pub fn finding(&self, meta: &CauseMeta, cost: Duration, how: &str) -> Finding {
+        let all = self.response_time();
+        let finding =
+            self.finding_of_share(meta, cost.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE));
+        Finding {
+            cost: format!(
+                "{} of all {} of response time ({:.1} %) were spent {how}",
+                format_duration(cost),
+                format_duration(all),
+                finding.cost_share * 100.0
+            ),
+            ..finding
+        }
+    }
+
+    /// As [`finding`](Self::finding), of a share of the response time, or of the work where requests were not served.
+    pub fn finding_of_share(&self, meta: &CauseMeta, share: f64) -> Finding {
+        Finding {
+            rule: meta.id.to_owned(),
+            name: meta.name.to_owned(),
+            cell: self.cell().index,
+            label: self.label.to_owned(),
+            cost_share: share.clamp(0.0, 1.0),
+            ..Finding::default()
+        }
+    }
+
+    /// The command that measures the same cell with other flags beside it.
+    pub fn compare(&self, flags: &str) -> String {
+        let cell = self.cell();
+        let target = match &cell.target {
+            Target::Origin => String::new(),
+            Target::Sut { name } => format!(" --origin {name}"),
+            Target::Url { url } => format!(" {url}"),
+        };
+        let sidecars = cell.sidecar.as_ref().map_or(String::new(), |sidecar| {
+            format!(" --topology {} --sidecar {}", cell.topology().name(), sidecar.name)
+        });
+        format!("h2lab compare{target}{sidecars} --proto h1,{} {flags}", cell.protocol)
+    }
+}
+
+/// What ends the client's connections, if we started it: its sidecar, else the server.
+pub(super) fn started(cell: &Cell) -> Option<&str> {
+    if let Some(sidecar) = &cell.sidecar {
+        return Some(&sidecar.name);
+    }
+    match &cell.target {
+        Target::Sut { name } => Some(name),
+        Target::Origin | Target::Url { .. } => None,
+    }
+}
+
+/// All response times, the shortest first.
+fn times<'a>(records: impl Iterator<Item = &'a CellRecord>) -> Vec<Duration> {
+    let mut times: Vec<Duration> =
+        records.flat_map(|record| record.samples.iter()).map(|sample| sample.response_time()).collect();
+    times.sort_unstable();
+    times
+}

@@ -1,0 +1,434 @@
+//! CONN101: the server ends each connection after a fixed number of requests.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::conn::CONN101 as META;
+use crate::diagnose::case::started;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use crate::stats::replays;
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{Outcome, Sample};
+use h2lab_model::scenario::Cell;
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_wire::trace::ServerEnd;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct RequestQuota;
+
+impl Rule for RequestQuota {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let Some(quota) = quota(&case.repetitions) else { return Vec::new() };
+        let cost = Cost::of(&case.repetitions);
+        vec![Finding {
+            symptom: symptom(&quota, &cost),
+            evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
+            cost: cost.sentence(),
+            // If the server does not name the last request, or an age fits as well, a step is inferred.
+            confidence: if quota.is_named && quota.age.is_none() {
+                Confidence::Observed
+            } else {
+                Confidence::Inferred
+            },
+            fixes: fixes(&case.peer(), &quota, &cost),
+            confirm: confirm(case.cell(), &quota),
+            ..case.finding_of_share(&META, cost.share())
+        }]
+    }
+}
+
+fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
+    let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
+    let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
+    let after = match quota.is_named {
+        true if quota.is_exact() => format!("exactly {}", quota.requests),
+        true => quota.requests.to_string(),
+        false => quota.words(),
+    };
+    let age = quota.age.map_or(String::new(), |age| {
+        format!(
+            ", at an age of {}: a limit of requests or of age (so even a load cannot tell which)",
+            format_duration(age)
+        )
+    });
+    let mut symptom = format!(
+        "the server ended {} by {how} after {after} requests each{age}; {} {} opened",
+        plural(ended as u64, "connection"),
+        count(opened as u64),
+        if opened == 1 { "was" } else { "were" }
+    );
+    if useless > 0 {
+        let _ = write!(symptom, ", {} of which carried no request", count(useless as u64));
+    }
+    if is_stampede(quota, cost) {
+        symptom.push_str(": each waiting caller dialled its own");
+    }
+    symptom
+}
+
+/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all waiting requests has
+/// one to spare at the end of the load, when none waits any more.
+const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
+    cost.useless >= quota.agreeing && cost.useless > 0
+}
+
+/// How long after the request that fills it a quota may end a connection, or a quarter of a round trip: a server ends
+/// it when that request comes or is answered, and a busy machine takes a few milliseconds.
+const PROMPT: Duration = Duration::from_millis(5);
+
+/// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
+const ONE_MOMENT: Duration = Duration::from_millis(50);
+
+/// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
+const TIMER: Duration = Duration::from_millis(5);
+/// Shorter lifetimes are no maximum age that anybody would set: products count it in seconds.
+const SHORTEST_AGE: Duration = Duration::from_millis(500);
+/// The part of a lifetime by which a timer may miss.
+const AGE_STEP: u32 = 100;
+
+/// A range no wider than this part of its upper end may be reported as a number.
+const NARROW: u32 = 20;
+
+/// A number of requests after which connections end.
+struct Quota<'a> {
+    requests: u32,
+    /// It is not smaller than this: where several requests were in flight, the server may have decided before the last of them.
+    least: u32,
+    /// Whether the server said which request was the last.
+    is_named: bool,
+    /// The age at which all connections ended, if a maximum age explains their ends as well.
+    age: Option<Duration>,
+    /// Connections that ended after exactly as many.
+    agreeing: usize,
+    /// Connections that the server ended in all.
+    ends: usize,
+    /// One of them.
+    first: &'a ServerEnd,
+}
+
+/// An end of a connection and the repetition in which it was.
+type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
+
+/// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
+/// them, not all at one moment, and they are more than half of those that the server ended.
+///
+/// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and those that
+/// share an even load have then had about as many requests, some exactly as many. A "quota" of one request is a
+/// server that does not keep connections at all, which is another matter.
+///
+/// A server that announces the end without naming the last request leaves a range on each connection: the quota
+/// lies where most ranges meet. The largest number of it is reported, since the client receives the announcement late.
+fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
+    let ends: Vec<End<'a>> = repetitions
+        .iter()
+        .flat_map(|repetition| repetition.facts().ends.iter().map(move |end| (repetition, end)))
+        .collect();
+    let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts().rtt / 4);
+    let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
+    let requests = shared_by_most(prompt.iter().map(|(_, end)| *end))?;
+    let agreeing: Vec<End<'a>> = prompt.iter().filter(|(_, end)| end.allows(requests)).copied().collect();
+    let is_named = agreeing.iter().all(|(_, end)| end.least == end.requests);
+    // What had been answered is not what the server ended it for.
+    let least = |end: &ServerEnd| if is_named { requests.min(end.answered + 1) } else { end.least };
+    let least = agreeing.iter().map(|(_, end)| least(end)).max()?;
+    let age = if is_named { maximum_age(repetitions, &prompt) } else { None };
+    // At a maximum age connections have had different numbers of requests, some by chance the same.
+    let is_age = age.is_some() && agreeing.len() < prompt.len();
+    let (all, first) = (ends.len(), agreeing.first()?.1);
+    let quota = Quota { requests, least, is_named, age, agreeing: agreeing.len(), ends: all, first };
+    let is_quota = requests >= 2 && agreeing.len() * 2 > all && has_several_moments(&agreeing) && !is_age;
+    (is_quota && (is_named || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
+}
+
+/// The age at which `ends` may all have come: they are no farther apart than a timer is inexact, or than the requests with which a
+/// server notices that it is over. Not where a connection took a request at a greater age.
+fn maximum_age(repetitions: &[Repetition<'_>], ends: &[End<'_>]) -> Option<Duration> {
+    let ages = || ends.iter().map(|(_, end)| end.age);
+    let (shortest, longest) = (ages().min()?, ages().max()?);
+    let between_requests = |(_, end): &End<'_>| end.age / end.requests.max(1);
+    let step = ends.iter().map(between_requests).max()?;
+    let inexact = TIMER.max(longest / AGE_STEP).max(step);
+    let is_one_age = shortest >= SHORTEST_AGE && longest <= shortest + inexact;
+    let is_older = |repetition: &Repetition<'_>| {
+        let connections = &repetition.record.connections;
+        let connected: BTreeMap<u32, Time> = connections.iter().map(|c| (c.index, c.connected_at)).collect();
+        let outlives = |sample: &Sample| {
+            let connected = connected.get(&sample.connection);
+            sample.sent_at.happened()
+                && connected.is_some_and(|at| sample.sent_at.since(*at) > longest + inexact)
+        };
+        repetition.record.samples.iter().any(|sample| outlives(&sample))
+    };
+    (is_one_age && !repetitions.iter().any(is_older)).then_some(longest)
+}
+
+/// The number of requests that most of the ranges of `ends` contain, the largest of them. There may be an end for each request.
+fn shared_by_most<'a>(ends: impl Iterator<Item = &'a ServerEnd>) -> Option<u32> {
+    let (mut least, mut most): (Vec<u32>, Vec<u32>) = ends.map(|end| (end.least, end.requests)).unzip();
+    least.sort_unstable();
+    most.sort_unstable();
+    let containing = |requests: u32| {
+        let begun = least.partition_point(|least| *least <= requests);
+        begun - most.partition_point(|most| *most < requests)
+    };
+    most.iter().copied().max_by_key(|&requests| (containing(requests), requests))
+}
+
+/// Whether ranges suffice: three or more overlap in no more than half of the number, and the connections did not all last
+/// as long as with a timer.
+fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
+    let ages = || agreeing.iter().map(|(_, end)| end.age);
+    let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
+    let is_timer = longest.saturating_sub(shortest) <= TIMER.max(longest / AGE_STEP);
+    quota.agreeing >= 3 && quota.least >= quota.requests / 2 && !is_timer
+}
+
+impl Quota<'_> {
+    /// Whether there is one number that it can be.
+    const fn is_exact(&self) -> bool {
+        self.least == self.requests
+    }
+
+    /// The number, as closely as it is known: `1000`, `306 to 310`, `about 1000`, `between 101 and 200`.
+    fn words(&self) -> String {
+        let Self { requests, least, .. } = *self;
+        match requests.saturating_sub(least) {
+            0 => requests.to_string(),
+            _ if self.is_named => format!("{least} to {requests}"),
+            width if width * NARROW <= requests => format!("about {requests}"),
+            _ => format!("between {least} and {requests}"),
+        }
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let after = "requests after which the server ended a connection";
+        let mut evidence = vec![
+            Evidence::new(after, self.requests.into(), "requests").seen(self.first.connection, self.first.at),
+        ];
+        if !self.is_exact() {
+            let least = "it is not fewer, by what had been answered when the server ended it";
+            evidence.push(Evidence::new(least, self.least.into(), "requests"));
+        }
+        let just = "connections that it ended after just as many";
+        evidence.push(Evidence::new(just, self.agreeing as f64, "connections"));
+        let all = "connections that it ended in all";
+        evidence.push(Evidence::new(all, self.ends as f64, "connections"));
+        evidence
+    }
+}
+
+/// Whether ends cannot be one event: they are of several repetitions, or too far apart.
+fn has_several_moments(ends: &[End<'_>]) -> bool {
+    let Some((first, _)) = ends.first() else { return false };
+    let times = || ends.iter().map(|(_, end)| end.at);
+    let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
+    apart > ONE_MOMENT.max(first.facts().rtt)
+        || ends.iter().any(|(repetition, _)| !std::ptr::eq(*repetition, *first))
+}
+
+/// What the ends of connections cost.
+#[derive(Debug, Default)]
+struct Cost {
+    opened: usize,
+    /// Connections that carried no request, dialled when the server had ended one.
+    useless: usize,
+    /// How often measured requests were sent again, as every report counts it.
+    replayed: u64,
+    lost: usize,
+    waited: usize,
+    waiting: Duration,
+    all: Duration,
+}
+
+impl Cost {
+    fn of(repetitions: &[Repetition<'_>]) -> Self {
+        let mut cost = Self::default();
+        for repetition in repetitions {
+            cost.opened += repetition.record.connections.len();
+            let ends = Ends::of(repetition);
+            cost.useless += ends.useless_dials(repetition);
+            cost.replayed += replays(repetition.record);
+            for sample in &repetition.record.samples {
+                cost.all += sample.response_time();
+                cost.lost += usize::from(ends.lost(&sample));
+                if ends.held_up(&sample) {
+                    cost.waited += 1;
+                    cost.waiting += Duration::from_nanos(sample.stall_open_ns);
+                }
+            }
+        }
+        cost
+    }
+
+    fn evidence(&self) -> Vec<Evidence> {
+        let mut list = vec![Evidence::new("connections opened", self.opened as f64, "connections")];
+        if self.useless > 0 {
+            let what = "connections dialled after an end that carried no request";
+            list.push(Evidence::new(what, self.useless as f64, "connections"));
+        }
+        let waited = "requests that waited for a new connection";
+        list.push(Evidence::new(waited, self.waited as f64, "requests"));
+        list.push(Evidence::new("their waiting time", millis_f64(self.waiting), "ms"));
+        list
+    }
+
+    fn sentence(&self) -> String {
+        let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
+        format!(
+            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection \
+             ({:.1} % of all response time)",
+            plural(self.opened as u64, "connection"),
+            plural(self.replayed, "time"),
+            count(self.lost as u64),
+            count(self.waited as u64),
+            format_duration(each),
+            self.share() * 100.0
+        )
+    }
+
+    fn share(&self) -> f64 {
+        (self.waiting.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
+    }
+}
+
+/// The ends of a repetition, to find those near a request: there may be one for each.
+struct Ends {
+    /// When the server began to end each connection.
+    by_connection: BTreeMap<u32, Time>,
+    /// The same times in order.
+    times: Vec<Time>,
+    /// The longest that a connection took from the dial until it was ready.
+    longest_dial: Duration,
+}
+
+impl Ends {
+    fn of(repetition: &Repetition<'_>) -> Self {
+        let mut by_connection = BTreeMap::new();
+        for end in &repetition.facts().ends {
+            let first = by_connection.entry(end.connection).or_insert(end.at);
+            *first = end.at.min(*first);
+        }
+        let mut times: Vec<Time> = repetition.facts().ends.iter().map(|end| end.at).collect();
+        times.sort_unstable();
+        let ready = repetition.record.connections.iter().filter(|connection| connection.ready_at.happened());
+        let longest_dial = ready.map(|connection| connection.ready_at.since(connection.dialled_at)).max();
+        Self { by_connection, times, longest_dial: longest_dial.unwrap_or_default() }
+    }
+
+    /// Connections that were dialled when the server had ended one, and carried no request.
+    fn useless_dials(&self, repetition: &Repetition<'_>) -> usize {
+        let Some(first) = self.times.first() else { return 0 };
+        let connections = repetition.record.connections.iter();
+        connections
+            .filter(|connection| connection.is_useless_dial() && connection.dialled_at >= *first)
+            .count()
+    }
+
+    /// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
+    /// begun. Other failures have other causes.
+    fn lost(&self, sample: &Sample) -> bool {
+        let end = || self.by_connection.get(&sample.connection);
+        match sample.outcome {
+            Outcome::GoAway | Outcome::Refused | Outcome::Closed => end().is_some(),
+            Outcome::Reset => end().is_some_and(|at| sample.completed_at >= *at),
+            _ => false,
+        }
+    }
+
+    /// Whether a request waited for a connection when one had just ended: until the next is ready.
+    fn held_up(&self, sample: &Sample) -> bool {
+        let sent_at = sample.sent_at.min(sample.completed_at);
+        let first = self.times.partition_point(|at| *at + self.longest_dial < sample.scheduled_at);
+        sample.stall_open_ns > 0 && self.times.get(first).is_some_and(|at| *at <= sent_at)
+    }
+}
+
+/// At least so many requests should a connection take: then its handshake costs little.
+const ENOUGH: u64 = 100_000;
+/// An age that costs as little: an hour.
+const LONG_AGE_MS: u64 = 3_600_000;
+
+/// What to change: the server's limit, by its name if known, and the client's reaction.
+fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
+    let goaway = quota.first.goaway;
+    let server = server_fix(peer, quota);
+    let again = Fix::new(
+        "client",
+        "send again what a GOAWAY left unprocessed",
+        "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)",
+    );
+    // Over HTTP/1.1 there are as many as requests in flight.
+    let flag = advise(
+        &Peer::started("h2lab"),
+        Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None },
+    );
+    let more = Fix::new(
+        "client",
+        &format!("more connections ({})", flag.setting),
+        "they end one after another, and no request waits for the only one",
+    );
+    let dials = Fix::new(
+        "client",
+        "one dial for all who wait (single-flight)",
+        "no connection is opened that carries nothing; Go's net/http and others dial for each caller that waits",
+    );
+    let is_lossy = goaway && cost.lost > 0;
+    [
+        Some(server),
+        quota.age.map(|_| age_fix(peer)),
+        is_lossy.then_some(again),
+        is_stampede(quota, cost).then_some(dials),
+        goaway.then_some(more),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The setting of the server that was seen, and a limit that costs little.
+fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
+    let knob = if quota.first.goaway { Knob::H2Requests } else { Knob::H1Requests };
+    let value = ENOUGH.max(10 * u64::from(quota.requests));
+    let fix = advise(peer, Wish { knob, role: Role::Front, value: Some(value) });
+    let words = quota.words();
+    let why = if fix.has_setting() {
+        format!("connections end after {words} requests here; {}", fix.why)
+    } else {
+        format!(
+            "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words} requests",
+            fix.why
+        )
+    };
+    Fix { why, ..fix }
+}
+
+/// The setting of a maximum age.
+fn age_fix(peer: &Peer) -> Fix {
+    let fix = advise(peer, Wish { knob: Knob::ConnectionAge, role: Role::Front, value: Some(LONG_AGE_MS) });
+    Fix { why: format!("if it is their age; {}", fix.why), ..fix }
+}
+
+/// The experiment that must make the ends disappear, or tell a limit of requests from one of age.
+fn confirm(cell: &Cell, quota: &Quota<'_>) -> String {
+    let words = quota.words();
+    if let Some(age) = quota.age {
+        return format!(
+            "run the same cell at half the rate: connections that end after {words} requests again have a limit of \
+             requests, those that end at {} again one of age",
+            format_duration(age)
+        );
+    }
+    format!(
+        "raise the limit that ends connections of {} after {words} requests and run the same cell again: connections \
+         opened must fall to the {} that were asked for",
+        started(cell).unwrap_or_else(|| cell.target.name()),
+        cell.connections
+    )
+}

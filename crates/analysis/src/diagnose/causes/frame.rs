@@ -1,0 +1,52 @@
+//! `FRAME`: frames, records, writes.
+
+use super::{CauseMeta, Status};
+use crate::diagnose::waits::CauseKind;
+use h2lab_model::bulk::BindingKind;
+use h2lab_model::probe::id;
+
+pub(super) const FRAME101: CauseMeta = CauseMeta {
+    id: "FRAME101",
+    name: "tls-record-size",
+    summary: "TLS records do not suit the load: small ones on bulk, large ones first",
+    status: Status::Page(
+        "lengths of TLS records in a capture, against the length of DATA frames and the segments of the first flight",
+    ),
+    since: "0.1.0",
+    page: include_str!("frame101_tls_record_size/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Server],
+    limits: &[BindingKind::Cpu],
+    supersedes: &[],
+    knob: "tls-record-size",
+};
+
+pub(super) const FRAME102: CauseMeta = CauseMeta {
+    id: "FRAME102",
+    name: "small-frames",
+    summary: "DATA frames stay at 16 KiB or less although more was allowed",
+    status: Status::Page(
+        "lengths of DATA frames and frames per second, against SETTINGS_MAX_FRAME_SIZE and a busy CPU",
+    ),
+    since: "0.1.0",
+    page: include_str!("frame102_small_frames/page.md"),
+    checks: &[id::LIMT110, id::CLNT102],
+    waits: &[],
+    limits: &[BindingKind::Cpu],
+    supersedes: &[],
+    knob: "max-frame-size",
+};
+
+pub(super) const FRAME103: CauseMeta = CauseMeta {
+    id: "FRAME103",
+    name: "no-write-coalescing",
+    summary: "Each frame leaves in its own segment, system call or TLS record",
+    status: Status::Page("frames per TCP segment, with half-empty segments while more frames were queued"),
+    since: "0.1.0",
+    page: include_str!("frame103_no_write_coalescing/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Client, CauseKind::Server],
+    limits: &[BindingKind::Cpu],
+    supersedes: &[],
+    knob: "coalesce",
+};

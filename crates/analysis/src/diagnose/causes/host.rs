@@ -1,0 +1,66 @@
+//! `HOST`: the machines at both ends.
+
+use super::{CauseMeta, Status};
+use crate::diagnose::waits::CauseKind;
+use h2lab_model::bulk::BindingKind;
+use h2lab_model::probe::id;
+
+pub(super) const HOST101: CauseMeta = CauseMeta {
+    id: "HOST101",
+    name: "zero-copy-lost",
+    summary: "Framing keeps the server from sendfile and kernel TLS",
+    status: Status::NeedsServer("the server's CPU time per byte over both versions, and its system calls"),
+    since: "0.1.0",
+    page: include_str!("host101_zero_copy_lost/page.md"),
+    checks: &[id::MIGR108],
+    waits: &[CauseKind::Server],
+    limits: &[BindingKind::Cpu],
+    supersedes: &[],
+    knob: "sendfile",
+};
+
+pub(super) const HOST102: CauseMeta = CauseMeta {
+    id: "HOST102",
+    name: "load-generator",
+    summary: "The load generator is the limit, or compares unlike things",
+    status: Status::Page(
+        "the generator's lateness and CPU, its windows, and what was in flight per protocol",
+    ),
+    since: "0.1.0",
+    page: include_str!("host102_load_generator/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Client],
+    limits: &[BindingKind::Cpu],
+    supersedes: &["CONN101", "FLOW101", "LOSS101", "MUX101", "MUX102"],
+    knob: "generator",
+};
+
+pub(super) const HOST103: CauseMeta = CauseMeta {
+    id: "HOST103",
+    name: "udp-path",
+    summary: "HTTP/3 is slower than HTTP/2: UDP costs CPU, or its buffers overflow",
+    status: Status::NeedsServer(
+        "UDP counters and system calls of the machine that sends or receives, and its CPU",
+    ),
+    since: "0.1.0",
+    page: include_str!("host103_udp_path/page.md"),
+    checks: &[id::PROT106],
+    waits: &[],
+    limits: &[BindingKind::Cpu, BindingKind::ReceiveBuffer],
+    supersedes: &[],
+    knob: "udp-segmentation",
+};
+
+pub(super) const HOST104: CauseMeta = CauseMeta {
+    id: "HOST104",
+    name: "memory-per-connection",
+    summary: "Each pooled connection pins memory, and idle ones are kept",
+    status: Status::NeedsServer("the process's memory against its number of idle connections"),
+    since: "0.1.0",
+    page: include_str!("host104_memory_per_connection/page.md"),
+    checks: &[id::RESI110],
+    waits: &[],
+    limits: &[],
+    supersedes: &[],
+    knob: "idle-connections",
+};

@@ -1,0 +1,88 @@
+//! `LOSS`: TCP and the network.
+
+use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
+use crate::diagnose::waits::CauseKind;
+use h2lab_model::bulk::BindingKind;
+use h2lab_model::probe::id;
+
+pub(super) const LOSS101: CauseMeta = CauseMeta {
+    id: "LOSS101",
+    name: "tcp-head-of-line-blocking",
+    summary: "A lost segment stalls all streams of its connection at once",
+    status: Status::Rule {
+        status: RuleStatus::Stable,
+        rule: &super::loss101_tcp_head_of_line_blocking::TcpHeadOfLine,
+    },
+    since: "0.1.0",
+    page: include_str!("loss101_tcp_head_of_line_blocking/page.md"),
+    checks: &[],
+    waits: &[CauseKind::HeadOfLine, CauseKind::UnnamedLoss],
+    limits: &[],
+    supersedes: &[],
+    knob: "connections",
+};
+
+pub(super) const LOSS102: CauseMeta = CauseMeta {
+    id: "LOSS102",
+    name: "one-congestion-window",
+    summary: "One congestion window carries all that N connections carried before",
+    status: Status::Page(
+        "TCP's counters at the sender: busy and limited by the congestion window; rate by number of connections",
+    ),
+    since: "0.1.0",
+    page: include_str!("loss102_one_congestion_window/page.md"),
+    checks: &[],
+    waits: &[CauseKind::CongestionWindow],
+    limits: &[BindingKind::CongestionWindow],
+    supersedes: &[],
+    knob: "connections",
+};
+
+pub(super) const LOSS103: CauseMeta = CauseMeta {
+    id: "LOSS103",
+    name: "slow-start-after-idle",
+    summary: "After a pause TCP starts again with a small congestion window",
+    status: Status::Page(
+        "the congestion window before and after a pause (TCP_INFO), and the rounds that the next response took",
+    ),
+    since: "0.1.0",
+    page: include_str!("loss103_slow_start_after_idle/page.md"),
+    checks: &[],
+    waits: &[CauseKind::CongestionWindow],
+    limits: &[BindingKind::CongestionWindow],
+    supersedes: &[],
+    knob: "slow-start-after-idle",
+};
+
+pub(super) const LOSS104: CauseMeta = CauseMeta {
+    id: "LOSS104",
+    name: "nagle-delayed-ack",
+    summary: "Nagle's algorithm waits for a delayed ACK: 40 ms per small request",
+    status: Status::Page(
+        "a mode of the response times at 40 ms (or 200 ms), and a second segment that leaves only after an ACK",
+    ),
+    since: "0.1.0",
+    page: include_str!("loss104_nagle_delayed_ack/page.md"),
+    checks: &[id::CLNT117],
+    waits: &[CauseKind::Client, CauseKind::Server],
+    limits: &[],
+    supersedes: &[],
+    knob: "nodelay",
+};
+
+pub(super) const LOSS105: CauseMeta = CauseMeta {
+    id: "LOSS105",
+    name: "send-buffer-bloat",
+    summary: "An urgent response waits behind megabytes in the socket's send buffer",
+    status: Status::NeedsServer(
+        "bytes in the server's send buffer that were not sent yet (notsent in TCP_INFO or ss)",
+    ),
+    since: "0.1.0",
+    page: include_str!("loss105_send_buffer_bloat/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Server, CauseKind::Queue],
+    limits: &[BindingKind::SendBuffer],
+    supersedes: &[],
+    knob: "notsent-lowat",
+};

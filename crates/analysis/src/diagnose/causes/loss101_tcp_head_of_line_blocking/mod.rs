@@ -1,0 +1,232 @@
+//! LOSS101: a lost TCP segment stalls all streams of its connection at once.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::loss::LOSS101 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use h2lab_base::counts::plural;
+use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::scenario::Cell;
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_wire::trace::{Facts, Hole, Stall};
+
+/// How far the end of a stall may lie from the repair of a hole, at least: reading and answering take the server and us
+/// a few milliseconds on a busy machine.
+const LEAST_SLACK: Duration = Duration::from_millis(5);
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct TcpHeadOfLine;
+
+impl Rule for TcpHeadOfLine {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let blocked: Vec<Blocked> =
+            case.repetitions.iter().flat_map(|repetition| blocked(repetition.facts())).collect();
+        let Some(longest) = blocked.iter().max_by_key(|blocked| blocked.stream_time) else {
+            return Vec::new();
+        };
+        let totals = Totals::of(&blocked);
+        let seen = case.repetitions.iter().all(|repetition| repetition.facts().has_packet_log);
+        vec![Finding {
+            symptom: totals.symptom(seen),
+            evidence: totals.evidence(longest, seen),
+            confidence: if seen { Confidence::Observed } else { Confidence::Inferred },
+            fixes: fixes(case.cell()),
+            confirm: confirm(case),
+            ..case.finding(&META, totals.stream_time, "waiting behind a missing segment")
+        }]
+    }
+}
+
+/// A time in which several streams of a connection waited behind missing segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Blocked {
+    connection: u32,
+    begin: Time,
+    end: Time,
+    /// Streams in flight throughout.
+    sharing: usize,
+    /// Streams whose answers were overdue in it.
+    overdue: usize,
+    /// The sum of the times for which they were overdue.
+    stream_time: Duration,
+    /// Segments that were missing: dropped, or retransmitted.
+    segments: usize,
+}
+
+/// The stalls of a repetition shared by two or more streams because segments were missing.
+fn blocked(facts: &Facts) -> Vec<Blocked> {
+    let missing = |stall: &Stall| {
+        if facts.has_packet_log { by_packet_log(facts, stall) } else { by_retransmission(facts, stall) }
+    };
+    let shared = facts.stalls.iter().filter(|stall| stall.streams.len() >= 2);
+    shared
+        .filter_map(|stall| {
+            let (begin, segments) = missing(stall)?;
+            let flights = facts.flights_of(stall.connection);
+            let sharing = |at: Time| {
+                flights.iter().filter(|f| f.sent_at <= at && f.is_open_between(at, stall.end)).count()
+            };
+            let overdue = flights.iter().map(|flight| flight.overdue_between(begin, stall.end));
+            let overdue: Vec<Duration> = overdue.filter(|time| !time.is_zero()).collect();
+            Some(Blocked {
+                connection: stall.connection,
+                begin,
+                end: stall.end,
+                sharing: sharing(begin),
+                overdue: overdue.len(),
+                stream_time: overdue.iter().sum(),
+                segments,
+            })
+        })
+        .filter(|blocked| blocked.sharing >= 2)
+        .collect()
+}
+
+/// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
+/// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
+/// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
+fn by_packet_log(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
+    let slack = (facts.rtt / 4).max(LEAST_SLACK);
+    let holes = facts.holes_of(stall.connection);
+    let ends_it = |hole: &&Hole| {
+        let apart = hole.end.since(stall.end).max(stall.end.since(hole.end));
+        hole.begin < stall.end && (apart <= slack || !hole.end.happened())
+    };
+    let mut begin = holes.iter().filter(ends_it).map(|hole| hole.begin).min()?;
+    for hole in holes.iter().rev() {
+        if hole.begin < begin && hole.end >= begin {
+            begin = hole.begin;
+        }
+    }
+    let begin = begin.max(stall.begin);
+    let length = stall.end.since(begin);
+    let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
+    let inside = |hole: &&Hole| hole.begin < stall.end && hole.end > begin;
+    covers.then(|| (begin, holes.iter().filter(inside).count()))
+}
+
+/// As [`by_packet_log`], over a network without a packet log: frames resumed when a retransmitted segment
+/// arrived, and the stall lasted for the round trip that it takes to detect a loss.
+fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
+    let slack = (facts.rtt / 4).max(LEAST_SLACK);
+    if stall.end.since(stall.begin) < facts.rtt.max(facts.least_stall()) {
+        return None;
+    }
+    let steps = facts.retransmissions.iter().filter(|step| step.connection == stall.connection);
+    let ending = steps.filter(|step| {
+        let way = if step.server { facts.rtt / 2 } else { facts.quickest };
+        step.after + way <= stall.end + slack && stall.end <= step.until + way + slack
+    });
+    let segments: u32 = ending.map(|step| step.segments).sum();
+    (segments > 0).then_some((stall.begin, segments as usize))
+}
+
+/// Sums over all blocked times of a cell.
+#[derive(Debug, Default)]
+struct Totals {
+    stalls: usize,
+    segments: usize,
+    sharing: usize,
+    duration: Duration,
+    stream_time: Duration,
+}
+
+impl Totals {
+    fn of(blocked: &[Blocked]) -> Self {
+        Self {
+            stalls: blocked.len(),
+            segments: blocked.iter().map(|blocked| blocked.segments).sum(),
+            sharing: blocked.iter().map(|blocked| blocked.sharing).sum(),
+            duration: blocked.iter().map(|blocked| blocked.end.since(blocked.begin)).sum(),
+            stream_time: blocked.iter().map(|blocked| blocked.stream_time).sum(),
+        }
+    }
+
+    fn symptom(&self, seen: bool) -> String {
+        let each = self.duration / u32::try_from(self.stalls).unwrap_or(u32::MAX).max(1);
+        let cause = if seen { "began at" } else { "ended with" };
+        let segments = if seen { "drop" } else { "retransmission" };
+        format!(
+            "{}, {}{} long and shared by {}, {cause} {}",
+            plural(self.stalls as u64, "stall"),
+            if self.stalls == 1 { "" } else { "on average " },
+            format_duration(each),
+            plural((self.sharing as f64 / self.stalls.max(1) as f64).round() as u64, "stream"),
+            plural(self.segments as u64, segments),
+        )
+    }
+
+    fn evidence(&self, longest: &Blocked, seen: bool) -> Vec<Evidence> {
+        let segments = if seen {
+            "dropped segments that they waited for"
+        } else {
+            "retransmitted segments that ended them"
+        };
+        vec![
+            Evidence::new("shared stalls", self.stalls as f64, "stalls"),
+            Evidence::new(
+                "streams in flight per shared stall",
+                self.sharing as f64 / self.stalls as f64,
+                "streams",
+            ),
+            Evidence::new(segments, self.segments as f64, "segments"),
+            Evidence::new("stream-time that was overdue in them", millis_f64(self.stream_time), "ms"),
+            Evidence::new(
+                &format!("the costliest of them, over {} streams", longest.overdue),
+                millis_f64(longest.end.since(longest.begin)),
+                "ms",
+            )
+            .seen(longest.connection, longest.begin),
+        ]
+    }
+}
+
+/// How many times as many connections are advised.
+const MANY: u32 = 16;
+
+/// What to change in this cell: not to a congestion control that it has already.
+fn fixes(cell: &Cell) -> Vec<Fix> {
+    let ours = Peer::started("h2lab");
+    let setting = |peer: &Peer, knob, role, value| advise(peer, Wish { knob, role, value }).setting;
+    let many = Some(u64::from(cell.connections * MANY));
+    let connections = setting(&ours, Knob::UpstreamConnections, Role::Client, many);
+    let protocol = setting(&ours, Knob::UpstreamProtocol, Role::Client, None);
+    let mut fixes = vec![Fix::new(
+        "client",
+        &format!("more connections ({connections})"),
+        "a drop stalls only the streams of its own connection, and halves one congestion window of several; \
+         costs handshakes and memory",
+    )];
+    if cell.congestion.as_deref() != Some("bbr") {
+        let linux = Peer::started("linux");
+        fixes.push(Fix::new(
+            "kernel",
+            &setting(&linux, Knob::CongestionControl, Role::Kernel, None),
+            "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no queue \
+             builds up behind them",
+        ));
+    }
+    fixes.push(Fix::new(
+        "client",
+        &format!("HTTP/1.1 on lossy paths ({protocol})"),
+        "one request per connection: a drop stalls that one alone",
+    ));
+    fixes
+}
+
+/// The experiment that must make the stalls disappear.
+fn confirm(case: &Case<'_>) -> String {
+    let cell = case.cell();
+    let many = [1, 4, MANY].map(|times| (cell.connections * times).to_string()).join(",");
+    let loss = Ratio::new(cell.loss()).filter(|loss| *loss != Ratio::ZERO);
+    let (loss, effect) = loss.map_or_else(Default::default, |loss| {
+        (format!(" --loss 0%,{loss}"), "without loss the difference to h1 is gone; ")
+    });
+    let command = case.compare(&format!("-c {many}{loss}"));
+    format!("{command}: {effect}with more connections fewer streams share a stall, and the tail shrinks")
+}

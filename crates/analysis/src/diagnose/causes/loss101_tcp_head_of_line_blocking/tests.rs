@@ -1,0 +1,251 @@
+//! Both sides of every threshold. The link's round trip is 25 ms, so the least stall is 12.5 ms and the slack 6.25 ms.
+#![allow(clippy::float_cmp, reason = "counts and halves of milliseconds are exact in binary")]
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Confidence, Finding, run};
+use h2lab_model::record::Level;
+use h2lab_model::record::testing::cell;
+use h2lab_model::scenario::Target;
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::Direction;
+
+const UP: Direction = Direction::Up;
+const DOWN: Direction = Direction::Down;
+
+fn finding(scene: Scene) -> Option<Finding> {
+    run(&[scene.record()]).into_iter().find(|finding| finding.rule == "LOSS101")
+}
+
+fn value(finding: &Finding, what: &str) -> f64 {
+    finding.evidence.iter().find(|evidence| evidence.what.contains(what)).expect(what).value
+}
+
+#[test]
+fn a_drop_that_stalls_two_streams_is_found_with_its_cost() {
+    let finding = finding(Scene::with_shared_stall()).expect("a finding");
+    // Streams 3 and 5 were due at 125 ms; the hole is felt from 125.5 ms to 154.5 ms; frames come at 155 ms.
+    assert_eq!(value(&finding, "shared stalls"), 1.0);
+    assert_eq!(value(&finding, "in flight per shared stall"), 2.0);
+    assert_eq!(value(&finding, "dropped segments"), 1.0);
+    assert_eq!(value(&finding, "stream-time"), 59.0);
+    assert_eq!(finding.symptom, "1 stall, 29.5ms long and shared by 2 streams, began at 1 drop");
+    assert!((finding.cost_share - 59.0 / 135.0).abs() < 1e-9, "{}", finding.cost_share);
+    assert_eq!(finding.confidence, Confidence::Observed);
+    let longest = finding.evidence.last().unwrap();
+    assert_eq!((longest.connection, longest.value), (Some(0), 29.5));
+    assert!(finding.confirm.starts_with("h2lab compare --proto h1,h2c -c 1,4,16: "), "{}", finding.confirm);
+}
+
+#[test]
+fn the_confirming_experiment_names_the_target_and_the_loss() {
+    let mut record = Scene::with_shared_stall().record();
+    record.cell = cell(0, 0, Protocol::H2, 2, 0.03);
+    record.cell.target = Target::Sut { name: "nginx".to_owned() };
+    let confirm = run(&[record]).remove(0).confirm;
+    let command = "h2lab compare --origin nginx --proto h1,h2 -c 2,8,32 --loss 0%,3%: ";
+    assert!(confirm.starts_with(command), "{confirm}");
+}
+
+#[test]
+fn a_lost_request_segment_stalls_the_answers_behind_it() {
+    let scene = Scene::new(Protocol::H2c)
+        .request(0, 1, 50, 75, 75)
+        .request(0, 3, 100, 155, 155)
+        .request(0, 5, 101, 155, 155)
+        .drop(UP, 0, 100, 9)
+        .deliver(UP, 0, 130, 9);
+    assert_eq!(value(&finding(scene).expect("a finding"), "dropped segments"), 1.0);
+}
+
+#[test]
+fn the_same_stall_without_a_drop_is_the_servers() {
+    let scene = Scene::new(Protocol::H2c)
+        .request(0, 1, 100, 125, 125)
+        .request(0, 3, 100, 155, 155)
+        .request(0, 5, 100, 155, 155);
+    assert_eq!(finding(scene), None);
+}
+
+#[test]
+fn one_stream_per_connection_shares_nothing() {
+    let scene = Scene::new(Protocol::H1)
+        .request(0, 1, 100, 155, 155)
+        .request(1, 1, 100, 155, 155)
+        .drop(DOWN, 0, 113, 5)
+        .deliver(DOWN, 0, 142, 5)
+        .drop(DOWN, 1, 113, 5)
+        .deliver(DOWN, 1, 142, 5);
+    assert_eq!(finding(scene), None);
+}
+
+#[test]
+fn a_drop_on_another_connection_explains_nothing() {
+    let scene = Scene::new(Protocol::H2c)
+        .connections(2)
+        .request(0, 1, 100, 125, 125)
+        .request(0, 3, 100, 155, 155)
+        .request(0, 5, 100, 155, 155)
+        .drop(DOWN, 1, 113, 5)
+        .deliver(DOWN, 1, 142, 5);
+    assert_eq!(finding(scene), None);
+}
+
+/// The server pauses from 125 ms to 625 ms over two streams; a drop of either direction happens at `at` and is repaired
+/// 30 ms later.
+fn pause_with_drop(direction: Direction, at: u64) -> Scene {
+    Scene::new(Protocol::H2c)
+        .request(0, 1, 90, 115, 115)
+        .request(0, 3, 100, 625, 625)
+        .request(0, 5, 100, 625, 625)
+        .drop(direction, 0, at, 5)
+        .deliver(direction, 0, at + 30, 5)
+}
+
+#[test]
+fn a_drop_at_the_begin_in_the_middle_or_at_the_end_of_a_pause_is_not_blamed_for_it() {
+    for direction in [UP, DOWN] {
+        for at in [100, 113, 300, 570, 580, 583, 590, 600] {
+            assert_eq!(finding(pause_with_drop(direction, at)), None, "a drop at {at} ms, {direction:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stall_must_end_when_the_hole_is_repaired() {
+    // The repair is felt at 154.5 ms; the slack is 6.25 ms.
+    let resumed_at = |at| {
+        Scene::new(Protocol::H2c)
+            .request(0, 1, 100, 125, 125)
+            .request(0, 3, 100, at, at)
+            .request(0, 5, 100, at, at)
+            .drop(DOWN, 0, 113, 5)
+            .deliver(DOWN, 0, 142, 5)
+    };
+    assert!(finding(resumed_at(160)).is_some());
+    assert_eq!(finding(resumed_at(161)), None);
+    assert!(finding(resumed_at(149)).is_some(), "we may have read a little earlier than the link says");
+    assert_eq!(finding(resumed_at(148)), None);
+}
+
+#[test]
+fn holes_must_cover_half_of_the_stall() {
+    // The streams are due at 125 ms; the drop would have come at 12.5 ms after `at`; frames come again at 175 ms.
+    let dropped_at = |at| {
+        Scene::new(Protocol::H2c)
+            .request(0, 1, 100, 125, 125)
+            .request(0, 3, 100, 175, 175)
+            .request(0, 5, 100, 175, 175)
+            .drop(DOWN, 0, at, 5)
+            .deliver(DOWN, 0, 162, 5)
+    };
+    assert!(finding(dropped_at(137)).is_some());
+    assert_eq!(finding(dropped_at(138)), None);
+}
+
+#[test]
+fn a_stall_shorter_than_half_a_round_trip_is_none() {
+    let length = |ms: u64| {
+        Scene::new(Protocol::H2c)
+            .request(0, 1, 100, 125, 125)
+            .request(0, 3, 100, 125 + ms, 125 + ms)
+            .request(0, 5, 100, 125 + ms, 125 + ms)
+            .drop(DOWN, 0, 112, 5)
+            .deliver(DOWN, 0, 112 + ms, 5)
+    };
+    assert!(finding(length(13)).is_some());
+    assert_eq!(finding(length(12)), None);
+}
+
+#[test]
+fn a_second_hole_behind_the_first_goes_on_with_the_stall() {
+    // Two segments are lost together; the first repair brings a frame, the second the other two.
+    let scene = Scene::new(Protocol::H2c)
+        .request(0, 1, 100, 125, 125)
+        .request(0, 3, 100, 155, 155)
+        .request(0, 5, 100, 255, 255)
+        .request(0, 7, 100, 255, 255)
+        .drop(DOWN, 0, 113, 10_000)
+        .drop(DOWN, 0, 114, 20_000)
+        .deliver(DOWN, 0, 142, 10_000)
+        .deliver(DOWN, 0, 242, 20_000);
+    let finding = finding(scene).expect("a finding");
+    assert_eq!((value(&finding, "shared stalls"), value(&finding, "dropped segments")), (2.0, 3.0));
+    // 29.5 ms over three streams and 100 ms over two.
+    assert_eq!(value(&finding, "stream-time"), 3.0 * 29.5 + 2.0 * 100.0);
+}
+
+#[test]
+fn a_hole_that_is_never_repaired_stalls_to_the_end() {
+    let scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125).drop(DOWN, 0, 113, 5);
+    let mut record = scene.request(0, 3, 100, 900, 900).request(0, 5, 100, 900, 900).record();
+    record.frames.truncate(1);
+    let findings = run(&[record]);
+    assert_eq!(value(&findings[0], "stream-time"), 2.0 * 774.5);
+}
+
+/// Over a live network: two streams wait from 125 ms to `until` ms; an end's counter rises between 140 and 150 ms.
+fn live(until: u64, server: bool) -> Scene {
+    Scene::new(Protocol::H2)
+        .no_link()
+        .request(0, 1, 100, 125, 125)
+        .request(0, 3, 100, until, until)
+        .request(0, 5, 100, until, until)
+        .tick(0, 140, 0, server)
+        .tick(0, 150, 1, server)
+}
+
+#[test]
+fn without_a_packet_log_a_retransmission_one_way_before_the_end_infers_it() {
+    let finding = finding(live(160, true)).expect("a finding");
+    assert_eq!(finding.confidence, Confidence::Inferred);
+    assert_eq!(finding.symptom, "1 stall, 35ms long and shared by 2 streams, ended with 1 retransmission");
+    assert_eq!(value(&finding, "retransmitted segments"), 1.0);
+}
+
+#[test]
+fn without_a_packet_log_the_time_of_the_retransmission_must_fit() {
+    // A server's segment takes 12.5 ms to us and a client's 25 ms to its answer, with 6.25 ms of slack.
+    for (server, latest) in [(true, 168), (false, 181)] {
+        assert!(finding(live(latest, server)).is_some());
+        assert_eq!(finding(live(latest + 1, server)), None);
+    }
+    assert_eq!(finding(live(149, true)), None, "less than a round trip: too soon for a loss to be noticed");
+    assert!(finding(live(150, true)).is_some());
+}
+
+#[test]
+fn with_a_packet_log_retransmissions_prove_nothing() {
+    let scene = Scene::new(Protocol::H2c)
+        .request(0, 1, 100, 125, 125)
+        .request(0, 3, 100, 160, 160)
+        .request(0, 5, 100, 160, 160)
+        .tick(0, 140, 0, true)
+        .tick(0, 150, 1, true);
+    assert_eq!(finding(scene), None);
+}
+
+#[test]
+fn bbr_is_advised_only_where_it_is_not_in_force() {
+    let settings = |congestion: Option<&str>| {
+        let mut record = Scene::with_shared_stall().record();
+        record.cell.congestion = congestion.map(str::to_owned);
+        let found = run(&[record]).remove(0);
+        found.fixes.into_iter().map(|fix| fix.setting).collect::<Vec<_>>()
+    };
+    let bbr = "sysctl -w net.ipv4.tcp_congestion_control=bbr";
+    assert_eq!(settings(None), ["more connections (-c 16)", bbr, "HTTP/1.1 on lossy paths (--proto h1)"]);
+    assert!(settings(Some("cubic")).iter().any(|setting| setting == bbr));
+    assert_eq!(settings(Some("bbr")).len(), 2);
+}
+
+#[test]
+fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recorded() {
+    let found = |level: Level| {
+        let mut record = live(160, false).request(0, 7, 300, 325, 325).record();
+        record.frames.clear();
+        record.generator.level = level;
+        run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+    };
+    assert_eq!(found(Level::Full).expect("a finding").confidence, Confidence::Inferred);
+    assert_eq!(found(Level::Tail), None, "what was not recorded may have come in between");
+}

@@ -1,0 +1,111 @@
+//! The causes. Each is a folder with its page, a constant in the file of its family, and a place in [`CAUSES`]; a cause with a
+//! rule has `mod.rs` and `tests.rs` in its folder, too. `cargo xtask new-rule` makes all of that.
+
+mod conn;
+mod conn101_request_quota_per_connection;
+mod flow;
+mod frame;
+mod host;
+mod hpack;
+mod limit;
+mod loss;
+mod loss101_tcp_head_of_line_blocking;
+mod meta;
+mod mux;
+mod proxy;
+mod sec;
+#[cfg(test)]
+mod tests;
+
+use super::waits::CauseKind;
+use h2lab_model::bulk::BindingKind;
+
+pub use meta::{CauseMeta, FAMILIES, Status};
+
+/// All causes, by family in the order of [`FAMILIES`], then by number. The only list.
+pub const CAUSES: &[&CauseMeta] = &[
+    &conn::CONN101,
+    &conn::CONN102,
+    &conn::CONN103,
+    &conn::CONN104,
+    &conn::CONN105,
+    &conn::CONN106,
+    &conn::CONN107,
+    &conn::CONN108,
+    &conn::CONN109,
+    &conn::CONN110,
+    &flow::FLOW101,
+    &flow::FLOW102,
+    &flow::FLOW103,
+    &flow::FLOW104,
+    &flow::FLOW105,
+    &flow::FLOW106,
+    &flow::FLOW107,
+    &flow::FLOW108,
+    &flow::FLOW109,
+    &flow::FLOW110,
+    &flow::FLOW111,
+    &flow::FLOW112,
+    &flow::FLOW113,
+    &mux::MUX101,
+    &mux::MUX102,
+    &mux::MUX103,
+    &mux::MUX104,
+    &mux::MUX105,
+    &mux::MUX106,
+    &mux::MUX107,
+    &loss::LOSS101,
+    &loss::LOSS102,
+    &loss::LOSS103,
+    &loss::LOSS104,
+    &loss::LOSS105,
+    &hpack::HPACK101,
+    &hpack::HPACK102,
+    &frame::FRAME101,
+    &frame::FRAME102,
+    &frame::FRAME103,
+    &proxy::PROXY101,
+    &proxy::PROXY102,
+    &proxy::PROXY103,
+    &proxy::PROXY104,
+    &proxy::PROXY105,
+    &proxy::PROXY106,
+    &limit::LIMIT101,
+    &limit::LIMIT102,
+    &limit::LIMIT103,
+    &limit::LIMIT104,
+    &sec::SEC101,
+    &sec::SEC102,
+    &host::HOST101,
+    &host::HOST102,
+    &host::HOST103,
+    &host::HOST104,
+];
+
+/// The cause with this id or name, whatever its case.
+pub fn cause(word: &str) -> Option<&'static CauseMeta> {
+    let is_it =
+        |cause: &&&CauseMeta| cause.id.eq_ignore_ascii_case(word) || cause.name.eq_ignore_ascii_case(word);
+    CAUSES.iter().copied().find(|cause| is_it(&cause))
+}
+
+/// The cause that a limit of a transfer is evidence for; `None` if it is for none of the catalogue, or for several.
+pub const fn of_limit(kind: BindingKind, we_send: bool) -> Option<&'static CauseMeta> {
+    match kind {
+        BindingKind::StreamWindow if we_send => Some(&flow::FLOW102),
+        BindingKind::StreamWindow => Some(&flow::FLOW101),
+        BindingKind::ConnectionWindow => Some(&flow::FLOW103),
+        BindingKind::CongestionWindow => Some(&loss::LOSS102),
+        _ => None,
+    }
+}
+
+/// The cause that a part of a slow request's time is evidence for; `None` as with limits.
+pub const fn of_wait(kind: CauseKind) -> Option<&'static CauseMeta> {
+    match kind {
+        CauseKind::HeadOfLine | CauseKind::UnnamedLoss => Some(&loss::LOSS101),
+        CauseKind::CongestionWindow => Some(&loss::LOSS102),
+        CauseKind::StreamSlot => Some(&mux::MUX101),
+        _ => None,
+    }
+}

@@ -1,0 +1,305 @@
+//! `h2lab diagnose`: why HTTP/2 is slow here, proved by changing one setting at a time.
+
+mod plan;
+mod progress;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use h2lab_analysis::experiment::{Experiment, Setup, Since};
+use h2lab_analysis::stats;
+use h2lab_analysis::stats::Ending;
+use h2lab_base::units::Time;
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::{Axis, Cell, Scenario};
+use h2lab_report::Diagnosis;
+
+use self::plan::{AGAIN, Base, Plan};
+use self::progress::Progress;
+use super::cells::{CellArgs, check_programs, new_run};
+use super::exit::Usage;
+use super::flags::Flags;
+use super::output::{self, Concluded};
+use super::reach::{self, ReachArgs};
+use super::values::duration;
+use super::{Exit, compare, discover, help, scenarios, signals, tls};
+use crate::run::execute::{Executed, Live, PlanContext, execute_rounds};
+use crate::run::{history, preflight, store};
+use h2lab_net::clock::Clock;
+
+/// Find out why HTTP/2 is slow here: change one setting at a time, and measure what it does
+///
+/// Measures the same work over HTTP/1.1 and over one HTTP/2 connection, over an emulated link or against a live server. If HTTP/2
+/// is not known to be as good, it repeats the measurement with one setting of the client changed, then with another one, always
+/// interleaved with the unchanged one, until each change is decided or the budget is spent. Each is `confirmed` (better by 10 %
+/// or more), `worse`, `refuted` (no effect of 15 % or more) or `undecided`. The intervals are corrected for all that is tried.
+///
+/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets 50 requests per second,
+/// unless -q or --concurrency asks for more. A scenario must have one cell of HTTP/2, and at most one to compare it with; flags
+/// select them. A run folder is read and not measured: what its records show is reported.
+#[derive(Debug, Args)]
+#[command(after_long_help = help::after(
+    &[
+        ("h2lab diagnose", "one HTTP/2 connection over a link that loses 3 %"),
+        ("h2lab diagnose --loss 0% --max-requests-per-connection 100", "a server that closes connections"),
+        ("h2lab diagnose https://service.example/", "a live server, at 50 requests per second"),
+        ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
+        ("h2lab diagnose latest", "what the newest run shows, without measuring"),
+        ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
+    ],
+))]
+pub struct DiagnoseArgs {
+    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), or a run folder
+    #[arg(value_name = "WHAT")]
+    what: Option<String>,
+    /// Measure what an earlier run measured again, and report how much of its difference is gone
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "fail_on"])]
+    again: Option<PathBuf>,
+    /// Begin no further round after this long
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    budget: Duration,
+    #[command(flatten)]
+    cells: CellArgs,
+    #[command(flatten)]
+    reach: Flags<ReachArgs>,
+    /// Exit with 1 if a change is confirmed: there is a cause that can be fixed
+    #[arg(long, value_name = "WHAT")]
+    fail_on: Option<FailOn>,
+    /// One JSON document on stdout instead of text
+    #[arg(long)]
+    json: bool,
+    /// Run folder [default: h2lab-runs/<UTC>-<seed>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Suppress progress; warnings are still printed
+    #[arg(short_alias = 's', long, alias = "silent")]
+    quiet: bool,
+}
+
+/// When `diagnose` fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// A change was shown to help.
+    Confirmed,
+}
+
+/// What is diagnosed.
+enum What {
+    Live(String),
+    Scenario(PathBuf),
+    Run(PathBuf),
+}
+
+impl What {
+    /// What the user means: a folder with a run, a file or name of a scenario, else a URL.
+    fn of(word: &str) -> Result<Self> {
+        let path = Path::new(word);
+        if history::is_relative(path) || path.is_dir() {
+            return Ok(Self::Run(history::find(path)?));
+        }
+        let is_scenario = path.extension().is_some_and(|end| end == "toml") || scenarios::is_shipped(path);
+        Ok(if is_scenario { Self::Scenario(path.to_owned()) } else { Self::Live(reach::with_scheme(word)) })
+    }
+}
+
+/// Runs the command.
+pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
+    if let Some(again) = &args.again {
+        return args.again(&history::find(again)?, command_line);
+    }
+    let what = args.what.as_deref().map(What::of).transpose()?;
+    if let Some(What::Run(folder)) = &what {
+        return args.of_run(folder);
+    }
+    let (scenario, live) = scenario(args, what.as_ref())?;
+    let repeat = repeated(&command_line);
+    let base = Base::of(&scenario)?;
+    let plan = RefCell::new(Plan { base: &base, rounds: 0, knobs: Vec::new() });
+    let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
+    let executed = args.measure(scenario, &base, &live, command_line, &mut next)?;
+    let run = executed.run.without_secrets();
+    let setup = plan.borrow().setup();
+    let concluded = Concluded::new(&run, Some(&executed.folder));
+    let stored = concluded.store();
+    let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
+    let diagnosis = Diagnosis {
+        report: concluded.report(),
+        experiment: &experiment,
+        subject: setup.subject,
+        repeat: &repeat,
+    };
+    if args.json {
+        output::print(&(serde_json::to_string_pretty(&diagnosis.document())? + "\n"))?;
+    } else {
+        output::show(&diagnosis.text(output::style()))?;
+    }
+    executed.failure.map_or(stored, Err)?;
+    if run.interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    let exit = exit(&run, &setup)?;
+    let is_confirmed = args.fail_on == Some(FailOn::Confirmed) && !experiment.confirmed().is_empty();
+    Ok(if exit == Exit::Done && is_confirmed { Exit::CheckFailed } else { exit })
+}
+
+impl DiagnoseArgs {
+    /// Measures the rounds that `next` asks for.
+    fn measure(
+        &self,
+        scenario: Scenario,
+        base: &Base,
+        live: &Live,
+        command_line: Vec<String>,
+        next: &mut dyn FnMut(&RunRecord, bool) -> Vec<Cell>,
+    ) -> Result<Executed> {
+        tls::announce_key_log()?;
+        check_programs(&base.cells)?;
+        let stop = signals::stop_flag()?;
+        preflight::sysctls(&base.cells, &stop)?;
+        let (folder, run) = new_run(scenario, self.out.as_deref(), command_line)?;
+        let context = PlanContext { live, stop: &stop };
+        let mut progress = Progress::new(self.quiet, self.budget);
+        let clock = Clock::start();
+        let mut next = |run: &RunRecord| next(run, clock.now().since(Time::ZERO) >= self.budget);
+        let executed = execute_rounds(run, &mut next, folder, &context, &mut progress);
+        progress.line.clear();
+        executed
+    }
+
+    /// What the records of a run show.
+    fn of_run(&self, folder: &Path) -> Result<Exit> {
+        let why = "is for a measurement, and a run folder is only read";
+        let CellArgs { work, client, policy, .. } = &self.cells;
+        work.refuse(&[], why)?;
+        client.refuse(&[], why)?;
+        policy.refuse(&[], why)?;
+        self.cells.refuse_emulation(why)?;
+        self.reach.refuse(&[], why)?;
+        let run = read(folder)?;
+        let concluded = Concluded::new(&run, Some(folder));
+        if self.json {
+            output::print(
+                &(serde_json::to_string_pretty(&h2lab_report::document(&concluded.report()))? + "\n"),
+            )?;
+        } else {
+            output::show(&h2lab_report::diagnosis_of_run(&concluded.report(), output::style()))?;
+        }
+        let is_found = self.fail_on == Some(FailOn::Confirmed) && concluded.has_findings();
+        Ok(if is_found { Exit::CheckFailed } else { Exit::Done })
+    }
+
+    /// The work of an earlier run again: how much of its difference is gone.
+    fn again(&self, folder: &Path, command_line: Vec<String>) -> Result<Exit> {
+        let before = read(folder)?;
+        let mut scenario = before.scenario.clone();
+        scenario.repetitions = 1;
+        let urls: Vec<String> = scenario.matrix.live.iter().map(|live| live.url.clone()).collect();
+        let live = if urls.is_empty() {
+            self.reach.refuse(&[], "is for live servers, and that run had none")?;
+            scenario = self.cells.applied(&scenario, true)?;
+            Live::default()
+        } else {
+            scenario = self.cells.applied_live(&scenario)?;
+            discover::find(&mut scenario, &urls, &self.cells.client.protocol, &self.reach)?
+        };
+        let base = Base::of(&scenario)?;
+        let mut plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
+        let setup = plan.setup();
+        let mut next = |_: &RunRecord, is_spent: bool| plan.unchanged(AGAIN, is_spent);
+        let executed = self.measure(scenario, &base, &live, command_line, &mut next)?;
+        let run = executed.run.without_secrets();
+        let concluded = Concluded::new(&run, Some(&executed.folder));
+        let stored = concluded.store();
+        let since = Since::of(&before, &run, &setup);
+        if self.json {
+            output::print(
+                &(serde_json::to_string_pretty(&h2lab_report::since_document(
+                    &concluded.report(),
+                    since.as_ref(),
+                ))? + "\n"),
+            )?;
+        } else {
+            output::show(&h2lab_report::since_text(&concluded.report(), since.as_ref(), output::style()))?;
+        }
+        executed.failure.map_or(stored, Err)?;
+        if run.interrupted { Ok(Exit::Interrupted) } else { exit(&run, &setup) }
+    }
+}
+
+/// A run that is to be read.
+fn read(folder: &Path) -> Result<RunRecord> {
+    let run = store::read(folder).map_err(|error| Usage(format!("{error:#}")))?;
+    if run.repetitions.is_empty() {
+        return Err(Usage(format!("{} has no repetitions", folder.display())).into());
+    }
+    Ok(run)
+}
+
+/// The exit code of what was measured: of the cells without a change.
+fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
+    let mut base = run.clone();
+    base.repetitions.retain(|one| Some(one.cell.index) == setup.twin || one.cell.index == setup.subject);
+    output::judge_endings(&Ending::of(&stats::analyse(&base)), false)
+}
+
+/// What is measured, with the flags of the command line in place of the defaults.
+fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)> {
+    let one = |scenario: Scenario| Scenario { repetitions: 1, ..scenario };
+    let Some(What::Live(url)) = what else {
+        args.reach.refuse(&[], "is for live servers: give a URL")?;
+        let scenario = match what {
+            Some(What::Scenario(path)) => Scenario::from_toml(&scenarios::text_of(path)?)
+                .with_context(|| format!("in {}", path.display()))?,
+            _ => lossy()?,
+        };
+        return Ok((one(args.cells.applied(&scenario, false)?), Live::default()));
+    };
+    let mut defaults = discover::gentle();
+    defaults.work.measure = Axis::one(Duration::from_secs(3));
+    let mut scenario = one(args.cells.applied_live(&defaults)?);
+    let protocol = &args.cells.client.protocol;
+    let live = discover::find(&mut scenario, std::slice::from_ref(url), protocol, &args.reach)?;
+    Ok((scenario, live))
+}
+
+/// What is diagnosed without anything named: one connection over a link with losses.
+fn lossy() -> Result<Scenario> {
+    let mut scenario = compare::embedded()?;
+    scenario.matrix.connections = Axis::one(1.into());
+    scenario.link.loss = Axis::one("3%".parse().context("a constant")?);
+    scenario.work.measure = Axis::one(Duration::from_secs(3));
+    Ok(scenario)
+}
+
+/// The command that compares the protocols as this one does; the flags of a change follow.
+fn repeated(command_line: &[String]) -> String {
+    let rest = command_line.iter().skip(1).map(|word| if word == "diagnose" { "compare" } else { word });
+    let mut words = vec!["h2lab"];
+    let mut is_value = false;
+    for word in rest {
+        if std::mem::take(&mut is_value) || word.starts_with("--budget=") || word.starts_with("--fail-on=") {
+            continue;
+        }
+        if word == "--budget" || word == "--fail-on" {
+            is_value = true;
+            continue;
+        }
+        words.push(word);
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_to_repeat_is_compare_without_what_only_diagnose_takes() {
+        let words = "/usr/bin/h2lab diagnose --budget 3m -q 5 --fail-on=confirmed http://a/";
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        assert_eq!(repeated(&words), "h2lab compare -q 5 http://a/");
+    }
+}

@@ -1,0 +1,180 @@
+//! Which cells an experiment measures, and when.
+
+use anyhow::Result;
+use h2lab_analysis::experiment::{Experiment, Outcome, Setup};
+use h2lab_analysis::{diagnose, stats};
+use h2lab_model::experiment::Knob;
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::{Cell, Scenario};
+
+use crate::cli::exit::Usage;
+
+/// Rounds of the two protocols before anything is changed.
+const FIRST_ROUNDS: u32 = 2;
+/// Rounds of the two protocols where nothing is changed.
+pub(super) const AGAIN: u32 = 4;
+/// Rounds of a change before it is looked at for the first time: of a single one little is known of how much they differ.
+const UNSEEN: u32 = 2;
+/// Rounds with changes at most: each is a look at every change, for which the intervals pay.
+const LOOKS: u32 = 5;
+
+/// The cells without a change: that which is asked about, and the same work over another protocol.
+pub(super) struct Base {
+    /// Both, or the one.
+    pub cells: Vec<Cell>,
+    pub subject: u32,
+    pub twin: Option<u32>,
+}
+
+impl Base {
+    pub fn of(scenario: &Scenario) -> Result<Self> {
+        let cells = scenario.plan();
+        let subject = cells
+            .iter()
+            .rfind(|cell| cell.protocol.is_multiplexed())
+            .ok_or_else(|| Usage("only HTTP/1.1 is spoken: there is no HTTP/2 to diagnose".to_owned()))?;
+        let twin = cells.iter().find(|cell| cell.index != subject.index);
+        if cells.len() > 2 {
+            let message = format!(
+                "these are {} configurations, and diagnose examines one against another protocol: give one value to each flag",
+                cells.len()
+            );
+            return Err(Usage(message).into());
+        }
+        let (subject, twin) = (subject.index, twin.map(|twin| twin.index));
+        Ok(Self { cells, subject, twin })
+    }
+
+    fn cell(&self, index: u32) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.index == index)
+    }
+}
+
+/// Which repetitions are made next.
+pub(super) struct Plan<'a> {
+    pub base: &'a Base,
+    pub rounds: u32,
+    /// Changes, with the indices of their cells: none before the first rounds are over.
+    pub knobs: Vec<(u32, Knob)>,
+}
+
+impl Plan<'_> {
+    pub fn setup(&self) -> Setup {
+        let Base { subject, twin, .. } = *self.base;
+        Setup { subject, twin, knobs: self.knobs.clone(), looks: LOOKS + 1 - UNSEEN }
+    }
+
+    /// The repetitions of the next round; none if all is decided, or the budget is spent.
+    pub fn next(&mut self, run: &RunRecord, is_spent: bool) -> Vec<Cell> {
+        let round = self.rounds;
+        self.rounds += 1;
+        if round < FIRST_ROUNDS {
+            return self.round(round, &[]);
+        }
+        let Some(experiment) = Experiment::of(run, &self.setup()) else { return Vec::new() };
+        if round == FIRST_ROUNDS {
+            if experiment.is_healthy() {
+                return Vec::new();
+            }
+            self.knobs = self.suspects(run);
+        }
+        let is_open = |index: u32| {
+            let known = experiment.trials.iter().find(|trial| trial.cell == index);
+            known.is_none_or(|trial| {
+                let is_void = matches!(trial.outcome, Outcome::Void(_));
+                trial.rounds < UNSEEN || !(is_void || trial.outcome.is_final())
+            })
+        };
+        let open: Vec<(u32, Knob)> =
+            self.knobs.iter().filter(|(index, _)| is_open(*index)).cloned().collect();
+        if is_spent || open.is_empty() || round >= FIRST_ROUNDS + LOOKS {
+            return Vec::new();
+        }
+        self.round(round, &open)
+    }
+
+    /// The repetitions of the next of `rounds` without a change.
+    pub fn unchanged(&mut self, rounds: u32, is_spent: bool) -> Vec<Cell> {
+        let round = self.rounds;
+        self.rounds += 1;
+        let is_over = round >= rounds || (is_spent && round > 0);
+        if is_over { Vec::new() } else { self.round(round, &[]) }
+    }
+
+    /// One repetition of each cell; every second round in reverse, so that what drifts is in none more than in another.
+    fn round(&self, round: u32, knobs: &[(u32, Knob)]) -> Vec<Cell> {
+        let twin = self.base.twin.filter(|_| knobs.is_empty());
+        let base = twin.into_iter().chain([self.base.subject]).filter_map(|index| self.base.cell(index));
+        let mut cells: Vec<Cell> = base.cloned().collect();
+        if let Some(subject) = self.base.cell(self.base.subject) {
+            cells.extend(knobs.iter().map(|(index, knob)| Cell { index: *index, ..knob.apply(subject) }));
+        }
+        for cell in &mut cells {
+            cell.repetition = round;
+            cell.seed = cell.seed.wrapping_add(u64::from(round));
+            cell.request_seed = cell.request_seed.wrapping_add(u64::from(round));
+        }
+        if round % 2 == 1 {
+            cells.reverse();
+        }
+        cells
+    }
+
+    /// The changes to try: first those that take away what was found, the costliest first.
+    fn suspects(&self, run: &RunRecord) -> Vec<(u32, Knob)> {
+        let Some(subject) = self.base.cell(self.base.subject) else { return Vec::new() };
+        let findings = diagnose::findings(&run.repetitions, &stats::analyse(run).verdicts);
+        let place = |knob: &Knob| {
+            let its = |finding: &diagnose::Finding| {
+                finding.cell == subject.index && knob.causes().contains(&finding.rule.as_str())
+            };
+            findings.iter().position(its).unwrap_or(usize::MAX)
+        };
+        let measured = stats::repetitions_of(run, subject.index);
+        let bytes = stats::CellSummary::of(&measured);
+        let bytes = bytes.goodput_bytes_per_s / bytes.served_rps.max(f64::MIN_POSITIVE);
+        let mut knobs = Knob::of(subject);
+        knobs.retain(|knob| knob.concerns(bytes));
+        knobs.sort_by_key(place);
+        let first = self.base.cells.iter().map(|cell| cell.index).max().unwrap_or(0) + 1;
+        (first..).zip(knobs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::compare;
+    use h2lab_model::scenario::Axis;
+
+    fn base() -> Base {
+        let mut scenario = compare::embedded().unwrap();
+        scenario.matrix.connections = Axis::one(1.into());
+        scenario.link.loss = Axis::one("3%".parse().unwrap());
+        scenario.repetitions = 1;
+        Base::of(&scenario).unwrap()
+    }
+
+    #[test]
+    fn a_round_changes_one_setting_of_each_cell_and_turns_the_order_around() {
+        let base = base();
+        let plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
+        let first = plan.round(0, &[]);
+        assert_eq!(first.len(), 2, "the twin and the subject");
+        let knobs = [(7, Knob::Connections(4)), (8, Knob::LongFrames)];
+        let [second, third] = [2, 3].map(|round| plan.round(round, &knobs));
+        let order = |cells: &[Cell]| cells.iter().map(|cell| cell.index).collect::<Vec<_>>();
+        assert_eq!(order(&second), [base.subject, 7, 8]);
+        assert_eq!(order(&third), [8, 7, base.subject]);
+        assert_eq!((second[1].connections, second[2].connections), (4, 1));
+        assert!(second.iter().all(|cell| cell.request_seed == second[0].request_seed), "the same load");
+        assert_ne!(second[0].seed, third[2].seed);
+    }
+
+    #[test]
+    fn several_configurations_are_refused() {
+        let mut scenario = compare::embedded().unwrap();
+        scenario.repetitions = 1;
+        assert!(Base::of(&scenario).is_err());
+    }
+}

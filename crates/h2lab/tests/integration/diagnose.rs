@@ -1,0 +1,107 @@
+//! `h2lab diagnose`: what it measures, what it changes, and that it reports no more than that. Whether a change helps depends on the
+//! machine, and decides no test.
+
+use serde_json::Value;
+
+use crate::origin::Origin;
+use crate::support::{binary, folder, h2lab, run_program};
+
+fn trials(document: &Value) -> Vec<(&str, &str)> {
+    let text = |value: &'_ Value| value.as_str().map(str::to_owned);
+    let trials = document["trials"].as_array().expect("a list");
+    assert!(trials.iter().all(|trial| text(&trial["change"]).is_some()), "{document:#}");
+    trials
+        .iter()
+        .map(|trial| (trial["change"].as_str().unwrap(), trial["outcome"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn each_changed_cell_differs_in_one_setting_and_is_measured_beside_the_unchanged_one() {
+    let folder = folder();
+    // A client that dials anew for each request: HTTP/2 cannot be as good.
+    let arguments = [
+        "diagnose",
+        "--json",
+        "--out=run",
+        "--budget=1ms",
+        "--loss=0%",
+        "--delay=20ms",
+        "-q50",
+        "-z1s",
+        "--reconnect-every=1",
+        "--no-coalesce",
+    ];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    finished.assert_measured();
+    let document = finished.json();
+    let cells = document["run"]["cells"].as_array().expect("a list");
+    assert_eq!(cells.len(), 2, "the budget allows no change: {document:#}");
+    assert!(document["verdict"].is_string(), "{document:#}");
+    assert_eq!(trials(&document), []);
+    // What was measured is a run like any other.
+    let report = run_program(&binary(), folder.path(), &["report", "run"]);
+    report.assert_measured();
+}
+
+#[test]
+fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
+    let folder = folder();
+    let work = ["--loss=5%", "--delay=20ms", "-q300", "-z1s"];
+    let first = ["diagnose", "--json", "--budget=1ms", "--out=h2lab-runs/first"];
+    run_program(&binary(), folder.path(), &[&first[..], &work].concat()).assert_measured();
+    let read = run_program(&binary(), folder.path(), &["diagnose", "latest"]);
+    assert_eq!(read.code, Some(0), "{}", read.transcript());
+    assert!(read.stdout.contains("Nothing was changed, so nothing is confirmed"), "{}", read.transcript());
+    let refused = run_program(&binary(), folder.path(), &["diagnose", "latest", "-q5"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(
+        refused.stderr.contains("is for a measurement, and a run folder is only read"),
+        "{}",
+        refused.transcript()
+    );
+    // Nothing was fixed; a budget that is spent allows one round.
+    let again = ["diagnose", "--again", "latest", "--json", "--budget=1ms"];
+    let again = run_program(&binary(), folder.path(), &again);
+    again.assert_measured();
+    let document = again.json();
+    assert!(document["answer"].as_str().is_some_and(|text| text.contains("difference")), "{document:#}");
+    let cells = document["run"]["cells"].as_array().expect("a list");
+    assert_eq!(cells.len(), 2, "{document:#}");
+}
+
+#[test]
+fn a_scenario_is_diagnosed_by_its_name() {
+    let folder = folder();
+    let refused = run_program(&binary(), folder.path(), &["diagnose", "compare"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(refused.stderr.contains("give one value to each flag"), "{}", refused.transcript());
+}
+
+#[test]
+fn what_is_changed_is_named_and_every_trial_has_an_outcome() {
+    let folder = folder();
+    let arguments =
+        ["diagnose", "--json", "--out=run", "--budget=8s", "--loss=5%", "--delay=20ms", "-q300", "-z1s"];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    finished.assert_measured();
+    let document = finished.json();
+    for (change, outcome) in trials(&document) {
+        let known = ["confirmed", "worse", "refuted", "undecided", "void"];
+        assert!(known.contains(&outcome), "{change}: {outcome}");
+    }
+    let report = run_program(&binary(), folder.path(), &["report", "run", "--json"]);
+    let measured = report.json()["cells"].as_array().expect("a list").len();
+    assert_eq!(measured, 2 + trials(&document).len(), "each change has a cell");
+}
+
+#[test]
+fn what_cannot_be_diagnosed_is_refused_with_the_reason() {
+    let several = h2lab(&["diagnose", "-c", "1,4"]);
+    assert_eq!(several.code, Some(2), "{}", several.transcript());
+    assert!(several.stderr.contains("give one value to each flag"), "{}", several.transcript());
+    let origin = Origin::start(&[]);
+    let only_h1 = h2lab(&["diagnose", "--http1.1", &format!("http://{}/", origin.clear)]);
+    assert_eq!(only_h1.code, Some(2), "{}", only_h1.transcript());
+    assert!(only_h1.stderr.contains("no HTTP/2 to diagnose"), "{}", only_h1.transcript());
+}

@@ -1,0 +1,240 @@
+//! Experiments: the same cell with one setting changed and nothing else, which shows what that setting costs or gains.
+
+use h2lab_base::units::format_bytes;
+
+use crate::scenario::{Cell, Target};
+use crate::workload::engine::LEAST_WINDOW;
+use crate::workload::{ClientPolicy, DialPolicy, EngineSettings};
+
+/// The stream window that no path needs to exceed in an experiment: 1.3 Gbit/s over a round trip of 100 ms.
+const LARGE_WINDOW: u32 = 16 << 20;
+/// Frames of four times the least that RFC 9113 §4.2 demands: longer ones gain nothing (docs/bulk.md).
+const LARGE_FRAME: u32 = 64 << 10;
+/// Connections that a live server is never asked to exceed.
+const MOST_CONNECTIONS: u32 = 16;
+
+/// A setting that an experiment changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Knob {
+    /// This many connections.
+    Connections(u32),
+    /// The server ends no connection after some number of requests.
+    NoRequestLimit,
+    /// Receive windows of our client that no path here fills.
+    LargeWindows,
+    /// Our client returns credit at its default times.
+    DefaultCredit,
+    /// Our client accepts long frames.
+    LongFrames,
+    /// Our client joins frames in a write.
+    JoinedWrites,
+    /// Our client dials one connection for all that wait.
+    SingleFlight,
+    /// Our client keeps its connections.
+    KeptConnections,
+    /// Our client resumes TLS sessions.
+    TlsResumption,
+    /// Pushes are refused.
+    NoPush,
+    /// Receive windows of our origin that no path here fills.
+    LargeServerWindows,
+    /// This congestion control at both ends.
+    Congestion(String),
+}
+
+impl Knob {
+    /// Those that change something of `cell`.
+    pub fn of(cell: &Cell) -> Vec<Self> {
+        let connections = if cell.connections < 4 { 4 } else { MOST_CONNECTIONS };
+        let congestion = if cell.congestion.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
+        let all = [
+            Self::Connections(connections.max(cell.connections)),
+            Self::NoRequestLimit,
+            Self::LargeWindows,
+            Self::DefaultCredit,
+            Self::LongFrames,
+            Self::JoinedWrites,
+            Self::SingleFlight,
+            Self::KeptConnections,
+            Self::TlsResumption,
+            Self::NoPush,
+            Self::LargeServerWindows,
+            Self::Congestion(congestion.to_owned()),
+        ];
+        all.into_iter().filter(|knob| knob.apply(cell) != *cell).collect()
+    }
+
+    /// Whether it can make a difference where responses have `bytes` on average: what fits a window or a frame anyway needs no
+    /// larger one.
+    pub fn concerns(&self, bytes: f64) -> bool {
+        match self {
+            Self::LargeWindows => bytes > f64::from(LEAST_WINDOW) / 2.0,
+            Self::LongFrames => bytes > f64::from(LARGE_FRAME) / 4.0,
+            _ => true,
+        }
+    }
+
+    /// `cell` with this setting, and nothing else changed. A setting that does not concern it leaves it as it is.
+    pub fn apply(&self, cell: &Cell) -> Cell {
+        let mut changed = cell.clone();
+        let client = &mut changed.client;
+        match self {
+            Self::Connections(count) => (changed.connections, changed.max_connections) = (*count, *count),
+            Self::NoRequestLimit => changed.max_requests_per_connection = None,
+            Self::LargeWindows if client.stream_window.is_none_or(|window| window < LARGE_WINDOW) => {
+                *client = EngineSettings {
+                    stream_window: Some(LARGE_WINDOW),
+                    connection_window: None,
+                    auto_window: None,
+                    window_budget: None,
+                    ..*client
+                };
+            }
+            Self::DefaultCredit => {
+                (client.window_update_threshold, client.window_update_bytes) = (None, None);
+            }
+            Self::LongFrames if client.max_frame_size.is_none_or(|size| size < LARGE_FRAME) => {
+                client.max_frame_size = Some(LARGE_FRAME);
+            }
+            Self::JoinedWrites => client.no_coalesce = false,
+            Self::SingleFlight => changed.dial = DialPolicy::SingleFlight,
+            Self::KeptConnections => {
+                changed.policy = ClientPolicy { reconnect_every: None, pool_size: None, ..changed.policy };
+            }
+            Self::TlsResumption => changed.policy.no_tls_resumption = false,
+            Self::NoPush => client.push = false,
+            Self::LargeServerWindows
+                if changed.target == Target::Origin
+                    && changed.work.body_length() > u64::from(LEAST_WINDOW)
+                    && changed.server.stream_window.is_none_or(|window| window < LARGE_WINDOW) =>
+            {
+                changed.server = EngineSettings {
+                    stream_window: Some(LARGE_WINDOW),
+                    connection_window: Some(LARGE_WINDOW),
+                    ..changed.server
+                };
+            }
+            // Over a live network only one of the ends is ours.
+            Self::Congestion(name) if changed.link.is_some() && changed.congestion.is_some() => {
+                changed.congestion = Some(name.clone());
+            }
+            Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
+        }
+        changed
+    }
+
+    /// What is changed, in words: `4 connections`.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Connections(count) => format!("{count} connections"),
+            Self::NoRequestLimit => "no limit of requests per connection".to_owned(),
+            Self::LargeWindows => {
+                format!("a client's stream window of {}", format_bytes(LARGE_WINDOW.into()))
+            }
+            Self::DefaultCredit => "credit at half of a window".to_owned(),
+            Self::LongFrames => format!("frames up to {}", format_bytes(LARGE_FRAME.into())),
+            Self::JoinedWrites => "several frames in a write".to_owned(),
+            Self::SingleFlight => "one dial for all that wait".to_owned(),
+            Self::KeptConnections => "connections are kept".to_owned(),
+            Self::TlsResumption => "TLS sessions are resumed".to_owned(),
+            Self::NoPush => "no push".to_owned(),
+            Self::LargeServerWindows => {
+                format!("a server's stream window of {}", format_bytes(LARGE_WINDOW.into()))
+            }
+            Self::Congestion(name) => format!("congestion control {name}"),
+        }
+    }
+
+    /// The flags of `compare` that set it, to repeat the experiment; `None` where a flag of the command must go instead, or where
+    /// no flag sets it.
+    pub fn flags(&self) -> Option<String> {
+        match self {
+            Self::Connections(count) => Some(format!("-c {count}")),
+            Self::NoRequestLimit => Some("--max-requests-per-connection unlimited".to_owned()),
+            Self::LargeWindows => Some(format!("-w {LARGE_WINDOW}")),
+            Self::LongFrames => Some(format!("-f {LARGE_FRAME}")),
+            Self::SingleFlight => Some(format!("--dial-policy {}", DialPolicy::SingleFlight.name())),
+            Self::Congestion(name) => Some(format!("--congestion {name}")),
+            Self::DefaultCredit
+            | Self::JoinedWrites
+            | Self::KeptConnections
+            | Self::TlsResumption
+            | Self::NoPush
+            | Self::LargeServerWindows => None,
+        }
+    }
+
+    /// The ids of the causes that it takes away.
+    pub const fn causes(&self) -> &'static [&'static str] {
+        match self {
+            Self::Connections(_) => &["LOSS101", "LOSS102", "FLOW103", "MUX101", "MUX102", "MUX103"],
+            Self::NoRequestLimit => &["CONN101"],
+            Self::LargeWindows => &["FLOW101", "FLOW103", "FLOW104"],
+            Self::DefaultCredit => &["FLOW105", "FLOW106"],
+            Self::LongFrames => &["FRAME102"],
+            Self::JoinedWrites => &["FRAME103"],
+            Self::SingleFlight => &["CONN104"],
+            Self::KeptConnections => &["CONN107"],
+            Self::NoPush => &["MUX107"],
+            Self::LargeServerWindows => &["FLOW102", "FLOW103"],
+            Self::Congestion(_) => &["LOSS102"],
+            Self::TlsResumption => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::testing::cell;
+    use crate::workload::Protocol;
+
+    #[test]
+    fn a_knob_changes_one_setting_and_those_that_change_nothing_are_left_out() {
+        let plain = cell(0, 0, Protocol::H2c, 1, 0.0);
+        let knobs = Knob::of(&plain);
+        assert!(knobs.contains(&Knob::Connections(4)), "{knobs:?}");
+        assert!(!knobs.contains(&Knob::NoRequestLimit), "there is none");
+        assert!(!knobs.contains(&Knob::JoinedWrites) && !knobs.contains(&Knob::SingleFlight));
+        for knob in &knobs {
+            let changed = knob.apply(&plain);
+            assert_ne!(changed, plain, "{knob:?}");
+            assert_eq!(knob.apply(&changed), changed, "{knob:?} twice");
+            assert!(!Knob::of(&changed).contains(knob), "{knob:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_set_is_set_back() {
+        let mut odd = cell(0, 0, Protocol::H2c, 16, 0.0);
+        odd.max_requests_per_connection = Some(100);
+        odd.dial = DialPolicy::Stampede;
+        odd.client.no_coalesce = true;
+        odd.client.window_update_bytes = Some(1);
+        odd.client.stream_window = Some(65_535);
+        odd.policy.reconnect_every = Some(1);
+        odd.policy.no_tls_resumption = true;
+        let knobs = Knob::of(&odd);
+        for knob in [
+            Knob::NoRequestLimit,
+            Knob::SingleFlight,
+            Knob::JoinedWrites,
+            Knob::DefaultCredit,
+            Knob::LargeWindows,
+            Knob::KeptConnections,
+            Knob::TlsResumption,
+        ] {
+            assert!(knobs.contains(&knob), "{knob:?} of {knobs:?}");
+        }
+        assert!(!knobs.iter().any(|knob| matches!(knob, Knob::Connections(_))), "16 are the most");
+        let windows = Knob::LargeWindows.apply(&odd);
+        assert_eq!(windows.client.window_update_bytes, Some(1), "that is another knob");
+    }
+
+    #[test]
+    fn knobs_say_in_words_and_flags_what_they_set() {
+        assert_eq!(Knob::Connections(4).words(), "4 connections");
+        assert_eq!(Knob::Connections(4).flags().as_deref(), Some("-c 4"));
+        assert_eq!(Knob::LargeWindows.words(), "a client's stream window of 16 MiB");
+    }
+}

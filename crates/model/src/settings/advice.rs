@@ -1,0 +1,121 @@
+//! From a knob and a value to a fix for the product that was seen.
+
+use super::{Knob, Peer, Role, Setting, products};
+use crate::Fix;
+
+/// The `setting` of a fix for a product of which nothing is known.
+pub const NOT_KNOWN: &str = "unknown";
+/// The `setting` of a fix where the product has none.
+pub const NONE: &str = "none";
+
+/// What must change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// What.
+    pub knob: Knob,
+    /// At which end.
+    pub role: Role,
+    /// To at least this: bytes, a count or milliseconds. `None` where there is nothing to count.
+    pub value: Option<u64>,
+}
+
+/// The fix for `peer`: the line to write and what it costs; why there is none; or, for a product that we do not know, how those that
+/// we know write it.
+pub fn advise(peer: &Peer, wish: Wish) -> Fix {
+    let Some(product) = peer.product else {
+        return Fix::new(&peer.words(), NOT_KNOWN, unknown(wish));
+    };
+    let entries: Vec<&Setting> = product.entries(wish.knob, wish.role).collect();
+    let fitting = match &peer.version {
+        Some(version) => entries.iter().find(|setting| setting.is_in(version)),
+        None => entries.last(),
+    };
+    match fitting {
+        Some(setting) => {
+            let line = line(setting, wish);
+            let is_capped = line.as_ref().is_some_and(|(_, is_capped)| *is_capped);
+            let text = line.as_ref().map_or(NONE, |(text, _)| text);
+            Fix::new(&product.name, text, why(setting, is_capped, older(&entries, setting, peer), wish))
+        }
+        None if entries.is_empty() => {
+            let why = format!("we know of no setting of {} for {}", product.name, wish.knob.words());
+            Fix::new(&product.name, NOT_KNOWN, why)
+        }
+        None => {
+            let (seen, what) = (peer.words(), wish.knob.words());
+            let why = format!("{seen} has no setting for {what}: {}", others(&entries, wish));
+            Fix::new(&product.name, NONE, why)
+        }
+    }
+}
+
+/// The entries of other versions; `None` if the version of `peer` is known, so that they do not matter.
+fn older<'a>(entries: &[&'a Setting], chosen: &Setting, peer: &Peer) -> Option<Vec<&'a Setting>> {
+    let others = entries.iter().copied().filter(|entry| !std::ptr::eq(*entry, chosen));
+    peer.version.is_none().then(|| others.collect())
+}
+
+/// Where it stands, what it costs, and what other versions have.
+fn why(setting: &Setting, is_capped: bool, older: Option<Vec<&Setting>>, wish: Wish) -> String {
+    let mut why: Vec<String> = setting.none.iter().cloned().collect();
+    if is_capped {
+        why.push("the most that it takes".to_owned());
+    }
+    why.extend(setting.place.clone());
+    why.extend(setting.default.as_ref().map(|default| format!("{default} by default")));
+    why.extend(setting.side.clone());
+    if let Some(older) = older {
+        why.extend(setting.versions());
+        why.extend((!older.is_empty()).then(|| others(&older, wish)));
+    }
+    why.join("; ") + unchecked(setting)
+}
+
+/// How products that we know write it, each with its name: those that forward, or all. `None` if none has a setting.
+pub fn known(wish: Wish, proxies_only: bool) -> Option<String> {
+    let each: Vec<String> = products()
+        .iter()
+        .filter(|product| product.proxy || !proxies_only)
+        .filter_map(|product| {
+            let entries: Vec<&Setting> = product.entries(wish.knob, wish.role).collect();
+            let has_setting = entries.iter().any(|setting| setting.write.is_some());
+            has_setting.then(|| format!("{} {}", product.name, others(&entries, wish)))
+        })
+        .collect();
+    (!each.is_empty()).then(|| each.join("; "))
+}
+
+fn unknown(wish: Wish) -> String {
+    let nothing = format!("we do not know this product's setting for {}", wish.knob.words());
+    known(wish, false).map_or(nothing.clone(), |known| format!("{nothing}; elsewhere: {known}"))
+}
+
+/// The line to write, and whether its range ends below what is wanted; `None` if there is no setting.
+fn line(setting: &Setting, wish: Wish) -> Option<(String, bool)> {
+    let template = setting.write.as_ref()?;
+    match (setting.unit, wish.value) {
+        (Some(unit), Some(value)) => {
+            let written = unit.write(value, setting.range);
+            Some((template.replace("{value}", &written.number.to_string()), written.is_capped))
+        }
+        // Where the caller has no value the name alone says what to look at.
+        (Some(_), None) => Some((setting.name.clone()?, false)),
+        (None, _) => Some((template.clone(), false)),
+    }
+}
+
+/// What versions have, the newest first: `` `a` since 3.0, `b` before 3.0``.
+fn others(entries: &[&Setting], wish: Wish) -> String {
+    entries.iter().rev().map(|setting| one(setting, wish)).collect::<Vec<_>>().join(", ")
+}
+
+/// What a range of versions has: `` `a` since 3.0``.
+pub(super) fn one(setting: &Setting, wish: Wish) -> String {
+    let text = line(setting, wish).map_or_else(|| NONE.to_owned(), |(text, _)| format!("`{text}`"));
+    let versions = setting.versions().map_or(String::new(), |versions| format!(" {versions}"));
+    format!("{text}{versions}{}", unchecked(setting))
+}
+
+fn unchecked(setting: &Setting) -> &'static str {
+    if setting.checked.is_empty() { " (unchecked)" } else { "" }
+}

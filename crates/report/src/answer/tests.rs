@@ -1,0 +1,259 @@
+//! What the answer of each kind of run is.
+
+use super::super::style::AnswerPlace;
+use super::super::testing::Fixture;
+use super::*;
+use h2lab_analysis::stats::{ErrorCount, RatioInterval};
+use h2lab_model::record::Fault;
+
+#[test]
+fn a_comparison_that_was_interrupted_before_its_second_cell_says_that_nothing_was_compared() {
+    let mut fixture = Fixture::new();
+    fixture.run.repetitions.truncate(1);
+    fixture.run.interrupted = true;
+    fixture.analysis = h2lab_analysis::stats::analyse(&fixture.run);
+    let first = |fixture: &Fixture| of(&fixture.report()).swap_remove(0);
+    let expected = "Nothing was compared: the run was interrupted when only HTTP/1.1 had been measured.";
+    assert_eq!(first(&fixture), expected);
+    fixture.run.command[1] = "load".to_owned();
+    assert!(!first(&fixture).contains("compared"), "a load compares nothing");
+    fixture.run.command[1] = "compare".to_owned();
+    fixture.run.interrupted = false;
+    assert!(!first(&fixture).contains("compared"));
+}
+
+/// The p99 of 16 connections at 3 % loss, of which nothing stalls too long.
+fn with_ratio(fixture: &mut Fixture, conclusion: Conclusion, ratio: f64) {
+    let verdict = fixture.analysis.verdicts.last_mut().expect("it has some");
+    verdict.conclusion = conclusion;
+    verdict.tail = h2lab_analysis::stats::Tail::P99;
+    verdict.tail_ratio = Some(RatioInterval {
+        share: 0.99,
+        baseline: Duration::from_millis(250),
+        candidate: Duration::from_millis(250).mul_f64(ratio),
+        ratio,
+        low: ratio * 0.8,
+        high: ratio * 1.2,
+        block: Duration::from_millis(250),
+        longest_stall: Duration::ZERO,
+        blocks: 24,
+    });
+}
+
+#[test]
+fn it_names_what_loses_most_what_wins_most_the_cause_and_the_change() {
+    let mut fixture = Fixture::new();
+    with_ratio(&mut fixture, Conclusion::Faster, 0.44);
+    assert_eq!(
+        of(&fixture.report()),
+        [
+            "Overloaded at 3% loss: one HTTP/2 connection serves 290 of 1,000 requests/s, HTTP/1.1 all of them.",
+            "Faster at 3% loss: 16 HTTP/2 connections have 0.44 × the p99 of HTTP/1.1 (110 ms against 250 ms; 95 % \
+             interval 0.35–0.53).",
+            "Cause (LOSS101): every drop stalls all streams of the connection, 31 at a time on average. Change: \
+             connections = 16 (client).",
+        ]
+    );
+}
+
+#[test]
+fn an_invalid_or_failed_cell_is_mentioned_and_never_the_answer() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    fixture.analysis.cells[5].state = CellState::Invalid { reasons: vec!["the link was late".to_owned()] };
+    for verdict in &mut fixture.analysis.verdicts {
+        let is_its = verdict.cell == 5;
+        verdict.conclusion = if is_its { Conclusion::Invalid } else { Conclusion::NoDifference };
+    }
+    with_ratio(&mut fixture, Conclusion::Slower, 2.0);
+    let answer = of(&fixture.report());
+    assert!(
+        answer[0].starts_with("Slower at 3% loss: 16 HTTP/2 connections have 2.00 × the p99"),
+        "{answer:?}"
+    );
+    assert_eq!(answer[1], "1 of 6 comparisons has no verdict: h2c × 1: the link was late.");
+    fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
+    assert_eq!(of(&fixture.report()), ["No result: h2c × 1: the link was late."]);
+}
+
+#[test]
+fn without_a_difference_it_says_whether_there_is_none_or_none_was_resolved() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    let pattern = fixture.analysis.verdicts[0].clone();
+    let mut answered = |conclusions: &[(f64, f64)]| {
+        let verdict = |&(low, high): &(f64, f64)| {
+            let mut verdict = pattern.clone();
+            verdict.conclusion = Conclusion::NoDifference;
+            let tail = verdict.tail_ratio.as_mut().expect("it has one");
+            (tail.low, tail.high, tail.longest_stall) = (low, high, Duration::ZERO);
+            verdict
+        };
+        fixture.analysis.verdicts = conclusions.iter().map(verdict).collect();
+        of(&fixture.report()).join(" ")
+    };
+    let (same, open) = ((0.97, 1.03), (0.5, 2.0));
+    assert!(answered(&[same]).starts_with("No difference: Without loss: one HTTP/2 connection: p9"));
+    assert!(answered(&[open]).starts_with("Undecided: Without loss: "));
+    assert_eq!(answered(&[same, same]), "No difference of 10 % or more in 2 of 2 comparisons.");
+    assert!(answered(&[open, open]).starts_with("Undecided: none of 2 comparisons resolved a difference."));
+    let both = answered(&[same, open]);
+    assert!(
+        both.starts_with("No difference was found: of 2 comparisons, 1 shows less than 10 %, 1 undecided"),
+        "{both}"
+    );
+}
+
+#[test]
+fn a_cell_that_gets_slower_and_slower_is_not_said_to_serve_its_load() {
+    let mut fixture = Fixture::new();
+    let (offered_rps, served_rps) = (1000.0, 999.0);
+    let (first, second) = (Duration::from_millis(30), Duration::from_millis(300));
+    let why = Instability::Growing { first, second };
+    fixture.analysis.cells[5].state = CellState::Unstable { offered_rps, served_rps, why };
+    fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
+    fixture.analysis.verdicts[0].conclusion = Conclusion::Unstable { offered_rps, served_rps };
+    let expected = "Overloaded at 3% loss: with one HTTP/2 connection the mean response time grew from 30 ms to \
+         300 ms during the measured time; HTTP/1.1 carried the 1,000 requests/s.";
+    assert_eq!(of(&fixture.report())[0], expected);
+    let sentence = sentences::verdict(&fixture.report(), &fixture.analysis.verdicts[0]);
+    assert!(sentence.contains("grew from 30 ms to 300 ms") && !sentence.contains("999"), "{sentence}");
+}
+
+#[test]
+fn the_better_side_is_the_one_that_carries_the_load() {
+    let mut fixture = Fixture::new();
+    let (offered_rps, served_rps) = (20.0, 12.0);
+    let why = Instability::Served { share: 0.6, failed: 0.0 };
+    let verdict = fixture.analysis.verdicts.pop().expect("it has some");
+    for summary in &mut fixture.analysis.cells {
+        if summary.cell.index == verdict.baseline {
+            summary.state = CellState::Unstable { offered_rps, served_rps, why };
+            summary.served_rps = served_rps;
+        }
+    }
+    let conclusion = Conclusion::BaselineUnstable { offered_rps, served_rps };
+    fixture.analysis.verdicts = vec![CellVerdict { conclusion, ..verdict }];
+    let answer = of(&fixture.report());
+    let expected =
+        "Better at 3% loss: 16 HTTP/2 connections serve all of 1,000 requests/s, HTTP/1.1 12 of them.";
+    assert_eq!(answer[0], expected);
+}
+
+#[test]
+fn two_ways_that_both_answer_without_a_success_are_both_named() {
+    let mut fixture = Fixture::new();
+    fixture.findings.clear();
+    let verdict = fixture.analysis.verdicts.pop().expect("it has some");
+    let mut answered = |of_baseline: u16, of_cell: u16| {
+        for summary in &mut fixture.analysis.cells {
+            let status = if summary.cell.index == verdict.baseline { of_baseline } else { of_cell };
+            summary.statuses = [(status, 100)].into();
+            let how = h2lab_analysis::stats::Failed::NoSuccess;
+            summary.state = CellState::Failed { why: format!("100 × {status}"), how };
+        }
+        fixture.analysis.verdicts = vec![CellVerdict { conclusion: Conclusion::Failed, ..verdict.clone() }];
+        of(&fixture.report()).join(" ")
+    };
+    assert_eq!(answered(503, 503), "No result: both ways answered only 503.");
+    assert_eq!(answered(503, 404), "No result: h1 answered only 503, h2c × 16 only 404.");
+}
+
+#[test]
+fn a_client_with_too_few_connections_is_named_and_not_the_server() {
+    let mut fixture = Fixture::new();
+    fixture.run.command[1] = "load".to_owned();
+    fixture.analysis.verdicts.clear();
+    fixture.analysis.cells.truncate(1);
+    let summary = &mut fixture.analysis.cells[0];
+    let (offered_rps, served_rps) = (3000.0, 1429.0);
+    let why = Instability::Served { share: 0.48, failed: 0.0 };
+    summary.state = CellState::Unstable { offered_rps, served_rps, why };
+    let (waited, service) = (Duration::from_millis(1_075), Duration::from_millis(10));
+    summary.pool = Some(h2lab_analysis::stats::PoolLimit { connections: 16, waited, service });
+    let answer = of(&fixture.report());
+    assert!(answer[0].starts_with("Too few connections: serves 1,429 of "), "{answer:?}");
+    let expected = "All 16 HTTP/1.1 connections were in use, and requests waited 1,075 ms on average for one; on it they took \
+         10 ms. Raise -c.";
+    assert_eq!(answer[1], expected);
+    assert!(!answer.join(" ").contains("Overloaded"), "{answer:?}");
+    fixture.run.command[1] = "compare".to_owned();
+    assert!(of(&fixture.report())[1].ends_with("Raise --max-connections."));
+}
+
+#[test]
+fn bulk_work_is_answered_by_rates_and_what_held_them_back() {
+    let fixture = Fixture::bulk();
+    let answer = of(&fixture.report());
+    assert!(
+        answer[0].starts_with("Slowest: one HTTP/2 connection (") && answer[0].contains("100 Mbit/s"),
+        "{answer:?}"
+    );
+    assert!(answer[0].contains("0.25 × the rate of TCP alone"), "{answer:?}");
+    assert!(
+        answer[1].starts_with("Fastest: TCP without HTTP (") && answer[1].contains("800 Mbit/s"),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn every_form_has_the_same_answer() {
+    let fixture = Fixture::new();
+    let report = fixture.report();
+    let sentences = of(&report);
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (text, markdown) = (flat(&crate::text(&[report], TextStyle::default())), crate::markdown(&[report]));
+    assert!(text.starts_with(&format!("Answer: {}", sentences[0])), "{text}");
+    assert!(markdown.contains("**Overloaded at 3% loss: "), "{markdown}");
+    assert_eq!(crate::document(&report).answer, sentences.join(" "));
+    let last = crate::text(&[report], TextStyle { answer: AnswerPlace::Last, ..TextStyle::default() });
+    assert!(flat(&last).ends_with(&format!("Answer: {}", sentences.join(" "))), "{last}");
+    let html = crate::html(&[report]);
+    assert!(
+        html.contains("Overloaded at 3% loss: one HTTP&#x2f;2 connection serves 290 of 1,000"),
+        "the title"
+    );
+}
+
+#[test]
+fn a_long_tail_says_in_which_phase_of_a_request_it_passes() {
+    let mut summary = Fixture::new().analysis.cells[0].clone();
+    // Of a hundred requests ten take long; the tail of so few is the p95.
+    let mut said = |response: u64, service: u64, first_byte: u64| {
+        let of = |long| Latency::new((0..100).map(|n| Duration::from_millis(if n < 90 { 1 } else { long })));
+        (summary.response, summary.service, summary.ttfb) = (of(response), of(service), of(first_byte));
+        phase(&summary).unwrap_or_default()
+    };
+    assert!(said(500, 150, 149).contains("150 ms of 500 ms after the request was sent"));
+    assert!(said(151, 151, 150).contains("150 ms of 151 ms before the first byte"));
+    assert!(said(151, 151, 3).contains("first byte of the response after 3 ms"));
+    assert_eq!((said(151, 151, 90).as_str(), said(19, 19, 19).as_str()), ("", ""));
+}
+
+#[test]
+fn what_costs_next_to_nothing_is_no_cause_unless_requests_failed() {
+    let mut fixture = Fixture::new();
+    let cell = fixture.findings[0].cell;
+    assert!(cause(&fixture.report(), cell).is_some());
+    fixture.findings.iter_mut().for_each(|finding| finding.cost_share = 0.049);
+    assert_eq!(cause(&fixture.report(), cell), None);
+    for (kind, is_of_connections) in [
+        (Outcome::Closed, true),
+        (Outcome::Reset, true),
+        (Outcome::Status, false),
+        (Outcome::Connect, false),
+        (Outcome::Timeout, false),
+    ] {
+        let summary = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == cell);
+        let error = ErrorCount { kind, code: 0, fault: Fault::Sut, count: 1 };
+        summary.expect("the finding's cell").errors = vec![error];
+        assert_eq!(cause(&fixture.report(), cell).is_some(), is_of_connections, "{kind}");
+    }
+}
+
+#[test]
+fn what_fails_is_no_overload() {
+    let why = |share: f64, failed: f64| is_of_failures(&Instability::Served { share, failed });
+    assert!(why(0.5, 0.5) && why(0.5, 0.25));
+    assert!(!why(0.5, 0.2) && !why(0.9, 0.0));
+}

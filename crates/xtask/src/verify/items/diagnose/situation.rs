@@ -1,0 +1,86 @@
+//! A situation: a server, a link, a client, and the causes that are planted in them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::verify::items::faults::draw;
+
+/// A row of `situations.toml`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Situation {
+    /// What it is, for people.
+    pub is: String,
+    /// The ids of its causes; `A|B` where either is right; none in a healthy one.
+    #[serde(default)]
+    pub planted: Vec<String>,
+    /// The arguments of `diagnose`.
+    pub diagnose: String,
+    /// The server's command, in the namespace behind the link, `H2LAB` for our own program; without it `diagnose` starts one.
+    pub server: Option<String>,
+    /// The arguments of `h2lab link`, with a server.
+    #[serde(default)]
+    pub link: String,
+    /// Files in the folder in which both run.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Whether `key.pem` and `cert.pem` of `localhost` are among them.
+    #[serde(default)]
+    pub certificate: bool,
+    /// What is drawn at random.
+    pub draw: BTreeMap<String, Range>,
+}
+
+/// What a value is drawn from.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Range {
+    /// Both ends are included.
+    Numbers([u64; 2]),
+    /// One of these.
+    Words(Vec<String>),
+}
+
+/// All situations by name.
+pub fn all() -> Result<BTreeMap<String, Situation>> {
+    toml::from_str(include_str!("situations.toml")).context("situations.toml")
+}
+
+impl Situation {
+    /// What must be found, in words.
+    pub fn expected(&self) -> String {
+        match &self.planted[..] {
+            [] => "healthy".to_owned(),
+            planted => format!("planted {}", planted.join(" and ")),
+        }
+    }
+
+    /// Its values: the same for the same seed and name.
+    pub fn drawn(&self, seed: u64, name: &str) -> BTreeMap<String, String> {
+        let value = |(key, range): (&String, &Range)| {
+            let random = draw(seed, &format!("{name}/{key}"));
+            let value = match range {
+                Range::Numbers([least, most]) => (least + random % (most - least + 1)).to_string(),
+                Range::Words(words) => words[(random % words.len() as u64) as usize].clone(),
+            };
+            (key.clone(), value)
+        };
+        self.draw.iter().map(value).collect()
+    }
+}
+
+/// `text` with the drawn values in place of `<name>`: braces are common in configurations.
+pub fn filled(text: &str, drawn: &BTreeMap<String, String>) -> Result<String> {
+    let mut text = text.to_owned();
+    for (name, value) in drawn {
+        text = text.replace(&format!("<{name}>"), value);
+    }
+    let is_name = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase());
+    let mut places = text.split('<').skip(1).filter_map(|rest| rest.split_once('>'));
+    match places.find(|(word, _)| is_name(word)) {
+        Some((word, _)) => bail!("nothing draws <{word}>"),
+        None => Ok(text),
+    }
+}
