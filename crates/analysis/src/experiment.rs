@@ -1,4 +1,4 @@
-//! What an experiment shows: the effect of each knob on the cell that it was turned at.
+//! What an experiment shows: the effect of each knob on the cell in which it was changed.
 //!
 //! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same rounds. Several
 //! knobs are tried in one run, and each is looked at after each round: the intervals are those of Bonferroni's correction for all

@@ -61,7 +61,8 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
         .collect();
     findings.retain(|finding| !explained.contains(finding.rule.as_str()));
     findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
-    if let Some(against) = &case.against {
+    // The gap takes all response times in order.
+    if let Some(against) = case.against.as_ref().filter(|_| !findings.is_empty()) {
         divide(&mut findings, case, against);
     }
     findings

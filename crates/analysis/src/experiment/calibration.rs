@@ -10,10 +10,10 @@ use h2lab_model::workload::Protocol;
 
 use super::{Experiment, Outcome, Setup};
 
-/// Changes that are tried at once, and looks at each: as many as `diagnose` makes of a usual cell.
+/// Changes that are tried at once, and looks at each: fewer than `diagnose` makes, for the sake of the time that a test takes.
 const KNOBS: u32 = 4;
 const LOOKS: u32 = 3;
-/// Of a repetition: shorter than that of `diagnose`, for the sake of the time that a test takes.
+/// Of a repetition: shorter than that of `diagnose`, likewise.
 const MEASURE: Duration = Duration::from_secs(1);
 /// Sixteen connections that share a lossy link, as in `stats::calibration`.
 const SHARED: Model = Model { stall_chance: 0.03, pace: 600.0, ..Model::LOSSY_SHARED };
@@ -61,7 +61,7 @@ fn changes_without_an_effect_are_not_called_effects() {
 }
 
 #[test]
-#[ignore = "a thousand runs of each shape take half an hour: the record is in results/, by `cargo test --release -- --ignored calibration`"]
+#[ignore = "a thousand runs of each shape take far longer than a test may: `cargo test --release -p h2lab-analysis -- --ignored a_thousand`"]
 fn of_a_thousand_runs_at_most_one_in_twenty_claims_an_effect() {
     for (name, kind, model) in &SHAPES {
         let claims = claims(1_000, *kind, model);

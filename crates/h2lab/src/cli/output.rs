@@ -110,11 +110,6 @@ impl<'a> Concluded<'a> {
         }
     }
 
-    /// Whether a rule found a cause.
-    pub const fn has_findings(&self) -> bool {
-        !self.findings.is_empty()
-    }
-
     /// As reports have it.
     pub fn report(&self) -> Report<'_> {
         Report {

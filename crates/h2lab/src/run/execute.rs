@@ -212,7 +212,7 @@ fn ended(cell: &Cell, run: &RunRecord, error: anyhow::Error) -> anyhow::Error {
     if !is_gone {
         return error;
     }
-    let message = format!("the server ended during the run: {error}");
+    let message = format!("the server can no longer be reached: {error}");
     Failure { kind: FailureKind::Ended, message }.into()
 }
 

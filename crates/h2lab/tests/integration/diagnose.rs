@@ -47,7 +47,7 @@ fn each_changed_cell_differs_in_one_setting_and_is_measured_beside_the_unchanged
 #[test]
 fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
     let folder = folder();
-    let work = ["--loss=5%", "--delay=20ms", "-q300", "-z1s"];
+    let work = ["--loss=5%", "--delay=20ms", "-q300", "-z1s", "-Hx-token: secret"];
     let first = ["diagnose", "--json", "--budget=1ms", "--out=h2lab-runs/first"];
     run_program(&binary(), folder.path(), &[&first[..], &work].concat()).assert_measured();
     let read = run_program(&binary(), folder.path(), &["diagnose", "latest"]);
@@ -60,8 +60,14 @@ fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
         "{}",
         refused.transcript()
     );
-    // Nothing was fixed; a budget that is spent allows one round.
+    let judged = run_program(&binary(), folder.path(), &["diagnose", "latest", "--fail-on=confirmed"]);
+    assert_eq!(judged.code, Some(2), "{}", judged.transcript());
     let again = ["diagnose", "--again", "latest", "--json", "--budget=1ms"];
+    let masked = run_program(&binary(), folder.path(), &again);
+    assert_eq!(masked.code, Some(2), "its values are in no folder\n{}", masked.transcript());
+    assert!(masked.stderr.contains("give -H 'x-token: …' again"), "{}", masked.transcript());
+    // Nothing was fixed; a budget that is spent allows one round.
+    let again = [&again[..], &["-Hx-token: secret"]].concat();
     let again = run_program(&binary(), folder.path(), &again);
     again.assert_measured();
     let document = again.json();

@@ -121,7 +121,7 @@ fn a_server_that_goes_away_ends_the_run_after_what_was_measured_is_reported() {
     );
     assert_eq!(document["interrupted"], true);
     assert!(error(&finished).contains("refused") && error(&finished).contains("kept in"));
-    assert!(error(&finished).contains("the server ended during the run"), "{}", finished.transcript());
+    assert!(error(&finished).contains("the server can no longer be reached"), "{}", finished.transcript());
     let again = h2lab(&["report", "--json", out.to_str().unwrap()]);
     assert_eq!(again.json()["cells"], document["cells"], "the folder says the same");
     assert!(out.join("report.html").exists());

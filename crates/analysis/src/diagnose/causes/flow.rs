@@ -193,7 +193,9 @@ pub(super) const FLOW113: CauseMeta = CauseMeta {
     id: "FLOW113",
     name: "window-updates-behind-a-lock",
     summary: "WINDOW_UPDATE waits for another stream's read; parallel uploads starve",
-    status: Status::NeedsServer("the client's threads: who reads the connection, and who waits for its lock"),
+    status: Status::NeedsServer(
+        "the client's threads: which reads the connection, and which wait for its lock",
+    ),
     since: "0.1.0",
     page: include_str!("flow113_window_updates_behind_a_lock/page.md"),
     checks: &[id::CLNT119],

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use h2lab_analysis::experiment::{Experiment, Setup, Since};
 use h2lab_analysis::stats;
 use h2lab_analysis::stats::Ending;
+use h2lab_base::secrets::HIDDEN;
 use h2lab_base::units::Time;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Scenario};
@@ -172,6 +173,9 @@ impl DiagnoseArgs {
     /// What the records of a run show.
     fn of_run(&self, folder: &Path) -> Result<Exit> {
         let why = "is for a measurement, and a run folder is only read";
+        if self.fail_on.is_some() {
+            return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
+        }
         let CellArgs { work, client, policy, .. } = &self.cells;
         work.refuse(&[], why)?;
         client.refuse(&[], why)?;
@@ -187,16 +191,18 @@ impl DiagnoseArgs {
         } else {
             output::show(&h2lab_report::diagnosis_of_run(&concluded.report(), output::style()))?;
         }
-        let is_found = self.fail_on == Some(FailOn::Confirmed) && concluded.has_findings();
-        Ok(if is_found { Exit::CheckFailed } else { Exit::Done })
+        Ok(Exit::Done)
     }
 
     /// The work of an earlier run again: how much of its difference is gone.
     fn again(&self, folder: &Path, command_line: Vec<String>) -> Result<Exit> {
         let before = read(folder)?;
-        let mut scenario = before.scenario.clone();
-        scenario.repetitions = 1;
-        let urls: Vec<String> = scenario.matrix.live.iter().map(|live| live.url.clone()).collect();
+        let urls: Vec<String> = before.scenario.matrix.live.iter().map(|live| live.url.clone()).collect();
+        let refuse = |why: &str| Err(Usage(format!("--again {}: {why}", folder.display())).into());
+        if before.scenario.needs_its_file() || urls.iter().any(|url| url.contains(HIDDEN)) {
+            return refuse("a run folder keeps neither the contents of requests of a file nor query values");
+        }
+        let mut scenario = Scenario { repetitions: 1, ..before.scenario.to_be_completed() };
         let live = if urls.is_empty() {
             self.reach.refuse(&[], "is for live servers, and that run had none")?;
             scenario = self.cells.applied(&scenario, true)?;
@@ -205,6 +211,13 @@ impl DiagnoseArgs {
             scenario = self.cells.applied_live(&scenario)?;
             discover::find(&mut scenario, &urls, &self.cells.client.protocol, &self.reach)?
         };
+        let withheld = before.scenario.withheld();
+        if !withheld.is_empty() && scenario.without_secrets().withheld() != withheld {
+            let words = withheld.join(" ");
+            return refuse(&format!(
+                "a run folder does not keep values of header fields and bodies; give {words} again"
+            ));
+        }
         let base = Base::of(&scenario)?;
         let mut plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
         let setup = plan.setup();

@@ -1,7 +1,7 @@
 //! `h2lab diagnose` against situations with planted causes, and healthy ones: which causes it names, as a matrix.
 //!
-//! What each situation draws at random follows from the seed. A result is kept in `target/verify/diagnose/SEED/`, so that a call
-//! that was ended is resumed by another one with the same seed; `score` counts what is kept.
+//! What each situation draws at random follows from the seed. Results are kept by seed and build in
+//! `target/verify/diagnose/`, so that a call that was ended is resumed by another one with the same seed; `score` counts what is kept.
 
 mod situation;
 
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -56,22 +57,25 @@ pub fn items(seed: u64) -> Result<Vec<Item>> {
         }));
     }
     let claim = "of all situations of this seed that were measured: the right cause is first in 95 %, no finding in a healthy one";
-    items.push(item("score", claim, move |_| score(&situations, seed)));
+    items.push(item("score", claim, move |h2lab| score(&situations, &folder(h2lab, seed)?)));
     Ok(items)
 }
 
-fn folder(seed: u64) -> PathBuf {
-    Path::new("target/verify/diagnose").join(seed.to_string())
+/// Where the results of a seed are, for one build: those of another one say nothing of it.
+fn folder(h2lab: &H2lab, seed: u64) -> Result<PathBuf> {
+    let built = fs::metadata(h2lab.path())?.modified()?.duration_since(UNIX_EPOCH)?.as_secs();
+    Ok(Path::new("target/verify/diagnose").join(format!("{seed}-{built}")))
 }
 
 /// The result of an earlier call with the same seed, else that of a measurement.
 fn kept_or_measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
-    let path = folder(seed).join(format!("{name}.json"));
+    let folder = folder(h2lab, seed)?;
+    let path = folder.join(format!("{name}.json"));
     if let Ok(text) = fs::read_to_string(&path) {
         return serde_json::from_str(&text).with_context(|| format!("in {}", path.display()));
     }
     let found = measured(h2lab, name, situation, seed)?;
-    fs::create_dir_all(folder(seed))?;
+    fs::create_dir_all(&folder)?;
     fs::write(&path, serde_json::to_string_pretty(&found)?)?;
     Ok(found)
 }
@@ -134,12 +138,12 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
 }
 
 /// The matrix of what was planted and what was found first.
-fn score(situations: &BTreeMap<String, Situation>, seed: u64) -> Result<ItemOutcome> {
+fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<ItemOutcome> {
     let mut outcome = ItemOutcome::default();
     let mut matrix: BTreeMap<(String, String), u32> = BTreeMap::new();
     let (mut planted, mut right, mut healthy, mut false_ones) = (0_u32, 0_u32, 0_u32, 0_u32);
     for (name, situation) in situations {
-        let Ok(text) = fs::read_to_string(folder(seed).join(format!("{name}.json"))) else { continue };
+        let Ok(text) = fs::read_to_string(folder.join(format!("{name}.json"))) else { continue };
         let found: Found = serde_json::from_str(&text)?;
         let is_right = is_right(situation, &found);
         if situation.planted.is_empty() {
@@ -156,7 +160,7 @@ fn score(situations: &BTreeMap<String, Situation>, seed: u64) -> Result<ItemOutc
             outcome.note(format!("{name}: found {}", named(&found.causes)));
         }
     }
-    ensure!(planted + healthy > 0, "no situation of seed {seed} was measured");
+    ensure!(planted + healthy > 0, "no situation was measured with this build and seed");
     for ((planted, found), count) in matrix {
         outcome.note(format!("{planted:<24} found as {found:<24} {count}"));
     }
