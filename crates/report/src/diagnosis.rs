@@ -1,18 +1,22 @@
 //! `diagnose`: what HTTP/2 costs here, why, which change was shown to help, and what was ruled out.
 
+mod document;
+mod interchange;
+mod since;
+
 use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
-use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Since, Trial};
-use h2lab_base::JsonSchema;
-use serde::{Deserialize, Serialize};
+use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
 use std::time::Duration;
 
-use super::document::round::rounded;
 use super::format::{millis_unit, plural, rate, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
+
+pub use document::{CauseDocument, DiagnosisDocument, TrialDocument};
+pub use since::{SinceDocument, since_document, since_text};
 
 /// A run of `diagnose` and what its experiment shows.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +32,7 @@ pub struct Diagnosis<'a> {
 }
 
 /// The columns of the table of trials.
-const COLUMNS: [Column; 6] = [
+pub(super) const COLUMNS: [Column; 6] = [
     name("change").rank(0),
     number("before", "").rank(5),
     number("after", "").rank(4),
@@ -37,76 +41,18 @@ const COLUMNS: [Column; 6] = [
     name("result").rank(0),
 ];
 
-/// A trial as a program reads it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TrialDocument {
-    /// What was changed, in words.
-    pub change: String,
-    /// The flags of `compare` that change it; null where there are none.
-    pub flags: Option<String>,
-    /// The ids of the causes that it takes away.
-    pub causes: Vec<String>,
-    /// The index of the changed cell.
-    pub cell: u32,
-    /// How often it was measured beside the unchanged one.
-    pub rounds: u32,
-    /// `confirmed`, `worse`, `refuted`, `undecided` or `void`.
-    pub outcome: String,
-    /// Why there is no sound measurement of it; null otherwise.
-    pub why: Option<String>,
-    /// How many times better it is; below 1 it is worse. Null if unknown.
-    pub effect: Option<f64>,
-    /// The ends of its interval: the chance of one false claim in the whole run is at most 5 %.
-    pub interval: Option<[f64; 2]>,
-    /// The part of the difference from the other protocol that it closes, 0 to 1; null without a difference.
-    pub closes: Option<f64>,
-}
-
-/// A cause in the document of `diagnose --json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CauseDocument {
-    /// Its id in the catalogue: `LOSS101`.
-    pub id: String,
-    /// `confirmed` by a change, else `observed` or `inferred` from the records.
-    pub confidence: String,
-    /// The part of the difference from the other protocol that it explains, 0 to 1; null if that is not known.
-    pub explains: Option<f64>,
-}
-
-/// The document of `diagnose --json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DiagnosisDocument {
-    /// The answer in a few sentences.
-    pub answer: Vec<String>,
-    /// What the effects are effects on: `requests/s`, `p99` or `p95`.
-    pub metric: String,
-    /// The index of the cell that was asked about.
-    pub subject: u32,
-    /// What its protocol does against the other one: as in the verdicts of `compare`; null if only one is spoken.
-    pub verdict: Option<String>,
-    /// The same in a sentence.
-    pub statement: Option<String>,
-    /// The causes, the most important first: what an experiment confirmed, then what the records show.
-    pub causes: Vec<CauseDocument>,
-    /// The findings in it.
-    pub findings: Vec<Finding>,
-    /// What was tried.
-    pub trials: Vec<TrialDocument>,
-    /// The run: its cells, figures and warnings.
-    pub run: super::Document,
-}
+/// What effects and their intervals mean.
+pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals are corrected for all changes and looks together: the chance of one \
+     false claim in this run is at most 5 %.";
 
 /// What the records of a run show, for a terminal: the findings, and how many causes were looked for.
 pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
-    let rules = CAUSES.iter().filter(|cause| cause.rule().is_some()).count();
     out.push('\n');
     let looked = format!(
-        "Looked for {} of the {} causes in the catalogue; the others take a capture or a view of the server: `h2lab explain` says \
-         what each needs. Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
-        rules,
-        CAUSES.len()
+        "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
+        unchecked()
     );
     paragraph(&mut out, style, "", &looked);
     text::places(&mut out, report, style);
@@ -115,93 +61,10 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     style.printable(out)
 }
 
-/// The document of `diagnose --again --json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SinceDocument {
-    /// The answer in a sentence.
-    pub answer: String,
-    /// What is compared: `requests/s`, `p99` or `p95`; null where a run has too few requests.
-    pub metric: Option<String>,
-    /// How many times better HTTP/1.1 was, with its interval.
-    pub before: Option<[f64; 3]>,
-    /// How many times better it is now.
-    pub now: Option<[f64; 3]>,
-    /// The part of the difference that is gone: 1 if all is, below 0 if it has grown; null if there was none.
-    pub closed: Option<f64>,
-    /// The run: its cells, figures and warnings.
-    pub run: super::Document,
-}
-
-/// How much of a difference is gone, for programs.
-pub fn since_document(report: &Report<'_>, since: Option<&Since>) -> SinceDocument {
-    let numbers = |effect: Effect| [effect.ratio, effect.low, effect.high].map(rounded);
-    SinceDocument {
-        answer: since_sentence(since),
-        metric: since.map(|since| since.metric.name().to_owned()),
-        before: since.map(|since| numbers(since.before)),
-        now: since.map(|since| numbers(since.now)),
-        closed: since.and_then(|since| since.closed).map(rounded),
-        run: super::document(report),
-    }
-}
-
-/// The same for a terminal.
-pub fn since_text(report: &Report<'_>, since: Option<&Since>, style: TextStyle) -> String {
-    let mut out = String::new();
-    text::findings(&mut out, report, style);
-    text::places(&mut out, report, style);
-    out.push('\n');
-    super::answer::lines(&mut out, &[since_sentence(since)], style);
-    style.printable(out)
-}
-
-fn since_sentence(since: Option<&Since>) -> String {
-    let Some(since) = since else {
-        return "Nothing is known of the difference: a run lacks one of the two protocols, or has too few requests.".to_owned();
-    };
-    let of =
-        |effect: &Effect| format!("{} × ({}–{})", ratio(effect.ratio), ratio(effect.low), ratio(effect.high));
-    let (metric, before, now) = (since.metric.name(), of(&since.before), of(&since.now));
-    let figures = format!("HTTP/1.1 was better by {before} in {metric}, and is now by {now}");
-    match since.closed {
-        None => format!("There was no difference to close: {figures}."),
-        Some(_) if since.now.low <= 1.0 && since.now.ratio < 1.1 => {
-            format!("All of the difference is gone: {figures}.")
-        }
-        Some(part) if part < 0.0 => format!("The difference has grown: {figures}."),
-        Some(part) => format!("{:.0} % of the difference is gone: {figures}.", part * 100.0),
-    }
-}
-
 impl Diagnosis<'_> {
     /// The findings about the subject.
-    fn findings(&self) -> impl Iterator<Item = &Finding> {
+    pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.report.findings.iter().filter(|finding| finding.cell == self.subject)
-    }
-
-    /// The causes, the most important first. What a change takes away without a finding for it counts if it is one cause alone.
-    /// Observations are none.
-    fn causes(&self) -> Vec<CauseDocument> {
-        let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();
-        let mut causes: Vec<CauseDocument> = Vec::new();
-        let mut add = |id: &str, confidence: &str, explains: Option<f64>| {
-            if causes.iter().all(|cause| cause.id != id) {
-                causes.push(CauseDocument { id: id.to_owned(), confidence: confidence.to_owned(), explains });
-            }
-        };
-        for trial in self.experiment.confirmed() {
-            let taken = trial.knob.causes();
-            let found = findings.iter().find(|finding| taken.contains(&finding.rule.as_str()));
-            match (found, taken) {
-                (Some(finding), _) => add(&finding.rule, "confirmed", trial.closes.map(rounded)),
-                (None, [only]) => add(only, "confirmed", trial.closes.map(rounded)),
-                (None, _) => {}
-            }
-        }
-        for finding in findings {
-            add(&finding.rule, finding.confidence.name(), finding.explains.map(rounded));
-        }
-        causes
     }
 
     fn with(&self, outcome: fn(&Outcome) -> bool) -> Vec<String> {
@@ -268,7 +131,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    fn rows(&self) -> Vec<Vec<String>> {
+    pub(super) fn rows(&self) -> Vec<Vec<String>> {
         let row = |trial: &Trial| {
             let of = |field: fn(&Effect) -> f64| trial.effect.as_ref().map(field);
             let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -291,19 +154,19 @@ impl Diagnosis<'_> {
         let mut out = String::new();
         self.trials(&mut out, style);
         text::findings(&mut out, &self.of_subject(&self.own_findings()), style);
-        self.ruled_out(&mut out, style);
+        self.ruled_out_text(&mut out, style);
         text::places(&mut out, &self.report, style);
         out.push('\n');
         super::answer::lines(&mut out, &self.answer(), style);
         style.printable(out)
     }
 
-    fn own_findings(&self) -> Vec<Finding> {
+    pub(super) fn own_findings(&self) -> Vec<Finding> {
         self.findings().cloned().collect()
     }
 
     /// The report with these findings alone.
-    fn of_subject<'a>(&'a self, findings: &'a [Finding]) -> Report<'a> {
+    pub(super) fn of_subject<'a>(&'a self, findings: &'a [Finding]) -> Report<'a> {
         Report { findings, ..self.report }
     }
 
@@ -327,74 +190,55 @@ impl Diagnosis<'_> {
         if let Some(note) = table::left_out(&COLUMNS, &rows, style.limit()) {
             painted(out, style, Paint::Dim, "", &note);
         }
-        paragraph(
-            out,
-            style,
-            "",
-            "Effects above 1 are better. The intervals are corrected for all changes and looks together: the chance of one \
-             false claim in this run is at most 5 %.",
-        );
-        let repeated = self.experiment.confirmed().first().and_then(|best| best.knob.flags());
-        if let Some(flags) = repeated {
-            let _ = writeln!(out, "repeat: {} {flags}", self.repeat);
+        paragraph(out, style, "", CORRECTED);
+        if let Some(command) = self.repeated() {
+            let _ = writeln!(out, "repeat: {command}");
         }
     }
 
-    fn ruled_out(&self, out: &mut String, style: TextStyle) {
+    /// The command that repeats the experiment with the largest effect.
+    pub(super) fn repeated(&self) -> Option<String> {
+        let flags = self.experiment.confirmed().first()?.knob.flags()?;
+        Some(format!("{} {flags}", self.repeat))
+    }
+
+    /// What was ruled out, what is still open, and what could not be checked.
+    pub(super) fn ruled_out(&self) -> Vec<String> {
+        let list = |lead: &str, outcome: fn(&Outcome) -> bool| {
+            let words = self.with(outcome);
+            (!words.is_empty()).then(|| format!("{lead}{}.", words.join(", ")))
+        };
         let lists = [
-            ("No effect of 15 % or more: ", self.with(|outcome| *outcome == Outcome::Refuted)),
-            (
-                "Undecided, a larger --budget may decide: ",
-                self.with(|outcome| *outcome == Outcome::Undecided),
-            ),
+            list("No effect of 15 % or more: ", |outcome| *outcome == Outcome::Refuted),
+            list("Undecided, a larger --budget may decide: ", |outcome| *outcome == Outcome::Undecided),
         ];
-        let said: Vec<String> = lists
-            .into_iter()
-            .filter(|(_, words)| !words.is_empty())
-            .map(|(lead, words)| format!("{lead}{}.", words.join(", ")))
-            .collect();
+        let void = self.experiment.trials.iter().filter_map(|trial| match &trial.outcome {
+            Outcome::Void(why) => Some(format!("Not measured: {}: {why}.", trial.knob.words())),
+            _ => None,
+        });
+        let unchecked = (!self.experiment.is_healthy()).then(unchecked);
+        lists.into_iter().flatten().chain(void).chain(unchecked).collect()
+    }
+
+    fn ruled_out_text(&self, out: &mut String, style: TextStyle) {
+        let said = self.ruled_out();
         if !said.is_empty() {
             let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, "Ruled out and open"));
-            for line in &said {
-                paragraph(out, style, "- ", line);
-            }
         }
-        for trial in &self.experiment.trials {
-            if let Outcome::Void(why) = &trial.outcome {
-                paragraph(out, style, "- ", &format!("not measured: {}: {why}", trial.knob.words()));
-            }
+        for line in &said {
+            paragraph(out, style, "- ", line);
         }
     }
+}
 
-    /// For programs.
-    pub fn document(&self) -> DiagnosisDocument {
-        let trial = |trial: &Trial| TrialDocument {
-            change: trial.knob.words(),
-            flags: trial.knob.flags(),
-            causes: trial.knob.causes().iter().map(|id| (*id).to_owned()).collect(),
-            cell: trial.cell,
-            rounds: trial.rounds,
-            outcome: trial.outcome.name().to_owned(),
-            why: match &trial.outcome {
-                Outcome::Void(why) => Some(why.clone()),
-                _ => None,
-            },
-            effect: trial.effect.map(|effect| rounded(effect.ratio)),
-            interval: trial.effect.map(|effect| [effect.low, effect.high].map(rounded)),
-            closes: trial.closes.map(rounded),
-        };
-        DiagnosisDocument {
-            answer: self.answer(),
-            metric: self.experiment.metric.name().to_owned(),
-            subject: self.subject,
-            verdict: self.experiment.verdict.as_ref().map(|verdict| verdict.conclusion.name().to_owned()),
-            statement: self.statement(),
-            causes: self.causes(),
-            findings: self.own_findings(),
-            trials: self.experiment.trials.iter().map(trial).collect(),
-            run: super::document(&self.report),
-        }
-    }
+/// What no rule looks for, and where it is said what that takes.
+fn unchecked() -> String {
+    let rules = CAUSES.iter().filter(|cause| cause.rule().is_some()).count();
+    format!(
+        "Looked for {rules} of the {} causes in the catalogue; the others take a capture or a view of the server: `h2lab explain` \
+         says what each needs.",
+        CAUSES.len()
+    )
 }
 
 /// A sentence with one full stop at its end.
@@ -403,7 +247,7 @@ fn sentence(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::testing::Fixture;
     use super::*;
     use h2lab_model::experiment::Knob;
@@ -413,7 +257,7 @@ mod tests {
         Trial { knob, cell: 9, rounds: 3, effect: Some(effect), outcome, closes: Some(0.88) }
     }
 
-    fn experiment(fixture: &Fixture) -> Experiment {
+    pub fn experiment(fixture: &Fixture) -> Experiment {
         Experiment {
             verdict: fixture
                 .analysis
@@ -467,5 +311,51 @@ mod tests {
         let causes: Vec<(&str, &str)> =
             document.causes.iter().map(|cause| (cause.id.as_str(), cause.confidence.as_str())).collect();
         assert_eq!(causes, [("LOSS101", "confirmed")]);
+    }
+
+    #[test]
+    fn other_programs_learn_what_is_confirmed_and_what_is_not() {
+        let fixture = Fixture::new();
+        let mut experiment = experiment(&fixture);
+        let subject = fixture.findings[0].cell;
+        fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
+            Diagnosis { report: fixture.report(), experiment, subject, repeat: "" }
+        }
+        let kinds = |log: serde_json::Value| -> Vec<(String, String)> {
+            let run = &log["runs"][0];
+            let results = run["results"].as_array().unwrap().iter();
+            results
+                .map(|result| {
+                    let rule =
+                        &run["tool"]["driver"]["rules"][result["ruleIndex"].as_u64().unwrap() as usize];
+                    assert_eq!(rule["id"], result["ruleId"]);
+                    assert_eq!(result["kind"] == "fail", result["level"] != "none", "{result}");
+                    (
+                        result["ruleId"].as_str().unwrap().to_owned(),
+                        result["kind"].as_str().unwrap().to_owned(),
+                    )
+                })
+                .collect()
+        };
+        let pair = |rule: &str, kind: &str| (rule.to_owned(), kind.to_owned());
+        let seen = kinds(diagnosis(&fixture, &experiment, subject).sarif());
+        assert!(seen.contains(&pair("LOSS101", "fail")), "{seen:?}");
+        assert!(seen.iter().any(|(_, kind)| kind == "pass") && seen.iter().any(|(_, kind)| kind == "open"));
+        let junit = diagnosis(&fixture, &experiment, subject).junit();
+        assert!(
+            junit.contains("failures=\"1\"") && junit.contains("classname=\"h2lab.diagnose.LOSS101\""),
+            "{junit}"
+        );
+        let markdown = diagnosis(&fixture, &experiment, subject).markdown();
+        assert!(
+            markdown.contains("| 4 connections |") && markdown.contains("confirmed, closes 88 %"),
+            "{markdown}"
+        );
+        // Without the experiment it is a suspect.
+        experiment.trials.clear();
+        let seen = kinds(diagnosis(&fixture, &experiment, subject).sarif());
+        assert_eq!(seen, [pair("LOSS101", "review")]);
+        let junit = diagnosis(&fixture, &experiment, subject).junit();
+        assert!(junit.contains("failures=\"0\"") && junit.contains("observed, not confirmed"), "{junit}");
     }
 }

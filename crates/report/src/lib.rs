@@ -21,6 +21,7 @@ mod format;
 pub mod hdr;
 mod history;
 mod html;
+mod junit;
 mod live;
 mod load_text;
 mod markdown;
@@ -30,6 +31,7 @@ mod page;
 mod probe;
 mod prose;
 mod runs;
+mod sarif;
 mod sentences;
 mod study;
 mod style;
@@ -55,11 +57,13 @@ pub use document::{
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use format::{per_second, shell_line};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
-pub use html::{bulk_page, fleet_page, html, probe_page, study_page, timeline_page, timeline_svg};
+pub use html::{
+    bulk_page, diagnosis_page, fleet_page, html, probe_page, study_page, timeline_page, timeline_svg,
+};
 pub use live::repetition_figures;
 pub use load_text::load_text;
 pub use markdown::markdown;
-pub use probe::{junit, probe_text, sarif};
+pub use probe::{junit, probe_markdown, probe_text, sarif};
 pub use prose::{hanging, prose};
 pub use sentences::violation;
 pub use style::{AnswerPlace, TextStyle};

@@ -134,18 +134,7 @@ fn one(report: &Report<'_>) -> String {
         }
         tails(&mut out, report, &group);
     }
-    for finding in report.findings {
-        let _ = writeln!(
-            out,
-            "\n## {}\n\n{}\n",
-            escaped(&sentences::finding_title(report, finding)),
-            escaped(&finding.symptom)
-        );
-        let _ = writeln!(out, "- cost: {}", escaped(&finding.cost));
-        for fix in &finding.fixes {
-            let _ = writeln!(out, "- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
-        }
-    }
+    findings(&mut out, report);
     out.push('\n');
     for level in sentences::recordings(report) {
         let _ = writeln!(out, "- recorded: {}", escaped(&level));
@@ -161,6 +150,22 @@ fn one(report: &Report<'_>) -> String {
         report.run.version
     );
     out
+}
+
+/// The findings: what is seen, what it costs, what to change.
+pub(super) fn findings(out: &mut String, report: &Report<'_>) {
+    for finding in report.findings {
+        let _ = writeln!(
+            out,
+            "\n## {}\n\n{}\n",
+            escaped(&sentences::finding_title(report, finding)),
+            escaped(&finding.symptom)
+        );
+        let _ = writeln!(out, "- cost: {}", escaped(&finding.cost));
+        for fix in &finding.fixes {
+            let _ = writeln!(out, "- fix: {}: `{}` - {}", fix.product, fix.setting, escaped(&fix.why));
+        }
+    }
 }
 
 fn row(out: &mut String, summary: &CellSummary) {

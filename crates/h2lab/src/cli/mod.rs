@@ -11,6 +11,7 @@ mod diagnose;
 mod diff;
 mod discover;
 mod doctor;
+mod documents;
 mod engine;
 mod exit;
 mod explain;

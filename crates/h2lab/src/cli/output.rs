@@ -124,8 +124,13 @@ impl<'a> Concluded<'a> {
 
     /// Stores `report.html` beside the data, if they are kept. A disk that is full is the machine's fault.
     pub fn store(&self) -> Result<()> {
+        self.store_page(|| h2lab_report::html(&[self.report()]))
+    }
+
+    /// Stores this page instead.
+    pub fn store_page(&self, page: impl FnOnce() -> String) -> Result<()> {
         let Some(path) = self.folder.map(|folder| folder.join(PAGE)) else { return Ok(()) };
-        let kept = ownership::write(&path, h2lab_report::html(&[self.report()]));
+        let kept = ownership::write(&path, page());
         kept.map_err(|error| {
             // Half a page would be mentioned as the report. There may be none at all.
             let _ = std::fs::remove_file(&path);

@@ -146,7 +146,9 @@ fn a_client_that_asks_by_ping_whether_a_silent_server_lives_is_seen_to() {
 fn nghttp_makes_one_connection_and_never_another() {
     let Some(nghttp) = need("nghttp") else { return };
     let graded = Graded::new(&format!("{} -n {{urls}}", nghttp.display()), &["-n", "12"]);
-    graded.assert("pass", &["CLNT101", "CLNT107", "CLNT109", "CLNT111", "CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("pass", &["CLNT101", "CLNT107", "CLNT109", "CLNT111", "CLNT113", "CLNT117"]);
+    // It closes with its last answer: its acknowledgement may be lost with the connection, which decides nothing.
+    assert_ne!(graded.check("CLNT112")["verdict"], "fail", "{:#}", graded.0);
     graded.assert("fail", &["CLNT102", "CLNT103", "CLNT106", "CLNT108", "CLNT114", "CLNT115", "CLNT116"]);
     graded.assert("pass", &["CLNT104", "CLNT105", "CLNT110"]);
 }

@@ -102,6 +102,40 @@ fn what_is_changed_is_named_and_every_trial_has_an_outcome() {
 }
 
 #[test]
+fn a_diagnosis_is_a_page_and_documents_for_ci_and_a_run_that_is_read_is_none() {
+    let folder = folder();
+    let first = ["diagnose", "--junit", "--budget=1ms", "--out=h2lab-runs/first", "-o=a.sarif", "-o=a.html"];
+    let work = ["-o=a.md", "-o=a.json", "--loss=5%", "--delay=20ms", "-q300", "-z1s"];
+    let finished = run_program(&binary(), folder.path(), &[&first[..], &work].concat());
+    finished.assert_measured();
+    let file = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("it is written");
+    assert!(
+        finished.stdout.contains("<testsuites name=\"h2lab diagnose origin\""),
+        "{}",
+        finished.transcript()
+    );
+    let log: Value = serde_json::from_str(&file("a.sarif")).expect("JSON");
+    assert_eq!(log["version"], "2.1.0", "{log:#}");
+    let document: Value = serde_json::from_str(&file("a.json")).expect("JSON");
+    let causes = document["causes"].as_array().expect("a list").len();
+    // Nothing was tried: each cause is for review.
+    let results = log["runs"][0]["results"].as_array().expect("a list");
+    assert_eq!(results.len(), causes, "{log:#}");
+    assert!(results.iter().all(|result| result["kind"] == "review"), "{log:#}");
+    assert!(file("a.md").starts_with("# h2lab diagnose\n"));
+    // The page of the folder is that of the diagnosis.
+    let answer = document["answer"][0].as_str().expect("a sentence");
+    let title = answer.split(['<', '>', '&', '\'', '/', '"']).next().expect("a part");
+    assert!(
+        file("a.html").contains(title) && file("h2lab-runs/first/report.html").contains(title),
+        "{title}"
+    );
+    let read = run_program(&binary(), folder.path(), &["diagnose", "latest", "-o=b.xml"]);
+    assert_eq!(read.code, Some(2), "{}", read.transcript());
+    assert!(read.stderr.contains("here none is made"), "{}", read.transcript());
+}
+
+#[test]
 fn what_cannot_be_diagnosed_is_refused_with_the_reason() {
     let several = h2lab(&["diagnose", "-c", "1,4"]);
     assert_eq!(several.code, Some(2), "{}", several.transcript());

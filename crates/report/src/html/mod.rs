@@ -7,6 +7,7 @@
 mod axis;
 mod bulk;
 mod curves;
+mod diagnosis;
 mod fleet;
 mod form;
 mod latency_breakdown;
@@ -26,6 +27,7 @@ mod transfer;
 mod verdicts;
 mod ways;
 
+pub use diagnosis::diagnosis_page;
 pub use fleet::fleet_page;
 pub use probe::probe_page;
 pub use timeline::{timeline_page, timeline_svg};
@@ -149,13 +151,13 @@ pub fn html(reports: &[Report<'_>]) -> String {
         [report] => Shell { answer: answer::of(report), notes: about(report), ..whole(report) },
         _ => of_several(reports),
     };
-    Shell {
-        style: concat!(include_str!("study/study.css"), include_str!("latency_breakdown.css")),
-        script: include_str!("latency_breakdown.js"),
-        ..shell
-    }
-    .render()
+    Shell { style: RUN_STYLE, script: RUN_SCRIPT, ..shell }.render()
 }
+
+/// The style sheet of pages of runs.
+const RUN_STYLE: &str = concat!(include_str!("study/study.css"), include_str!("latency_breakdown.css"));
+/// Their script.
+const RUN_SCRIPT: &str = include_str!("latency_breakdown.js");
 
 /// What a run is about, in a few lines.
 fn about(report: &Report<'_>) -> Vec<String> {

@@ -1,62 +1,41 @@
-//! `JUnit` XML for CI systems: a test case for each check, in a suite for each group.
+//! `JUnit` XML of a probe: a test case for each check, in a suite for each group.
 
 use std::fmt::Write;
 
+use crate::junit::{Case, CaseOutcome, Suites};
 use h2lab_model::probe::{Check, Group, ProbeReport, Verdict};
 
 /// The report as a `JUnit` document. Undecided and unsupported checks count as skipped.
 pub fn junit(report: &ProbeReport) -> String {
-    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let (all, failed) = (report.checks.len(), report.count(Verdict::Fail));
-    let _ = writeln!(
-        out,
-        "<testsuites name=\"h2lab probe {}\" tests=\"{all}\" failures=\"{failed}\" errors=\"0\" time=\"{:.3}\">",
-        escape(&report.target),
-        report.spent.ms as f64 / 1e3,
-    );
-    for (group, letters) in Group::ALL {
-        let checks: Vec<&Check> =
-            report.checks.iter().filter(|check| check.id.starts_with(letters)).collect();
-        if !checks.is_empty() {
-            suite(&mut out, group, &checks);
-        }
-    }
-    out.push_str("</testsuites>\n");
-    out
+    let suite = |(group, letters): (Group, &str)| {
+        let its = report.checks.iter().filter(|check| check.id.starts_with(letters));
+        (group.to_string(), its.map(case).collect())
+    };
+    let suites = Suites {
+        name: format!("h2lab probe {}", report.target),
+        seconds: report.spent.ms as f64 / 1e3,
+        suites: Group::ALL.into_iter().map(suite).collect(),
+    };
+    suites.xml()
 }
 
-fn suite(out: &mut String, group: Group, checks: &[&Check]) {
-    let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
-    let skipped = checks.iter().filter(|check| is_skipped(check.verdict)).count();
-    let _ = writeln!(
-        out,
-        "  <testsuite name=\"{group}\" tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"{skipped}\">",
-        checks.len(),
-    );
-    for check in checks {
-        let case = check.case.as_ref().map(|case| format!(" ({case})")).unwrap_or_default();
-        let name = escape(&format!("{} {}{case}", check.id, check.name));
-        let summary = escape(&check.summary);
-        let _ = writeln!(out, "    <testcase classname=\"h2lab.probe.{}\" name=\"{name}\">", check.id);
-        if check.verdict == Verdict::Fail {
-            let _ = writeln!(
-                out,
-                "      <failure type=\"{}\" message=\"{summary}\">{}</failure>",
-                check.severity,
-                escape(&details(check)),
-            );
-        } else if is_skipped(check.verdict) {
-            let _ = writeln!(out, "      <skipped message=\"{}: {summary}\"/>", check.verdict);
-        } else {
-            let _ = writeln!(out, "      <system-out>{summary}</system-out>");
-        }
-        out.push_str("    </testcase>\n");
+fn case(check: &Check) -> Case {
+    let of = check.case.as_ref().map(|case| format!(" ({case})")).unwrap_or_default();
+    Case {
+        class: format!("h2lab.probe.{}", check.id),
+        name: format!("{} {}{of}", check.id, check.name),
+        outcome: match check.verdict {
+            Verdict::Fail => CaseOutcome::Failed {
+                kind: check.severity.to_string(),
+                message: check.summary.clone(),
+                details: details(check),
+            },
+            Verdict::Unsupported | Verdict::Undecided => {
+                CaseOutcome::Skipped(format!("{}: {}", check.verdict, check.summary))
+            }
+            Verdict::Pass | Verdict::Ignored => CaseOutcome::Passed(check.summary.clone()),
+        },
     }
-    out.push_str("  </testsuite>\n");
-}
-
-const fn is_skipped(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Unsupported | Verdict::Undecided)
 }
 
 /// Evidence and fixes, one per line.
@@ -74,23 +53,6 @@ pub(super) fn details(check: &Check) -> String {
     out
 }
 
-/// Text for XML 1.0: markup escaped, forbidden characters replaced.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\t' | '\n' => out.push(character),
-            '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            _ => out.push(character),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,10 +61,5 @@ mod tests {
     #[test]
     fn a_suite_counts_what_it_has() {
         insta::assert_snapshot!(junit(&report()));
-    }
-
-    #[test]
-    fn what_xml_cannot_have_is_replaced() {
-        assert_eq!(escape("a\u{0}b\u{1b}c\nd<&>\""), "a\u{fffd}b\u{fffd}c\nd&lt;&amp;&gt;&quot;");
     }
 }

@@ -1,12 +1,10 @@
-//! SARIF 2.1.0 (OASIS) for code scanning: a rule for each check that was made, a result for each verdict.
+//! SARIF of a probe: a rule for each check that was made, a result for each verdict.
 
 use serde_json::{Value, json};
 
 use super::junit::details;
+use crate::sarif::{SarifResult, log};
 use h2lab_model::probe::{Check, CheckMeta, ProbeReport, Severity, Verdict, explain};
-
-/// The version's schema.
-const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// The report as a SARIF log. Results that did not fail are included, with their kind, to show what was checked.
 pub fn sarif(report: &ProbeReport) -> Value {
@@ -16,18 +14,9 @@ pub fn sarif(report: &ProbeReport) -> Value {
             rules.push(meta);
         }
     }
-    let index = |check: &Check| rules.iter().position(|meta| meta.id == check.id);
-    let results: Vec<Value> =
-        report.checks.iter().map(|check| result(check, index(check), &report.target)).collect();
-    let rendered: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
-    json!({
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": { "driver": { "name": "h2lab", "version": report.version, "rules": rendered } },
-            "results": results,
-        }],
-    })
+    let rules: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
+    let results: Vec<SarifResult> = report.checks.iter().map(result).collect();
+    log(&report.version, &rules, &results, &report.target)
 }
 
 fn rule(meta: &CheckMeta) -> Value {
@@ -41,33 +30,23 @@ fn rule(meta: &CheckMeta) -> Value {
     })
 }
 
-fn result(check: &Check, rule: Option<usize>, target: &str) -> Value {
-    let failed = check.verdict == Verdict::Fail;
-    let kind = match check.verdict {
-        Verdict::Fail => "fail",
-        Verdict::Pass => "pass",
-        Verdict::Ignored => "informational",
-        Verdict::Unsupported => "notApplicable",
-        Verdict::Undecided => "open",
-    };
+fn result(check: &Check) -> SarifResult {
     let case = check.case.as_ref().map(|case| format!("{case}: ")).unwrap_or_default();
-    let details = if failed { format!("\n{}", details(check)) } else { String::new() };
-    let mut result = json!({
-        "ruleId": check.id,
-        "kind": kind,
-        // Only failures have a level other than `none` (§3.27.10).
-        "level": if failed { level(check.severity) } else { "none" },
-        "message": { "text": format!("{case}{}{details}", check.summary) },
-        "locations": [{
-            "physicalLocation": { "artifactLocation": { "uri": target } },
-            "logicalLocations": [{ "fullyQualifiedName": target, "kind": "resource" }],
-        }],
-        "properties": { "verdict": check.verdict, "severity": check.severity, "evidence": check.evidence },
-    });
-    if let Some(index) = rule {
-        result["ruleIndex"] = json!(index);
+    let is_failed = check.verdict == Verdict::Fail;
+    let details = if is_failed { format!("\n{}", details(check)) } else { String::new() };
+    SarifResult {
+        rule: check.id.clone(),
+        kind: match check.verdict {
+            Verdict::Fail => "fail",
+            Verdict::Pass => "pass",
+            Verdict::Ignored => "informational",
+            Verdict::Unsupported => "notApplicable",
+            Verdict::Undecided => "open",
+        },
+        level: level(check.severity),
+        message: format!("{case}{}{details}", check.summary),
+        properties: json!({ "verdict": check.verdict, "severity": check.severity, "evidence": check.evidence }),
     }
-    result
 }
 
 const fn level(severity: Severity) -> &'static str {

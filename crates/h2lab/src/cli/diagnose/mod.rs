@@ -21,6 +21,7 @@ use h2lab_report::Diagnosis;
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
 use super::cells::{CellArgs, check_programs, new_run};
+use super::documents::{DocumentArgs, Form, json};
 use super::exit::Usage;
 use super::flags::Flags;
 use super::output::{self, Concluded};
@@ -48,6 +49,7 @@ use h2lab_net::clock::Clock;
         ("h2lab diagnose --loss 0% --max-requests-per-connection 100", "a server that closes connections"),
         ("h2lab diagnose https://service.example/", "a live server, at 50 requests per second"),
         ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
+        ("h2lab diagnose https://service.example/ --junit --fail-on confirmed", "for CI"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
@@ -69,9 +71,8 @@ pub struct DiagnoseArgs {
     /// Exit with 1 if a change is confirmed: there is a cause that can be fixed
     #[arg(long, value_name = "WHAT")]
     fail_on: Option<FailOn>,
-    /// One JSON document on stdout instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    documents: DocumentArgs,
     /// Run folder [default: h2lab-runs/<UTC>-<seed>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -106,8 +107,15 @@ impl What {
     }
 }
 
+/// Refuses documents of experiments where none is made.
+fn no_experiment() -> anyhow::Error {
+    let why = "SARIF and JUnit have the results of experiments, and here none is made: diagnose a URL or a scenario";
+    Usage(why.to_owned()).into()
+}
+
 /// Runs the command.
 pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
+    args.documents.validate()?;
     if let Some(again) = &args.again {
         return args.again(&history::find(again)?, command_line);
     }
@@ -124,19 +132,21 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let run = executed.run.without_secrets();
     let setup = plan.borrow().setup();
     let concluded = Concluded::new(&run, Some(&executed.folder));
-    let stored = concluded.store();
     let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
-    let diagnosis = Diagnosis {
-        report: concluded.report(),
-        experiment: &experiment,
-        subject: setup.subject,
-        repeat: &repeat,
-    };
-    if args.json {
-        output::print(&(serde_json::to_string_pretty(&diagnosis.document())? + "\n"))?;
-    } else {
-        output::show(&diagnosis.text(output::style()))?;
-    }
+    let subject = setup.subject;
+    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat };
+    let stored = concluded.store_page(|| h2lab_report::diagnosis_page(&of(concluded.report())));
+    let diagnosis = of(concluded.report());
+    args.documents.notify(|form, style| {
+        Ok(match form {
+            Form::Html => h2lab_report::diagnosis_page(&diagnosis),
+            Form::Text => diagnosis.text(style),
+            Form::Markdown => diagnosis.markdown(),
+            Form::Json => json(&diagnosis.document())?,
+            Form::Sarif => json(&diagnosis.sarif())?,
+            Form::Junit => diagnosis.junit(),
+        })
+    })?;
     executed.failure.map_or(stored, Err)?;
     if run.interrupted {
         return Ok(Exit::Interrupted);
@@ -172,6 +182,7 @@ impl DiagnoseArgs {
 
     /// What the records of a run show.
     fn of_run(&self, folder: &Path) -> Result<Exit> {
+        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
         let why = "is for a measurement, and a run folder is only read";
         if self.fail_on.is_some() {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
@@ -184,18 +195,22 @@ impl DiagnoseArgs {
         self.reach.refuse(&[], why)?;
         let run = read(folder)?;
         let concluded = Concluded::new(&run, Some(folder));
-        if self.json {
-            output::print(
-                &(serde_json::to_string_pretty(&h2lab_report::document(&concluded.report()))? + "\n"),
-            )?;
-        } else {
-            output::show(&h2lab_report::diagnosis_of_run(&concluded.report(), output::style()))?;
-        }
+        let report = concluded.report();
+        self.documents.notify(|form, style| {
+            Ok(match form {
+                Form::Text => h2lab_report::diagnosis_of_run(&report, style),
+                Form::Json => json(&h2lab_report::document(&report))?,
+                Form::Html => h2lab_report::html(&[report]),
+                Form::Markdown => h2lab_report::markdown(&[report]),
+                Form::Sarif | Form::Junit => return Err(no_experiment()),
+            })
+        })?;
         Ok(Exit::Done)
     }
 
     /// The work of an earlier run again: how much of its difference is gone.
     fn again(&self, folder: &Path, command_line: Vec<String>) -> Result<Exit> {
+        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
         let before = read(folder)?;
         let urls: Vec<String> = before.scenario.matrix.live.iter().map(|live| live.url.clone()).collect();
         let refuse = |why: &str| Err(Usage(format!("--again {}: {why}", folder.display())).into());
@@ -227,16 +242,16 @@ impl DiagnoseArgs {
         let concluded = Concluded::new(&run, Some(&executed.folder));
         let stored = concluded.store();
         let since = Since::of(&before, &run, &setup);
-        if self.json {
-            output::print(
-                &(serde_json::to_string_pretty(&h2lab_report::since_document(
-                    &concluded.report(),
-                    since.as_ref(),
-                ))? + "\n"),
-            )?;
-        } else {
-            output::show(&h2lab_report::since_text(&concluded.report(), since.as_ref(), output::style()))?;
-        }
+        let (report, since) = (concluded.report(), since.as_ref());
+        self.documents.notify(|form, style| {
+            Ok(match form {
+                Form::Text => h2lab_report::since_text(&report, since, style),
+                Form::Json => json(&h2lab_report::since_document(&report, since))?,
+                Form::Html => h2lab_report::html(&[report]),
+                Form::Markdown => h2lab_report::markdown(&[report]),
+                Form::Sarif | Form::Junit => return Err(no_experiment()),
+            })
+        })?;
         executed.failure.map_or(stored, Err)?;
         if run.interrupted { Ok(Exit::Interrupted) } else { exit(&run, &setup) }
     }

@@ -156,7 +156,7 @@ pub fn main(args: &SmugglingArgs) -> Result<Exit> {
     }
     args.report.validate()?;
     tls::announce_key_log()?;
-    if args.fixture.len() > 1 && (args.report.has_files() || args.report.is_document()) {
+    if args.fixture.len() > 1 && args.report.is_one_document() {
         return Err(Usage("--json, --sarif, --junit and -o take only one --fixture".to_owned()).into());
     }
     // Before the first child and the first folder: from now on a signal cleans up what it interrupts.

@@ -291,6 +291,7 @@ fn changed_settings_want_a_second_acknowledgement() {
     };
     assert_eq!(with(2), Verdict::Pass);
     assert_eq!(with(1), Verdict::Fail);
+    assert_eq!(with(0), Verdict::Undecided, "it may have closed before it read them");
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! What `diagnose --json` prints.
+
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::experiment::{Outcome, Trial};
+use h2lab_base::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Diagnosis;
+use crate::document::round::rounded;
+
+/// A trial as a program reads it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialDocument {
+    /// What was changed, in words.
+    pub change: String,
+    /// The flags of `compare` that change it; null where there are none.
+    pub flags: Option<String>,
+    /// The ids of the causes that it takes away.
+    pub causes: Vec<String>,
+    /// The index of the changed cell.
+    pub cell: u32,
+    /// How often it was measured beside the unchanged one.
+    pub rounds: u32,
+    /// `confirmed`, `worse`, `refuted`, `undecided` or `void`.
+    pub outcome: String,
+    /// Why there is no sound measurement of it; null otherwise.
+    pub why: Option<String>,
+    /// How many times better it is; below 1 it is worse. Null if unknown.
+    pub effect: Option<f64>,
+    /// The ends of its interval: the chance of one false claim in the whole run is at most 5 %.
+    pub interval: Option<[f64; 2]>,
+    /// The part of the difference from the other protocol that it closes, 0 to 1; null without a difference.
+    pub closes: Option<f64>,
+}
+
+/// A cause in the document of `diagnose --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CauseDocument {
+    /// Its id in the catalogue: `LOSS101`.
+    pub id: String,
+    /// `confirmed` by a change, else `observed` or `inferred` from the records.
+    pub confidence: String,
+    /// The part of the difference from the other protocol that it explains, 0 to 1; null if that is not known.
+    pub explains: Option<f64>,
+}
+
+/// The document of `diagnose --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DiagnosisDocument {
+    /// The answer in a few sentences.
+    pub answer: Vec<String>,
+    /// What the effects are effects on: `requests/s`, `p99` or `p95`.
+    pub metric: String,
+    /// The index of the cell that was asked about.
+    pub subject: u32,
+    /// What its protocol does against the other one: as in the verdicts of `compare`; null if only one is spoken.
+    pub verdict: Option<String>,
+    /// The same in a sentence.
+    pub statement: Option<String>,
+    /// The causes, the most important first: what an experiment confirmed, then what the records show.
+    pub causes: Vec<CauseDocument>,
+    /// The findings in it.
+    pub findings: Vec<Finding>,
+    /// What was tried.
+    pub trials: Vec<TrialDocument>,
+    /// The run: its cells, figures and warnings.
+    pub run: crate::Document,
+}
+
+impl Diagnosis<'_> {
+    /// The causes, the most important first. What a change takes away without a finding for it counts if it is one cause alone.
+    /// Observations are none.
+    pub(crate) fn causes(&self) -> Vec<CauseDocument> {
+        let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();
+        let mut causes: Vec<CauseDocument> = Vec::new();
+        let mut add = |id: &str, confidence: &str, explains: Option<f64>| {
+            if causes.iter().all(|cause| cause.id != id) {
+                causes.push(CauseDocument { id: id.to_owned(), confidence: confidence.to_owned(), explains });
+            }
+        };
+        for trial in self.experiment.confirmed() {
+            let taken = trial.knob.causes();
+            let found = findings.iter().find(|finding| taken.contains(&finding.rule.as_str()));
+            match (found, taken) {
+                (Some(finding), _) => add(&finding.rule, "confirmed", trial.closes.map(rounded)),
+                (None, [only]) => add(only, "confirmed", trial.closes.map(rounded)),
+                (None, _) => {}
+            }
+        }
+        for finding in findings {
+            add(&finding.rule, finding.confidence.name(), finding.explains.map(rounded));
+        }
+        causes
+    }
+
+    /// For programs.
+    pub fn document(&self) -> DiagnosisDocument {
+        let trial = |trial: &Trial| TrialDocument {
+            change: trial.knob.words(),
+            flags: trial.knob.flags(),
+            causes: trial.knob.causes().iter().map(|id| (*id).to_owned()).collect(),
+            cell: trial.cell,
+            rounds: trial.rounds,
+            outcome: trial.outcome.name().to_owned(),
+            why: match &trial.outcome {
+                Outcome::Void(why) => Some(why.clone()),
+                _ => None,
+            },
+            effect: trial.effect.map(|effect| rounded(effect.ratio)),
+            interval: trial.effect.map(|effect| [effect.low, effect.high].map(rounded)),
+            closes: trial.closes.map(rounded),
+        };
+        DiagnosisDocument {
+            answer: self.answer(),
+            metric: self.experiment.metric.name().to_owned(),
+            subject: self.subject,
+            verdict: self.experiment.verdict.as_ref().map(|verdict| verdict.conclusion.name().to_owned()),
+            statement: self.statement(),
+            causes: self.causes(),
+            findings: self.own_findings(),
+            trials: self.experiment.trials.iter().map(trial).collect(),
+            run: crate::document(&self.report),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A diagnosis for other programs and for issues: SARIF, `JUnit`, Markdown.
+
+use std::fmt::Write;
+
+use h2lab_analysis::diagnose::{CAUSES, CauseMeta, Finding};
+use h2lab_analysis::experiment::{Outcome, Trial};
+use h2lab_model::scenario::Target;
+use serde_json::{Value, json};
+
+use super::{COLUMNS, CauseDocument, Diagnosis};
+use crate::junit::{Case, CaseOutcome, Suites};
+use crate::markdown::{self, escaped};
+use crate::sarif::{SarifResult, log};
+
+/// The cause with this id.
+fn cause(id: &str) -> Option<&'static CauseMeta> {
+    CAUSES.iter().copied().find(|cause| cause.id == id)
+}
+
+impl Diagnosis<'_> {
+    /// As a SARIF log: causes that an experiment confirmed `fail`, what the records show is for `review`, and causes whose change
+    /// had no effect `pass`.
+    pub fn sarif(&self) -> Value {
+        let causes = self.causes();
+        let mut results: Vec<SarifResult> = causes.iter().map(|cause| self.result(cause)).collect();
+        for trial in &self.experiment.trials {
+            let kind = match trial.outcome {
+                Outcome::Refuted | Outcome::Worse => "pass",
+                Outcome::Undecided | Outcome::Void(_) => "open",
+                Outcome::Confirmed => continue,
+            };
+            for id in trial.knob.causes() {
+                if results.iter().all(|result| result.rule != *id) {
+                    let message = self.of_trial(trial);
+                    results.push(SarifResult {
+                        rule: (*id).to_owned(),
+                        kind,
+                        level: "none",
+                        message,
+                        properties: Value::Null,
+                    });
+                }
+            }
+        }
+        let mut ids: Vec<&str> = results.iter().map(|result| result.rule.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let rules: Vec<Value> = ids.into_iter().filter_map(cause).map(rule).collect();
+        log(&self.report.run.version, &rules, &results, &self.target())
+    }
+
+    /// As a `JUnit` document: a case for each cause that was found and each change that was tried. A cause that an experiment
+    /// confirmed fails; what was not decided is skipped.
+    pub fn junit(&self) -> String {
+        let suites = Suites {
+            name: format!("h2lab diagnose {}", self.target()),
+            seconds: self.seconds(),
+            suites: vec![
+                ("Causes".to_owned(), self.causes().iter().map(|cause| self.case(cause)).collect()),
+                (
+                    "Changes".to_owned(),
+                    self.experiment.trials.iter().map(|trial| self.change(trial)).collect(),
+                ),
+            ],
+        };
+        suites.xml()
+    }
+
+    /// To paste into an issue: the answer, the experiments, the findings.
+    pub fn markdown(&self) -> String {
+        let mut out = String::from("# h2lab diagnose\n\n");
+        for sentence in self.answer() {
+            let _ = writeln!(out, "**{}**\n", escaped(&sentence));
+        }
+        if !self.experiment.trials.is_empty() {
+            let _ = writeln!(out, "## Experiments: {}\n", escaped(self.experiment.metric.name()));
+            let (titles, sides) = markdown::titled(&COLUMNS);
+            markdown::table(&mut out, &titles, &sides, &self.rows());
+            let _ = writeln!(out, "\n{}\n", escaped(super::CORRECTED));
+        }
+        let findings = self.own_findings();
+        markdown::findings(&mut out, &self.of_subject(&findings));
+        let open = self.ruled_out();
+        if !open.is_empty() {
+            out.push_str("\n## Ruled out and open\n\n");
+            for line in open {
+                let _ = writeln!(out, "- {}", escaped(&line));
+            }
+        }
+        out
+    }
+
+    /// What was asked: the URL, or the server that h2lab started.
+    fn target(&self) -> String {
+        let mut cells = self.report.run.repetitions.iter().map(|one| &one.cell);
+        match cells.find(|cell| cell.index == self.subject).map(|cell| &cell.target) {
+            Some(Target::Url { url }) => url.clone(),
+            Some(Target::Sut { name }) => name.clone(),
+            Some(Target::Origin) | None => "origin".to_owned(),
+        }
+    }
+
+    /// Measured time, warm-ups without.
+    fn seconds(&self) -> f64 {
+        let cells = self.report.run.repetitions.iter();
+        cells.map(|one| one.cell.work.phases.measure.as_secs_f64()).sum()
+    }
+
+    fn finding(&self, cause: &CauseDocument) -> Option<&Finding> {
+        self.findings().find(|finding| finding.rule == cause.id)
+    }
+
+    /// What is known of a cause, in sentences, with what to change.
+    fn known(&self, cause: &CauseDocument) -> String {
+        let confirmed = self.experiment.confirmed();
+        let trial = confirmed.iter().find(|trial| trial.knob.causes().contains(&cause.id.as_str()));
+        let trial = trial.map(|trial| self.of_trial(trial));
+        let finding = self.finding(cause);
+        let symptom = finding.map(|finding| finding.symptom.clone());
+        let fixes = finding.into_iter().flat_map(|finding| &finding.fixes);
+        let fixes = fixes.map(|fix| format!("fix, {}: {} ({})", fix.product, fix.setting, fix.why));
+        trial.into_iter().chain(symptom).chain(fixes).collect::<Vec<_>>().join("\n")
+    }
+
+    fn result(&self, cause: &CauseDocument) -> SarifResult {
+        SarifResult {
+            rule: cause.id.clone(),
+            kind: if cause.is_confirmed() { "fail" } else { "review" },
+            level: "warning",
+            message: self.known(cause),
+            properties: json!({ "confidence": cause.confidence, "explains": cause.explains }),
+        }
+    }
+
+    fn case(&self, one: &CauseDocument) -> Case {
+        let (known, name) = (self.known(one), cause(&one.id).map_or("", |cause| cause.name));
+        let message = known.lines().next().unwrap_or_default().to_owned();
+        Case {
+            class: format!("h2lab.diagnose.{}", one.id),
+            name: format!("{} {name}", one.id),
+            outcome: if one.is_confirmed() {
+                CaseOutcome::Failed { kind: one.confidence.clone(), message, details: known }
+            } else {
+                CaseOutcome::Skipped(format!("{}, not confirmed: {message}", one.confidence))
+            },
+        }
+    }
+
+    fn change(&self, trial: &Trial) -> Case {
+        let said = self.of_trial(trial);
+        Case {
+            class: "h2lab.diagnose.change".to_owned(),
+            name: trial.knob.words(),
+            outcome: match trial.outcome {
+                Outcome::Undecided | Outcome::Void(_) => CaseOutcome::Skipped(said),
+                // That a change helps is the failure of its cause, above.
+                _ => CaseOutcome::Passed(said),
+            },
+        }
+    }
+
+    /// `refuted: 4 connections: p99 improves 1.02 × (…)`.
+    fn of_trial(&self, trial: &Trial) -> String {
+        let effect = trial.effect.map_or(String::new(), |effect| format!(": {}", self.effect(&effect)));
+        let why = match &trial.outcome {
+            Outcome::Void(why) => format!(": {why}"),
+            _ => String::new(),
+        };
+        format!("{}: {}{effect}{why}", trial.outcome.name(), trial.knob.words())
+    }
+}
+
+impl CauseDocument {
+    fn is_confirmed(&self) -> bool {
+        self.confidence == "confirmed"
+    }
+}
+
+fn rule(meta: &CauseMeta) -> Value {
+    let text = meta.text();
+    json!({
+        "id": meta.id,
+        "name": meta.name,
+        "shortDescription": { "text": meta.summary },
+        "help": { "text": text, "markdown": text },
+        "defaultConfiguration": { "level": "warning" },
+    })
+}

@@ -1,0 +1,76 @@
+//! A diagnosis as a page: the answer, the experiments, the findings, what was ruled out; then all that was measured.
+
+use super::{Section, Shell, findings, parts, whole};
+use crate::diagnosis::{COLUMNS, CORRECTED, Diagnosis};
+
+/// The page of a run of `diagnose`.
+pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
+    let whole = whole(&diagnosis.report);
+    let own = diagnosis.own_findings();
+    let subject = diagnosis.of_subject(&own);
+    let mut sections = Vec::new();
+    if !diagnosis.experiment.trials.is_empty() {
+        let metric = diagnosis.experiment.metric.name();
+        let title = format!("Experiments: one setting changed at a time, {metric}");
+        sections.push(Section::new("experiments", title, experiments(diagnosis)));
+    }
+    if !own.is_empty() {
+        sections.push(Section::new("findings", "Findings", findings(&subject)));
+    }
+    let open = diagnosis.ruled_out();
+    if !open.is_empty() {
+        sections.push(Section::new("open", "Ruled out and open", parts::list(&open, open.len(), "")));
+    }
+    sections.extend(whole.sections.into_iter().filter(|section| section.id != "findings"));
+    Shell {
+        kind: "diagnose".to_owned(),
+        answer: diagnosis.answer(),
+        notes: super::about(&diagnosis.report),
+        sections,
+        style: super::RUN_STYLE,
+        script: super::RUN_SCRIPT,
+        ..whole
+    }
+    .render()
+}
+
+/// Each change with its effect, and the command that repeats the best of them.
+fn experiments(diagnosis: &Diagnosis<'_>) -> String {
+    let columns = COLUMNS.iter().map(|column| (column.title, column.unit)).collect();
+    let table = parts::table(&(columns, diagnosis.rows()));
+    let repeat = diagnosis.repeated().map(|command| format!("Repeat it: `{command}`"));
+    let notes: Vec<String> = std::iter::once(CORRECTED.to_owned()).chain(repeat).collect();
+    table + &parts::list(&notes, notes.len(), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::assert_sound;
+    use super::*;
+    use crate::diagnosis::tests::experiment;
+    use crate::testing::Fixture;
+
+    #[test]
+    fn the_page_begins_with_the_answer_and_has_each_change_with_its_result() {
+        let fixture = Fixture::new();
+        let experiment = experiment(&fixture);
+        let subject = fixture.findings[0].cell;
+        let diagnosis = Diagnosis {
+            report: fixture.report(),
+            experiment: &experiment,
+            subject,
+            repeat: "h2lab compare --loss 3%",
+        };
+        let page = diagnosis_page(&diagnosis);
+        assert_sound(&page);
+        let places: Vec<Option<usize>> =
+            ["id=\"experiments\"", "id=\"findings\"", "id=\"open\"", "id=\"verdicts\""]
+                .iter()
+                .map(|id| page.find(id))
+                .collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+        for words in ["confirmed, closes 88 %", "refuted", "9 of 10 requests failed", "Repeat it"] {
+            assert!(page.contains(words), "{words}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! SARIF 2.1.0 (OASIS) for code scanning: a rule for each thing that was looked for, a result for each verdict on it.
+
+use serde_json::{Value, json};
+
+/// The version's schema.
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+
+/// A verdict on a rule.
+#[derive(Debug, Clone)]
+pub(super) struct SarifResult {
+    /// The rule's id.
+    pub rule: String,
+    /// `fail`, `pass`, `open`, `review`, `informational` or `notApplicable` (§3.27.9).
+    pub kind: &'static str,
+    /// `note`, `warning` or `error`, where it failed.
+    pub level: &'static str,
+    /// What was seen.
+    pub message: String,
+    /// More of it, for programs.
+    pub properties: Value,
+}
+
+/// The log of this version of h2lab. `rules` have an `id` each; `target` is what the results are about.
+pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], target: &str) -> Value {
+    let result = |one: &SarifResult| {
+        let mut result = json!({
+            "ruleId": one.rule,
+            "kind": one.kind,
+            // Only failures have a level other than `none` (§3.27.10).
+            "level": if one.kind == "fail" { one.level } else { "none" },
+            "message": { "text": one.message },
+            "locations": [{
+                "physicalLocation": { "artifactLocation": { "uri": target } },
+                "logicalLocations": [{ "fullyQualifiedName": target, "kind": "resource" }],
+            }],
+            "properties": one.properties,
+        });
+        if let Some(index) = rules.iter().position(|rule| rule["id"] == one.rule.as_str()) {
+            result["ruleIndex"] = json!(index);
+        }
+        result
+    };
+    json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "h2lab", "version": version, "rules": rules } },
+            "results": results.iter().map(result).collect::<Vec<_>>(),
+        }],
+    })
+}
