@@ -144,6 +144,8 @@ pub struct Setup {
     pub subject: u32,
     /// The same work over another protocol, if there is one.
     pub twin: Option<u32>,
+    /// Twin and subject at the server itself, where the others go through a proxy.
+    pub direct: Option<[u32; 2]>,
     /// Knobs, and the cells that have them.
     pub knobs: Vec<(u32, Knob)>,
     /// How often each knob is looked at, at most.
@@ -155,6 +157,8 @@ pub struct Setup {
 pub struct Experiment {
     /// The subject against its twin; `None` without one.
     pub verdict: Option<CellVerdict>,
+    /// The same at the server itself, where these go through a proxy.
+    pub direct: Option<CellVerdict>,
     /// What was compared.
     pub metric: Metric,
     /// The knobs that were tried, in the order of the setup.
@@ -185,8 +189,13 @@ impl Experiment {
                 closes: gap.zip(effect).and_then(|(gap, effect)| closed(gap, effect)),
             })
         });
+        let direct = setup.direct.and_then(|[twin, subject]| {
+            let [twin, subject] = [twin, subject].map(|index| summary(&repetitions_of(run, index)));
+            Some(verdict_on(&twin?, &subject?, run.seed))
+        });
         Some(Self {
             verdict: twin.as_ref().map(|twin| verdict_on(twin, &subject, run.seed)),
+            direct,
             metric,
             trials: trials.collect(),
         })
@@ -333,7 +342,7 @@ mod tests {
     use h2lab_model::workload::Protocol;
 
     fn setup() -> Setup {
-        Setup { subject: 1, twin: Some(0), knobs: vec![(2, Knob::Connections(4))], looks: 3 }
+        Setup { subject: 1, twin: Some(0), direct: None, knobs: vec![(2, Knob::Connections(4))], looks: 3 }
     }
 
     /// Three rounds; the subject is `slow` times as slow as the twin, and the changed cell `changed` times.

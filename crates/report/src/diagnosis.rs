@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
+use h2lab_analysis::stats::{CellVerdict, Conclusion};
 use std::time::Duration;
 
 use super::format::{millis_unit, plural, rate, ratio};
@@ -77,10 +78,29 @@ impl Diagnosis<'_> {
         self.experiment.verdict.as_ref().map(|verdict| sentences::headline(&self.report, verdict))
     }
 
+    /// Where the difference arises, if the server itself was measured too.
+    fn hop(&self) -> Option<String> {
+        let (via, direct) = (self.experiment.verdict.as_ref()?, self.experiment.direct.as_ref()?);
+        let is_slower =
+            |one: &CellVerdict| matches!(one.conclusion, Conclusion::Slower | Conclusion::Unstable { .. });
+        let place = match (is_slower(via), is_slower(direct)) {
+            (true, false) if direct.is_no_slower() => {
+                "the difference arises at the proxy, or between it and the client"
+            }
+            (true, true) => "it is so without the proxy as well, which is not the only cause",
+            (false, true) if via.is_no_slower() => {
+                "clients of the proxy do not notice, since it is the proxy that speaks to the server"
+            }
+            _ => "nothing is known of where a difference arises",
+        };
+        Some(format!("At the server itself: {}; {place}.", sentences::headline(&self.report, direct)))
+    }
+
     /// The answer: what it costs, the cause, what helps.
     pub fn answer(&self) -> Vec<String> {
         let mut answer: Vec<String> =
             self.statement().map(|statement| format!("{statement}.")).into_iter().collect();
+        answer.extend(self.hop());
         let confirmed = self.experiment.confirmed();
         if let Some(best) = confirmed.first() {
             answer.push(self.confirmed(best));
@@ -265,6 +285,7 @@ pub(super) mod tests {
                 .iter()
                 .find(|one| one.cell == fixture.findings[0].cell)
                 .cloned(),
+            direct: None,
             metric: Metric::Response(h2lab_analysis::stats::Tail::P99),
             trials: vec![
                 trial(Knob::Connections(4), Outcome::Confirmed, 1.8),
@@ -295,6 +316,25 @@ pub(super) mod tests {
         let text = text(&experiment, &fixture);
         assert!(text.contains("Suspect (LOSS101, not confirmed)"), "{text}");
         assert!(!text.contains("Confirmed"), "{text}");
+    }
+
+    #[test]
+    fn a_server_without_the_difference_leaves_the_proxy() {
+        let fixture = Fixture::new();
+        let verdict = |is_wanted: fn(&CellVerdict) -> bool| {
+            fixture.analysis.verdicts.iter().find(|one| is_wanted(one)).cloned().expect("the fixture has one")
+        };
+        let slower =
+            verdict(|one| matches!(one.conclusion, Conclusion::Slower | Conclusion::Unstable { .. }));
+        let alike = verdict(CellVerdict::is_no_slower);
+        let said = |via: &CellVerdict, direct: &CellVerdict| {
+            let mut experiment = experiment(&fixture);
+            (experiment.verdict, experiment.direct) = (Some(via.clone()), Some(direct.clone()));
+            text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert!(said(&slower, &alike).contains("the difference arises at the proxy"));
+        assert!(said(&slower, &slower).contains("it is so without the proxy as well"));
+        assert!(said(&alike, &slower).contains("clients of the proxy do not notice"));
     }
 
     #[test]

@@ -136,6 +136,27 @@ fn a_diagnosis_is_a_page_and_documents_for_ci_and_a_run_that_is_read_is_none() {
 }
 
 #[test]
+fn a_service_is_measured_at_the_server_and_through_its_proxy() {
+    let (server, proxy) = (Origin::start(&[]), Origin::start(&["--handler-delay=20ms"]));
+    let [direct, via] = [&server, &proxy].map(|origin| format!("http://{}/", origin.clear));
+    let folder = folder();
+    let arguments =
+        ["diagnose", &direct, "--via", &via, "--json", "--budget=1ms", "-q50", "-z1s", "--out=run", "-c1"];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    finished.assert_measured();
+    let document = finished.json();
+    let cells = document["run"]["cells"].as_array().expect("a list");
+    assert_eq!(cells.len(), 4, "{document:#}");
+    assert!(document["direct"].is_string() && document["verdict"].is_string(), "{document:#}");
+    let subject = cells.iter().find(|cell| cell["index"] == document["subject"]).expect("it is one of them");
+    assert!(subject.to_string().contains(&via), "{subject:#}");
+    let answer = document["answer"].to_string();
+    assert!(answer.contains("At the server itself"), "{answer}");
+    let emulated = h2lab(&["diagnose", "--via", &via]);
+    assert_eq!(emulated.code, Some(2), "{}", emulated.transcript());
+}
+
+#[test]
 fn what_cannot_be_diagnosed_is_refused_with_the_reason() {
     let several = h2lab(&["diagnose", "-c", "1,4"]);
     assert_eq!(several.code, Some(2), "{}", several.transcript());

@@ -55,7 +55,10 @@ pub struct DiagnosisDocument {
     pub subject: u32,
     /// What its protocol does against the other one: as in the verdicts of `compare`; null if only one is spoken.
     pub verdict: Option<String>,
-    /// The same in a sentence.
+    /// The same at the server itself, where the subject goes through a proxy (`--via`); null otherwise.
+    #[serde(default)]
+    pub direct: Option<String>,
+    /// The subject's verdict in a sentence.
     pub statement: Option<String>,
     /// The causes, the most important first: what an experiment confirmed, then what the records show.
     pub causes: Vec<CauseDocument>,
@@ -115,6 +118,7 @@ impl Diagnosis<'_> {
             metric: self.experiment.metric.name().to_owned(),
             subject: self.subject,
             verdict: self.experiment.verdict.as_ref().map(|verdict| verdict.conclusion.name().to_owned()),
+            direct: self.experiment.direct.as_ref().map(|verdict| verdict.conclusion.name().to_owned()),
             statement: self.statement(),
             causes: self.causes(),
             findings: self.own_findings(),

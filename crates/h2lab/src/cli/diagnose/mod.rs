@@ -50,6 +50,7 @@ use h2lab_net::clock::Clock;
         ("h2lab diagnose https://service.example/", "a live server, at 50 requests per second"),
         ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
         ("h2lab diagnose https://service.example/ --junit --fail-on confirmed", "for CI"),
+        ("h2lab diagnose http://127.0.0.1:3000/ --via https://example.org/", "is it the proxy?"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
@@ -58,8 +59,11 @@ pub struct DiagnoseArgs {
     /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), or a run folder
     #[arg(value_name = "WHAT")]
     what: Option<String>,
+    /// The URL of the same service through a proxy: also say whether the difference arises there or at the server itself
+    #[arg(long, value_name = "URL", requires = "what")]
+    via: Option<String>,
     /// Measure what an earlier run measured again, and report how much of its difference is gone
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "fail_on"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "via", "fail_on"])]
     again: Option<PathBuf>,
     /// Begin no further round after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
@@ -125,7 +129,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     }
     let (scenario, live) = scenario(args, what.as_ref())?;
     let repeat = repeated(&command_line);
-    let base = Base::of(&scenario)?;
+    let base = Base::of(&scenario, args.via().as_deref())?;
     let plan = RefCell::new(Plan { base: &base, rounds: 0, knobs: Vec::new() });
     let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
     let executed = args.measure(scenario, &base, &live, command_line, &mut next)?;
@@ -157,6 +161,11 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
 }
 
 impl DiagnoseArgs {
+    /// The URL of the proxy.
+    fn via(&self) -> Option<String> {
+        self.via.as_deref().map(reach::with_scheme)
+    }
+
     /// Measures the rounds that `next` asks for.
     fn measure(
         &self,
@@ -184,6 +193,9 @@ impl DiagnoseArgs {
     fn of_run(&self, folder: &Path) -> Result<Exit> {
         self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
         let why = "is for a measurement, and a run folder is only read";
+        if self.via.is_some() {
+            return Err(Usage(format!("--via {why}")).into());
+        }
         if self.fail_on.is_some() {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
         }
@@ -233,7 +245,7 @@ impl DiagnoseArgs {
                 "a run folder does not keep values of header fields and bodies; give {words} again"
             ));
         }
-        let base = Base::of(&scenario)?;
+        let base = Base::of(&scenario, None)?;
         let mut plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
         let setup = plan.setup();
         let mut next = |_: &RunRecord, is_spent: bool| plan.unchanged(AGAIN, is_spent);
@@ -277,6 +289,11 @@ fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
 fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)> {
     let one = |scenario: Scenario| Scenario { repetitions: 1, ..scenario };
     let Some(What::Live(url)) = what else {
+        if args.via.is_some() {
+            return Err(
+                Usage("--via is for a live server: give the URL of the server itself".to_owned()).into()
+            );
+        }
         args.reach.refuse(&[], "is for live servers: give a URL")?;
         let scenario = match what {
             Some(What::Scenario(path)) => Scenario::from_toml(&scenarios::text_of(path)?)
@@ -289,7 +306,8 @@ fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)
     defaults.work.measure = Axis::one(Duration::from_secs(3));
     let mut scenario = one(args.cells.applied_live(&defaults)?);
     let protocol = &args.cells.client.protocol;
-    let live = discover::find(&mut scenario, std::slice::from_ref(url), protocol, &args.reach)?;
+    let urls: Vec<String> = std::iter::once(url.clone()).chain(args.via()).collect();
+    let live = discover::find(&mut scenario, &urls, protocol, &args.reach)?;
     Ok((scenario, live))
 }
 
@@ -302,16 +320,21 @@ fn lossy() -> Result<Scenario> {
     Ok(scenario)
 }
 
+/// Flags with a value that `compare` does not have.
+const OWN: [&str; 3] = ["--budget", "--fail-on", "--via"];
+
 /// The command that compares the protocols as this one does; the flags of a change follow.
 fn repeated(command_line: &[String]) -> String {
-    let rest = command_line.iter().skip(1).map(|word| if word == "diagnose" { "compare" } else { word });
+    let rest =
+        command_line.iter().skip(1).map(|word| if word == "diagnose" { "compare" } else { word.as_str() });
     let mut words = vec!["h2lab"];
     let mut is_value = false;
     for word in rest {
-        if std::mem::take(&mut is_value) || word.starts_with("--budget=") || word.starts_with("--fail-on=") {
+        let has_value = word.split_once('=').filter(|(flag, _)| OWN.contains(flag));
+        if std::mem::take(&mut is_value) || has_value.is_some() {
             continue;
         }
-        if word == "--budget" || word == "--fail-on" {
+        if OWN.contains(&word) {
             is_value = true;
             continue;
         }

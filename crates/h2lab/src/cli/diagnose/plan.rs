@@ -5,7 +5,7 @@ use h2lab_analysis::experiment::{Experiment, Outcome, Setup};
 use h2lab_analysis::{diagnose, stats};
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::RunRecord;
-use h2lab_model::scenario::{Cell, Scenario};
+use h2lab_model::scenario::{Cell, Scenario, Target};
 
 use crate::cli::exit::Usage;
 
@@ -24,30 +24,52 @@ pub(super) struct Base {
     pub cells: Vec<Cell>,
     pub subject: u32,
     pub twin: Option<u32>,
+    /// Twin and subject at the server itself, where the others go through a proxy.
+    pub direct: Option<[u32; 2]>,
 }
 
 impl Base {
-    pub fn of(scenario: &Scenario) -> Result<Self> {
+    /// The cells of a scenario. With `via` those of this URL are examined, and the others show what the server itself does.
+    pub fn of(scenario: &Scenario, via: Option<&str>) -> Result<Self> {
         let cells = scenario.plan();
-        let subject = cells
-            .iter()
-            .rfind(|cell| cell.protocol.is_multiplexed())
-            .ok_or_else(|| Usage("only HTTP/1.1 is spoken: there is no HTTP/2 to diagnose".to_owned()))?;
-        let twin = cells.iter().find(|cell| cell.index != subject.index);
-        if cells.len() > 2 {
-            let message = format!(
-                "these are {} configurations, and diagnose examines one against another protocol: give one value to each flag",
-                cells.len()
-            );
-            return Err(Usage(message).into());
-        }
-        let (subject, twin) = (subject.index, twin.map(|twin| twin.index));
-        Ok(Self { cells, subject, twin })
+        let is_examined = |cell: &Cell| via.is_none_or(|via| is_at(cell, via));
+        let (examined, others): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| is_examined(cell));
+        let (subject, twin) = pair(&examined)?;
+        let direct = match pair(&others) {
+            Ok((subject, Some(twin))) => Some([twin, subject]),
+            _ if via.is_none() => None,
+            Ok((_, None)) | Err(_) => {
+                let why = "the server itself must speak HTTP/1.1 and HTTP/2 to be compared with --via";
+                return Err(Usage(why.to_owned()).into());
+            }
+        };
+        Ok(Self { cells, subject, twin, direct })
     }
 
     fn cell(&self, index: u32) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.index == index)
     }
+}
+
+/// Whether a cell goes to this URL.
+fn is_at(cell: &Cell, url: &str) -> bool {
+    matches!(&cell.target, Target::Url { url: target } if target == url)
+}
+
+/// The cell that is asked about, and the one that it is compared with.
+fn pair(cells: &[&Cell]) -> Result<(u32, Option<u32>), Usage> {
+    let subject = cells
+        .iter()
+        .rfind(|cell| cell.protocol.is_multiplexed())
+        .ok_or_else(|| Usage("only HTTP/1.1 is spoken: there is no HTTP/2 to diagnose".to_owned()))?;
+    if cells.len() > 2 {
+        return Err(Usage(format!(
+            "these are {} configurations, and diagnose examines one against another protocol: give one value to each flag",
+            cells.len()
+        )));
+    }
+    let twin = cells.iter().find(|cell| cell.index != subject.index);
+    Ok((subject.index, twin.map(|twin| twin.index)))
 }
 
 /// Which repetitions are made next.
@@ -60,8 +82,8 @@ pub(super) struct Plan<'a> {
 
 impl Plan<'_> {
     pub fn setup(&self) -> Setup {
-        let Base { subject, twin, .. } = *self.base;
-        Setup { subject, twin, knobs: self.knobs.clone(), looks: LOOKS + 1 - UNSEEN }
+        let Base { subject, twin, direct, .. } = *self.base;
+        Setup { subject, twin, direct, knobs: self.knobs.clone(), looks: LOOKS + 1 - UNSEEN }
     }
 
     /// The repetitions of the next round; none if all is decided, or the budget is spent.
@@ -103,8 +125,10 @@ impl Plan<'_> {
 
     /// One repetition of each cell; every second round in reverse, so that what drifts is in none more than in another.
     fn round(&self, round: u32, knobs: &[(u32, Knob)]) -> Vec<Cell> {
-        let twin = self.base.twin.filter(|_| knobs.is_empty());
-        let base = twin.into_iter().chain([self.base.subject]).filter_map(|index| self.base.cell(index));
+        let unchanged = knobs.is_empty();
+        let direct = self.base.direct.into_iter().flatten().filter(|_| unchanged);
+        let twin = self.base.twin.filter(|_| unchanged);
+        let base = direct.chain(twin).chain([self.base.subject]).filter_map(|index| self.base.cell(index));
         let mut cells: Vec<Cell> = base.cloned().collect();
         if let Some(subject) = self.base.cell(self.base.subject) {
             cells.extend(knobs.iter().map(|(index, knob)| Cell { index: *index, ..knob.apply(subject) }));
@@ -152,7 +176,7 @@ mod tests {
         scenario.matrix.connections = Axis::one(1.into());
         scenario.link.loss = Axis::one("3%".parse().unwrap());
         scenario.repetitions = 1;
-        Base::of(&scenario).unwrap()
+        Base::of(&scenario, None).unwrap()
     }
 
     #[test]
@@ -175,6 +199,6 @@ mod tests {
     fn several_configurations_are_refused() {
         let mut scenario = compare::embedded().unwrap();
         scenario.repetitions = 1;
-        assert!(Base::of(&scenario).is_err());
+        assert!(Base::of(&scenario, None).is_err());
     }
 }
