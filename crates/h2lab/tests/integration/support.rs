@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -104,6 +105,16 @@ pub fn run_program<S: AsRef<OsStr>>(program: &Path, folder: &Path, arguments: &[
 #[track_caller]
 pub fn h2lab<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     run_program(&binary(), folder().path(), arguments)
+}
+
+/// Reads once. A read with a timeout is interrupted where this process is stopped and goes on, as on a machine that was suspended.
+pub fn read_once(stream: &mut TcpStream, space: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(space) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
 }
 
 /// An address of this machine that refuses every connection while the socket lives: it is bound and does not listen. A port that is only
