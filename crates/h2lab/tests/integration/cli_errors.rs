@@ -9,7 +9,7 @@ use std::thread;
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::support::{Finished, folder, h2lab, workspace};
+use crate::support::{Finished, closed_port, folder, h2lab, workspace};
 
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 3;
@@ -87,7 +87,7 @@ fn an_unknown_host_is_named() {
 
 #[test]
 fn a_refused_port_is_named() {
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_socket, address) = closed_port();
     assert_error(&compare(&format!("http://{address}/")), UNREACHABLE, &[&address.to_string(), "refused"]);
 }
 
@@ -143,7 +143,7 @@ fn a_value_out_of_range_names_its_flag_and_what_is_allowed() {
 #[test]
 fn the_edge_of_a_range_is_inside_it() {
     // The smallest legal values: the run fails at the port, which is closed, and not at a flag.
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_socket, address) = closed_port();
     let finished = h2lab(&["compare", "-c", "1", "-q", "1", &format!("http://{address}/")]);
     assert_error(&finished, UNREACHABLE, &["refused"]);
 }
@@ -272,7 +272,7 @@ fn a_ca_file_without_a_certificate_is_named_before_the_server_is_asked() {
     let folder = folder();
     let file = folder.path().join("empty.pem");
     fs::write(&file, "no certificate").unwrap();
-    let refused = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_socket, refused) = closed_port();
     let finished = h2lab(&["compare", "--cacert", file.to_str().unwrap(), &format!("https://{refused}/")]);
     assert_error(&finished, USAGE, &["--cacert", "empty.pem", "no PEM certificate"]);
 }

@@ -34,6 +34,16 @@ impl Graded {
             assert_eq!(check["verdict"], verdict, "{check:#}");
         }
     }
+
+    /// Fails unless it acknowledged settings that changed, or was late for all that was sent to it, as on a busy machine, and ended before
+    /// anything of it was heard.
+    #[track_caller]
+    fn assert_acknowledges(&self) {
+        let check = self.check("CLNT112");
+        let was_unheard =
+            || check["summary"].as_str().is_some_and(|why| why.starts_with("it ended before it was heard"));
+        assert!(check["verdict"] == "pass" || check["verdict"] == "undecided" && was_unheard(), "{check:#}");
+    }
 }
 
 #[test]
@@ -43,7 +53,8 @@ fn curl_opens_large_windows_replays_what_was_refused_and_has_no_limit_of_its_own
     let command = format!("{} -q -s --cacert {{ca}} {{urls}}", curl.display());
     let graded = Graded::new(&command, &["--tls", "-n", "9"]);
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT104", "CLNT108", "CLNT109", "CLNT110", "CLNT111"]);
-    graded.assert("pass", &["CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("pass", &["CLNT113", "CLNT117"]);
+    graded.assert_acknowledges();
     graded.assert("fail", &["CLNT102", "CLNT106", "CLNT114", "CLNT115", "CLNT116"]);
     graded.assert("pass", &["CLNT107"]);
     // It makes one request after the other, and uploads nothing.
@@ -105,7 +116,8 @@ fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
     let command = format!("{} {{url}} 30", client.display());
     let graded = Graded::new(&command, &[]);
     graded.assert("pass", &["CLNT101", "CLNT103", "CLNT106", "CLNT107", "CLNT108", "CLNT109", "CLNT110"]);
-    graded.assert("pass", &["CLNT112", "CLNT113", "CLNT117", "CLNT118"]);
+    graded.assert("pass", &["CLNT113", "CLNT117", "CLNT118"]);
+    graded.assert_acknowledges();
     graded.assert("fail", &["CLNT102", "CLNT104", "CLNT114", "CLNT115", "CLNT116"]);
     assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "Go");
     // That its callers dial all at once is a race among them, which a quick server lets the first of them win now and then.
@@ -122,7 +134,8 @@ fn nodes_client_loses_what_a_goaway_left() {
     let Some(node) = need("node") else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/client_node.js");
     let graded = Graded::new(&format!("{} {script} {{url}} 30", node.display()), &[]);
-    graded.assert("pass", &["CLNT101", "CLNT109", "CLNT110", "CLNT112", "CLNT113", "CLNT117"]);
+    graded.assert("pass", &["CLNT101", "CLNT109", "CLNT110", "CLNT113", "CLNT117"]);
+    graded.assert_acknowledges();
     graded.assert("fail", &["CLNT102", "CLNT103", "CLNT106", "CLNT108", "CLNT115", "CLNT116"]);
     graded.assert("pass", &["CLNT104", "CLNT105", "CLNT107", "CLNT111"]);
     graded.assert("fail", &["CLNT114", "CLNT118"]);
@@ -147,8 +160,7 @@ fn nghttp_makes_one_connection_and_never_another() {
     let Some(nghttp) = need("nghttp") else { return };
     let graded = Graded::new(&format!("{} -n {{urls}}", nghttp.display()), &["-n", "12"]);
     graded.assert("pass", &["CLNT101", "CLNT107", "CLNT109", "CLNT111", "CLNT113", "CLNT117"]);
-    // It closes with its last answer: its acknowledgement may be lost with the connection, which decides nothing.
-    assert_ne!(graded.check("CLNT112")["verdict"], "fail", "{:#}", graded.0);
+    graded.assert_acknowledges();
     graded.assert("fail", &["CLNT102", "CLNT103", "CLNT106", "CLNT108", "CLNT114", "CLNT115", "CLNT116"]);
     graded.assert("pass", &["CLNT104", "CLNT105", "CLNT110"]);
 }

@@ -1,10 +1,13 @@
 //! h2spec against the origin and h2specd against our client: the suites that the field goes by.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::origin::Origin;
-use crate::support::{binary, folder, need, run_program};
+use crate::support::{binary, folder, free_ports, need, run_program};
+
+/// Seconds for an answer, in both suites: their 2 are what a busy machine may take. No case of them waits for silence.
+const PATIENT: [&str; 2] = ["-o", "30"];
 
 /// What a suite's last line says: `145 tests, 145 passed, 0 skipped, 0 failed`.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +32,7 @@ fn assert_all_passed(said: &str, least: u32) {
 /// Runs h2spec against a socket of the origin.
 fn h2spec(program: &Path, address: SocketAddr, more: &[&str]) -> String {
     let port = address.port().to_string();
-    let arguments = [&["-h", "127.0.0.1", "-p", &port], more].concat();
+    let arguments = [&["-h", "127.0.0.1", "-p", &port, PATIENT[0], PATIENT[1]], more].concat();
     run_program(program, folder().path(), &arguments).stdout
 }
 
@@ -43,22 +46,18 @@ fn the_origin_passes_every_case_of_h2spec_in_clear_and_over_tls() {
     }
 }
 
-/// The first of `count` free ports in a row, one for each case of h2specd, which cannot take an ephemeral one.
-fn free_ports(count: u16) -> u16 {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    // Below the range from which the kernel gives ports to clients; each process of tests begins somewhere else.
-    let begin = 20_000 + (std::process::id() % 100) as u16 * 100;
-    let mut candidates = (begin..32_000).chain(10_000..begin).step_by(100);
-    candidates.find(|from| (*from..from + count).all(is_free)).expect("some ports are free")
-}
-
 #[test]
 fn our_client_passes_every_case_of_h2specd() {
     let Some(program) = need("h2specd") else { return };
     let client = format!("{} __get", binary().display());
+    // One for each case.
     let first = free_ports(80).to_string();
     // What it says on the other stream, of its sockets, is endless.
-    let said =
-        run_program(&program, folder().path(), &["-h", "127.0.0.1", "-f", &first, "-e", &client]).stdout;
+    let said = run_program(
+        &program,
+        folder().path(),
+        &[&["-h", "127.0.0.1", "-f", &first, "-e", &client], &PATIENT[..]].concat(),
+    )
+    .stdout;
     assert_all_passed(&said, 57);
 }

@@ -8,9 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
+use h2lab_model::workload::Protocol;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::bulk::Server;
 use crate::origin::Origin;
 use crate::support::{DEADLINE, Finished, binary, folder, need};
 
@@ -222,32 +224,19 @@ fn a_server_that_can_no_longer_be_reached_is_what_a_load_reports() {
 
 #[test]
 fn a_timed_transfer_that_was_stopped_has_no_valid_rate() {
-    let origin = Origin::start(&[]);
-    let url = format!("http://{}/bytes/1M", origin.clear);
-    for flags in [&["-z6s", "--discard"][..], &["-z6s", "--discard", "--json"]] {
-        let run = Run::begin(&[&["bulk", "get"], flags, &[&url]].concat());
+    for flags in [&["-z12s", "--discard"][..], &["-z12s", "--discard", "--json"]] {
+        let server = Server::start(Path::new("--memory"));
+        let url = server.url(Protocol::H1, "/bytes/1M");
+        let run = Run::begin(&[&["bulk", "get", "--http1.1"], flags, &[&url]].concat());
         let client = Pid::from_child(&run.child);
-        let until = Instant::now() + DEADLINE;
-        while !has_socket(run.child.id()) {
-            assert!(Instant::now() < until, "it dials nobody");
-            yield_now();
-        }
-        sleep(STOP / 2); // until it transfers
+        server.wait_for_requests(1); // until it transfers
         kill_process(client, Signal::STOP).expect("it is ours");
-        sleep(2 * STOP);
+        sleep(4 * STOP); // more than a tenth of its time
         kill_process(client, Signal::CONT).expect("it is ours");
         let finished = run.end();
         assert_eq!(finished.code, Some(INVALID), "{}", finished.transcript());
         assert!(finished.stdout.contains("h2lab did not run for"), "{}", finished.transcript());
     }
-}
-
-/// Whether a process has a socket.
-fn has_socket(pid: u32) -> bool {
-    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    open.flatten().any(|file| {
-        fs::read_link(file.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
-    })
 }
 
 /// A process that is killed when it is dropped.

@@ -12,7 +12,7 @@ use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
 
 use crate::origin::{Origin, over_all_protocols};
 use crate::peers::Peer;
-use crate::support::{DRAIN, folder, h2lab, need, run_program};
+use crate::support::{DRAIN, folder, h2lab, need, read_once, run_program};
 
 /// What nghttp prints with these arguments; `None` if the tests are to do without it.
 #[track_caller]
@@ -170,7 +170,7 @@ impl Client {
     /// Reads until so much has come.
     fn read_until(&mut self, is_enough: impl Fn(&BTreeMap<StreamId, usize>) -> bool) {
         while !is_enough(&self.received) {
-            let n = self.stream.read(self.engine.recv_space()).expect("the origin answers");
+            let n = read_once(&mut self.stream, self.engine.recv_space()).expect("the origin answers");
             assert!(n > 0, "it closed");
             let now = self.clock.now();
             self.engine.handle_received(now, n);

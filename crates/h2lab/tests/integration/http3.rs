@@ -35,6 +35,14 @@ fn errors(document: &Value) -> Vec<(String, u64)> {
     errors.iter().map(one).collect()
 }
 
+/// How many requests were given up, whoever is to blame; fails if others failed.
+#[track_caller]
+fn timeouts(document: &Value) -> u64 {
+    let errors = errors(document);
+    assert!(errors.iter().all(|(kind, _)| kind == "timeout"), "{document:#}");
+    errors.iter().map(|(_, count)| count).sum()
+}
+
 /// Fails unless so many requests were made and all of them succeeded.
 #[track_caller]
 fn assert_all(document: &Value, count: u64) {
@@ -105,20 +113,27 @@ fn a_quota_of_requests_costs_connections_and_no_request() {
 #[test]
 fn a_request_that_is_not_answered_in_time_is_given_up_and_the_others_go_on() {
     let (_origin, url) = origin(&[]);
-    let (slow, quick) = (format!("{url}/delay/60000"), format!("{url}/"));
-    let given_up = attempt(&["--http3", "-n", "6", "-c", "1", "-m", "3", "--timeout", "300ms", &slow]);
-    assert_eq!(given_up.code, Some(3), "{}", given_up.transcript());
+    let (slow, quick) = (format!("{url}/delay/60000"), format!("{url}/ weight=3"));
+    // The timeout covers the handshake of the connection, too: it is far above what one takes on a busy machine.
+    let flags = ["--http3", "-c", "1", "-m", "3", "--timeout", "5s"];
+    let given_up = attempt(&[&flags[..], &["-n", "6", &slow]].concat());
+    given_up.assert_code_unless_busy(3);
     let document = given_up.json();
-    let total: u64 = errors(&document).iter().map(|(_, count)| count).sum();
-    assert_eq!((total, &document["connections_opened"]), (6, &1.into()), "{document:#}");
-    assert_all(&load(&["--http3", "-n", "5", &quick]), 5);
+    assert_eq!(timeouts(&document), 6, "{document:#}");
+    assert_eq!(document["connections_opened"], 1, "{document:#}");
+    // Those that are answered share its connection, before and behind the ones that are not.
+    let document = load(&[&flags[..], &["-n", "24", &slow, &quick]].concat());
+    let succeeded = document["requests"]["succeeded"].as_u64().expect("a count");
+    assert!((1..24).contains(&succeeded), "{document:#}");
+    assert_eq!(timeouts(&document), 24 - succeeded, "{document:#}");
+    assert_eq!(document["connections_opened"], 1, "{document:#}");
 }
 
 #[test]
 fn a_server_that_is_stopped_answers_what_it_was_asked_and_says_goodbye() {
     let (mut origin, url) = origin(&[]);
     let mut command = Command::new(binary());
-    let slow = format!("{url}/drip?bytes=1000&ms=700");
+    let slow = format!("{url}/drip?bytes=1000&ms=4000");
     command.args(["trace", "-k", "--proto=h3", "-n=1", "--jsonl", &slow]);
     let mut client = Child::spawn(command, None).expect("it starts");
     let came_down = |line: &str, kind: &str| {
@@ -321,9 +336,8 @@ fn our_client_loads_quic_gos_server() {
     let reset = attempt(&["--http3", "-n", "5", "-c", "1", &format!("{url}/refuse")]).json();
     assert_eq!(errors(&reset), [("reset".to_owned(), 5)], "{reset:#}");
     assert_eq!(reset["rst_stream"][0]["count"], 5, "{}", reset["rst_stream"]);
-    let late =
-        attempt(&["--http3", "-n", "2", "-c", "1", "--timeout", "300ms", &format!("{url}/slow")]).json();
-    assert_eq!(errors(&late).iter().map(|(_, count)| count).sum::<u64>(), 2, "{late:#}");
+    let late = attempt(&["--http3", "-n", "2", "-c", "1", "--timeout", "3s", &format!("{url}/slow")]).json();
+    assert_eq!(timeouts(&late), 2, "{late:#}");
     let ended = server.stop(Signal::TERM, DEADLINE).expect("it ends");
     assert_eq!(ended.status.code(), Some(0), "{}", server.log());
 }

@@ -60,8 +60,9 @@ fn labs_that_begin_together_all_have_their_names() {
 }
 
 /// A server on a port that is root's outside.
-const HTTPS_PORT: [&str; 7] = [
+const HTTPS_PORT: [&str; 8] = [
     "link",
+    "--wait=60s",
     "--delay=10ms",
     "--loss=0%",
     "--server",
@@ -106,8 +107,18 @@ fn the_names_mean_ipv6_addresses_if_asked() {
     let client = "head -c 200000 /dev/zero > body && for i in 1 2 3 4; do curl -6 -sS -o got -w '%{http_code} %{remote_ip} ' \
                   http://server/body && cmp body got || exit 9; done; ping -q -c 2 -i 0.01 client; true";
     let server = "python3 -u -m http.server 80 --bind ::";
-    let link =
-        ["link", "--ipv6", "--delay=5ms", "--loss=2%", "--seed=3", "--server", server, "--client", client];
+    let link = [
+        "link",
+        "--wait=60s",
+        "--ipv6",
+        "--delay=5ms",
+        "--loss=2%",
+        "--seed=3",
+        "--server",
+        server,
+        "--client",
+        client,
+    ];
     let folder = folder();
     let done = run_program(&binary(), folder.path(), &link);
     assert_eq!(done.code, Some(0), "{}", done.transcript());

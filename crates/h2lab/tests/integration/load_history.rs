@@ -115,21 +115,26 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
     let (same, slower) = (compared("a", "again"), compared("a", "slow"));
     let text = diff("a", "slow");
     assert!(text.contains("the two runs differ in") && text.contains("/delay/1000"), "{text}");
-    assert!(diff("a", "again").contains("again against a: no difference"));
-    if measured.iter().any(|document| document["state"] != "ok") {
+    let states = measured.each_ref().map(|document| document["state"].as_str().expect("a word"));
+    let bound = |of: &Value, name: &str| of["median"][name].as_f64().unwrap_or_else(|| panic!("{of:#}"));
+    if states[0] == "ok" {
+        assert!(diff("a", "again").contains("again against a: no difference"));
+        assert_eq!(
+            (&same["median_verdict"], &same["throughput_verdict"]),
+            (&"no-difference".into(), &"no-difference".into())
+        );
+        assert!(
+            bound(&same, "low") <= bound(&same, "ratio") && bound(&same, "ratio") <= bound(&same, "high"),
+            "{same:#}"
+        );
+    }
+    if states.contains(&"invalid") {
         // Too busy: then nothing may be claimed, however large the difference is.
         assert_eq!((&slower["real"], &slower["median_verdict"]), (&false.into(), &"invalid".into()));
-        return;
     }
-    let bound = |of: &Value, name: &str| of["median"][name].as_f64().unwrap_or_else(|| panic!("{of:#}"));
-    assert_eq!(
-        (&same["median_verdict"], &same["throughput_verdict"]),
-        (&"no-difference".into(), &"no-difference".into())
-    );
-    assert!(
-        bound(&same, "low") <= bound(&same, "ratio") && bound(&same, "ratio") <= bound(&same, "high"),
-        "{same:#}"
-    );
+    if states != ["ok"; 2] {
+        return; // a server that stood still may have fallen behind, too
+    }
     if slower["median"]["blocks"].as_u64() < Some(6) {
         // Blocks are twice as long as the longest stall, and so few mean one of a good part of a second.
         assert!(
@@ -154,38 +159,44 @@ fn run_diff(folder: &Path, arguments: &[&str]) -> Finished {
     finished
 }
 
+/// Half of the server's 2 s is a bound that no machine adds to half of the 300 requests which take a millisecond.
 #[test]
 fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_documents() {
     let (origin, folder) = (Origin::start(&[]), folder());
     let url = |ms: u32| format!("http://{}/delay/{ms}", origin.clear);
-    for (out, ms) in [("quick", 1), ("slow", 300)] {
-        let document = load(folder.path(), out, 60, &url(ms));
+    let is_sound = [("quick", 300, 1), ("slow", 60, 2_000)].map(|(out, n, ms)| {
+        let document = load(folder.path(), out, n, &url(ms));
         std::fs::write(folder.path().join(format!("{out}.json")), document.to_string()).expect("room");
-    }
+        document["state"] == "ok"
+    });
     let diff = |arguments: &[&str]| run_program(&binary(), folder.path(), &[&["diff"], arguments].concat());
-    let condition = "--fail-if=p50 > 10*base.p50";
+    // Of an invalid run a condition decides nothing.
+    let assert_code = |finished: &Finished, code: i32| {
+        finished.assert_code_unless_busy(code);
+        assert!(!finished.is_busy() || is_sound != [true; 2], "{}", finished.transcript());
+    };
+    let condition = "--fail-if=p50 > 2*base.p50";
     for ending in ["", ".json"] {
         let [quick, slow] = ["quick", "slow"].map(|name| format!("{name}{ending}"));
         let failed = diff(&[&quick, &slow, condition]);
-        // 5: the machine was too busy for figures.
-        assert!(matches!(failed.code, Some(1 | 5)), "{}", failed.transcript());
-        assert!(
-            failed.code == Some(5)
-                || failed.stderr.contains("failed: p50 > 10*base.p50: ")
-                    && failed.stderr.contains("; base.p50 ")
-        );
-        let other = diff(&[&slow, &quick, condition]);
-        assert!(matches!(other.code, Some(0 | 5)), "{}", other.transcript());
+        assert_code(&failed, 1);
+        let says = |words| is_sound != [true; 2] || failed.stderr.contains(words);
+        assert!(says("failed: p50 > 2*base.p50: ") && says("; base.p50 "), "{}", failed.transcript());
+        assert_code(&diff(&[&slow, &quick, condition]), 0);
     }
     let printed = diff(&["quick.json", "slow"]);
-    printed.assert_measured();
+    assert_code(&printed, 0);
     let flat = printed.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    // No tail is shown of what was not measured soundly.
+    let tail = if is_sound == [true; 2] { ": p95 is " } else { "" };
     assert!(
-        flat.contains("slow against quick.json, 1 pair of cells: p95 is") && flat.contains("is undecided"),
+        flat.contains(&format!("slow against quick.json, 1 pair of cells{tail}"))
+            && flat.contains("is undecided"),
         "{flat}"
     );
     let figures = diff(&["quick.json", "slow.json", "--json"]).json()["figures"][0].clone();
-    assert!(figures["then"]["p50"].as_f64() > figures["first"]["p50"].as_f64(), "{figures:#}");
+    let is_slower = figures["then"]["p50"].as_f64() > figures["first"]["p50"].as_f64();
+    assert!(is_slower || is_sound != [true; 2], "{figures:#}");
 }
 
 #[test]

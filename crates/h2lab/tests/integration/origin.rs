@@ -443,7 +443,7 @@ fn a_polite_signal_ends_it_in_good_order() {
 fn a_polite_signal_lets_it_finish_what_it_has_begun() {
     let mut origin = Origin::start(&[]);
     let mut stream = origin.connect();
-    stream.write_all(b"GET /drip?bytes=1000&ms=500 HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    stream.write_all(b"GET /drip?bytes=1000&ms=4000 HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
     let mut answer = vec![0; 12];
     stream.read_exact(&mut answer).unwrap(); // it has begun
     assert_eq!(answer, b"HTTP/1.1 200");
@@ -462,7 +462,7 @@ fn a_polite_signal_warns_http2_clients_and_lets_their_streams_finish() {
     let mut origin = Origin::start(&[]);
     let mut stream = origin.connect();
     let settings = attacker::frame(kind::SETTINGS, 0, 0, &[]);
-    let first = attacker::request(1, flag::END_STREAM, "GET", "/drip?bytes=1000&ms=500");
+    let first = attacker::request(1, flag::END_STREAM, "GET", "/drip?bytes=1000&ms=4000");
     stream.write_all(&[&PREFACE[..], &settings, &first].concat()).unwrap();
     let mut frames = attacker::Frames(stream);
     frames.find(|(header, _)| header.kind == kind::HEADERS).expect("it has begun");

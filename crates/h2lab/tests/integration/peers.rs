@@ -1,7 +1,7 @@
 //! Servers that are not ours, as peers of our client. Each serves `/file`, [`FILE`] bytes.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use h2lab_net::process::Child;
 
-use crate::support::{DEADLINE, folder, is_root, need};
+use crate::support::{DEADLINE, folder, free_ports, is_root, need};
 
 /// The size of `/file`.
 const FILE: usize = 5_000;
@@ -148,9 +148,8 @@ impl Peer {
         fs::write(documents.path().join("file"), vec![b'f'; FILE]).expect("a temporary file");
         let until = Instant::now() + DEADLINE;
         while Instant::now() < until {
-            // They do not say which port they took for 0, so they are given one that was free a moment ago.
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-            let address = free.expect("a free port");
+            // They do not say which port they took for 0, so they are given one that was free a moment ago, and that no other test is.
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(1)));
             let mut child = Child::spawn(make(documents.path(), address), None).expect("the server starts");
             while child.wait(std::time::Duration::ZERO).is_ok_and(|ended| ended.is_none()) {
                 if TcpStream::connect(address).is_ok() {

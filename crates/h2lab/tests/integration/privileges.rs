@@ -62,7 +62,17 @@ fn with_nothing_but_net_admin_the_link_loses_and_delays_all_the_same() {
     let server = "python3 -u -m http.server 8080 --bind $H2LAB_SERVER";
     let client = "for i in 1 2 3 4 5 6 7 8; do curl -sS -o /dev/null -w '%{http_code} %{time_connect} ' \
                   http://$H2LAB_SERVER:8080/; done";
-    let link = ["link", "--delay=10ms", "--loss=10%", "--seed=1", "--server", server, "--client", client];
+    let link = [
+        "link",
+        "--wait=60s",
+        "--delay=10ms",
+        "--loss=10%",
+        "--seed=1",
+        "--server",
+        server,
+        "--client",
+        client,
+    ];
     let finished = without_namespaces(",+net_admin", &link);
     let shown = finished.transcript();
     assert_eq!(finished.code, Some(0), "{shown}");

@@ -12,7 +12,7 @@ use h2lab_net::process::Child;
 use serde_json::Value;
 
 use crate::origin::Origin;
-use crate::support::{DEADLINE, Finished, folder, h2lab, need};
+use crate::support::{DEADLINE, Finished, folder, free_ports, h2lab, need};
 
 /// Bounds that keep a test short: an idle connection is not watched for a minute.
 const SHORT: [&str; 3] = ["probe", "-k", "--idle=50ms"];
@@ -50,10 +50,8 @@ impl Nginx {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         fs::write(folder.path().join("cert.pem"), made.cert.pem()).expect("it is ours");
         fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).expect("it is ours");
-        let held: Vec<TcpListener> =
-            (0..3).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")).collect();
-        let [tls, h2c, h1] = [0, 1, 2].map(|n: usize| held[n].local_addr().expect("it listens"));
-        drop(held);
+        let first = free_ports(3);
+        let [tls, h2c, h1] = [0, 1, 2].map(|n| SocketAddr::from((Ipv4Addr::LOCALHOST, first + n)));
         let place = folder.path().display();
         let body = "x".repeat(2_000);
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

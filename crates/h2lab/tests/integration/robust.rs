@@ -79,12 +79,8 @@ fn meet(flags: &[&str], script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(St
     let requests = REQUESTS.to_string();
     let arguments = ["load", "--json", "--quiet", "--no-store", "-n", &requests];
     let finished = h2lab(&[&arguments[..], flags, &[&format!("http://{address}/")]].concat());
-    assert_eq!(
-        finished.code,
-        Some(3),
-        "a server that completes nothing is as good as none\n{}",
-        finished.transcript()
-    );
+    // A server that completes nothing is as good as none. That nothing came may be our doing where we were not there to hear it.
+    finished.assert_code_unless_busy(3);
     accounted(&finished.json())
 }
 
@@ -513,7 +509,8 @@ fn many_streams_are_held_open_at_once_in_little_memory() {
     const IN_FLIGHT: u64 = 100 * CONNECTIONS;
     let origin = Origin::start(&["--max-concurrent-streams=100"]);
     let folder = folder();
-    let url = format!("http://{}/delay/200", origin.clear);
+    // So late that all connections are there before the first answer: whoever has an answer takes what waits for a connection.
+    let url = format!("http://{}/delay/3000", origin.clear);
     let (connections, requests) = (CONNECTIONS.to_string(), IN_FLIGHT.to_string());
     let arguments =
         ["load", "--quiet", "--out=run", "--proto=h2c", "-m100", "-c", &connections, "-n", &requests, &url];

@@ -1,14 +1,14 @@
 //! `h2lab probe smuggling`: real proxies, configured to be safe and not.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{DEADLINE, Finished, folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, Finished, closed_port, folder, free_ports, h2lab, need, run_program};
 
 /// None of these proxies is silent: only a busy machine keeps one from answering, and then it is waited for.
 const PATIENT: [&str; 2] = ["--timeout", "60s"];
@@ -181,13 +181,12 @@ fn refused(arguments: &[&str]) -> Finished {
 fn a_proxy_of_the_user_needs_their_word_and_must_lead_to_our_backend() {
     const USAGE: i32 = 2;
     const UNREACHABLE: i32 = 3;
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (_socket, address) = closed_port();
+    let url = format!("http://{address}/");
     let both = ["--proxy", &url, "--backend-listen", "127.0.0.1:0"];
     let finished = refused(&both);
     assert_eq!(finished.code, Some(USAGE), "{}", finished.transcript());
     assert!(finished.stderr.contains("--i-own-this-host"), "{}", finished.transcript());
-    drop(listener);
     let finished = refused(&[&both[..], &["--i-own-this-host"]].concat());
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     for (arguments, words) in [
@@ -241,9 +240,8 @@ struct Proxy {
 
 impl Proxy {
     fn start(haproxy: &Path, options: &str) -> Self {
-        let [clear, h2c, backend] = [0; 3].map(|_| {
-            TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("loopback")
-        });
+        let first = free_ports(3);
+        let [clear, h2c, backend] = [0, 1, 2].map(|n| SocketAddr::from((Ipv4Addr::LOCALHOST, first + n)));
         let example = h2lab(&["probe", "smuggling", "--config", "haproxy-fixed"]).stdout;
         let text = example
             .replace("127.0.0.1:8080", &clear.to_string())
@@ -325,8 +323,10 @@ fn ctrl_c_ends_all_fixtures_and_leaves_no_folder() {
     const INTERRUPTED: i32 = 130;
     let Some(_) = need("haproxy") else { return };
     let folder = folder();
+    // So many that it is still at it when the signal comes.
+    let many = ["haproxy-default,haproxy-fixed"; 20].join(",");
     let mut child = Command::new(crate::support::binary())
-        .args(["probe", "smuggling", "--fixture", "haproxy-default,haproxy-fixed,haproxy-default"])
+        .args(["probe", "smuggling", "--fixture", &many])
         .env("TMPDIR", folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

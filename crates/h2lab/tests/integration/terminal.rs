@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Command, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -34,6 +36,8 @@ impl Pty {
 
     fn end(&self) -> File {
         let mut options = File::options();
+        // Tests that lead a session without a terminal would get this one, and with its end SIGHUP.
+        options.custom_flags(OFlags::NOCTTY.bits().cast_signed());
         options.read(true).write(true).open(&self.name).expect("it can be opened")
     }
 

@@ -9,7 +9,7 @@ use h2lab_wire::h2::frame::{FrameHeader, HEADER_LENGTH, PREFACE, flag, kind};
 use h2lab_wire::{Config, Connection, Event, Role, StreamId};
 
 use crate::origin::Origin;
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, read_once};
 
 /// Our own engine on a socket, with a tunnel from which it may refuse to read.
 struct Tunnel {
@@ -60,7 +60,7 @@ impl Tunnel {
 
     /// Reads once.
     fn read(&mut self) {
-        let n = self.socket.read(self.engine.recv_space()).expect("the origin answers in time");
+        let n = read_once(&mut self.socket, self.engine.recv_space()).expect("the origin answers in time");
         assert!(n > 0, "it closed");
         let now = self.clock.now();
         self.engine.handle_received(now, n);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -332,6 +332,16 @@ fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
     (0..n).filter(|_| passes()).collect()
 }
 
+/// The next datagram. A read with a timeout is interrupted where this process is stopped and goes on, as on a machine that was suspended.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> usize {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            came => return came.expect("what the link lets pass arrives"),
+        }
+    }
+}
+
 fn the_packets_that_arrive_are_those_that_core_lets_pass() {
     const N: u64 = 1_000_000;
     /// Surviving packets that may be in flight: they must fit into the receiver's socket.
@@ -347,7 +357,7 @@ fn the_packets_that_arrive_are_those_that_core_lets_pass() {
     receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut buffer = [0; 16];
     let mut expect = |number: u64| {
-        let n = receiver.recv(&mut buffer).expect("what the link lets pass arrives");
+        let n = receive(&receiver, &mut buffer);
         assert_eq!(u64::from_be_bytes(buffer[..n].try_into().unwrap()), number);
     };
     let (mut survived, mut arrived) = (0, 0);
@@ -475,7 +485,7 @@ fn datagrams_of_a_super_packet_meet_the_loss_model_one_by_one() {
     sender.send(&payload).unwrap();
     let mut buffer = [0; 2000];
     for number in &expected {
-        let n = receiver.recv(&mut buffer).expect("what the link lets pass arrives");
+        let n = receive(&receiver, &mut buffer);
         assert_eq!(buffer[..n], [*number as u8; SIZE as usize]);
     }
     let result = pump.stop().unwrap();

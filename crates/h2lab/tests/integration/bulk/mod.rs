@@ -42,7 +42,7 @@ pub struct Server {
 
 impl Server {
     /// Serves `what`: a folder, or `--memory`.
-    fn start(what: &Path) -> Self {
+    pub fn start(what: &Path) -> Self {
         Self::start_with(Command::new(binary()), &[], what)
     }
 
@@ -89,6 +89,17 @@ impl Server {
         url(protocol, self.address(protocol), path)
     }
 
+    /// Waits until it has answered so many requests for bytes out of memory.
+    #[track_caller]
+    pub fn wait_for_requests(&self, count: usize) {
+        let mut seen = 0;
+        let is_last = |line: &str| {
+            seen += usize::from(line.contains(" GET /bytes/"));
+            (seen >= count).then_some(())
+        };
+        self.child.wait_for_line(DEADLINE, is_last).expect("clients fetch");
+    }
+
     /// The requests for bytes that it has answered: status, first byte, one past the last. It is stopped for that, so that
     /// none is missing.
     fn answered(self) -> Vec<(u16, u64, u64)> {
@@ -125,10 +136,12 @@ fn get(folder: &Path, protocol: Protocol, more: &[&str]) -> Finished {
     run_program(&binary(), folder, &arguments)
 }
 
-/// The document of a run that ended with this exit code.
+/// The document of a run that ended with this exit code. Where it is 0 it may be 5, too: all came, at a rate of which a busy machine had
+/// its share.
 #[track_caller]
 fn document(finished: &Finished, code: i32) -> Value {
-    assert_eq!(finished.code, Some(code), "{}", finished.transcript());
+    let is_busy = code == 0 && finished.is_busy();
+    assert!(finished.code == Some(code) || is_busy, "{code} is expected: {}", finished.transcript());
     finished.json()
 }
 

@@ -178,7 +178,7 @@ fn a_server_that_allows_no_request_is_given_up() {
     let here = folder();
     for protocol in [Protocol::H2c, Protocol::H2] {
         let url = url(protocol, origin.address(protocol), "/bytes/1M");
-        let report = document(&get(here.path(), protocol, &["--discard", "--timeout=500ms", &url]), 3);
+        let report = document(&get(here.path(), protocol, &["--discard", "--timeout=5s", &url]), 3);
         let why = report["transfers"][0]["why"].as_str().unwrap_or_else(|| panic!("{report:#}"));
         assert!(why.contains("SETTINGS_MAX_CONCURRENT_STREAMS"), "{why}");
     }

@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use h2lab_wire::{Config, Connection, Event, Role};
 
 use super::SERVED;
 use crate::origin::Origin;
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, read_once};
 
 /// Makes one request after the other, over HTTP/1.1 and HTTP/2 in turn, until it is stopped.
 pub struct Bystander {
@@ -75,7 +75,8 @@ impl Client {
             let pending = self.engine.poll_transmit(Time::ZERO).to_vec();
             self.stream.write_all(&pending).expect("the origin reads");
             self.engine.handle_transmitted(Time::ZERO, pending.len());
-            let n = self.stream.read(self.engine.recv_space()).expect("the origin answers in time");
+            let n =
+                read_once(&mut self.stream, self.engine.recv_space()).expect("the origin answers in time");
             assert!(n > 0, "the origin closed the bystander's connection");
             self.engine.handle_received(Time::ZERO, n);
             while let Some(event) = self.engine.poll_event(Time::ZERO) {

@@ -1,14 +1,13 @@
 //! Agents in other places: behind a real sshd, and in network namespaces.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use h2lab_net::process::{Child, run};
 
 use super::{assert_adds_up, assert_servers_reported, document, drive, states};
-use crate::support::{DEADLINE, Finished, binary, folder, need};
+use crate::support::{DEADLINE, Finished, binary, folder, free_ports, need};
 
 /// An sshd of this test alone: its own host key, its own user key, on a free port of loopback. It ends with the value.
 struct Sshd {
@@ -31,7 +30,7 @@ impl Sshd {
         let host_key = fs::read_to_string(path("host.pub")).unwrap();
         // sshd takes no port 0: another program may take the free one before sshd listens, and then another one is tried.
         for _ in 0..16 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port = free_ports(1);
             let config = format!(
                 "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
                  UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPubkeyAuthentication yes\n\

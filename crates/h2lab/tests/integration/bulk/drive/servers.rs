@@ -80,12 +80,17 @@ fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     (record.unwrap(), sent.expect("something came of both"))
 }
 
+/// Whether it fetched until its time was over; it is invalid where a busy machine stopped its client for a part of that.
+fn is_over(pair: &PairRecord) -> bool {
+    matches!(pair.state(), PairState::Complete | PairState::Invalid)
+}
+
 /// Whatever became of the second server, the run has ended in time, and the first one has reported.
 #[track_caller]
 fn assert_rest_is_kept(record: &FleetRecord, waited: Duration) {
     let job = job();
     assert_eq!(waited, job.duration + job.waits.grace);
-    assert_eq!(record.pairs[0].state(), PairState::Complete, "{record:#?}");
+    assert!(is_over(&record.pairs[0]), "{record:#?}");
     assert!(record.pairs.iter().all(|pair| pair.bytes() > 0));
     let first = record.servers[0].served.as_ref().expect("it has reported what it spent");
     assert!(first.is_sound() && first.sent >= record.pairs[0].bytes(), "{record:#?}");
@@ -96,7 +101,7 @@ fn assert_rest_is_kept(record: &FleetRecord, waited: Duration) {
 fn one_that_hangs_reports_nothing_of_what_it_spent_and_delays_nobody() {
     let (record, waited) = drive_and(Signal::STOP);
     assert_rest_is_kept(&record, waited);
-    assert_eq!(record.pairs[1].state(), PairState::Complete, "its client knows what came");
+    assert!(is_over(&record.pairs[1]), "its client knows what came: {record:#?}");
     assert_eq!(record.servers[1].lost, None);
     let doubts = FleetSummary::of(&record).doubts(&record);
     assert!(doubts.iter().any(|doubt| doubt.starts_with("two did not report its CPU time")), "{doubts:?}");
