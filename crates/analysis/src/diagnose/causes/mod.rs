@@ -3,6 +3,13 @@
 
 mod conn;
 mod conn101_request_quota_per_connection;
+mod conn102_streams_before_settings;
+mod conn103_goaway_loses_requests;
+mod conn104_dial_stampede;
+mod conn105_periodic_drain;
+mod conn107_client_does_not_multiplex;
+mod conn110_idle_timeout_race;
+mod conn111_no_tls_session_resumption;
 mod flow;
 mod frame;
 mod host;
@@ -16,6 +23,7 @@ mod proxy;
 mod sec;
 #[cfg(test)]
 mod tests;
+mod views;
 
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
@@ -34,6 +42,7 @@ pub const CAUSES: &[&CauseMeta] = &[
     &conn::CONN108,
     &conn::CONN109,
     &conn::CONN110,
+    &conn::CONN111,
     &flow::FLOW101,
     &flow::FLOW102,
     &flow::FLOW103,
