@@ -1,5 +1,6 @@
 //! What several rules need of a repetition, computed in one place.
 
+pub(super) mod calm;
 pub(super) mod dials;
 pub(super) mod ends;
 
