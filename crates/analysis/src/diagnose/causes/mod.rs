@@ -13,6 +13,9 @@ mod conn111_no_tls_session_resumption;
 mod flow;
 mod frame;
 mod host;
+mod host102_load_generator;
+mod host105_server_cpu;
+mod host106_slow_handler;
 mod hpack;
 mod limit;
 mod limit101_pings_too_frequent;
@@ -92,6 +95,8 @@ pub const CAUSES: &[&CauseMeta] = &[
     &host::HOST102,
     &host::HOST103,
     &host::HOST104,
+    &host::HOST105,
+    &host::HOST106,
 ];
 
 /// The cause with this id or name, whatever its case.
