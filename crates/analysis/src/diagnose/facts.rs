@@ -503,6 +503,21 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_was_sent_again_elsewhere_is_none_of_the_connection_that_ended() {
+        let answered = scene().request(0, 1, 100, 125, 125).request(0, 3, 130, 155, 155);
+        let requests = |scene: Scene, level: Level| {
+            let mut record = scene.record();
+            record.connections[0].requests = 3;
+            record.generator.level = level;
+            of(&record).ends[0].requests
+        };
+        let closed = || answered.clone().closed_by_server(0, 160);
+        assert_eq!(requests(closed(), Level::Full), 2);
+        assert_eq!(requests(closed(), Level::Tail), 3, "not every request was recorded");
+        assert_eq!(requests(answered.clone().goaway(0, 200, ANNOUNCEMENT, 0), Level::Full), 2);
+    }
+
+    #[test]
     fn an_announced_end_is_after_what_was_answered_and_not_after_what_was_begun() {
         let scene =
             scene().request(0, 1, 100, 125, 125).request(0, 3, 110, 140, 140).request(0, 5, 130, 155, 155);
