@@ -10,6 +10,8 @@ use crate::workload::{ClientPolicy, DialPolicy, EngineSettings};
 const LARGE_WINDOW: u32 = 16 << 20;
 /// Frames of four times the least that RFC 9113 §4.2 demands: longer ones gain nothing (docs/bulk.md).
 const LARGE_FRAME: u32 = 64 << 10;
+/// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
+const MANY_STREAMS: u32 = 100;
 /// Connections that a live server is never asked to exceed.
 const MOST_CONNECTIONS: u32 = 16;
 
@@ -34,6 +36,8 @@ pub enum Knob {
     KeptConnections,
     /// Our client resumes TLS sessions.
     TlsResumption,
+    /// Our client allows itself many streams on a connection.
+    ManyStreams,
     /// Pushes are refused.
     NoPush,
     /// Receive windows of our origin that no path here fills.
@@ -57,6 +61,7 @@ impl Knob {
             Self::SingleFlight,
             Self::KeptConnections,
             Self::TlsResumption,
+            Self::ManyStreams,
             Self::NoPush,
             Self::LargeServerWindows,
             Self::Congestion(congestion.to_owned()),
@@ -102,6 +107,7 @@ impl Knob {
                 changed.policy = ClientPolicy { reconnect_every: None, pool_size: None, ..changed.policy };
             }
             Self::TlsResumption => changed.policy.no_tls_resumption = false,
+            Self::ManyStreams => changed.streams = changed.streams.max(MANY_STREAMS),
             Self::NoPush => client.push = false,
             Self::LargeServerWindows
                 if changed.target == Target::Origin
@@ -137,6 +143,7 @@ impl Knob {
             Self::SingleFlight => "one dial for all that wait".to_owned(),
             Self::KeptConnections => "connections are kept".to_owned(),
             Self::TlsResumption => "TLS sessions are resumed".to_owned(),
+            Self::ManyStreams => format!("{MANY_STREAMS} streams on a connection"),
             Self::NoPush => "no push".to_owned(),
             Self::LargeServerWindows => {
                 format!("a server's stream window of {}", format_bytes(LARGE_WINDOW.into()))
@@ -153,6 +160,7 @@ impl Knob {
             Self::NoRequestLimit => Some("--max-requests-per-connection unlimited".to_owned()),
             Self::LargeWindows => Some(format!("-w {LARGE_WINDOW}")),
             Self::LongFrames => Some(format!("-f {LARGE_FRAME}")),
+            Self::ManyStreams => Some(format!("-m {MANY_STREAMS}")),
             Self::SingleFlight => Some(format!("--dial-policy {}", DialPolicy::SingleFlight.name())),
             Self::Congestion(name) => Some(format!("--congestion {name}")),
             Self::DefaultCredit
@@ -174,11 +182,11 @@ impl Knob {
             Self::LongFrames => &["FRAME102"],
             Self::JoinedWrites => &["FRAME103"],
             Self::SingleFlight => &["CONN104"],
-            Self::KeptConnections => &["CONN107"],
+            Self::KeptConnections | Self::ManyStreams => &["CONN107"],
             Self::NoPush => &["MUX107"],
             Self::LargeServerWindows => &["FLOW102", "FLOW103"],
             Self::Congestion(_) => &["LOSS102"],
-            Self::TlsResumption => &[],
+            Self::TlsResumption => &["CONN111"],
         }
     }
 }
@@ -195,7 +203,11 @@ mod tests {
         let knobs = Knob::of(&plain);
         assert!(knobs.contains(&Knob::Connections(4)), "{knobs:?}");
         assert!(!knobs.contains(&Knob::NoRequestLimit), "there is none");
-        assert!(!knobs.contains(&Knob::JoinedWrites) && !knobs.contains(&Knob::SingleFlight));
+        assert!(
+            !knobs.contains(&Knob::ManyStreams)
+                && !knobs.contains(&Knob::JoinedWrites)
+                && !knobs.contains(&Knob::SingleFlight)
+        );
         for knob in &knobs {
             let changed = knob.apply(&plain);
             assert_ne!(changed, plain, "{knob:?}");
@@ -214,6 +226,7 @@ mod tests {
         odd.client.stream_window = Some(65_535);
         odd.policy.reconnect_every = Some(1);
         odd.policy.no_tls_resumption = true;
+        odd.streams = 1;
         let knobs = Knob::of(&odd);
         for knob in [
             Knob::NoRequestLimit,
@@ -223,6 +236,7 @@ mod tests {
             Knob::LargeWindows,
             Knob::KeptConnections,
             Knob::TlsResumption,
+            Knob::ManyStreams,
         ] {
             assert!(knobs.contains(&knob), "{knob:?} of {knobs:?}");
         }

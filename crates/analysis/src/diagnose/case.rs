@@ -97,6 +97,13 @@ impl<'a> Case<'a> {
         self.samples().map(|sample| sample.response_time()).sum()
     }
 
+    /// Whether this share of the response time, or of the work, is worth a finding: 2 % of it, and 5 % where the cell is known not to
+    /// be slower than what it is compared with.
+    pub fn is_worth(&self, share: f64) -> bool {
+        let is_no_slower = self.against.as_ref().is_some_and(|against| against.verdict.is_no_slower());
+        share >= if is_no_slower { 0.05 } else { 0.02 }
+    }
+
     /// What answers the client's connections: the program that we started, or whatever the `server` field names.
     pub fn peer(&self) -> Peer {
         let software = self.connections().find_map(|connection| connection.server_software.as_deref());

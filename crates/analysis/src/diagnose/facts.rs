@@ -19,6 +19,9 @@ const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 /// seconds later.
 const SOON: Duration = Duration::from_millis(50);
 
+/// Requests that are sent within this time may come to the server together.
+const TOGETHER: Duration = Duration::from_millis(1);
+
 /// The facts of a repetition.
 pub fn of(record: &CellRecord) -> Facts {
     let rtt = round_trip(record);
@@ -33,13 +36,15 @@ pub fn of(record: &CellRecord) -> Facts {
     };
     facts.flights = flights(record, quickest, &disturbed(record, &facts));
     let arrivals = arrivals(record, &facts.flights);
+    let carried = carried(record, &facts.flights);
     for connection in &record.connections {
         let flights = facts.flights_of(connection.index);
         let stalls = arrivals.as_ref().map_or_else(Vec::new, |arrivals| {
             let arrivals = arrivals.get(&connection.index).map_or(&[][..], Vec::as_slice);
             stalls(connection.index, arrivals, flights, facts.least_stall())
         });
-        let end = server_end(connection, flights, rtt);
+        let requests = Requests::of(connection, carried.as_ref());
+        let end = server_end(connection, requests, flights, (rtt, quickest));
         facts.stalls.extend(stalls);
         facts.ends.extend(end);
     }
@@ -236,22 +241,62 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
     steps
 }
 
+/// How many requests a connection had: those that were sent again on another one are none of its own.
+#[derive(Debug, Clone, Copy, Default)]
+struct Requests {
+    sent: u32,
+    answered: u32,
+}
+
+impl Requests {
+    /// What the connection itself counts includes requests that were sent again: that is all that is known where not every request
+    /// was recorded.
+    fn of(connection: &ConnectionRecord, carried: Option<&BTreeMap<u32, Self>>) -> Self {
+        let most = connection.requests;
+        let Some(carried) = carried else { return Self { sent: most, answered: most } };
+        let Self { sent, answered } = carried.get(&connection.index).copied().unwrap_or_default();
+        Self { sent: sent.min(most), answered: answered.min(most) }
+    }
+}
+
+/// How many requests were last sent, and how many answered, on each connection that has `flights`; `None` if only some requests
+/// were recorded.
+fn carried(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Requests>> {
+    let mut carried: BTreeMap<u32, Requests> =
+        flights.iter().map(|flight| (flight.connection, Requests::default())).collect();
+    if record.generator.level != Level::Full || carried.is_empty() {
+        return None;
+    }
+    for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
+        if let Some(requests) = carried.get_mut(&sample.connection) {
+            requests.sent += 1;
+            requests.answered += u32::from(sample.first_byte_at.happened());
+        }
+    }
+    Some(carried)
+}
+
 /// How the server ended a connection with these requests, if it did so gracefully.
-fn server_end(connection: &ConnectionRecord, flights: &[Flight], rtt: Duration) -> Option<ServerEnd> {
+fn server_end(
+    connection: &ConnectionRecord,
+    requests: Requests,
+    flights: &[Flight],
+    (rtt, quickest): (Duration, Duration),
+) -> Option<ServerEnd> {
     let orderly = |goaway: &&GoAwayRecord| ErrorCode(goaway.code) == ErrorCode::NO_ERROR;
     let goaways = || connection.goaways.iter().filter(orderly);
     if let Some(last) = goaways().rfind(|goaway| goaway.last_stream != ANNOUNCEMENT) {
-        return Some(end_by_goaway(connection, last, flights));
+        return Some(end_by_goaway(connection, last, flights, quickest.saturating_sub(rtt)));
     }
     if let Some(announcement) = goaways().next() {
-        return end_by_announcement(connection, announcement, flights, rtt);
+        return end_by_announcement(connection, announcement, requests.sent, flights, rtt);
     }
     if connection.closed != CloseReason::Server {
         return None;
     }
     let last = flights.iter().map(|flight| flight.ended_at).filter(|at| *at <= connection.closed_at).max()?;
     let idle = connection.closed_at.since(last);
-    let end = || server_end_at(connection, connection.closed_at, connection.requests, idle, false);
+    let end = || server_end_at(connection, connection.closed_at, requests.answered, idle, false);
     (idle <= SOON.max(rtt)).then(end)
 }
 
@@ -267,14 +312,35 @@ fn server_end_at(
     ServerEnd { connection: connection.index, at, requests, least, answered, idle, age, goaway }
 }
 
-/// A GOAWAY that names the last request.
-fn end_by_goaway(connection: &ConnectionRecord, goaway: &GoAwayRecord, flights: &[Flight]) -> ServerEnd {
+/// A GOAWAY that names the last request, of a server that takes so long for one.
+fn end_by_goaway(
+    connection: &ConnectionRecord,
+    goaway: &GoAwayRecord,
+    flights: &[Flight],
+    work: Duration,
+) -> ServerEnd {
     let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
     let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
     let end = server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true);
-    let answered = flights.iter().filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0);
-    let answered = answered.filter(|stream| *stream <= goaway.last_stream).max();
-    ServerEnd { answered: answered.map_or(end.answered, nth), ..end }
+    let answered = match last {
+        Some(last) => Some(nth(first_with(last, flights, work)) - 1),
+        None => {
+            let before = flights.iter().filter(|flight| flight.ended_at <= goaway.at);
+            before.map(|flight| flight.stream.0).filter(|stream| *stream <= goaway.last_stream).max().map(nth)
+        }
+    };
+    ServerEnd { answered: answered.unwrap_or(end.answered), ..end }
+}
+
+/// The first stream that the server may have ended the connection for: it had received the last one when it said so, and may have
+/// decided while it worked on one that came together with that, although it answered some of them before it said so.
+fn first_with(last: &Flight, flights: &[Flight], work: Duration) -> u32 {
+    let is_with = |flight: &&Flight| {
+        flight.stream <= last.stream
+            && flight.ended_at > last.sent_at
+            && flight.sent_at + work + TOGETHER >= last.sent_at
+    };
+    flights.iter().filter(is_with).map(|flight| flight.stream.0).min().unwrap_or(last.stream.0)
 }
 
 /// A GOAWAY with the highest stream id that no other followed: the server accepted what came until the client received it, and
@@ -283,6 +349,7 @@ fn end_by_goaway(connection: &ConnectionRecord, goaway: &GoAwayRecord, flights: 
 fn end_by_announcement(
     connection: &ConnectionRecord,
     goaway: &GoAwayRecord,
+    requests: u32,
     flights: &[Flight],
     rtt: Duration,
 ) -> Option<ServerEnd> {
@@ -291,7 +358,7 @@ fn end_by_announcement(
     let answered = begun.filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0).max()?;
     let idle = goaway.at.since(newest + rtt);
     // After it we began no request.
-    let end = server_end_at(connection, goaway.at, connection.requests, idle, true);
+    let end = server_end_at(connection, goaway.at, requests, idle, true);
     let least = nth(answered).min(end.requests);
     Some(ServerEnd { least, answered: least, ..end })
 }
@@ -433,6 +500,21 @@ mod tests {
         assert_eq!(ends(answered().goaway(0, 200, 1_999, 11)), [], "ENHANCE_YOUR_CALM is no orderly end");
         assert_eq!(ends(answered().closed_by_server(0, 175)), [(1, false)]);
         assert_eq!(ends(answered().closed_by_server(0, 176)), [], "an idle timeout, later than 50 ms");
+    }
+
+    #[test]
+    fn a_request_that_was_sent_again_elsewhere_is_none_of_the_connection_that_ended() {
+        let answered = scene().request(0, 1, 100, 125, 125).request(0, 3, 130, 155, 155);
+        let requests = |scene: Scene, level: Level| {
+            let mut record = scene.record();
+            record.connections[0].requests = 3;
+            record.generator.level = level;
+            of(&record).ends[0].requests
+        };
+        let closed = || answered.clone().closed_by_server(0, 160);
+        assert_eq!(requests(closed(), Level::Full), 2);
+        assert_eq!(requests(closed(), Level::Tail), 3, "not every request was recorded");
+        assert_eq!(requests(answered.clone().goaway(0, 200, ANNOUNCEMENT, 0), Level::Full), 2);
     }
 
     #[test]

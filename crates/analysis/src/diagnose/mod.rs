@@ -46,8 +46,15 @@ pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding
         of_case(&Case::new(&labels[index], records.clone(), against))
     };
     let mut findings: Vec<Finding> = cells.iter().flat_map(check).collect();
-    findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
+    findings.sort_by(costliest_first);
     findings
+}
+
+/// Observations, for which nothing needs to change, come last.
+fn costliest_first(a: &Finding, b: &Finding) -> std::cmp::Ordering {
+    let place = |finding: &Finding| (finding.is_observation(), -finding.cost_share);
+    let ((of_a, a), (of_b, b)) = (place(a), place(b));
+    of_a.cmp(&of_b).then(a.total_cmp(&b))
 }
 
 /// The findings of one cell, the costliest first.
@@ -60,7 +67,7 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
         .flat_map(|cause| cause.supersedes.iter().copied())
         .collect();
     findings.retain(|finding| !explained.contains(finding.rule.as_str()));
-    findings.sort_by(|a, b| b.cost_share.total_cmp(&a.cost_share));
+    findings.sort_by(costliest_first);
     // The gap takes all response times in order.
     if let Some(against) = case.against.as_ref().filter(|_| !findings.is_empty()) {
         divide(&mut findings, case, against);
@@ -73,7 +80,8 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
 fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
     let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
     let mut left = 1.0;
-    for finding in findings {
+    // What a rule itself calls an observation explains no difference.
+    for finding in findings.iter_mut().filter(|finding| !finding.is_observation()) {
         if against.verdict.is_no_slower() {
             finding.explains = Some(0.0);
             finding.fixes.clear();

@@ -26,9 +26,10 @@ pub(super) const CONN102: CauseMeta = CauseMeta {
     id: "CONN102",
     name: "streams-before-settings",
     summary: "Streams opened before the server's SETTINGS arrive are refused",
-    status: Status::Page(
-        "the frames of each new connection: HEADERS sent before the first SETTINGS of the server, RST_STREAM after",
-    ),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::conn102_streams_before_settings::StreamsBeforeSettings,
+    },
     since: "0.1.0",
     page: include_str!("conn102_streams_before_settings/page.md"),
     checks: &[id::CLNT108, id::CLNT111, id::LIMT104],
@@ -42,7 +43,10 @@ pub(super) const CONN103: CauseMeta = CauseMeta {
     id: "CONN103",
     name: "goaway-loses-requests",
     summary: "Requests on their way when a GOAWAY comes fail and are not sent again",
-    status: Status::Page("the frames: GOAWAY and its last stream, and what became of each stream above it"),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::conn103_goaway_loses_requests::GoawayLosesRequests,
+    },
     since: "0.1.0",
     page: include_str!("conn103_goaway_loses_requests/page.md"),
     checks: &[id::LIMT102, id::LIMT103, id::CLNT106, id::CLNT107, id::CLNT118],
@@ -56,9 +60,7 @@ pub(super) const CONN104: CauseMeta = CauseMeta {
     id: "CONN104",
     name: "dial-stampede",
     summary: "Every waiting request dials its own connection; one of them is used",
-    status: Status::Page(
-        "the connections: how many were dialled within a round trip, and how many of them carried a request",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::conn104_dial_stampede::DialStampede },
     since: "0.1.0",
     page: include_str!("conn104_dial_stampede/page.md"),
     checks: &[id::CLNT105],
@@ -72,9 +74,7 @@ pub(super) const CONN105: CauseMeta = CauseMeta {
     id: "CONN105",
     name: "periodic-drain",
     summary: "Connections end at a maximum age, many at one moment",
-    status: Status::Page(
-        "the times between GOAWAYs, equal to within a tenth whatever the number of requests, and the tail after each",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::conn105_periodic_drain::PeriodicDrain },
     since: "0.1.0",
     page: include_str!("conn105_periodic_drain/page.md"),
     checks: &[id::LIMT102],
@@ -104,9 +104,10 @@ pub(super) const CONN107: CauseMeta = CauseMeta {
     id: "CONN107",
     name: "client-does-not-multiplex",
     summary: "The client opens a connection per request and does not multiplex",
-    status: Status::Page(
-        "the connections of a client against its requests in flight, seen by the server or in a capture",
-    ),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::conn107_client_does_not_multiplex::ClientDoesNotMultiplex,
+    },
     since: "0.1.0",
     page: include_str!("conn107_client_does_not_multiplex/page.md"),
     checks: &[id::CLNT101, id::LIMT104],
@@ -148,9 +149,10 @@ pub(super) const CONN110: CauseMeta = CauseMeta {
     id: "CONN110",
     name: "idle-timeout-race",
     summary: "A proxy keeps idle backend connections longer than the backend does",
-    status: Status::NeedsServer(
-        "the proxy's connections to its backend: idle time before each, and who closed",
-    ),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::conn110_idle_timeout_race::IdleTimeoutRace,
+    },
     since: "0.1.0",
     page: include_str!("conn110_idle_timeout_race/page.md"),
     checks: &[id::LIMT105, id::CLNT106],
@@ -158,4 +160,21 @@ pub(super) const CONN110: CauseMeta = CauseMeta {
     limits: &[],
     supersedes: &[],
     knob: "idle-gap",
+};
+
+pub(super) const CONN111: CauseMeta = CauseMeta {
+    id: "CONN111",
+    name: "no-tls-session-resumption",
+    summary: "Each new connection pays for a full TLS handshake: nothing is resumed",
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::conn111_no_tls_session_resumption::NoTlsSessionResumption,
+    },
+    since: "0.1.0",
+    page: include_str!("conn111_no_tls_session_resumption/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Handshake],
+    limits: &[],
+    supersedes: &[],
+    knob: "tls-resumption",
 };

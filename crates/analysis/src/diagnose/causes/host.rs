@@ -1,6 +1,7 @@
 //! `HOST`: the machines at both ends.
 
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::id;
@@ -23,9 +24,7 @@ pub(super) const HOST102: CauseMeta = CauseMeta {
     id: "HOST102",
     name: "load-generator",
     summary: "The load generator is the limit, or compares unlike things",
-    status: Status::Page(
-        "the generator's lateness and CPU, its windows, and what was in flight per protocol",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::host102_load_generator::LoadGenerator },
     since: "0.1.0",
     page: include_str!("host102_load_generator/page.md"),
     checks: &[],
@@ -63,4 +62,32 @@ pub(super) const HOST104: CauseMeta = CauseMeta {
     limits: &[],
     supersedes: &[],
     knob: "idle-connections",
+};
+
+pub(super) const HOST105: CauseMeta = CauseMeta {
+    id: "HOST105",
+    name: "server-cpu",
+    summary: "The server has no CPU time left, and requests wait in it",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::host105_server_cpu::ServerCpu },
+    since: "0.1.0",
+    page: include_str!("host105_server_cpu/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Server],
+    limits: &[BindingKind::Cpu],
+    supersedes: &[],
+    knob: "server-cpu",
+};
+
+pub(super) const HOST106: CauseMeta = CauseMeta {
+    id: "HOST106",
+    name: "slow-handler",
+    summary: "The server takes its time for each response, whatever the protocol",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::host106_slow_handler::SlowHandler },
+    since: "0.1.0",
+    page: include_str!("host106_slow_handler/page.md"),
+    checks: &[],
+    waits: &[CauseKind::Server],
+    limits: &[],
+    supersedes: &[],
+    knob: "handler-delay",
 };

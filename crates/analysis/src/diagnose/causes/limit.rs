@@ -1,6 +1,7 @@
 //! `LIMIT`: limits of the peer.
 
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::id;
@@ -9,7 +10,10 @@ pub(super) const LIMIT101: CauseMeta = CauseMeta {
     id: "LIMIT101",
     name: "pings-too-frequent",
     summary: "Keep-alive PINGs come too often, and the server ends the connection",
-    status: Status::Page("PING frames of the client per time, and GOAWAY with ENHANCE_YOUR_CALM"),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::limit101_pings_too_frequent::PingsTooFrequent,
+    },
     since: "0.1.0",
     page: include_str!("limit101_pings_too_frequent/page.md"),
     checks: &[id::LIMT108, id::CLNT116],
@@ -23,9 +27,7 @@ pub(super) const LIMIT102: CauseMeta = CauseMeta {
     id: "LIMIT102",
     name: "abuse-limits",
     summary: "Limits against attacks end connections with legitimate traffic",
-    status: Status::Page(
-        "GOAWAY with ENHANCE_YOUR_CALM or INTERNAL_ERROR, and resets or tiny frames per stream before it",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::limit102_abuse_limits::AbuseLimits },
     since: "0.1.0",
     page: include_str!("limit102_abuse_limits/page.md"),
     checks: &[id::RESI101, id::RESI102, id::RESI106, id::RESI107, id::LIMT102],
@@ -39,9 +41,10 @@ pub(super) const LIMIT103: CauseMeta = CauseMeta {
     id: "LIMIT103",
     name: "header-block-too-large",
     summary: "Fields beyond a limit end the stream or the connection",
-    status: Status::Page(
-        "the size of the field block and CONTINUATION frames, and the 431, RST_STREAM or GOAWAY after it",
-    ),
+    status: Status::Rule {
+        status: RuleStatus::Preview,
+        rule: &super::limit103_header_block_too_large::HeaderBlockTooLarge,
+    },
     since: "0.1.0",
     page: include_str!("limit103_header_block_too_large/page.md"),
     checks: &[id::LIMT106, id::RESI103],

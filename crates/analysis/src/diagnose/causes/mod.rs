@@ -3,11 +3,24 @@
 
 mod conn;
 mod conn101_request_quota_per_connection;
+mod conn102_streams_before_settings;
+mod conn103_goaway_loses_requests;
+mod conn104_dial_stampede;
+mod conn105_periodic_drain;
+mod conn107_client_does_not_multiplex;
+mod conn110_idle_timeout_race;
+mod conn111_no_tls_session_resumption;
 mod flow;
 mod frame;
 mod host;
+mod host102_load_generator;
+mod host105_server_cpu;
+mod host106_slow_handler;
 mod hpack;
 mod limit;
+mod limit101_pings_too_frequent;
+mod limit102_abuse_limits;
+mod limit103_header_block_too_large;
 mod loss;
 mod loss101_tcp_head_of_line_blocking;
 mod meta;
@@ -16,6 +29,7 @@ mod proxy;
 mod sec;
 #[cfg(test)]
 mod tests;
+mod views;
 
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
@@ -34,6 +48,7 @@ pub const CAUSES: &[&CauseMeta] = &[
     &conn::CONN108,
     &conn::CONN109,
     &conn::CONN110,
+    &conn::CONN111,
     &flow::FLOW101,
     &flow::FLOW102,
     &flow::FLOW103,
@@ -80,6 +95,8 @@ pub const CAUSES: &[&CauseMeta] = &[
     &host::HOST102,
     &host::HOST103,
     &host::HOST104,
+    &host::HOST105,
+    &host::HOST106,
 ];
 
 /// The cause with this id or name, whatever its case.

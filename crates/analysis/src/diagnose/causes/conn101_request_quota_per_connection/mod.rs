@@ -8,13 +8,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::conn::CONN101 as META;
+use super::views::ends::{self, Cost, End, Ends, has_several_moments};
 use crate::diagnose::case::started;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
-use crate::stats::replays;
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, format_duration};
 use h2lab_model::Fix;
-use h2lab_model::record::{Outcome, Sample};
+use h2lab_model::record::Sample;
 use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::ServerEnd;
@@ -26,13 +26,13 @@ pub(super) struct RequestQuota;
 impl Rule for RequestQuota {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let Some(quota) = quota(&case.repetitions) else { return Vec::new() };
-        let cost = Cost::of(&case.repetitions);
+        let cost = Cost::of(&case.repetitions, Ends::by_server);
         vec![Finding {
             symptom: symptom(&quota, &cost),
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
             cost: cost.sentence(),
-            // If the server does not name the last request, or an age fits as well, a step is inferred.
-            confidence: if quota.is_named && quota.age.is_none() {
+            // If the server does not name the last request, or something else fits as well, a step is inferred.
+            confidence: if quota.is_named && quota.age.is_none() && !quota.is_at_once {
                 Confidence::Observed
             } else {
                 Confidence::Inferred
@@ -47,10 +47,12 @@ impl Rule for RequestQuota {
 fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
     let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
-    let after = match quota.is_named {
-        true if quota.is_exact() => format!("exactly {}", quota.requests),
-        true => quota.requests.to_string(),
-        false => quota.words(),
+    let is_exact = quota.is_named && quota.is_exact();
+    let after = if is_exact { format!("exactly {}", quota.requests) } else { quota.words() };
+    let at_once = if quota.is_at_once {
+        ", all at one moment: a limit of requests, or a restart that met an even load"
+    } else {
+        ""
     };
     let age = quota.age.map_or(String::new(), |age| {
         format!(
@@ -59,7 +61,7 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
         )
     });
     let mut symptom = format!(
-        "the server ended {} by {how} after {after} requests each{age}; {} {} opened",
+        "the server ended {} by {how} after {after} requests each{age}{at_once}; {} {} opened",
         plural(ended as u64, "connection"),
         count(opened as u64),
         if opened == 1 { "was" } else { "were" }
@@ -83,8 +85,9 @@ const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
 /// it when that request comes or is answered, and a busy machine takes a few milliseconds.
 const PROMPT: Duration = Duration::from_millis(5);
 
-/// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
-const ONE_MOMENT: Duration = Duration::from_millis(50);
+/// So many connections that end at one moment after just as many requests may have met a limit: by chance an even load is hardly as
+/// even.
+const AT_ONCE: usize = 4;
 
 /// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
 const TIMER: Duration = Duration::from_millis(5);
@@ -97,7 +100,7 @@ const AGE_STEP: u32 = 100;
 const NARROW: u32 = 20;
 
 /// A number of requests after which connections end.
-struct Quota<'a> {
+pub(super) struct Quota<'a> {
     requests: u32,
     /// It is not smaller than this: where several requests were in flight, the server may have decided before the last of them.
     least: u32,
@@ -105,6 +108,8 @@ struct Quota<'a> {
     is_named: bool,
     /// The age at which all connections ended, if a maximum age explains their ends as well.
     age: Option<Duration>,
+    /// Whether all ended at one moment, as in a restart.
+    is_at_once: bool,
     /// Connections that ended after exactly as many.
     agreeing: usize,
     /// Connections that the server ended in all.
@@ -113,23 +118,17 @@ struct Quota<'a> {
     first: &'a ServerEnd,
 }
 
-/// An end of a connection and the repetition in which it was.
-type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
-
 /// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
 /// them, not all at one moment, and they are more than half of those that the server ended.
 ///
 /// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and those that
-/// share an even load have then had about as many requests, some exactly as many. A "quota" of one request is a
+/// share an even load have then had about as many requests, some exactly as many: only if all of them had is a quota as likely. A "quota" of one request is a
 /// server that does not keep connections at all, which is another matter.
 ///
 /// A server that announces the end without naming the last request leaves a range on each connection: the quota
 /// lies where most ranges meet. The largest number of it is reported, since the client receives the announcement late.
-fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
-    let ends: Vec<End<'a>> = repetitions
-        .iter()
-        .flat_map(|repetition| repetition.facts().ends.iter().map(move |end| (repetition, end)))
-        .collect();
+pub(super) fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
+    let ends = ends::all(repetitions);
     let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts().rtt / 4);
     let prompt: Vec<End<'a>> = ends.iter().filter(prompt).copied().collect();
     let requests = shared_by_most(prompt.iter().map(|(_, end)| *end))?;
@@ -142,19 +141,22 @@ fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
     // At a maximum age connections have had different numbers of requests, some by chance the same.
     let is_age = age.is_some() && agreeing.len() < prompt.len();
     let (all, first) = (ends.len(), agreeing.first()?.1);
-    let quota = Quota { requests, least, is_named, age, agreeing: agreeing.len(), ends: all, first };
-    let is_quota = requests >= 2 && agreeing.len() * 2 > all && has_several_moments(&agreeing) && !is_age;
+    let is_at_once = !has_several_moments(&agreeing);
+    let all_agree = is_named && agreeing.len() == all && all >= AT_ONCE;
+    let quota =
+        Quota { requests, least, is_named, age, is_at_once, agreeing: agreeing.len(), ends: all, first };
+    let is_quota = requests >= 2 && agreeing.len() * 2 > all && (!is_at_once || all_agree) && !is_age;
     (is_quota && (is_named || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
 }
 
-/// The age at which `ends` may all have come: they are no farther apart than a timer is inexact, or than the requests with which a
+/// The age at which `ends` may all have come: they are no farther apart than a timer is inexact, and the requests with which a
 /// server notices that it is over. Not where a connection took a request at a greater age.
 fn maximum_age(repetitions: &[Repetition<'_>], ends: &[End<'_>]) -> Option<Duration> {
     let ages = || ends.iter().map(|(_, end)| end.age);
     let (shortest, longest) = (ages().min()?, ages().max()?);
     let between_requests = |(_, end): &End<'_>| end.age / end.requests.max(1);
     let step = ends.iter().map(between_requests).max()?;
-    let inexact = TIMER.max(longest / AGE_STEP).max(step);
+    let inexact = TIMER.max(longest / AGE_STEP) + step;
     let is_one_age = shortest >= SHORTEST_AGE && longest <= shortest + inexact;
     let is_older = |repetition: &Repetition<'_>| {
         let connections = &repetition.record.connections;
@@ -224,132 +226,6 @@ impl Quota<'_> {
     }
 }
 
-/// Whether ends cannot be one event: they are of several repetitions, or too far apart.
-fn has_several_moments(ends: &[End<'_>]) -> bool {
-    let Some((first, _)) = ends.first() else { return false };
-    let times = || ends.iter().map(|(_, end)| end.at);
-    let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
-    apart > ONE_MOMENT.max(first.facts().rtt)
-        || ends.iter().any(|(repetition, _)| !std::ptr::eq(*repetition, *first))
-}
-
-/// What the ends of connections cost.
-#[derive(Debug, Default)]
-struct Cost {
-    opened: usize,
-    /// Connections that carried no request, dialled when the server had ended one.
-    useless: usize,
-    /// How often measured requests were sent again, as every report counts it.
-    replayed: u64,
-    lost: usize,
-    waited: usize,
-    waiting: Duration,
-    all: Duration,
-}
-
-impl Cost {
-    fn of(repetitions: &[Repetition<'_>]) -> Self {
-        let mut cost = Self::default();
-        for repetition in repetitions {
-            cost.opened += repetition.record.connections.len();
-            let ends = Ends::of(repetition);
-            cost.useless += ends.useless_dials(repetition);
-            cost.replayed += replays(repetition.record);
-            for sample in &repetition.record.samples {
-                cost.all += sample.response_time();
-                cost.lost += usize::from(ends.lost(&sample));
-                if ends.held_up(&sample) {
-                    cost.waited += 1;
-                    cost.waiting += Duration::from_nanos(sample.stall_open_ns);
-                }
-            }
-        }
-        cost
-    }
-
-    fn evidence(&self) -> Vec<Evidence> {
-        let mut list = vec![Evidence::new("connections opened", self.opened as f64, "connections")];
-        if self.useless > 0 {
-            let what = "connections dialled after an end that carried no request";
-            list.push(Evidence::new(what, self.useless as f64, "connections"));
-        }
-        let waited = "requests that waited for a new connection";
-        list.push(Evidence::new(waited, self.waited as f64, "requests"));
-        list.push(Evidence::new("their waiting time", millis_f64(self.waiting), "ms"));
-        list
-    }
-
-    fn sentence(&self) -> String {
-        let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
-        format!(
-            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection \
-             ({:.1} % of all response time)",
-            plural(self.opened as u64, "connection"),
-            plural(self.replayed, "time"),
-            count(self.lost as u64),
-            count(self.waited as u64),
-            format_duration(each),
-            self.share() * 100.0
-        )
-    }
-
-    fn share(&self) -> f64 {
-        (self.waiting.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
-    }
-}
-
-/// The ends of a repetition, to find those near a request: there may be one for each.
-struct Ends {
-    /// When the server began to end each connection.
-    by_connection: BTreeMap<u32, Time>,
-    /// The same times in order.
-    times: Vec<Time>,
-    /// The longest that a connection took from the dial until it was ready.
-    longest_dial: Duration,
-}
-
-impl Ends {
-    fn of(repetition: &Repetition<'_>) -> Self {
-        let mut by_connection = BTreeMap::new();
-        for end in &repetition.facts().ends {
-            let first = by_connection.entry(end.connection).or_insert(end.at);
-            *first = end.at.min(*first);
-        }
-        let mut times: Vec<Time> = repetition.facts().ends.iter().map(|end| end.at).collect();
-        times.sort_unstable();
-        let ready = repetition.record.connections.iter().filter(|connection| connection.ready_at.happened());
-        let longest_dial = ready.map(|connection| connection.ready_at.since(connection.dialled_at)).max();
-        Self { by_connection, times, longest_dial: longest_dial.unwrap_or_default() }
-    }
-
-    /// Connections that were dialled when the server had ended one, and carried no request.
-    fn useless_dials(&self, repetition: &Repetition<'_>) -> usize {
-        let Some(first) = self.times.first() else { return 0 };
-        let connections = repetition.record.connections.iter();
-        connections
-            .filter(|connection| connection.is_useless_dial() && connection.dialled_at >= *first)
-            .count()
-    }
-
-    /// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
-    /// begun. Other failures have other causes.
-    fn lost(&self, sample: &Sample) -> bool {
-        let end = || self.by_connection.get(&sample.connection);
-        match sample.outcome {
-            Outcome::GoAway | Outcome::Refused | Outcome::Closed => end().is_some(),
-            Outcome::Reset => end().is_some_and(|at| sample.completed_at >= *at),
-            _ => false,
-        }
-    }
-
-    /// Whether a request waited for a connection when one had just ended: until the next is ready.
-    fn held_up(&self, sample: &Sample) -> bool {
-        let sent_at = sample.sent_at.min(sample.completed_at);
-        let first = self.times.partition_point(|at| *at + self.longest_dial < sample.scheduled_at);
-        sample.stall_open_ns > 0 && self.times.get(first).is_some_and(|at| *at <= sent_at)
-    }
-}
-
 /// At least so many requests should a connection take: then its handshake costs little.
 const ENOUGH: u64 = 100_000;
 /// An age that costs as little: an hour.
@@ -402,7 +278,8 @@ fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
         format!("connections end after {words} requests here; {}", fix.why)
     } else {
         format!(
-            "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words} requests",
+            "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words} requests, or of one \
+             less: some do not count the first",
             fix.why
         )
     };
@@ -418,6 +295,11 @@ fn age_fix(peer: &Peer) -> Fix {
 /// The experiment that must make the ends disappear, or tell a limit of requests from one of age.
 fn confirm(cell: &Cell, quota: &Quota<'_>) -> String {
     let words = quota.words();
+    if quota.is_at_once {
+        return format!(
+            "run the same cell for longer: a limit ends the next connections after {words} requests, too; a restart does not"
+        );
+    }
     if let Some(age) = quota.age {
         return format!(
             "run the same cell at half the rate: connections that end after {words} requests again have a limit of \

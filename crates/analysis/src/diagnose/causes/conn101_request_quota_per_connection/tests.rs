@@ -318,7 +318,7 @@ fn aged(ends: &[(u64, u32)]) -> Scene {
 
 #[test]
 fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
-    // 200 requests in 2 s are one in 10 ms, with which a server notices that the age is reached; 1 % are 20 ms.
+    // 200 requests in 2 s are one in 10 ms, with which a server notices that the age is reached; 1 % are 20 ms: 30 ms in all.
     let found = finding(aged(&[(2_000, 200), (2_010, 200), (2_020, 200)])).expect("a finding");
     assert_eq!(
         found.symptom,
@@ -329,7 +329,7 @@ fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
     let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
     assert_eq!(settings[..2], ["keepalive_requests 100000;", "keepalive_time 3600s;"]);
     assert!(found.confirm.contains("at half the rate"), "{}", found.confirm);
-    let apart = finding(aged(&[(2_000, 200), (2_010, 200), (2_021, 200)])).expect("a finding");
+    let apart = finding(aged(&[(2_000, 200), (2_010, 200), (2_032, 200)])).expect("a finding");
     assert_eq!(apart.confidence, Confidence::Observed, "{}", apart.symptom);
     let short = finding(aged(&[(499, 200), (499, 200), (500, 200)])).expect("a finding");
     assert_eq!(short.confidence, Confidence::Observed, "no maximum age is so short");
@@ -347,13 +347,14 @@ fn a_connection_that_took_requests_at_a_greater_age_rules_a_maximum_age_out() {
         let scene = aged(&[(2_000, 200), (2_010, 200), (2_020, 200)]);
         finding(scene.request(3, 1, sent, sent + 20, sent + 20)).expect("a finding").confidence
     };
-    assert_eq!(with(2_040), Confidence::Inferred);
-    assert_eq!(with(2_041), Confidence::Observed);
+    assert_eq!(with(2_050), Confidence::Inferred);
+    assert_eq!(with(2_051), Confidence::Observed);
 }
 
 #[test]
 fn where_several_requests_were_in_flight_the_limit_is_a_range() {
-    // Of 310 requests the last five were in flight together, of which the first had been answered: 307 to 310.
+    // The last five of 310 requests were sent together: each may be the one that the connection was ended for, also one that
+    // was answered before the server said so.
     let scene = goaways(&[619, 619]).server_software("nginx/1.22.1");
     let scene = [0, 1].into_iter().fold(scene, |scene, connection| {
         let end = 1_000 * (u64::from(connection) + 1);
@@ -363,7 +364,46 @@ fn where_several_requests_were_in_flight_the_limit_is_a_range() {
         })
     });
     let found = finding(scene).expect("a finding");
-    assert!(found.symptom.contains("by GOAWAY after 310 requests each"), "{}", found.symptom);
-    assert!(found.fixes[0].why.contains("after 307 to 310 requests"), "{}", found.fixes[0].why);
+    assert!(found.symptom.contains("by GOAWAY after 306 to 310 requests each"), "{}", found.symptom);
+    assert!(found.fixes[0].why.contains("after 306 to 310 requests"), "{}", found.fixes[0].why);
     assert_eq!(found.confidence, Confidence::Observed);
+}
+
+#[test]
+fn requests_that_came_one_by_one_leave_no_doubt_which_was_the_last() {
+    let after = |apart: u64| {
+        let scene = [0, 1].into_iter().fold(goaways(&[619, 619]), |scene, connection| {
+            let end = 1_000 * (u64::from(connection) + 1);
+            (306..=310).fold(scene, |scene, n: u32| {
+                let sent = end - 30 - u64::from(310 - n) * apart;
+                scene.request(connection, 2 * n - 1, sent, sent + 25, sent + 25)
+            })
+        });
+        finding(scene).expect("a finding").symptom
+    };
+    assert!(after(2).contains("after exactly 310 requests"), "{}", after(2));
+    assert!(
+        after(1).contains("after 309 to 310 requests"),
+        "the last two may have come together: {}",
+        after(1)
+    );
+}
+
+#[test]
+fn many_that_end_at_one_moment_after_just_as_many_may_be_a_quota_and_that_is_told() {
+    let at_once = |times: &[u64]| finding(ends_at(times));
+    let found = at_once(&[1_000, 1_010, 1_020, 1_030]).expect("a finding");
+    assert!(
+        found.symptom.contains("all at one moment: a limit of requests, or a restart"),
+        "{}",
+        found.symptom
+    );
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert!(found.confirm.contains("for longer"), "{}", found.confirm);
+    assert_eq!(at_once(&[1_000, 1_010, 1_020]), None, "three may be chance");
+    assert_eq!(
+        finding(ends_at(&[1_000, 1_010, 1_020, 1_030]).goaway(4, 1_015, 2_001, 0)),
+        None,
+        "one differs"
+    );
 }

@@ -1,0 +1,116 @@
+//! CONN103: requests that are on their way when a GOAWAY comes fail, and are not sent again.
+
+#[cfg(test)]
+mod tests;
+
+use super::conn::CONN103 as META;
+use super::views::ends::Ends;
+use crate::diagnose::{Case, Evidence, Finding, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_model::Fix;
+use h2lab_model::record::{GoAwayRecord, Outcome};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::ErrorCode;
+
+/// So many requests must be lost: one may have failed otherwise at the same moment.
+const LEAST_LOST: usize = 2;
+/// From this share of all requests on: what fails less often is below the failures of a usual network.
+const LEAST_SHARE: f64 = 0.001;
+/// For how long a server should go on after the first GOAWAY.
+const GRACE_MS: u64 = 10_000;
+/// The `last_stream` of a GOAWAY that announces another one (RFC 9113 §6.8).
+const ANNOUNCEMENT: u32 = 0x7fff_ffff;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct GoawayLosesRequests;
+
+impl Rule for GoawayLosesRequests {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let mut lost = Lost::default();
+        for repetition in &case.repetitions {
+            let ends = Ends::by_goaway(repetition, ErrorCode::NO_ERROR.0);
+            lost.goaways += ends.len();
+            for sample in &repetition.record.samples {
+                lost.requests += 1;
+                // What was sent again until the client gave it up is not lost by one GOAWAY, but by how often they come.
+                if ends.lost(&sample) && !(sample.outcome == Outcome::Refused && sample.replays > 0) {
+                    lost.all += 1;
+                    lost.unprocessed += usize::from(sample.outcome == Outcome::Refused);
+                }
+            }
+        }
+        lost.abrupt = case.connections().filter(|connection| is_abrupt(&connection.goaways)).count();
+        if lost.all < LEAST_LOST || lost.share() < LEAST_SHARE {
+            return Vec::new();
+        }
+        vec![lost.finding(case)]
+    }
+}
+
+/// Whether the server ended a connection in one step, so that requests on their way were above the last stream.
+fn is_abrupt(goaways: &[GoAwayRecord]) -> bool {
+    let orderly: Vec<&GoAwayRecord> =
+        goaways.iter().filter(|goaway| goaway.code == ErrorCode::NO_ERROR.0).collect();
+    !orderly.is_empty() && orderly.iter().all(|goaway| goaway.last_stream != ANNOUNCEMENT)
+}
+
+#[derive(Debug, Default)]
+struct Lost {
+    goaways: usize,
+    requests: usize,
+    /// Lost requests.
+    all: usize,
+    /// GOAWAYs that were not announced.
+    abrupt: usize,
+    /// Lost requests that the server certainly did not process.
+    unprocessed: usize,
+}
+
+impl Lost {
+    fn share(&self) -> f64 {
+        self.all as f64 / self.requests.max(1) as f64
+    }
+
+    fn finding(&self, case: &Case<'_>) -> Finding {
+        let percent = self.share() * 100.0;
+        let finding = case.finding_of_share(&META, self.share());
+        Finding {
+            symptom: format!(
+                "the server ended {} by GOAWAY, {} of them without announcing it; {} failed ({percent:.1} %), of which {} may be \
+                 sent again since their streams were above the last of the GOAWAY",
+                plural(self.goaways as u64, "connection"),
+                count(self.abrupt as u64),
+                plural(self.all as u64, "request"),
+                count(self.unprocessed as u64),
+            ),
+            evidence: vec![
+                Evidence::new("requests that failed with a GOAWAY", self.all as f64, "requests"),
+                Evidence::new("of these, certainly not processed", self.unprocessed as f64, "requests"),
+                Evidence::new("connections ended by GOAWAY", self.goaways as f64, "connections"),
+                Evidence::new("of these, without an announcement", self.abrupt as f64, "connections"),
+            ],
+            cost: format!(
+                "{} of {} failed ({percent:.1} %)",
+                count(self.all as u64),
+                plural(self.requests as u64, "request")
+            ),
+            fixes: self.fixes(case),
+            confirm: case.compare("").trim_end().to_owned()
+                + ": without --no-replay requests above the last stream are sent again, and must not fail",
+            ..finding
+        }
+    }
+
+    fn fixes(&self, case: &Case<'_>) -> Vec<Fix> {
+        let ours = if case.cell().work.replay { "" } else { " (remove --no-replay)" };
+        let again = Fix::new(
+            "client",
+            &format!("send requests above the last stream of a GOAWAY again{ours}"),
+            "they were not processed, so that any of them may be repeated (RFC 9113 §6.8); keep bodies until the answer begins",
+        );
+        let wish = Wish { knob: Knob::GoAwayGrace, role: Role::Front, value: Some(GRACE_MS) };
+        let grace = (self.abrupt > 0).then(|| advise(&case.peer(), wish));
+        (self.unprocessed > 0).then_some(again).into_iter().chain(grace).collect()
+    }
+}

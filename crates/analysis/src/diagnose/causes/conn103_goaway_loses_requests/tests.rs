@@ -1,0 +1,75 @@
+//! Both sides of every threshold.
+#![allow(clippy::float_cmp, reason = "counts are exact in binary")]
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Finding, run};
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::workload::Protocol;
+
+const ANNOUNCEMENT: u32 = 0x7fff_ffff;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "CONN103")
+}
+
+/// Connection 0 gets a GOAWAY at 1,000 ms with `code` and this last stream; requests of these outcomes were on their way on it, and
+/// `others` were answered on connection 1.
+fn scene(last: u32, code: u32, outcomes: &[Outcome], others: u32) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c).connections(2).goaway(0, 1_000, last, code);
+    for n in 0..outcomes.len() as u32 {
+        scene = scene.request(0, 101 + 2 * n, 990, 1_000, 1_000);
+    }
+    for n in 0..others {
+        let at = 2_000 + u64::from(n);
+        scene = scene.request(1, 2 * n + 1, at, at + 25, at + 25);
+    }
+    let mut record = scene.record();
+    for (sample, outcome) in record.samples.edit().iter_mut().zip(outcomes) {
+        sample.outcome = *outcome;
+    }
+    record.cell.work.replay = false;
+    record
+}
+
+#[test]
+fn requests_above_the_last_stream_that_fail_are_lost_by_the_goaway() {
+    let found =
+        finding(scene(99, 0, &[Outcome::Refused, Outcome::Refused, Outcome::GoAway], 7)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the server ended 1 connection by GOAWAY, 1 of them without announcing it; 3 requests failed (30.0 %), of which 2 may \
+         be sent again since their streams were above the last of the GOAWAY"
+    );
+    assert_eq!(found.cost, "3 of 10 requests failed (30.0 %)");
+    assert!((found.cost_share - 0.3).abs() < 1e-9);
+    assert!(found.fixes[0].setting.contains("remove --no-replay"), "{:?}", found.fixes);
+    assert_eq!(found.fixes.len(), 2, "and a graceful end");
+}
+
+#[test]
+fn an_announced_end_needs_no_other_announcement() {
+    let record = scene(ANNOUNCEMENT, 0, &[Outcome::GoAway, Outcome::GoAway], 1);
+    let found = finding(record).expect("a finding");
+    assert!(found.symptom.contains("0 of them without announcing it"), "{}", found.symptom);
+    assert_eq!(found.fixes, [], "what was processed may not be repeated");
+}
+
+#[test]
+fn one_lost_request_or_one_in_a_thousand_is_none() {
+    assert_eq!(finding(scene(99, 0, &[Outcome::Refused], 1)), None);
+    assert!(finding(scene(99, 0, &[Outcome::Refused; 2], 1_998)).is_some());
+    assert_eq!(finding(scene(99, 0, &[Outcome::Refused; 2], 1_999)), None);
+}
+
+#[test]
+fn other_failures_and_requests_that_were_sent_again_are_none() {
+    assert_eq!(finding(scene(99, 0, &[Outcome::Succeeded; 3], 1)), None);
+    assert_eq!(finding(scene(99, 0, &[Outcome::Timeout; 3], 1)), None);
+    let mut given_up = scene(99, 0, &[Outcome::Refused; 3], 1);
+    given_up.samples.edit().iter_mut().for_each(|sample| sample.replays = 1);
+    assert_eq!(finding(given_up), None, "it was sent again");
+    assert_eq!(finding(scene(99, 11, &[Outcome::Refused; 3], 1)), None, "ENHANCE_YOUR_CALM has other causes");
+    let mut elsewhere = scene(99, 0, &[Outcome::Refused; 3], 1);
+    elsewhere.samples.edit().iter_mut().for_each(|sample| sample.connection = 1);
+    assert_eq!(finding(elsewhere), None, "their connection had no GOAWAY");
+}

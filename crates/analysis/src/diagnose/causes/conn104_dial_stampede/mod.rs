@@ -1,0 +1,139 @@
+//! CONN104: each request that finds no usable connection dials its own, although one would carry them all.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::conn::CONN104 as META;
+use super::views::dials::{self, Burst};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_model::workload::DialPolicy;
+
+/// So many dials must have been in vain, over all repetitions: one or two come of a load that ends.
+const LEAST_USELESS: usize = 4;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct DialStampede;
+
+impl Rule for DialStampede {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let cell = case.cell();
+        if !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
+            return Vec::new();
+        }
+        // A pool of several connections dials as many when all of them have ended.
+        let asked_for = cell.connections.max(1) as usize;
+        let mut total = Total::default();
+        for record in case.records() {
+            let bursts = dials::bursts(record);
+            let stampedes: Vec<Burst<'_>> = bursts
+                .into_iter()
+                .filter(|burst| burst.dials.len() > asked_for && burst.useless() * 2 >= burst.dials.len())
+                .collect();
+            total.add(record, &stampedes);
+        }
+        if total.useless < LEAST_USELESS {
+            return Vec::new();
+        }
+        vec![total.finding(case)]
+    }
+}
+
+/// All stampedes of a cell.
+#[derive(Debug, Default)]
+struct Total {
+    stampedes: usize,
+    dials: usize,
+    useless: usize,
+    /// Requests that waited for a connection of a stampede.
+    waited: u32,
+    /// For how long, beyond what the quickest dial took.
+    excess: Duration,
+    opened: usize,
+    largest: Option<(usize, u32, h2lab_base::units::Time)>,
+}
+
+impl Total {
+    fn add(&mut self, record: &CellRecord, stampedes: &[Burst<'_>]) {
+        self.opened += record.connections.len();
+        let took = |dial: &ConnectionRecord| dial.ready_at.since(dial.dialled_at);
+        let ready = record.connections.iter().filter(|dial| dial.ready_at.happened());
+        let quickest = ready.map(took).min().unwrap_or_default();
+        for stampede in stampedes {
+            self.stampedes += 1;
+            self.dials += stampede.dials.len();
+            self.useless += stampede.useless();
+            let first = stampede.dials[0];
+            if self.largest.is_none_or(|(size, ..)| stampede.dials.len() > size) {
+                self.largest = Some((stampede.dials.len(), first.index, first.dialled_at));
+            }
+            let excess = stampede.ready().since(stampede.begin()).saturating_sub(quickest);
+            let waits = |sample: &h2lab_model::record::Sample| {
+                let waited = dials::waited(record, sample);
+                let is_its = stampede.dials.iter().any(|dial| dial.index == sample.connection);
+                if is_its { waited.min(excess) } else { Duration::ZERO }
+            };
+            for sample in &record.samples {
+                let wait = waits(&sample);
+                self.waited += u32::from(!wait.is_zero());
+                self.excess += wait;
+            }
+        }
+    }
+
+    fn finding(&self, case: &Case<'_>) -> Finding {
+        let cell = case.cell();
+        let each = self.dials as f64 / self.stampedes.max(1) as f64;
+        let mut evidence = vec![
+            Evidence::new(
+                "times at which several connections were dialled at once",
+                self.stampedes as f64,
+                "times",
+            ),
+            Evidence::new("connections dialled then", self.dials as f64, "connections"),
+            Evidence::new(
+                "of these, connections that carried no request",
+                self.useless as f64,
+                "connections",
+            ),
+            Evidence::new("waiting beyond what the quickest dial took", millis_f64(self.excess), "ms"),
+        ];
+        if let Some((size, connection, at)) = self.largest {
+            evidence.push(Evidence::new("the most at once", size as f64, "connections").seen(connection, at));
+        }
+        let ours = cell.dial == DialPolicy::Stampede;
+        let policy = if ours { " (--dial-policy single-flight)" } else { "" };
+        let finding =
+            case.finding(&META, self.excess, "waiting longer for a connection than the quickest dial took");
+        Finding {
+            symptom: format!(
+                "{}, with {each:.1} dials on average where one would do: {} of {} opened carried no request",
+                plural(self.stampedes as u64, "stampede"),
+                count(self.useless as u64),
+                plural(self.opened as u64, "connection"),
+            ),
+            cost: format!(
+                "{} for nothing at both ends; {} waited longer for them than the quickest dial took, by {} in sum",
+                plural(self.useless as u64, "handshake"),
+                plural(self.waited.into(), "request"),
+                format_duration(self.excess)
+            ),
+            evidence,
+            confidence: Confidence::Observed,
+            fixes: vec![Fix::new(
+                "client",
+                &format!("one dial for all that wait{policy}"),
+                "an HTTP/2 connection carries all of them as soon as it is ready; Go's net/http and others dial for each caller",
+            )],
+            confirm: case.compare("--dial-policy single-flight,stampede")
+                + ": with single-flight no connection is opened that carries nothing",
+            ..finding
+        }
+    }
+}

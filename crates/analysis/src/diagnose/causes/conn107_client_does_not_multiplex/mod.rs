@@ -1,0 +1,139 @@
+//! CONN107: the client uses a connection for a request or a few, although it could carry all of them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::conn::CONN107 as META;
+use super::views::{dials, streams_allowed};
+use crate::diagnose::{Case, Evidence, Finding, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
+
+/// A client that ends connections after more requests than this on average has another reason than their number.
+const FEW: f64 = 10.0;
+/// So many connections must have ended: fewer are no habit.
+const LEAST_ENDS: usize = 4;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct ClientDoesNotMultiplex;
+
+impl Rule for ClientDoesNotMultiplex {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        if !case.cell().protocol.is_multiplexed() || case.cell().sidecar.is_some() {
+            return Vec::new();
+        }
+        reconnecting(case).or_else(|| one_at_a_time(case)).into_iter().collect()
+    }
+}
+
+/// The client ends its connections itself, and requests wait for the next.
+fn reconnecting(case: &Case<'_>) -> Option<Finding> {
+    let ended: Vec<&ConnectionRecord> = case.records().flat_map(ended_by_us).collect();
+    let opened = case.connections().filter(|connection| connection.requests > 0).count();
+    let requests: u64 = ended.iter().map(|connection| u64::from(connection.requests)).sum();
+    let each = requests as f64 / ended.len().max(1) as f64;
+    if ended.len() < LEAST_ENDS || ended.len() * 2 < opened || each > FEW {
+        return None;
+    }
+    let waits = case.records().flat_map(|record| {
+        // What never got a connection waited for one all the time.
+        let of = |sample: Sample| match sample.connection {
+            Sample::NO_CONNECTION => Duration::from_nanos(sample.stall_open_ns),
+            _ => dials::waited(record, &sample),
+        };
+        record.samples.iter().map(of).filter(|wait| !wait.is_zero())
+    });
+    let (waited, waiting) = waits.fold((0_u32, Duration::ZERO), |(n, sum), wait| (n + 1, sum + wait));
+    let finding =
+        case.finding(&META, waiting, "waiting for a connection that replaced one ended by the client");
+    case.is_worth(finding.cost_share).then(|| Finding {
+        symptom: format!(
+            "the client ended {} itself, after {each:.1} requests each on average; {} waited {} each for the next",
+            plural(ended.len() as u64, "connection"),
+            plural(waited.into(), "request"),
+            format_duration(waiting / waited.max(1))
+        ),
+        evidence: vec![
+            Evidence::new("connections that the client ended", ended.len() as f64, "connections"),
+            Evidence::new("requests that they had carried", requests as f64, "requests"),
+            Evidence::new("requests that waited for the next", waited.into(), "requests"),
+            Evidence::new("their waiting time", millis_f64(waiting), "ms"),
+        ],
+        fixes: vec![keep(case)],
+        confirm: case.compare("-c 1") + ": without --reconnect-every and --pool-size no request waits for a dial",
+        ..finding
+    })
+}
+
+/// Connections that the client ended for no fault of theirs: all their requests were answered.
+fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
+    let is_failure = |sample: &Sample| sample.outcome.is_failure();
+    let failed: BTreeSet<u32> =
+        record.samples.iter().filter(is_failure).map(|sample| sample.connection).collect();
+    record.connections.iter().filter(move |connection| {
+        let is_ours = matches!(connection.closed, CloseReason::Local { .. }) && connection.goaways.is_empty();
+        is_ours && connection.requests > 0 && !failed.contains(&connection.index)
+    })
+}
+
+fn keep(case: &Case<'_>) -> Fix {
+    let policy = &case.cell().policy;
+    let setting = if policy.reconnect_every.is_some() {
+        "keep connections (remove --reconnect-every)"
+    } else if policy.pool_size.is_some() {
+        "keep connections (raise or remove --pool-size)"
+    } else {
+        "keep connections, and share one client object between callers"
+    };
+    Fix::new(
+        "client",
+        setting,
+        "one connection carries many requests at a time; each dial costs its round trips and CPU",
+    )
+}
+
+/// The client allows itself one stream on each connection: requests wait for a free connection, as over HTTP/1.1.
+fn one_at_a_time(case: &Case<'_>) -> Option<Finding> {
+    let cell = case.cell();
+    let allowed = case.connections().filter_map(streams_allowed).min()?;
+    if cell.streams > 1 || allowed < 2 {
+        return None;
+    }
+    // Waiting for a dial has other causes.
+    let waits = case.records().flat_map(|record| {
+        let of = |sample: Sample| {
+            Duration::from_nanos(sample.stall_open_ns).saturating_sub(dials::waited(record, &sample))
+        };
+        record.samples.iter().map(of).filter(|wait| !wait.is_zero())
+    });
+    let (waited, waiting) = waits.fold((0_u32, Duration::ZERO), |(n, sum), wait| (n + 1, sum + wait));
+    let finding = case.finding(&META, waiting, "waiting for a connection without a request on it");
+    case.is_worth(finding.cost_share).then(|| Finding {
+        symptom: format!(
+            "the client carries one request at a time on each of {}, and the server allows {}; {} waited {} each",
+            plural(cell.connections.into(), "connection"),
+            if allowed == u32::MAX { "any number".to_owned() } else { count(allowed.into()) },
+            plural(waited.into(), "request"),
+            format_duration(waiting / waited.max(1))
+        ),
+        evidence: vec![
+            Evidence::new("streams that the client allows itself", cell.streams.into(), "streams"),
+            Evidence::new("streams that the server allows", allowed.into(), "streams"),
+            Evidence::new("requests that waited", waited.into(), "requests"),
+            Evidence::new("their waiting time", millis_f64(waiting), "ms"),
+        ],
+        fixes: vec![Fix::new(
+            "client",
+            "many streams on each connection (-m 100)",
+            "requests no longer wait for one another",
+        )],
+        confirm: case.compare("-m 1,100") + ": with more streams no request waits for a connection",
+        ..finding
+    })
+}

@@ -1,0 +1,128 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Finding, run};
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, CloseReason, Outcome};
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "CONN107")
+}
+
+/// Connections that we end after `each` requests. The first request on each was due `wait` ms before the connection was ready, all
+/// are answered after 25 ms.
+fn reconnecting(connections: u32, each: u32, wait: u64) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    for index in 0..connections {
+        for n in 0..each {
+            let at = 1_000 + u64::from(index) * 1_000 + u64::from(n) * 30;
+            scene = scene.request(index, 2 * n + 1, at, at + 25, at + 25);
+        }
+    }
+    let mut record = scene.record();
+    for connection in &mut record.connections {
+        connection.ready_at = Time::from_millis(1_000 + u64::from(connection.index) * 1_000);
+        connection.closed = CloseReason::Local { why: "--reconnect-every".to_owned() };
+        connection.closed_at = connection.ready_at + std::time::Duration::from_millis(900);
+    }
+    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 1) {
+        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
+        sample.stall_open_ns = wait * 1_000_000;
+    }
+    record.cell.policy.reconnect_every = Some(each);
+    record
+}
+
+#[test]
+fn a_connection_for_each_request_is_found_with_what_it_cost() {
+    let found = finding(reconnecting(5, 1, 25)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the client ended 5 connections itself, after 1.0 requests each on average; 5 requests waited 25ms each for the next"
+    );
+    assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
+    assert!(found.fixes[0].setting.contains("--reconnect-every"));
+}
+
+#[test]
+fn requests_that_never_got_a_connection_waited_all_the_time() {
+    let mut record = reconnecting(5, 1, 25);
+    record.samples.edit()[4].connection = h2lab_model::record::Sample::NO_CONNECTION;
+    record.samples.edit()[4].stall_open_ns = 50_000_000;
+    let found = finding(record).expect("a finding");
+    // 4 times 25 ms and 50 ms of 5 times 50 ms.
+    assert!((found.cost_share - 0.6).abs() < 1e-9, "{}", found.cost);
+}
+
+#[test]
+fn few_ends_many_requests_each_and_cheap_dials_are_none() {
+    assert!(finding(reconnecting(4, 1, 25)).is_some());
+    assert_eq!(finding(reconnecting(3, 1, 25)), None, "three are no habit");
+    assert!(finding(reconnecting(4, 10, 100)).is_some());
+    assert_eq!(finding(reconnecting(4, 11, 100)), None, "that is another reason");
+    // Of 25 ms and the wait, 2 % are 0.51 ms.
+    assert!(finding(reconnecting(4, 1, 1)).is_some());
+    assert_eq!(finding(reconnecting(4, 2, 1)), None, "1 ms of 51 ms");
+}
+
+#[test]
+fn ends_by_the_server_of_requests_that_failed_and_over_http1_are_none() {
+    let changed = |change: fn(&mut CellRecord)| {
+        let mut record = reconnecting(5, 1, 25);
+        change(&mut record);
+        finding(record)
+    };
+    assert!(changed(|_| ()).is_some());
+    assert_eq!(
+        changed(|record| record.connections.iter_mut().for_each(|c| c.closed = CloseReason::Server)),
+        None
+    );
+    let fail = |record: &mut CellRecord| {
+        record.samples.edit().iter_mut().for_each(|sample| sample.outcome = Outcome::Protocol);
+    };
+    assert_eq!(changed(fail), None, "we ended what the server had broken");
+    assert_eq!(changed(|record| record.cell.protocol = Protocol::H1), None);
+}
+
+/// Ten requests that wait 20 ms each for one of two connections, on each of which the client allows itself so many streams.
+fn waiting(streams: u32, allowed: Option<u32>) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    for n in 0..10_u32 {
+        let at = 1_000 + u64::from(n) * 30;
+        scene = scene.request(n % 2, 2 * (n / 2) + 1, at, at + 25, at + 25);
+    }
+    let mut record = scene.record();
+    record.cell.streams = streams;
+    for sample in record.samples.edit().iter_mut() {
+        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - 20_000_000);
+        sample.stall_open_ns = 20_000_000;
+    }
+    for connection in &mut record.connections {
+        connection.http.settings_remote = vec![(4, 65_535)];
+        connection.http.settings_remote.extend(allowed.map(|allowed| (3, allowed)));
+    }
+    record
+}
+
+#[test]
+fn one_stream_on_each_connection_is_found_where_the_server_allows_more() {
+    let found = finding(waiting(1, Some(128))).expect("a finding");
+    assert!(found.symptom.starts_with("the client carries one request at a time on each of 1 connection"));
+    assert!(
+        found.symptom.contains("the server allows 128; 10 requests waited 20ms each"),
+        "{}",
+        found.symptom
+    );
+    assert!(finding(waiting(1, None)).is_some_and(|found| found.symptom.contains("any number")));
+    assert_eq!(finding(waiting(2, Some(128))), None, "it multiplexes");
+    assert!(finding(waiting(1, Some(2))).is_some());
+    assert_eq!(finding(waiting(1, Some(1))), None, "that is the server's limit");
+}
+
+#[test]
+fn one_stream_on_each_connection_without_waiting_is_none() {
+    let mut record = waiting(1, Some(128));
+    record.samples.edit().iter_mut().for_each(|sample| sample.stall_open_ns = 0);
+    assert_eq!(finding(record), None);
+}

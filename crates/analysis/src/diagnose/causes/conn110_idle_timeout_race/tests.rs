@@ -1,0 +1,72 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Confidence, Finding, run};
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "CONN110")
+}
+
+/// On each connection a request, and after so many ms without one another, which fails when the server closes the connection
+/// `closed` ms after it was sent.
+fn races(idle: &[u64], closed: u64) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H1);
+    for (connection, idle) in (0..).zip(idle) {
+        let at = 10_000 * u64::from(connection) + 100;
+        let again = at + 25 + idle;
+        scene = scene.request(connection, 1, at, at + 25, at + 25).request(
+            connection,
+            3,
+            again,
+            again,
+            again + closed,
+        );
+        scene = scene.closed_by_server(connection, again + closed);
+    }
+    let mut record = scene.record();
+    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 3) {
+        (sample.outcome, sample.status, sample.first_byte_at) = (Outcome::Closed, 0, Time::NEVER);
+    }
+    record
+}
+
+#[test]
+fn requests_that_fail_after_one_idle_time_meet_a_timeout() {
+    let found = finding(races(&[5_000, 5_010], 25)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "2 requests failed that followed on 5s to 5.01s without one: the server closed the idle connection at that time"
+    );
+    assert_eq!((found.confidence, found.fixes.len()), (Confidence::Observed, 2));
+    assert!((found.cost_share - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn one_failure_short_gaps_uneven_ones_and_late_ends_are_none() {
+    assert_eq!(finding(races(&[5_000], 25)), None);
+    assert!(finding(races(&[500, 500], 25)).is_some());
+    assert_eq!(finding(races(&[499, 499], 25)), None);
+    assert!(finding(races(&[5_000, 5_500], 25)).is_some());
+    assert_eq!(finding(races(&[5_000, 5_501], 25)), None);
+    assert!(finding(races(&[5_000, 5_010], 50)).is_some());
+    assert_eq!(finding(races(&[5_000, 5_010], 51)), None, "not within two round trips: the server had it");
+}
+
+#[test]
+fn a_502_after_a_time_without_requests_is_a_race_behind_a_proxy() {
+    let with = |status: u16| {
+        let mut record = races(&[5_000, 5_010], 25);
+        for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 3) {
+            (sample.outcome, sample.status, sample.first_byte_at) =
+                (Outcome::Status, status, sample.completed_at);
+        }
+        finding(record)
+    };
+    let found = with(502).expect("a finding");
+    assert!(found.symptom.contains("a proxy answered 502") && found.confidence == Confidence::Inferred);
+    assert_eq!(found.fixes[0].product, "proxy");
+    assert_eq!(with(500), None);
+}

@@ -1,0 +1,85 @@
+//! HOST105: the server has more to do than its CPU time allows.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::host::HOST105 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::ServerSummary;
+
+/// The CPU time of a server with one busy thread is this part of the time, at least.
+const BUSY: f64 = 0.9;
+/// A server whose threads were ready for this part of the time and had no CPU, beyond what other programs took, wants more CPUs.
+const WAITING: f64 = 0.05;
+/// Waiting in the server must be this part of the response time: less is no limit.
+const LEAST_SHARE: f64 = 0.1;
+/// In less time a process is busy with its start.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct ServerCpu;
+
+impl Rule for ServerCpu {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let seen: Vec<(&Repetition<'_>, &ServerSummary)> = case
+            .repetitions
+            .iter()
+            .filter_map(|repetition| Some((repetition, repetition.record.server.as_ref()?)))
+            .filter(|(_, server)| u128::from(server.wall_ns) >= SHORTEST.as_nanos())
+            .collect();
+        let Some((_, first)) = seen.first() else { return Vec::new() };
+        let mean = |of: fn(&ServerSummary) -> u64| {
+            let part =
+                |(_, server): &(&Repetition<'_>, &ServerSummary)| of(server) as f64 / server.wall_ns as f64;
+            seen.iter().map(part).sum::<f64>() / seen.len() as f64
+        };
+        let cpu = mean(|server| server.cpu_ns);
+        let waiting = mean(|server| server.run_delay.waited_ns - server.run_delay.taken_ns());
+        let queued: Duration = seen.iter().map(|(repetition, _)| queued(repetition)).sum();
+        let finding = case.finding(&META, queued, "in the server beyond what its quickest response takes");
+        if cpu < BUSY || finding.cost_share < LEAST_SHARE {
+            return Vec::new();
+        }
+        vec![Finding {
+            symptom: format!(
+                "{} used {cpu:.2} CPUs throughout; responses began {} later on average than the quickest",
+                first.name,
+                format_duration(queued / (case.samples().count() as u32).max(1))
+            ),
+            evidence: vec![
+                Evidence::new("CPU time of the server per time", cpu, "CPUs"),
+                Evidence::new("CPUs that its threads wanted beside these", waiting, "CPUs"),
+                Evidence::new("time in it beyond its quickest response", millis_f64(queued), "ms"),
+            ],
+            // Whether it could use a second CPU is seen only where its threads waited for one.
+            confidence: if waiting >= WAITING { Confidence::Observed } else { Confidence::Inferred },
+            fixes: vec![
+                Fix::new(
+                    "server",
+                    "more CPU time or workers, or less work per request",
+                    "requests wait for its CPU",
+                ),
+                Fix::new(
+                    "client",
+                    "connections kept and spread",
+                    "handshakes cost CPU; one connection is often one thread",
+                ),
+            ],
+            confirm: case.compare("-c 1,4")
+                + ": at half the load, or with twice the CPUs, responses begin at once",
+            ..finding
+        }]
+    }
+}
+
+/// How much later than the quickest the responses of a repetition began, in sum.
+fn queued(repetition: &Repetition<'_>) -> Duration {
+    let quickest = repetition.facts().quickest;
+    let times = repetition.record.samples.iter().filter_map(|sample| sample.time_to_first_byte());
+    times.map(|time| time.saturating_sub(quickest)).sum()
+}

@@ -1,0 +1,63 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Confidence, Finding, run};
+use h2lab_model::record::{CellRecord, RunDelay, ServerSummary};
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "HOST105")
+}
+
+/// One response after 25 ms and one after `slow` ms of a server that used so much CPU in 1,000 ms.
+fn scene(slow: u64, cpu_ms: u64) -> CellRecord {
+    let scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125);
+    let mut record = scene.request(0, 3, 100, 100 + slow, 100 + slow).record();
+    record.server = Some(ServerSummary {
+        name: "nginx".to_owned(),
+        cpu_ns: cpu_ms * 1_000_000,
+        wall_ns: 1_000_000_000,
+        ..ServerSummary::default()
+    });
+    record
+}
+
+#[test]
+fn a_busy_server_in_which_requests_wait_is_the_limit() {
+    let found = finding(scene(75, 980)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "nginx used 0.98 CPUs throughout; responses began 25ms later on average than the quickest"
+    );
+    assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
+    assert_eq!(found.confidence, Confidence::Inferred, "one thread may be all that it has");
+}
+
+#[test]
+fn an_idle_server_one_that_answers_at_once_and_an_unknown_one_are_none() {
+    assert!(finding(scene(75, 900)).is_some());
+    assert_eq!(finding(scene(75, 899)), None);
+    // Of 25 ms and n ms a tenth is beyond the quickest from 31 ms on.
+    assert!(finding(scene(31, 980)).is_some());
+    assert_eq!(finding(scene(30, 980)), None);
+    let mut unknown = scene(75, 980);
+    unknown.server = None;
+    assert_eq!(finding(unknown), None);
+    let mut short = scene(75, 490);
+    short.server.as_mut().unwrap().wall_ns = 499_000_000;
+    assert_eq!(finding(short), None);
+}
+
+#[test]
+fn a_server_whose_threads_waited_for_a_cpu_of_its_own_is_seen_to_want_more() {
+    let confidence = |waited: u64, others: u64| {
+        let mut record = scene(75, 980);
+        let ns = |ms: u64| ms * 1_000_000;
+        let delay = RunDelay { ran_ns: ns(980), waited_ns: ns(waited), longest_ns: 0, others_ns: ns(others) };
+        record.server.as_mut().unwrap().run_delay = delay;
+        finding(record).expect("a finding").confidence
+    };
+    assert_eq!(confidence(50, 0), Confidence::Observed);
+    assert_eq!(confidence(49, 0), Confidence::Inferred);
+    assert_eq!(confidence(50, 1), Confidence::Inferred, "another program had the CPU");
+}

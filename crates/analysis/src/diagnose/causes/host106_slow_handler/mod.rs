@@ -1,0 +1,85 @@
+//! HOST106: the server takes its time for each response, whatever the protocol. An observation of where the time goes.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::host::HOST106 as META;
+use crate::diagnose::{Case, Evidence, Finding, Rule, facts};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::CellRecord;
+use h2lab_wire::trace::Facts;
+
+/// The server must take so long at least: less is what any server and its machine take.
+const LEAST: Duration = Duration::from_millis(5);
+/// It must be this part of the median response time at least.
+const BULK: f64 = 0.5;
+/// Over both protocols it is alike if it differs by less than this part of itself.
+const ALIKE: f64 = 0.2;
+/// Sending a longer request takes round trips, which are no time of the server.
+const SHORT_REQUEST: u64 = 10_000;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct SlowHandler;
+
+impl Rule for SlowHandler {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let cell = case.cell();
+        if !cell.protocol.is_multiplexed() || cell.work.body_length() > SHORT_REQUEST {
+            return Vec::new();
+        }
+        let own = case.repetitions.iter().map(|repetition| (repetition.record, repetition.facts()));
+        let Some(work) =
+            own.filter_map(|(record, facts)| least_work(record, facts)).min().filter(|work| *work >= LEAST)
+        else {
+            return Vec::new();
+        };
+        let mut times: Vec<Duration> = case.samples().map(|sample| sample.response_time()).collect();
+        times.sort_unstable();
+        let median = times[times.len() / 2];
+        if work.as_secs_f64() < median.as_secs_f64() * BULK {
+            return Vec::new();
+        }
+        let against = case.against.as_ref();
+        let other = against.map(|against| {
+            let of = |record: &&CellRecord| least_work(record, &facts::of(record));
+            against.repetitions.iter().filter_map(of).min()
+        });
+        let is_alike = |other: Duration| other.abs_diff(work).as_secs_f64() <= ALIKE * work.as_secs_f64();
+        if other.is_some_and(|other| !other.is_some_and(is_alike)) {
+            return Vec::new();
+        }
+        let both = if other.is_some() { " over both protocols" } else { "" };
+        let all = work * u32::try_from(times.len()).unwrap_or(u32::MAX);
+        let finding = case.finding(&META, all, "in the server");
+        vec![Finding {
+            symptom: format!(
+                "the server takes {} or more before each response{both}, of a median response time of {}",
+                format_duration(work),
+                format_duration(median)
+            ),
+            evidence: vec![
+                Evidence::new("the quickest response began after its round trip by", millis_f64(work), "ms"),
+                Evidence::new("the median response time", millis_f64(median), "ms"),
+            ],
+            cost: format!("{}; an observation of where the time goes: no protocol changes it", finding.cost),
+            explains: Some(0.0),
+            fixes: vec![Fix::new(
+                "server",
+                "make the handler quicker",
+                "its application, or what it waits for: a database, a backend, a lock",
+            )],
+            confirm: "h2lab timeline shows when a response begins; a static file of the same server must begin at once".to_owned(),
+            ..finding
+        }]
+    }
+}
+
+/// The shortest time from a request to the begin of its response, without the round trip; `None` if either is not known.
+fn least_work(record: &CellRecord, facts: &Facts) -> Option<Duration> {
+    let is_known = !facts.rtt.is_zero() && !record.samples.is_empty();
+    is_known.then(|| facts.quickest.saturating_sub(facts.rtt))
+}

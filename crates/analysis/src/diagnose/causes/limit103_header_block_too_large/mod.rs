@@ -1,0 +1,99 @@
+//! LIMIT103: the fields of requests exceed a limit of the server.
+
+#[cfg(test)]
+mod tests;
+
+use super::limit::LIMIT103 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::format_bytes;
+use h2lab_model::record::{ConnectionRecord, Outcome, Sample};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::ErrorCode;
+
+/// "Request Header Fields Too Large" (RFC 6585 §5).
+const TOO_LARGE: u16 = 431;
+/// `SETTINGS_MAX_HEADER_LIST_SIZE` (RFC 9113 §6.5.2).
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+/// Fields of fewer bytes are within the limits of all servers that are known.
+const LARGE: u64 = 7 * 1024;
+/// So many requests must have failed, and this share of all.
+const LEAST: usize = 2;
+const LEAST_SHARE: f64 = 0.001;
+/// What most products can be set to.
+const ENOUGH: u64 = 65_536;
+/// With these servers end a stream or a connection whose fields are too large.
+const CODES: [ErrorCode; 5] = [
+    ErrorCode::ENHANCE_YOUR_CALM,
+    ErrorCode::PROTOCOL_ERROR,
+    ErrorCode::REFUSED_STREAM,
+    ErrorCode::COMPRESSION_ERROR,
+    ErrorCode::INTERNAL_ERROR,
+];
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct HeaderBlockTooLarge;
+
+impl Rule for HeaderBlockTooLarge {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let bytes = case.connections().map(bytes_of_fields).max().unwrap_or_default();
+        let bound = case.connections().filter_map(announced).min();
+        let is_large = bytes >= LARGE || bound.is_some_and(|bound| bytes > bound);
+        let (mut said, mut cut, mut all) = (0_usize, 0_usize, 0_usize);
+        for sample in case.samples() {
+            all += 1;
+            said += usize::from(sample.status == TOO_LARGE);
+            cut += usize::from(is_large && is_cut(&sample));
+        }
+        let (failed, share) = (said + cut, (said + cut) as f64 / all.max(1) as f64);
+        if failed < LEAST || share < LEAST_SHARE {
+            return Vec::new();
+        }
+        let how = if said >= cut { "with 431".to_owned() } else { "with RST_STREAM or GOAWAY".to_owned() };
+        let bound = bound.filter(|bound| bytes > *bound);
+        let announced = bound
+            .map_or(String::new(), |bound| format!(", above the {} that it announced", format_bytes(bound)));
+        let mut evidence = vec![
+            Evidence::new("bytes of fields of a request", bytes as f64, "bytes"),
+            Evidence::new("requests answered with 431", said as f64, "requests"),
+            Evidence::new("requests ended by RST_STREAM or GOAWAY", cut as f64, "requests"),
+        ];
+        evidence.extend(
+            bound.map(|bound| Evidence::new("bytes that the server announced", bound as f64, "bytes")),
+        );
+        vec![Finding {
+            symptom: format!(
+                "the server ended {} {how}: their fields have {}{announced}",
+                plural(failed as u64, "request"),
+                format_bytes(bytes)
+            ),
+            evidence,
+            cost: format!("{} of {} failed", count(failed as u64), plural(all as u64, "request")),
+            confidence: if said > 0 { Confidence::Observed } else { Confidence::Inferred },
+            fixes: vec![advise(
+                &case.peer(),
+                Wish { knob: Knob::HeaderSize, role: Role::Front, value: Some(ENOUGH.max(2 * bytes)) },
+            )],
+            confirm: "run the same cell with smaller fields: no request fails; `h2lab probe` finds the limit (LIMT106)".to_owned(),
+            ..case.finding_of_share(&META, share)
+        }]
+    }
+}
+
+/// Whether the server ended the request in one of the ways in which fields that are too large end.
+fn is_cut(sample: &Sample) -> bool {
+    let ends = matches!(sample.outcome, Outcome::Reset | Outcome::GoAway | Outcome::Refused);
+    ends && CODES.iter().any(|code| code.0 == sample.code) && !sample.first_byte_at.happened()
+}
+
+/// Bytes of the fields of a request as text.
+fn bytes_of_fields(connection: &ConnectionRecord) -> u64 {
+    let counters = &connection.counters;
+    counters.headers_plain / counters.requests.max(1)
+}
+
+fn announced(connection: &ConnectionRecord) -> Option<u64> {
+    let settings = connection.http.settings_remote.iter();
+    settings.clone().find(|(id, _)| *id == MAX_HEADER_LIST_SIZE).map(|(_, value)| u64::from(*value))
+}

@@ -1,0 +1,63 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Confidence, Finding, run};
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT103")
+}
+
+/// So many requests with fields of `bytes`, of which `failed` end like this.
+fn scene(requests: u32, failed: usize, bytes: u64, status: u16, outcome: Outcome, code: u32) -> CellRecord {
+    let scene = (0..requests).fold(Scene::new(Protocol::H2), |scene, n| {
+        let at = 100 + u64::from(n);
+        scene.request(0, 2 * n + 1, at, at + 25, at + 25)
+    });
+    let mut record = scene.record();
+    for sample in record.samples.edit().iter_mut().take(failed) {
+        (sample.status, sample.outcome, sample.code) = (status, outcome, code);
+        sample.first_byte_at = if status == 0 { Time::NEVER } else { sample.first_byte_at };
+    }
+    let counters = &mut record.connections[0].counters;
+    (counters.requests, counters.headers_plain) = (requests.into(), bytes * u64::from(requests));
+    record
+}
+
+#[test]
+fn requests_answered_with_431_are_found_whatever_their_size() {
+    let found = finding(scene(10, 10, 300, 431, Outcome::Status, 0)).expect("a finding");
+    assert_eq!(found.symptom, "the server ended 10 requests with 431: their fields have 300 B");
+    assert_eq!(found.confidence, Confidence::Observed);
+    assert!((found.cost_share - 1.0).abs() < 1e-9);
+    assert!(finding(scene(10, 2, 300, 431, Outcome::Status, 0)).is_some());
+    assert_eq!(finding(scene(10, 1, 300, 431, Outcome::Status, 0)), None);
+    assert!(finding(scene(2_000, 2, 300, 431, Outcome::Status, 0)).is_some());
+    assert_eq!(finding(scene(2_001, 2, 300, 431, Outcome::Status, 0)), None);
+    assert_eq!(finding(scene(10, 10, 300, 400, Outcome::Status, 0)), None);
+}
+
+#[test]
+fn resets_are_inferred_to_be_of_large_fields_only_if_these_are_large() {
+    let reset = |bytes| finding(scene(10, 10, bytes, 0, Outcome::Reset, 11));
+    let found = reset(7 * 1024).expect("a finding");
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert!(found.symptom.contains("with RST_STREAM or GOAWAY"), "{}", found.symptom);
+    assert_eq!(reset(7 * 1024 - 1), None);
+    assert_eq!(finding(scene(10, 10, 9_000, 0, Outcome::Reset, 8)), None, "CANCEL");
+    assert_eq!(finding(scene(10, 10, 9_000, 0, Outcome::Timeout, 11)), None);
+    assert_eq!(finding(scene(10, 10, 9_000, 200, Outcome::Reset, 11)), None, "the answer had begun");
+}
+
+#[test]
+fn an_announced_bound_is_named() {
+    let with = |bound: u32| {
+        let mut record = scene(10, 10, 2_000, 0, Outcome::Reset, 11);
+        record.connections[0].http.settings_remote = vec![(6, bound)];
+        finding(record)
+    };
+    assert!(with(1_999).is_some_and(|found| found.symptom.contains("that it announced")));
+    assert_eq!(with(2_000), None);
+}

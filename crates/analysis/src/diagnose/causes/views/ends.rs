@@ -1,0 +1,194 @@
+//! What follows when connections end during a repetition: requests that are lost with them, and those that wait for the next.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::diagnose::{Evidence, Repetition};
+use crate::stats::replays;
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_wire::trace::ServerEnd;
+
+/// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
+const ONE_MOMENT: Duration = Duration::from_millis(50);
+
+/// An end of a connection and the repetition in which it was.
+pub(in crate::diagnose::causes) type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
+
+/// All orderly ends of connections by the server.
+pub(in crate::diagnose::causes) fn all<'a>(repetitions: &'a [Repetition<'_>]) -> Vec<End<'a>> {
+    let of =
+        |repetition: &'a Repetition<'_>| repetition.facts().ends.iter().map(move |end| (repetition, end));
+    repetitions.iter().flat_map(of).collect()
+}
+
+/// Whether ends cannot be one event: they are of several repetitions, or too far apart.
+pub(in crate::diagnose::causes) fn has_several_moments(ends: &[End<'_>]) -> bool {
+    let Some((first, _)) = ends.first() else { return false };
+    let times = || ends.iter().map(|(_, end)| end.at);
+    let apart = times().max().unwrap_or_default().since(times().min().unwrap_or_default());
+    apart > ONE_MOMENT.max(first.facts().rtt)
+        || ends.iter().any(|(repetition, _)| !std::ptr::eq(*repetition, *first))
+}
+
+/// The ends of a repetition, to find those near a request: there may be one for each.
+#[derive(Debug)]
+pub(in crate::diagnose::causes) struct Ends {
+    /// When the server began to end each connection.
+    by_connection: BTreeMap<u32, Time>,
+    /// The same times in order.
+    times: Vec<Time>,
+    /// The longest that a connection took from the dial until it was ready.
+    longest_dial: Duration,
+}
+
+impl Ends {
+    /// These ends: connections and when the server began to end them.
+    pub fn new(record: &CellRecord, ends: impl Iterator<Item = (u32, Time)>) -> Self {
+        let mut by_connection = BTreeMap::new();
+        let mut times = Vec::new();
+        for (connection, at) in ends {
+            let first = by_connection.entry(connection).or_insert(at);
+            *first = at.min(*first);
+            times.push(at);
+        }
+        times.sort_unstable();
+        let ready = record.connections.iter().filter(|connection| connection.ready_at.happened());
+        let longest_dial = ready.map(|connection| connection.ready_at.since(connection.dialled_at)).max();
+        Self { by_connection, times, longest_dial: longest_dial.unwrap_or_default() }
+    }
+
+    /// The orderly ends by the server.
+    pub fn by_server(repetition: &Repetition<'_>) -> Self {
+        let ends = repetition.facts().ends.iter().map(|end| (end.connection, end.at));
+        Self::new(repetition.record, ends)
+    }
+
+    /// Those that the server ended by a GOAWAY with this error code.
+    pub fn by_goaway(repetition: &Repetition<'_>, code: u32) -> Self {
+        let of = |connection: &h2lab_model::record::ConnectionRecord| {
+            let goaway = connection.goaways.iter().find(|goaway| goaway.code == code)?;
+            Some((connection.index, goaway.at))
+        };
+        Self::new(repetition.record, repetition.record.connections.iter().filter_map(of))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Connections that were dialled when the server had ended one, and carried no request.
+    fn useless_dials(&self, record: &CellRecord) -> usize {
+        let Some(first) = self.times.first() else { return 0 };
+        let connections = record.connections.iter();
+        connections
+            .filter(|connection| connection.is_useless_dial() && connection.dialled_at >= *first)
+            .count()
+    }
+
+    /// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
+    /// begun. Other failures have other causes.
+    pub fn lost(&self, sample: &Sample) -> bool {
+        let end = || self.by_connection.get(&sample.connection);
+        match sample.outcome {
+            Outcome::GoAway | Outcome::Refused | Outcome::Closed => end().is_some(),
+            Outcome::Reset => end().is_some_and(|at| sample.completed_at >= *at),
+            _ => false,
+        }
+    }
+
+    /// Whether a request waited for a connection when one had just ended: until the next is ready.
+    fn held_up(&self, sample: &Sample) -> bool {
+        let sent_at = sample.sent_at.min(sample.completed_at);
+        let first = self.times.partition_point(|at| *at + self.longest_dial < sample.scheduled_at);
+        sample.stall_open_ns > 0 && self.times.get(first).is_some_and(|at| *at <= sent_at)
+    }
+}
+
+/// What the ends of connections cost.
+#[derive(Debug, Default)]
+pub(in crate::diagnose::causes) struct Cost {
+    /// Connections opened.
+    pub opened: usize,
+    /// Connections that carried no request, dialled when the server had ended one.
+    pub useless: usize,
+    /// How often measured requests were sent again, as every report counts it.
+    pub replayed: u64,
+    /// Requests that failed with a connection.
+    pub lost: usize,
+    /// Requests in all.
+    pub requests: usize,
+    /// Requests that waited for a new connection.
+    pub waited: usize,
+    /// For how long.
+    pub waiting: Duration,
+    all: Duration,
+}
+
+impl Cost {
+    /// Of the ends that `ends` finds in each repetition.
+    pub fn of(repetitions: &[Repetition<'_>], ends: impl Fn(&Repetition<'_>) -> Ends) -> Self {
+        let mut cost = Self::default();
+        for repetition in repetitions {
+            cost.opened += repetition.record.connections.len();
+            let ends = ends(repetition);
+            cost.useless += ends.useless_dials(repetition.record);
+            cost.replayed += replays(repetition.record);
+            for sample in &repetition.record.samples {
+                cost.requests += 1;
+                cost.all += sample.response_time();
+                cost.lost += usize::from(ends.lost(&sample));
+                if ends.held_up(&sample) {
+                    cost.waited += 1;
+                    cost.waiting += Duration::from_nanos(sample.stall_open_ns);
+                }
+            }
+        }
+        cost
+    }
+
+    /// The same as facts.
+    pub fn evidence(&self) -> Vec<Evidence> {
+        let mut list = vec![Evidence::new("connections opened", self.opened as f64, "connections")];
+        if self.useless > 0 {
+            let what = "connections dialled after an end that carried no request";
+            list.push(Evidence::new(what, self.useless as f64, "connections"));
+        }
+        let waited = "requests that waited for a new connection";
+        list.push(Evidence::new(waited, self.waited as f64, "requests"));
+        list.push(Evidence::new("their waiting time", millis_f64(self.waiting), "ms"));
+        list
+    }
+
+    /// The same in a sentence.
+    pub fn sentence(&self) -> String {
+        let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
+        format!(
+            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection \
+             ({:.1} % of all response time)",
+            plural(self.opened as u64, "connection"),
+            plural(self.replayed, "time"),
+            count(self.lost as u64),
+            count(self.waited as u64),
+            format_duration(each),
+            self.share() * 100.0
+        )
+    }
+
+    /// The share of all response time for which requests waited.
+    pub fn share(&self) -> f64 {
+        (self.waiting.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
+    }
+
+    /// The share of all requests that were lost.
+    fn lost_share(&self) -> f64 {
+        self.lost as f64 / self.requests.max(1) as f64
+    }
+
+    /// What is not served in time or at all: both shares.
+    pub fn whole(&self) -> f64 {
+        (self.share() + self.lost_share()).min(1.0)
+    }
+}
