@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use super::causes::views::windows::{self, Stop};
 use super::{CauseMeta, Finding, facts};
 use crate::stats::CellVerdict;
 use h2lab_base::units::format_duration;
@@ -17,17 +18,23 @@ pub struct Repetition<'a> {
     /// Its record.
     pub record: &'a CellRecord,
     facts: OnceCell<Facts>,
+    stops: OnceCell<Vec<Stop>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new() }
+        Self { record, facts: OnceCell::new(), stops: OnceCell::new() }
     }
 
     /// Its facts, computed when a rule first asks.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| facts::of(self.record))
+    }
+
+    /// When data waited for flow-control credit.
+    pub(super) fn stops(&self) -> &[Stop] {
+        self.stops.get_or_init(|| windows::stops(self.record, self.facts().rtt))
     }
 }
 
@@ -95,6 +102,13 @@ impl<'a> Case<'a> {
     /// All of their response times together.
     pub fn response_time(&self) -> Duration {
         self.samples().map(|sample| sample.response_time()).sum()
+    }
+
+    /// Whether so much response time is worth a finding: 5 % of all, or 2 % where the cell is known to be slower.
+    pub fn is_worth(&self, cost: Duration) -> bool {
+        let is_slower = self.against.as_ref().is_some_and(|against| against.verdict.is_slower());
+        let least = if is_slower { 0.02 } else { 0.05 };
+        cost.as_secs_f64() >= least * self.response_time().as_secs_f64() && !cost.is_zero()
     }
 
     /// What answers the client's connections: the program that we started, or whatever the `server` field names.

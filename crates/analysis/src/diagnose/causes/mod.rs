@@ -4,6 +4,10 @@
 mod conn;
 mod conn101_request_quota_per_connection;
 mod flow;
+mod flow101_download_stream_window;
+mod flow102_upload_stream_window;
+mod flow103_connection_window;
+mod flow106_window_updates_too_late;
 mod frame;
 mod host;
 mod hpack;
@@ -12,10 +16,13 @@ mod loss;
 mod loss101_tcp_head_of_line_blocking;
 mod meta;
 mod mux;
+mod mux101_stream_limit;
+mod mux105_serial_processing;
 mod proxy;
 mod sec;
 #[cfg(test)]
 mod tests;
+pub(super) mod views;
 
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
