@@ -14,6 +14,7 @@ mod hpack;
 mod limit;
 mod loss;
 mod loss101_tcp_head_of_line_blocking;
+mod loss104_nagle_delayed_ack;
 mod meta;
 mod mux;
 mod mux101_stream_limit;

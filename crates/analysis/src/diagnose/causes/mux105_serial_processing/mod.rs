@@ -163,7 +163,11 @@ fn finding(case: &Case<'_>, line: &Line) -> Finding {
         confidence: Confidence::Inferred,
         fixes: vec![
             advise(&case.peer(), Wish { knob: Knob::Workers, role: Role::Front, value: None }),
-            Fix::new("client", &more, "requests of different connections are processed at the same time"),
+            Fix::new(
+                "client",
+                &more,
+                "if each connection has a worker of its own, they are processed at the same time",
+            ),
         ],
         confirm: format!(
             "{}: with more connections all take the time of one",
