@@ -175,9 +175,11 @@ impl Knob {
     /// The ids of the causes that it takes away.
     pub const fn causes(&self) -> &'static [&'static str] {
         match self {
-            Self::Connections(_) => &["LOSS101", "LOSS102", "FLOW103", "MUX101", "MUX102", "MUX103"],
+            Self::Connections(_) => {
+                &["LOSS101", "LOSS102", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105"]
+            }
             Self::NoRequestLimit => &["CONN101"],
-            Self::LargeWindows => &["FLOW101", "FLOW103", "FLOW104"],
+            Self::LargeWindows => &["FLOW101", "FLOW103", "FLOW104", "FLOW106"],
             Self::DefaultCredit => &["FLOW105", "FLOW106"],
             Self::LongFrames => &["FRAME102"],
             Self::JoinedWrites => &["FRAME103"],

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use super::causes::views::windows::{self, Stop};
 use super::{CauseMeta, Finding, facts};
 use crate::stats::CellVerdict;
 use h2lab_base::units::format_duration;
@@ -17,17 +18,23 @@ pub struct Repetition<'a> {
     /// Its record.
     pub record: &'a CellRecord,
     facts: OnceCell<Facts>,
+    stops: OnceCell<Vec<Stop>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new() }
+        Self { record, facts: OnceCell::new(), stops: OnceCell::new() }
     }
 
     /// Its facts, computed when a rule first asks.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| facts::of(self.record))
+    }
+
+    /// When data waited for flow-control credit.
+    pub(super) fn stops(&self) -> &[Stop] {
+        self.stops.get_or_init(|| windows::stops(self.record, self.facts().rtt))
     }
 }
 
@@ -97,11 +104,16 @@ impl<'a> Case<'a> {
         self.samples().map(|sample| sample.response_time()).sum()
     }
 
-    /// Whether this share of the response time, or of the work, is worth a finding: 2 % of it, and 5 % where the cell is known not to
-    /// be slower than what it is compared with.
+    /// Whether this share of the response time, or of the work, is worth a finding: 5 %, or 2 % where the cell is known to be slower
+    /// than what it is compared with.
     pub fn is_worth(&self, share: f64) -> bool {
-        let is_no_slower = self.against.as_ref().is_some_and(|against| against.verdict.is_no_slower());
-        share >= if is_no_slower { 0.05 } else { 0.02 }
+        let is_slower = self.against.as_ref().is_some_and(|against| against.verdict.is_slower());
+        share >= if is_slower { 0.02 } else { 0.05 }
+    }
+
+    /// The same of response time.
+    pub fn is_worth_time(&self, cost: Duration) -> bool {
+        !cost.is_zero() && self.is_worth(cost.as_secs_f64() / self.response_time().as_secs_f64())
     }
 
     /// What answers the client's connections: the program that we started, or whatever the `server` field names.

@@ -1,6 +1,11 @@
 //! `FLOW`: flow control.
 
+use super::flow101_download_stream_window::DownloadStreamWindow;
+use super::flow102_upload_stream_window::UploadStreamWindow;
+use super::flow103_connection_window::ConnectionWindow;
+use super::flow106_window_updates_too_late::WindowUpdatesTooLate;
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::id;
@@ -9,9 +14,7 @@ pub(super) const FLOW101: CauseMeta = CauseMeta {
     id: "FLOW101",
     name: "download-stream-window",
     summary: "The client's stream window is smaller than bandwidth × RTT (download)",
-    status: Status::Page(
-        "the sender's stream window, reconstructed from DATA and WINDOW_UPDATE: credit 0 while data waited",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &DownloadStreamWindow },
     since: "0.1.0",
     page: include_str!("flow101_download_stream_window/page.md"),
     checks: &[id::CLNT103],
@@ -25,7 +28,7 @@ pub(super) const FLOW102: CauseMeta = CauseMeta {
     id: "FLOW102",
     name: "upload-stream-window",
     summary: "The server's stream window is smaller than bandwidth × RTT (upload)",
-    status: Status::Page("our own stream window towards the server: credit 0 while a body waited"),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &UploadStreamWindow },
     since: "0.1.0",
     page: include_str!("flow102_upload_stream_window/page.md"),
     checks: &[id::LIMT109],
@@ -39,7 +42,7 @@ pub(super) const FLOW103: CauseMeta = CauseMeta {
     id: "FLOW103",
     name: "connection-window",
     summary: "The stream window was raised, the connection window was not",
-    status: Status::Page("the connection window at the sender: credit 0 while streams had credit and data"),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &ConnectionWindow },
     since: "0.1.0",
     page: include_str!("flow103_connection_window/page.md"),
     checks: &[id::CLNT103, id::LIMT109],
@@ -83,9 +86,7 @@ pub(super) const FLOW106: CauseMeta = CauseMeta {
     id: "FLOW106",
     name: "window-updates-too-late",
     summary: "Credit comes only when the stream window is exhausted",
-    status: Status::Page(
-        "the credit that was left when each WINDOW_UPDATE was sent: 0, with increments of a whole window",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &WindowUpdatesTooLate },
     since: "0.1.0",
     page: include_str!("flow106_window_updates_too_late/page.md"),
     checks: &[id::CLNT104, id::LIMT109],

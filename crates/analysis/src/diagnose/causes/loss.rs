@@ -1,5 +1,6 @@
 //! `LOSS`: TCP and the network.
 
+use super::loss104_nagle_delayed_ack::NagleDelayedAck;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
@@ -59,9 +60,7 @@ pub(super) const LOSS104: CauseMeta = CauseMeta {
     id: "LOSS104",
     name: "nagle-delayed-ack",
     summary: "Nagle's algorithm waits for a delayed ACK: 40 ms per small request",
-    status: Status::Page(
-        "a mode of the response times at 40 ms (or 200 ms), and a second segment that leaves only after an ACK",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &NagleDelayedAck },
     since: "0.1.0",
     page: include_str!("loss104_nagle_delayed_ack/page.md"),
     checks: &[id::CLNT117],

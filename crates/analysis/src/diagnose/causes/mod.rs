@@ -11,6 +11,10 @@ mod conn107_client_does_not_multiplex;
 mod conn110_idle_timeout_race;
 mod conn111_no_tls_session_resumption;
 mod flow;
+mod flow101_download_stream_window;
+mod flow102_upload_stream_window;
+mod flow103_connection_window;
+mod flow106_window_updates_too_late;
 mod frame;
 mod host;
 mod host102_load_generator;
@@ -23,13 +27,16 @@ mod limit102_abuse_limits;
 mod limit103_header_block_too_large;
 mod loss;
 mod loss101_tcp_head_of_line_blocking;
+mod loss104_nagle_delayed_ack;
 mod meta;
 mod mux;
+mod mux101_stream_limit;
+mod mux105_serial_processing;
 mod proxy;
 mod sec;
 #[cfg(test)]
 mod tests;
-mod views;
+pub(super) mod views;
 
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;

@@ -1,6 +1,9 @@
 //! `MUX`: streams that share a connection.
 
+use super::mux101_stream_limit::StreamLimit;
+use super::mux105_serial_processing::SerialProcessing;
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::id;
@@ -9,9 +12,7 @@ pub(super) const MUX101: CauseMeta = CauseMeta {
     id: "MUX101",
     name: "stream-limit",
     summary: "MAX_CONCURRENT_STREAMS is reached, and requests wait in the client",
-    status: Status::Page(
-        "open streams against the server's limit over time, and the time from scheduled to sent",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &StreamLimit },
     since: "0.1.0",
     page: include_str!("mux101_stream_limit/page.md"),
     checks: &[id::LIMT104, id::CLNT111],
@@ -71,9 +72,7 @@ pub(super) const MUX105: CauseMeta = CauseMeta {
     id: "MUX105",
     name: "serial-processing",
     summary: "The server processes the requests of a connection one after another",
-    status: Status::Page(
-        "completion times of equal simultaneous requests on one connection: a straight line in their order",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &SerialProcessing },
     since: "0.1.0",
     page: include_str!("mux105_serial_processing/page.md"),
     checks: &[],

@@ -49,8 +49,8 @@ fn two_ends_uneven_ages_short_ones_and_cheap_ends_are_none() {
     assert_eq!(finding(aged(&[(2_000, 190), (2_000, 215), (2_600, 230)], 50)), None);
     assert!(finding(aged(&[(500, 50), (500, 61), (500, 70)], 50)).is_some());
     assert_eq!(finding(aged(&[(499, 50), (499, 61), (499, 70)], 50)), None);
-    assert!(finding(aged(&[(2_000, 190), (2_010, 215), (2_020, 201)], 2)).is_some());
-    assert_eq!(finding(aged(&[(2_000, 190), (2_010, 215), (2_020, 201)], 1)), None, "1 ms of 51");
+    assert!(finding(aged(&[(2_000, 190), (2_010, 215), (2_020, 201)], 3)).is_some());
+    assert_eq!(finding(aged(&[(2_000, 190), (2_010, 215), (2_020, 201)], 2)), None, "2 ms of 52");
 }
 
 #[test]

@@ -61,9 +61,9 @@ fn few_ends_many_requests_each_and_cheap_dials_are_none() {
     assert_eq!(finding(reconnecting(3, 1, 25)), None, "three are no habit");
     assert!(finding(reconnecting(4, 10, 100)).is_some());
     assert_eq!(finding(reconnecting(4, 11, 100)), None, "that is another reason");
-    // Of 25 ms and the wait, 2 % are 0.51 ms.
-    assert!(finding(reconnecting(4, 1, 1)).is_some());
-    assert_eq!(finding(reconnecting(4, 2, 1)), None, "1 ms of 51 ms");
+    // Of 25 ms and the wait, 5 % are 1.3 ms.
+    assert!(finding(reconnecting(4, 1, 2)).is_some());
+    assert_eq!(finding(reconnecting(4, 2, 2)), None, "2 ms of 52 ms");
 }
 
 #[test]

@@ -47,8 +47,8 @@ fn three_full_ones_some_resumed_and_quick_ones_are_none() {
     assert_eq!(finding(scene(3, 0, 35)), None);
     assert!(finding(scene(18, 2, 35)).is_some());
     assert_eq!(finding(scene(17, 2, 35)), None, "more than a tenth");
-    assert_eq!(finding(scene(4, 0, 26)), None, "4 of 229 ms");
-    assert!(finding(scene(4, 0, 27)).is_some());
+    assert_eq!(finding(scene(4, 0, 27)), None, "8 of 233 ms");
+    assert!(finding(scene(4, 0, 28)).is_some());
 }
 
 #[test]

@@ -37,8 +37,8 @@ fn a_busy_generator_that_is_late_is_the_limit() {
 fn an_idle_generator_and_one_that_is_punctual_are_none() {
     assert!(finding(scene(50, 900)).is_some());
     assert_eq!(finding(scene(50, 899)), None, "it was stopped, or late for another reason");
-    assert_eq!(finding(scene(1, 950)), None, "2 of 102 ms");
-    assert!(finding(scene(2, 950)).is_some(), "4 of 104 ms");
+    assert_eq!(finding(scene(2, 950)), None, "4 of 104 ms");
+    assert!(finding(scene(3, 950)).is_some(), "6 of 106 ms");
     let mut awake = scene(50, 950);
     awake.generator.awake_ns = 60_000_000;
     assert_eq!(finding(awake), None, "it was awake without work");

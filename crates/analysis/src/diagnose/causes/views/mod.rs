@@ -3,6 +3,11 @@
 pub(super) mod calm;
 pub(super) mod dials;
 pub(super) mod ends;
+pub(in crate::diagnose) mod slots;
+pub(in crate::diagnose) mod stopped;
+#[cfg(test)]
+pub(in crate::diagnose) mod transfer;
+pub(in crate::diagnose) mod windows;
 
 use h2lab_model::record::ConnectionRecord;
 

@@ -1,0 +1,54 @@
+//! FLOW101: the client's stream window is smaller than bandwidth × round trip.
+
+#[cfg(test)]
+mod tests;
+
+use super::flow::FLOW101 as META;
+use super::views::stopped::{Stopped, large_enough};
+use super::views::windows::Scope;
+use crate::diagnose::{Case, Confidence, Finding, Rule};
+use h2lab_model::Fix;
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, known};
+use h2lab_wire::trace::Direction;
+
+/// No window that is advised is smaller: 320 Mbit/s over 100 ms.
+const LEAST: u64 = 4 << 20;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct DownloadStreamWindow;
+
+impl Rule for DownloadStreamWindow {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let stopped = Stopped::of(case, Direction::Down, Scope::Stream, false);
+        stopped.map(|stopped| finding(case, &stopped)).into_iter().collect()
+    }
+}
+
+fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
+    let large = large_enough(stopped.window, LEAST);
+    Finding {
+        symptom: format!(
+            "{}, until credit for its stream had reached the server: the client's stream window lets {} through",
+            stopped.symptom(),
+            stopped.rate()
+        ),
+        evidence: stopped.evidence("the stream"),
+        // When the server ran out of credit follows from what came and what was granted.
+        confidence: Confidence::Inferred,
+        fixes: vec![fix(Knob::StreamWindow, large)],
+        confirm: format!(
+            "{}: the stops must go, and the rate must follow the window until the link is full",
+            case.compare(&format!("-w {large}"))
+        ),
+        ..case.finding(&META, stopped.time, "without credit for the stream while the server had more to send")
+    }
+}
+
+/// What the client must announce.
+pub(super) fn fix(knob: Knob, bytes: u64) -> Fix {
+    let wish = Wish { knob, role: Role::Client, value: Some(bytes) };
+    let ours = advise(&Peer::started("h2lab"), wish);
+    let elsewhere = known(wish, false).map_or(String::new(), |known| format!("; elsewhere: {known}"));
+    Fix::new("client", &ours.setting, format!("{} of our client; {}{elsewhere}", knob.words(), ours.why))
+}

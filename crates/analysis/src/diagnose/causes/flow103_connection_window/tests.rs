@@ -1,0 +1,62 @@
+//! When the connection window is what is too small.
+
+use crate::diagnose::causes::views::transfer::Transfer;
+use crate::diagnose::{Finding, run};
+use h2lab_model::record::CellRecord;
+use h2lab_wire::trace::Direction;
+
+fn found(record: CellRecord) -> Vec<Finding> {
+    run(&[record])
+}
+
+fn small(direction: Direction) -> Transfer {
+    Transfer { connection_window: 65_535, ..Transfer::new(direction) }
+}
+
+#[test]
+fn a_connection_window_that_was_not_raised_is_named_and_the_stream_window_is_not() {
+    let mut record = small(Direction::Down).record();
+    let found = found(record.clone());
+    assert_eq!(found.iter().map(|finding| finding.rule.as_str()).collect::<Vec<_>>(), ["FLOW103"]);
+    assert!(
+        found[0].symptom.ends_with(
+            "although its stream had credit: the client's connection window lets all streams together have 64 KiB per round \
+             trip of 40ms (13.1 Mbit/s)"
+        ),
+        "{}",
+        found[0].symptom
+    );
+    assert_eq!(found[0].fixes[0].setting, "-W 4194304");
+    assert!(found[0].cost_share > 0.7);
+    record.frames.clear();
+    assert_eq!(run(&[record]), [], "nothing recorded");
+}
+
+#[test]
+fn for_uploads_it_is_the_servers() {
+    let mut record = small(Direction::Up).record();
+    record.connections[0].server_software = Some("h2lab/0.1.0".into());
+    let found = found(record);
+    assert_eq!(found[0].rule, "FLOW103");
+    assert!(found[0].symptom.contains("the server's connection window"), "{}", found[0].symptom);
+    assert_eq!(found[0].fixes[0].setting, "-W 4194304");
+}
+
+#[test]
+fn where_both_windows_are_small_the_stream_window_is_the_one_to_raise_first() {
+    for (direction, rule) in [(Direction::Down, "FLOW101"), (Direction::Up, "FLOW102")] {
+        let both = small(direction).with_stream_window(64 << 10);
+        let found = found(Transfer { connection_window: 1 << 20, ..both }.record());
+        assert_eq!(found.iter().map(|finding| finding.rule.as_str()).collect::<Vec<_>>(), [rule]);
+    }
+}
+
+#[test]
+fn what_looks_alike_is_silent() {
+    for direction in [Direction::Up, Direction::Down] {
+        assert_eq!(found(Transfer::new(direction).record()), [], "large windows");
+        assert_eq!(found(Transfer { rate: 640, ..small(direction) }.record()), [], "a full link");
+        assert_eq!(found(Transfer { body: 65_535, ..small(direction) }.record()), [], "what fits");
+    }
+    assert_eq!(found(Transfer { read_rate: 300, ..small(Direction::Up) }.record()), [], "a slow reader");
+}

@@ -1,0 +1,88 @@
+//! When a server waits for a delayed acknowledgement, and when it has nothing to send.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Confidence, Finding, run};
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, PacketFate};
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::{Direction, FrameKind};
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS104")
+}
+
+/// Responses whose bodies come so many ms after their heads, over a round trip of 25 ms, and a bare acknowledgement so long after
+/// each head.
+fn bodies(count: u32, after: impl Fn(u32) -> u64, ack: u64) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    for n in 0..count {
+        let sent = 100 + 200 * u64::from(n);
+        let (head, body) = (sent + 25, sent + 25 + after(n));
+        scene = scene.frame(0, 2 * n + 1, head).request(0, 2 * n + 1, sent, head, body);
+        scene = scene.deliver(Direction::Up, 0, head + ack, 1);
+    }
+    let mut record = scene.record();
+    for (n, frame) in record.frames.iter_mut().enumerate() {
+        if n % 2 == 1 {
+            frame.kind = FrameKind::DATA;
+        }
+    }
+    for packet in &mut record.packets {
+        (packet.payload, packet.fate) = (0, PacketFate::Delivered);
+    }
+    record
+}
+
+#[test]
+fn bodies_that_follow_a_delayed_acknowledgement_were_held_back() {
+    let mut record = bodies(30, |_| 66, 41);
+    record.connections[0].server_software = Some("HAProxy/2.6".into());
+    let found = finding(record).expect("a finding");
+    assert!(
+        found.symptom.starts_with("30 pauses in the middle of a response, 66ms on average"),
+        "{}",
+        found.symptom
+    );
+    assert_eq!(found.confidence, Confidence::Observed);
+    assert_eq!(found.fixes[0].setting, "option http-no-delay");
+    assert!((found.cost_share - 66.0 / 91.0).abs() < 0.01, "{}", found.cost);
+}
+
+#[test]
+fn without_a_packet_log_their_length_tells() {
+    let mut record = bodies(30, |_| 66, 41);
+    record.link = None;
+    record.packets.clear();
+    assert_eq!(finding(record).expect("a finding").confidence, Confidence::Inferred);
+}
+
+#[test]
+fn pauses_of_another_length_are_those_of_the_server() {
+    let of = |after| finding(bodies(30, |_| after, after - 25));
+    // A round trip of 25 ms and 36 to 48.
+    assert!(of(61).is_some() && of(73).is_some());
+    assert!(of(60).is_none() && of(74).is_none());
+    let vary = finding(bodies(30, |n| 45 + 2 * u64::from(n), 41));
+    assert_eq!(vary, None, "a handler whose time varies");
+}
+
+#[test]
+fn a_pause_that_no_acknowledgement_ends_is_the_servers() {
+    assert!(finding(bodies(30, |_| 66, 37)).is_some());
+    assert_eq!(finding(bodies(30, |_| 66, 36)), None, "it came 5 ms before");
+    assert_eq!(finding(bodies(30, |_| 66, 46)), None, "and 5 ms after");
+}
+
+#[test]
+fn twenty_pauses_that_cost_a_twentieth_are_wanted() {
+    assert!(finding(bodies(20, |_| 66, 41)).is_some());
+    assert_eq!(finding(bodies(19, |_| 66, 41)), None);
+    let mut cheap = bodies(20, |_| 66, 41);
+    cheap.samples.edit()[0].completed_at = Time::from_millis(60_000);
+    assert_eq!(finding(cheap), None, "20 × 66 ms of a minute");
+}
+
+#[test]
+fn healthy_responses_have_no_pauses() {
+    assert_eq!(finding(bodies(30, |_| 1, 41)), None);
+}

@@ -1,0 +1,103 @@
+//! MUX101: the server's limit of concurrent streams is reached, and requests wait in the client.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::mux::MUX101 as META;
+use super::views::slots::{Slots, slots};
+use crate::diagnose::{Case, Evidence, Finding, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+
+/// Fewer requests that waited may be chance.
+const LEAST_REQUESTS: u64 = 10;
+/// If requests take so many times longer where all streams are taken, the server or the path has no room for more of them.
+const CROWDED: u32 = 2;
+/// No limit that is advised is smaller (RFC 9113 §6.5.2 recommends 100 or more).
+const LEAST_LIMIT: u64 = 128;
+/// How many times as many connections are advised.
+const MANY: u32 = 4;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct StreamLimit;
+
+impl Rule for StreamLimit {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let Some(slots) = joined(&case.records().filter_map(slots).collect::<Vec<_>>()) else {
+            return Vec::new();
+        };
+        let is_crowded = slots.service > slots.unhindered * CROWDED;
+        let is_it = slots.requests >= LEAST_REQUESTS && !is_crowded && case.is_worth_time(slots.waited);
+        is_it.then(|| finding(case, &slots)).into_iter().collect()
+    }
+}
+
+/// All repetitions together; the averages are weighted by requests.
+fn joined(each: &[Slots]) -> Option<Slots> {
+    let limit = each.iter().map(|slots| slots.limit).min()?;
+    let sum = |of: fn(&Slots) -> Duration| each.iter().map(of).sum::<Duration>();
+    let requests: u64 = each.iter().map(|slots| slots.requests).sum();
+    let share = |slots: &Slots| slots.requests as f64 / requests.max(1) as f64;
+    let mean = |of: fn(&Slots) -> Duration| each.iter().map(|slots| of(slots).mul_f64(share(slots))).sum();
+    Some(Slots {
+        limit,
+        requests,
+        waited: sum(|slots| slots.waited),
+        full: sum(|slots| slots.full),
+        all: sum(|slots| slots.all),
+        service: mean(|slots| slots.service),
+        unhindered: mean(|slots| slots.unhindered),
+    })
+}
+
+fn finding(case: &Case<'_>, slots: &Slots) -> Finding {
+    let each = slots.waited / u32::try_from(slots.requests).unwrap_or(u32::MAX).max(1);
+    let full = slots.full.as_secs_f64() / slots.all.as_secs_f64().max(f64::MIN_POSITIVE) * 100.0;
+    let streams = plural(slots.limit.into(), "stream");
+    Finding {
+        symptom: format!(
+            "{} waited in the client for {} on average, since the server allows {streams} on a connection and all were taken \
+             ({full:.0} % of the time)",
+            plural(slots.requests, "request"),
+            format_duration(each),
+        ),
+        evidence: vec![
+            Evidence::new("streams that the server allows on a connection", slots.limit.into(), "streams"),
+            Evidence::new("requests that waited while all were taken", slots.requests as f64, "requests"),
+            Evidence::new("time in which all were taken and requests waited", full, "%"),
+            Evidence::new(
+                "the server's time for those that had waited, on average",
+                millis_f64(slots.service),
+                "ms",
+            ),
+            Evidence::new("the same where few streams were open", millis_f64(slots.unhindered), "ms"),
+        ],
+        fixes: fixes(case, slots),
+        confirm: format!(
+            "{}: with more connections no request waits before it is sent",
+            case.compare(&format!("-c {0},{1}", case.cell().connections, case.cell().connections * MANY))
+        ),
+        ..case.finding(&META, slots.waited, "waiting for one of the streams that the server allows")
+    }
+}
+
+fn fixes(case: &Case<'_>, slots: &Slots) -> Vec<Fix> {
+    let value = Some(LEAST_LIMIT.max(u64::from(slots.limit) * 8));
+    let limit = Wish { knob: Knob::MaxConcurrentStreams, role: Role::Front, value };
+    let many = Some(u64::from(case.cell().connections * MANY));
+    let more = Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: many };
+    let flag = advise(&Peer::started("h2lab"), more).setting;
+    vec![
+        advise(&case.peer(), limit),
+        Fix::new(
+            "client",
+            &format!("more connections ({flag})"),
+            format!("each has {} streams of its own; costs handshakes and memory", count(slots.limit.into())),
+        ),
+    ]
+}

@@ -1,0 +1,130 @@
+//! When a limit of streams holds requests back, and when something else does.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Finding, run};
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, Level, Sample};
+use h2lab_model::workload::Protocol;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "MUX101")
+}
+
+/// What a server with a limit does with requests that are due at regular times.
+#[derive(Clone, Copy)]
+struct Load {
+    /// Streams at a time.
+    limit: usize,
+    count: u64,
+    /// Between requests, in ms.
+    every: u64,
+    /// How long one takes alone, in ms.
+    service: u64,
+    /// How much longer for each other stream that is open, in ms.
+    crowding: u64,
+}
+
+const SLOW_HANDLER: Load = Load { limit: 2, count: 40, every: 20, service: 50, crowding: 0 };
+
+impl Load {
+    fn record(self) -> CellRecord {
+        let mut scene = Scene::new(Protocol::H2c);
+        let mut ends: Vec<u64> = Vec::new();
+        let mut waits = Vec::new();
+        for n in 0..self.count {
+            let due = 100 + n * self.every;
+            ends.sort_unstable();
+            let free = ends.len().checked_sub(self.limit).map_or(0, |nth| ends[nth]);
+            let sent = due.max(free);
+            let others = ends.iter().filter(|end| **end > sent).count() as u64;
+            let end = sent + self.service + self.crowding * others;
+            ends.push(end);
+            waits.push(sent - due);
+            scene = scene.request(0, 2 * n as u32 + 1, sent, end, end);
+        }
+        let mut record = scene.record();
+        for (sample, wait) in record.samples.edit().iter_mut().zip(waits) {
+            sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
+            sample.stall_open_ns = wait * 1_000_000;
+        }
+        record.connections[0].http.settings_remote = vec![(3, self.limit as u32)];
+        record.cell.streams = 100;
+        record
+    }
+}
+
+#[test]
+fn requests_behind_a_slow_handler_with_few_streams_wait_in_the_client() {
+    let mut record = SLOW_HANDLER.record();
+    record.connections[0].server_software = Some("nginx/1.27.0".into());
+    let found = finding(record).expect("a finding");
+    assert!(
+        found.symptom.starts_with("38 requests waited in the client for ")
+            && found.symptom.contains("since the server allows 2 streams on a connection and all were taken"),
+        "{}",
+        found.symptom
+    );
+    // Two streams of 50 ms serve 40 requests per second, and 50 come: the 40th waits for 190 ms.
+    assert!((0.5..0.75).contains(&found.cost_share), "{}", found.cost);
+    assert!(found.fixes[0].setting.starts_with("http2_max_concurrent_streams 128"), "{:?}", found.fixes[0]);
+    assert!(found.fixes[1].setting.contains("-c 4"), "{:?}", found.fixes[1]);
+    assert!(found.confirm.contains("-c 1,4"), "{}", found.confirm);
+}
+
+#[test]
+fn a_server_that_has_no_room_for_more_is_not_helped_by_a_higher_limit() {
+    let with =
+        |crowding| finding(Load { limit: 4, service: 40, every: 8, crowding, ..SLOW_HANDLER }.record());
+    assert!(with(0).is_some());
+    // The quickest takes 40 ms, the others 40 + 3 × 13 or 3 × 14.
+    assert!(with(13).is_some());
+    assert_eq!(with(14), None);
+}
+
+#[test]
+fn ten_requests_must_have_waited() {
+    let waited = |count| finding(Load { count, ..SLOW_HANDLER }.record());
+    assert!(waited(12).is_some());
+    assert_eq!(waited(11), None);
+}
+
+#[test]
+fn short_waits_are_not_worth_a_finding() {
+    // The last of them waits for as long as the service is too long for a stream's share of the load.
+    let with = |service| finding(Load { every: 25, service, count: 12, ..SLOW_HANDLER }.record());
+    assert!(with(52).is_some());
+    assert_eq!(with(51), None);
+}
+
+#[test]
+fn what_looks_alike_is_silent() {
+    let waiting = SLOW_HANDLER.record();
+    let mut unlimited = waiting.clone();
+    unlimited.connections[0].http.settings_remote.clear();
+    assert_eq!(finding(unlimited), None, "the server has no limit");
+    let mut ours = waiting.clone();
+    ours.cell.streams = 1;
+    assert_eq!(finding(ours), None, "our own limit is lower");
+    let mut partial = waiting.clone();
+    partial.generator.level = Level::Tail;
+    assert_eq!(finding(partial), None, "some requests are not recorded");
+    let mut dialling = waiting.clone();
+    dialling.connections[0].ready_at = Time::from_millis(5_000);
+    assert_eq!(finding(dialling), None, "they waited for a connection");
+    let mut second = waiting;
+    let mut idle = second.connections[0].clone();
+    idle.index = 1;
+    second.connections.push(idle);
+    assert_eq!(finding(second), None, "another connection had streams left");
+    assert_eq!(finding(Load { every: 30, ..SLOW_HANDLER }.record()), None, "the streams suffice");
+}
+
+#[test]
+fn a_request_that_was_never_sent_waited_until_the_end() {
+    let mut record = Load { count: 13, ..SLOW_HANDLER }.record();
+    let before = finding(record.clone()).expect("a finding").cost_share;
+    let mut cut = Sample::due(Time::from_millis(110), true);
+    (cut.completed_at, cut.stall_open_ns) = (Time::from_millis(400), 290_000_000);
+    record.samples.push(&cut);
+    assert!(finding(record).expect("a finding").cost_share > before);
+}

@@ -1,0 +1,157 @@
+//! Open streams against what servers allow, over time, and what waited meanwhile.
+
+use std::time::Duration;
+
+use super::streams_allowed;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, Level, Sample};
+
+/// Requests that tell how long one takes where hardly another one is under way; if there are fewer, the quickest does.
+const ENOUGH: usize = 3;
+
+/// What waited for a stream of a connection in a repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::diagnose) struct Slots {
+    /// Streams that the server allows on a connection.
+    pub limit: u32,
+    /// Requests that waited while all streams of all connections were taken.
+    pub requests: u64,
+    /// How long they waited so, together.
+    pub waited: Duration,
+    /// For how long all streams were taken and something waited.
+    pub full: Duration,
+    /// From the first request to the end of the last.
+    pub all: Duration,
+    /// How long those that waited took from when they were sent, on average.
+    pub service: Duration,
+    /// The same of requests that were sent when few others were under way.
+    pub unhindered: Duration,
+}
+
+/// What happens at a time. Of those at one time, ends come first, so that a stream that is handed on is not counted twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A request ends.
+    Ended,
+    /// A connection takes no more requests.
+    Closed,
+    /// A connection can carry requests.
+    Ready,
+    /// A request begins to wait.
+    Waits,
+    /// A request that waited is sent, or is given up.
+    WaitOver,
+    /// A request is sent; the index of its sample.
+    Sent(usize),
+}
+
+/// Of this repetition. `None` where no server's limit was below what the client would have opened, and where not every request was
+/// recorded.
+pub(in crate::diagnose) fn slots(record: &CellRecord) -> Option<Slots> {
+    let waits = record.samples.iter().any(|sample| sample.stall_open_ns > 0);
+    if !waits || record.generator.level != Level::Full || record.cell.protocol.is_quic() {
+        return None;
+    }
+    let limit = record.connections.iter().filter_map(streams_allowed).min()?;
+    if limit > record.cell.streams {
+        return None;
+    }
+    let samples: Vec<Sample> = record.samples.iter().collect();
+    let mut sweep = Sweep { limit, ..Sweep::default() };
+    for (at, event) in events(record, &samples) {
+        sweep.pass(at, event, &samples);
+    }
+    Some(sweep.finish(&samples))
+}
+
+fn events(record: &CellRecord, samples: &[Sample]) -> Vec<(Time, Event)> {
+    let mut events = Vec::new();
+    for connection in record.connections.iter().filter(|connection| connection.ready_at.happened()) {
+        events.push((connection.ready_at, Event::Ready));
+        events.push((connection.usable_until(), Event::Closed));
+    }
+    for (index, sample) in samples.iter().enumerate() {
+        let sent_at = sample.sent_at.min(sample.completed_at);
+        if sample.stall_open_ns > 0 {
+            events.push((sent_at - Duration::from_nanos(sample.stall_open_ns), Event::Waits));
+            events.push((sent_at, Event::WaitOver));
+        }
+        if sample.sent_at.happened() {
+            events.push((sample.sent_at, Event::Sent(index)));
+            events.push((sample.completed_at, Event::Ended));
+        }
+    }
+    events.retain(|(at, _)| at.happened());
+    events.sort_unstable();
+    events
+}
+
+/// The state at a time.
+#[derive(Debug, Default)]
+struct Sweep {
+    limit: u32,
+    now: Time,
+    began: Option<Time>,
+    connections: u64,
+    open: u64,
+    waiting: u64,
+    slots: Slots,
+    /// Samples that were sent when at most a quarter of all streams was taken.
+    unhindered: Vec<usize>,
+    /// Samples that were sent when all others were taken, after they had waited.
+    hindered: Vec<usize>,
+}
+
+impl Sweep {
+    fn capacity(&self) -> u64 {
+        self.connections * u64::from(self.limit)
+    }
+
+    fn pass(&mut self, at: Time, event: Event, samples: &[Sample]) {
+        let passed = at.since(self.now);
+        self.now = at;
+        if self.waiting > 0 && self.capacity() > 0 && self.open >= self.capacity() {
+            self.slots.full += passed;
+            self.slots.waited += passed * u32::try_from(self.waiting).unwrap_or(u32::MAX);
+        }
+        match event {
+            Event::Ended => self.open = self.open.saturating_sub(1),
+            Event::Closed => self.connections = self.connections.saturating_sub(1),
+            Event::Ready => self.connections += 1,
+            Event::Waits => self.waiting += 1,
+            Event::WaitOver => self.waiting = self.waiting.saturating_sub(1),
+            Event::Sent(index) => {
+                self.began.get_or_insert(at);
+                if self.open * 4 <= self.capacity() && samples[index].stall_open_ns == 0 {
+                    self.unhindered.push(index);
+                }
+                self.open += 1;
+                if self.open >= self.capacity() && samples[index].stall_open_ns > 0 {
+                    self.hindered.push(index);
+                }
+            }
+        }
+    }
+
+    fn finish(self, samples: &[Sample]) -> Slots {
+        let mean = |indices: &[usize]| {
+            let sum: Duration = indices.iter().map(|index| samples[*index].service_time()).sum();
+            sum / u32::try_from(indices.len()).unwrap_or(u32::MAX).max(1)
+        };
+        let answered = || samples.iter().filter(|sample| sample.outcome.is_success());
+        let quickest = || answered().map(Sample::service_time).min();
+        let unhindered = if self.unhindered.len() >= ENOUGH {
+            mean(&self.unhindered)
+        } else {
+            quickest().unwrap_or_default()
+        };
+        Slots {
+            limit: self.limit,
+            requests: self.hindered.len() as u64,
+            all: self.now.since(self.began.unwrap_or(self.now)),
+            service: mean(&self.hindered),
+            unhindered,
+            ..self.slots
+        }
+    }
+}

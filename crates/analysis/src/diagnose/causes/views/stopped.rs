@@ -1,0 +1,96 @@
+//! The stops of a cell that one window accounts for, and what they cost.
+
+use std::time::Duration;
+
+use super::windows::{Scope, Stop};
+use crate::diagnose::{Case, Evidence, Repetition};
+use h2lab_base::counts::plural;
+use h2lab_base::units::{format_bytes, format_duration, millis_f64};
+use h2lab_wire::trace::Direction;
+
+/// Fewer stops may be chance.
+const LEAST_STOPS: usize = 3;
+
+/// Stops by one kind of window in one direction.
+#[derive(Debug)]
+pub(in crate::diagnose) struct Stopped {
+    /// How many.
+    pub count: usize,
+    /// How long they lasted together: streams that stopped at the same time count each.
+    pub time: Duration,
+    /// Bytes of the window in most of them.
+    pub window: u64,
+    /// The round trip of the path.
+    pub rtt: Duration,
+    /// The longest.
+    pub longest: Stop,
+}
+
+impl Stopped {
+    /// Those in this direction by this window, if they are worth a finding and more than half of what data waited for credit in this
+    /// direction. `is_late`: those after a round trip or more of data, which earlier credit would have avoided; else the others.
+    pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
+        let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
+        let all = case.repetitions.iter().flat_map(Repetition::stops);
+        let all: Vec<&Stop> = all.filter(|stop| stop.direction == direction).collect();
+        let is_it = |stop: &&&Stop| stop.scope == scope && stop.is_prompt && (stop.flowed >= rtt) == is_late;
+        let its: Vec<&Stop> = all.iter().filter(is_it).copied().collect();
+        let sum = |stops: &[&Stop]| stops.iter().map(|stop| stop.duration()).sum::<Duration>();
+        let time = sum(&its);
+        let mut windows: Vec<u64> = its.iter().map(|stop| stop.window).collect();
+        windows.sort_unstable();
+        let is_sure = its.len() >= LEAST_STOPS && time * 2 > sum(&all) && case.is_worth_time(time);
+        let longest = **its.iter().max_by_key(|stop| stop.duration()).filter(|_| is_sure)?;
+        Some(Self { count: its.len(), time, window: windows[windows.len() / 2], rtt, longest })
+    }
+
+    /// `12 times a response stopped for 38ms on average`.
+    pub fn symptom(&self) -> String {
+        let what = match self.longest.direction {
+            Direction::Up => "a request body",
+            Direction::Down => "a response",
+        };
+        let each = self.time / u32::try_from(self.count).unwrap_or(u32::MAX).max(1);
+        format!(
+            "{} {what} stopped for {} on average",
+            plural(self.count as u64, "time"),
+            format_duration(each)
+        )
+    }
+
+    /// `64 KiB per round trip of 40ms (13.1 Mbit/s)`: the most that the window lets through.
+    pub fn rate(&self) -> String {
+        let bits = self.window as f64 * 8.0 / self.rtt.as_secs_f64().max(f64::MIN_POSITIVE);
+        format!(
+            "{} per round trip of {} ({:.1} Mbit/s)",
+            format_bytes(self.window),
+            format_duration(self.rtt),
+            bits / 1e6
+        )
+    }
+
+    /// The numbers behind it.
+    pub fn evidence(&self, window: &str) -> Vec<Evidence> {
+        let longest = &self.longest;
+        vec![
+            Evidence::new(
+                &format!("times without credit of {window} while data waited"),
+                self.count as f64,
+                "stops",
+            ),
+            Evidence::new("bytes of the window", self.window as f64, "bytes"),
+            Evidence::new("round trip of the path", millis_f64(self.rtt), "ms"),
+            Evidence::new(
+                &format!("the longest stop, of stream {}", longest.stream),
+                millis_f64(longest.duration()),
+                "ms",
+            )
+            .seen(longest.connection, longest.begin),
+        ]
+    }
+}
+
+/// A window for which nothing stops: so many times larger than the one that was too small, and no less than this.
+pub(in crate::diagnose) fn large_enough(window: u64, least: u64) -> u64 {
+    (window * 8).max(least).min(i32::MAX as u64)
+}

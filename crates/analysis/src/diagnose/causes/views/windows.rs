@@ -1,0 +1,506 @@
+//! When data waited for flow-control credit (RFC 9113 §5.2), from the frames of both directions at the client.
+//!
+//! Of an upload the client is the sender, and its credit is known exactly. Of a download it is the receiver: a frame that used
+//! credit of a WINDOW_UPDATE cannot have been sent before the server had that, and one that comes a round trip after it was sent
+//! at once. What comes later waited for something else: the link, the congestion window, the server.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+
+/// `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
+const INITIAL_WINDOW: u16 = 4;
+/// The size of every window at first (RFC 9113 §6.9.2).
+const DEFAULT_WINDOW: u64 = 65_535;
+/// Less credit than this is none: senders do not make so short frames of a longer body.
+const SPENT: i64 = 1_024;
+/// On a shorter path a window of 64 KiB carries 500 Mbit/s and more, and our own processes take as long as the path.
+const LEAST_RTT: Duration = Duration::from_millis(1);
+/// What reading and answering may take beside the path, at least.
+const LEAST_SLACK: Duration = Duration::from_millis(5);
+
+/// Less than this is no stop: the scheduling of our own processes, and credit that comes in several updates at once.
+fn least_stop(rtt: Duration) -> Duration {
+    (rtt / 8).max(LEAST_RTT)
+}
+
+/// Which window was used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::diagnose) enum Scope {
+    /// The stream's.
+    Stream,
+    /// The connection's.
+    Connection,
+}
+
+/// A time in which a stream had data and no credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::diagnose) struct Stop {
+    /// Its connection.
+    pub connection: u32,
+    /// The stream.
+    pub stream: u32,
+    /// The direction of the data.
+    pub direction: Direction,
+    /// The window that had no credit to the last.
+    pub scope: Scope,
+    /// Upload: when its last data before was sent. Download: when the next would have come, had it followed the last as fast as that
+    /// had followed the one before.
+    pub begin: Time,
+    /// When the next data came, or might be sent.
+    pub end: Time,
+    /// For how long data had been flowing before, since the last stop of the stream or its begin.
+    pub flowed: Duration,
+    /// Bytes of the window, as large as it was at most so far.
+    pub window: u64,
+    /// Whether credit came as fast as the path allows, so that a larger window would have avoided it. Else the data or the credit
+    /// was held up on the way: by loss, a congestion window, or a receiver that had not read yet.
+    pub is_prompt: bool,
+}
+
+impl Stop {
+    /// How long it lasted.
+    pub const fn duration(&self) -> Duration {
+        self.end.since(self.begin)
+    }
+}
+
+/// The stops of a repetition over a path with this round trip, in the order of their ends. None where frames were not recorded.
+pub(in crate::diagnose) fn stops(record: &CellRecord, rtt: Duration) -> Vec<Stop> {
+    if rtt < LEAST_RTT || record.cell.protocol.is_quic() || !record.cell.protocol.is_multiplexed() {
+        return Vec::new();
+    }
+    let connections = record.connections.iter();
+    let mut flows: BTreeMap<u32, Flows> =
+        connections.map(|connection| (connection.index, Flows::of(connection, rtt))).collect();
+    for frame in &record.frames {
+        if let Some(flows) = flows.get_mut(&frame.connection) {
+            flows.see(frame);
+        }
+    }
+    let mut stops: Vec<Stop> = flows.into_values().flat_map(|flows| flows.stops).collect();
+    stops.sort_by_key(|stop| stop.end);
+    stops
+}
+
+/// The stream windows that an end announced: the server's for uploads, ours for downloads.
+fn initial_window(connection: &ConnectionRecord, data: Direction) -> u64 {
+    let settings = match data {
+        Direction::Up => &connection.http.settings_remote,
+        Direction::Down => &connection.http.settings_local,
+    };
+    settings.iter().find(|(id, _)| *id == INITIAL_WINDOW).map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
+}
+
+/// A window at its sender.
+#[derive(Debug)]
+struct Window {
+    initial: u64,
+    /// The most credit that there was at a time.
+    size: u64,
+    /// The totals of its increments, with when the client sent or received each.
+    granted: Vec<(u64, Time)>,
+    /// The total of DATA so far.
+    taken: u64,
+    /// The same after each frame that the client sent, with when that was.
+    sent: Vec<(u64, Time)>,
+    /// Bytes that were sent when a stop ended: their number, when, and which stop. When their credit comes tells whether they had
+    /// waited for the transport.
+    probes: VecDeque<(u64, Time, usize)>,
+}
+
+impl Window {
+    const fn new(initial: u64) -> Self {
+        Self {
+            initial,
+            size: initial,
+            granted: Vec::new(),
+            taken: 0,
+            sent: Vec::new(),
+            probes: VecDeque::new(),
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.granted.last().map_or(0, |(total, _)| *total)
+    }
+
+    fn credit(&self) -> i64 {
+        (self.initial + self.total()).cast_signed() - self.taken.cast_signed()
+    }
+
+    fn grant(&mut self, frame: &FrameEvent) {
+        self.granted.push((self.total() + u64::from(frame.value), frame.at));
+        self.size = self.size.max(self.credit().max(0).cast_unsigned());
+    }
+
+    /// When the increment was given that had to come before all that was sent so far could be. `Time::ZERO` if the initial
+    /// window sufficed; `None` if more came than was granted.
+    fn opened(&self) -> Option<Time> {
+        let Some(needed) = self.taken.checked_sub(self.initial).filter(|needed| *needed > 0) else {
+            return Some(Time::ZERO);
+        };
+        let at = self.granted.partition_point(|(total, _)| *total < needed);
+        self.granted.get(at).map(|(_, at)| *at)
+    }
+
+    /// How long the last byte for which credit is there was under way until its credit came at `at`.
+    fn loop_time(&self, at: Time) -> Duration {
+        let total = self.total();
+        let first = self.sent.partition_point(|(taken, _)| *taken < total);
+        self.sent.get(first).or(self.sent.last()).map_or(Duration::ZERO, |(_, sent)| at.since(*sent))
+    }
+}
+
+/// A stream in one direction.
+#[derive(Debug)]
+struct Stream {
+    window: Window,
+    /// When its last frame came or was sent.
+    last: Time,
+    /// Download: how long after the one before a frame came last while data flowed: what it takes to get through the link.
+    spacing: Duration,
+    /// Since when its data has flowed.
+    flows_since: Time,
+    /// Upload: since when it has had no credit.
+    stopped: Option<Time>,
+    /// Upload: the stop that ended last, until data is sent.
+    ended: Option<usize>,
+}
+
+impl Stream {
+    const fn new(initial: u64, at: Time) -> Self {
+        let window = Window::new(initial);
+        Self { window, last: at, spacing: Duration::ZERO, flows_since: at, stopped: None, ended: None }
+    }
+}
+
+/// Both directions of a connection.
+#[derive(Debug)]
+struct Flows {
+    connection: u32,
+    rtt: Duration,
+    /// How much longer than a round trip credit may take and be prompt.
+    slack: Duration,
+    initial: [u64; 2],
+    windows: [Window; 2],
+    streams: [BTreeMap<u32, Stream>; 2],
+    /// More came than we know to have been granted: nothing more is concluded.
+    is_broken: bool,
+    stops: Vec<Stop>,
+}
+
+const UP: usize = 0;
+const DOWN: usize = 1;
+
+const fn side(direction: Direction) -> usize {
+    match direction {
+        Direction::Up => UP,
+        Direction::Down => DOWN,
+    }
+}
+
+impl Flows {
+    fn of(connection: &ConnectionRecord, rtt: Duration) -> Self {
+        Self {
+            connection: connection.index,
+            rtt,
+            slack: (rtt / 4).max(LEAST_SLACK),
+            initial: [Direction::Up, Direction::Down].map(|data| initial_window(connection, data)),
+            windows: [Window::new(DEFAULT_WINDOW), Window::new(DEFAULT_WINDOW)],
+            streams: [BTreeMap::new(), BTreeMap::new()],
+            is_broken: false,
+            stops: Vec::new(),
+        }
+    }
+
+    fn see(&mut self, frame: &FrameEvent) {
+        if self.is_broken {
+            return;
+        }
+        match frame.kind {
+            FrameKind::HEADERS if !frame.ends_stream() => self.begin(frame),
+            FrameKind::DATA if frame.length > 0 => self.data(frame),
+            FrameKind::WINDOW_UPDATE => self.credit(frame),
+            _ => {}
+        }
+        if frame.ends_stream() {
+            self.streams[side(frame.direction)].remove(&frame.stream.0);
+        }
+        // A response that is complete ends the upload, too, and a reset ends both.
+        let is_over = frame.ends_stream() && frame.direction == Direction::Down;
+        if is_over || frame.kind == FrameKind::RST_STREAM {
+            self.streams.iter_mut().for_each(|streams| drop(streams.remove(&frame.stream.0)));
+        }
+    }
+
+    fn begin(&mut self, frame: &FrameEvent) {
+        let at = side(frame.direction);
+        let initial = self.initial[at];
+        let stream = self.streams[at].entry(frame.stream.0).or_insert_with(|| Stream::new(initial, frame.at));
+        stream.last = frame.at;
+        if at == UP && self.windows[UP].credit() < SPENT {
+            stream.stopped.get_or_insert(frame.at);
+        }
+    }
+
+    fn data(&mut self, frame: &FrameEvent) {
+        let length = u64::from(frame.length);
+        let Self { windows, streams, .. } = self;
+        let (window, streams) = (&mut windows[side(frame.direction)], &mut streams[side(frame.direction)]);
+        window.taken += length;
+        let Some(stream) = streams.get_mut(&frame.stream.0) else { return };
+        stream.window.taken += length;
+        match frame.direction {
+            Direction::Up => self.sent(frame),
+            Direction::Down => self.came(frame),
+        }
+    }
+
+    /// DATA from the server: whether it waited for credit.
+    fn came(&mut self, frame: &FrameEvent) {
+        let (rtt, slack) = (self.rtt, self.slack);
+        let Some(stream) = self.streams[DOWN].get_mut(&frame.stream.0) else { return };
+        let (Some(own), Some(shared)) = (stream.window.opened(), self.windows[DOWN].opened()) else {
+            self.is_broken = true;
+            return;
+        };
+        // Both windows are often given back at once, and then the stream's is too small, too.
+        let (scope, granted_at, window) = if shared > own {
+            (Scope::Connection, shared, self.windows[DOWN].size)
+        } else {
+            (Scope::Stream, own, stream.window.size)
+        };
+        let last = std::mem::replace(&mut stream.last, frame.at);
+        let gap = frame.at.since(last);
+        let after = frame.at.since(granted_at);
+        let is_prompt = granted_at > Time::ZERO && after <= rtt + slack + stream.spacing.min(rtt / 2);
+        // Data that flows comes at shorter intervals, also where each frame brings credit for another one.
+        if !is_prompt || gap < least_stop(rtt).max(stream.spacing * 2) {
+            stream.spacing = gap;
+            return;
+        }
+        let begin = last + stream.spacing;
+        let flowed = last.since(stream.flows_since);
+        stream.flows_since = frame.at;
+        self.stops.push(Stop {
+            connection: self.connection,
+            stream: frame.stream.0,
+            direction: Direction::Down,
+            scope,
+            begin,
+            end: frame.at,
+            flowed,
+            window,
+            is_prompt,
+        });
+    }
+
+    /// DATA that we sent: whether it was the last for which there was credit.
+    fn sent(&mut self, frame: &FrameEvent) {
+        let Self { windows, streams, stops, .. } = self;
+        let (shared, streams) = (&mut windows[UP], &mut streams[UP]);
+        let Some(stream) = streams.get_mut(&frame.stream.0) else { return };
+        stream.last = frame.at;
+        if let Some(ended) = stream.ended.take() {
+            let window = if stops[ended].scope == Scope::Stream { &mut stream.window } else { &mut *shared };
+            window.probes.push_back((window.taken - u64::from(frame.length) + 1, frame.at, ended));
+        }
+        stream.window.sent.push((stream.window.taken, frame.at));
+        shared.sent.push((shared.taken, frame.at));
+        if frame.ends_stream() {
+            return;
+        }
+        if stream.window.credit() < SPENT {
+            stream.stopped.get_or_insert(frame.at);
+        }
+        if shared.credit() < SPENT {
+            // All others have bodies left that nobody may send.
+            for stream in streams.values_mut() {
+                stream.stopped.get_or_insert(frame.at);
+            }
+        }
+    }
+
+    /// A WINDOW_UPDATE: which data may flow again.
+    fn credit(&mut self, frame: &FrameEvent) {
+        let data = side(frame.direction.opposite());
+        let Self { windows, streams, .. } = self;
+        let (shared, streams) = (&mut windows[data], &mut streams[data]);
+        let is_shared = frame.stream.0 == 0;
+        if is_shared {
+            shared.grant(frame);
+        } else if let Some(stream) = streams.get_mut(&frame.stream.0) {
+            stream.window.grant(frame);
+        }
+        if data == UP {
+            self.resume(frame, is_shared);
+        }
+    }
+
+    /// Ends the stops of those of our streams that have credit again.
+    fn resume(&mut self, frame: &FrameEvent, is_shared: bool) {
+        let Self { windows, streams, stops, connection, rtt, slack, .. } = self;
+        let shared = &mut windows[UP];
+        let scope = if is_shared { Scope::Connection } else { Scope::Stream };
+        for (id, stream) in &mut streams[UP] {
+            if !is_shared && *id != frame.stream.0 {
+                continue;
+            }
+            let has_credit = stream.window.credit() >= SPENT && shared.credit() >= SPENT;
+            let window = if is_shared { &mut *shared } else { &mut stream.window };
+            settle(window, frame.at, *rtt + (*rtt / 2).max(*slack), stops);
+            let Some(begin) = stream.stopped.filter(|_| has_credit) else { continue };
+            stream.stopped = None;
+            if frame.at.since(begin) < least_stop(*rtt) {
+                continue;
+            }
+            let is_prompt = window.loop_time(frame.at) <= *rtt + *slack;
+            stream.ended = Some(stops.len());
+            stops.push(Stop {
+                connection: *connection,
+                stream: *id,
+                direction: Direction::Up,
+                scope,
+                begin,
+                end: frame.at,
+                flowed: begin.since(stream.flows_since),
+                window: window.size,
+                is_prompt,
+            });
+            stream.flows_since = frame.at;
+        }
+    }
+}
+
+/// Credit came at `at`. If that for the first byte after a stop took longer than `longest`, that byte had waited in the socket, and
+/// would have without the stop.
+fn settle(window: &mut Window, at: Time, longest: Duration, stops: &mut [Stop]) {
+    let total = window.total();
+    while let Some(&(_, sent, stop)) = window.probes.front().filter(|(byte, ..)| *byte <= total) {
+        window.probes.pop_front();
+        if at.since(sent) > longest {
+            stops[stop].is_prompt = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::transfer::Transfer;
+    use super::*;
+
+    const UP: Direction = Direction::Up;
+    const DOWN: Direction = Direction::Down;
+
+    /// The stops of a transfer, and the share of all response time that the prompt ones take.
+    fn seen(transfer: Transfer) -> (Vec<Stop>, f64) {
+        let record = transfer.record();
+        let stops = stops(&record, Duration::from_millis(transfer.rtt));
+        let all: Duration = record.samples.iter().map(|sample| sample.response_time()).sum();
+        let prompt: Duration = stops.iter().filter(|stop| stop.is_prompt).map(Stop::duration).sum();
+        (stops, prompt.as_secs_f64() / all.as_secs_f64())
+    }
+
+    #[test]
+    fn a_window_below_the_need_stops_the_sender_once_per_window_in_either_direction() {
+        for direction in [UP, DOWN] {
+            let (stops, share) = seen(Transfer::new(direction).with_stream_window(64 << 10));
+            // 512 KiB are eight windows: seven stops of a round trip, four times.
+            assert_eq!(stops.len(), 28, "{direction:?}");
+            let is_usual = |stop: &Stop| {
+                stop.is_prompt
+                    && stop.scope == Scope::Stream
+                    && (39..=40).contains(&stop.duration().as_millis())
+            };
+            assert!(stops.iter().all(is_usual), "{stops:?}");
+            assert!((0.8..0.9).contains(&share), "{direction:?}: {share}");
+        }
+    }
+
+    #[test]
+    fn the_window_that_opens_last_is_the_one_that_stops() {
+        for direction in [UP, DOWN] {
+            let transfer = Transfer { connection_window: 65_535, ..Transfer::new(direction) };
+            let (stops, share) = seen(transfer);
+            assert!(stops.iter().all(|stop| stop.scope == Scope::Connection), "{stops:?}");
+            assert!(share > 0.7, "{direction:?}: {share}");
+        }
+    }
+
+    #[test]
+    fn windows_that_nothing_fills_stop_nobody() {
+        for direction in [UP, DOWN] {
+            assert_eq!(seen(Transfer::new(direction)).0, [], "{direction:?}");
+            let slow_start = Transfer { slow_start: true, ..Transfer::new(direction) };
+            assert_eq!(seen(slow_start).0, [], "{direction:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_full_is_no_window_that_is_too_small() {
+        for direction in [UP, DOWN] {
+            // 640 bytes per ms: the path holds 25 KiB, and a window of 64 KiB keeps it full.
+            let full = Transfer { rate: 640, ..Transfer::new(direction).with_stream_window(64 << 10) };
+            let share = seen(full).1;
+            assert!(share < 0.02, "{direction:?}: {share}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_data_does_not_wait_for_credit() {
+        let pausing = Transfer { pause: 20, ..Transfer::new(DOWN).with_stream_window(64 << 10) };
+        assert_eq!(seen(pausing).0, [], "40 KiB per round trip");
+    }
+
+    #[test]
+    fn a_receiver_that_reads_slowly_gives_no_prompt_credit() {
+        let slow = Transfer { read_rate: 300, ..Transfer::new(UP).with_stream_window(64 << 10) };
+        let (stops, share) = seen(slow);
+        assert!(!stops.is_empty() && share < 0.1, "{share}");
+    }
+
+    #[test]
+    fn a_body_that_fits_into_the_first_flights_of_tcp_waits_for_those() {
+        let transfer = Transfer { body: 100 << 10, slow_start: true, ..Transfer::new(UP) };
+        let (_, share) = seen(Transfer { credit_after: 1, ..transfer.with_stream_window(64 << 10) });
+        assert!(share < 0.02, "{share}");
+    }
+
+    #[test]
+    fn what_follows_a_long_flow_of_data_was_late() {
+        // 1,638 bytes per ms: the path holds 64 KiB, and the window is four times as large.
+        let late = Transfer {
+            rate: 1_638,
+            body: 2 << 20,
+            stream_window: 256 << 10,
+            credit_after: 256 << 10,
+            ..Transfer::new(DOWN)
+        };
+        let (stops, _) = seen(late);
+        assert!(
+            !stops.is_empty() && stops.iter().all(|stop| stop.flowed > Duration::from_millis(100)),
+            "{stops:?}"
+        );
+        let in_time = Transfer { credit_after: 128 << 10, ..late };
+        assert!(seen(in_time).1 < 0.02);
+    }
+
+    #[test]
+    fn more_data_than_was_granted_ends_the_conclusions() {
+        let mut record = Transfer::new(DOWN).with_stream_window(64 << 10).record();
+        record.connections[0].http.settings_local = vec![(INITIAL_WINDOW, 1_000)];
+        assert_eq!(stops(&record, Duration::from_millis(40)), []);
+    }
+
+    #[test]
+    fn a_short_path_or_one_of_quic_has_no_stops() {
+        let mut record = Transfer::new(DOWN).with_stream_window(64 << 10).record();
+        assert_eq!(stops(&record, Duration::from_micros(999)), []);
+        record.cell.protocol = h2lab_model::workload::Protocol::H3;
+        assert_eq!(stops(&record, Duration::from_millis(40)), []);
+    }
+}
