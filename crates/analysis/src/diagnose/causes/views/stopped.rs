@@ -27,19 +27,19 @@ pub(in crate::diagnose) struct Stopped {
 }
 
 impl Stopped {
-    /// Those in this direction by this window, if they are worth a finding and more than half of what data waited for credit in this
-    /// direction. `is_late`: those after a round trip or more of data, which earlier credit would have avoided; else the others.
+    /// Those in this direction by this window, if they are worth a finding and more than half of all in this direction. They are
+    /// counted: a pause of a busy machine makes one of the others long. `is_late`: those after a round trip or more of data, which
+    /// earlier credit would have avoided; else the others.
     pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
         let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
         let all = case.repetitions.iter().flat_map(Repetition::stops);
         let all: Vec<&Stop> = all.filter(|stop| stop.direction == direction).collect();
         let is_it = |stop: &&&Stop| stop.scope == scope && stop.is_prompt && (stop.flowed >= rtt) == is_late;
         let its: Vec<&Stop> = all.iter().filter(is_it).copied().collect();
-        let sum = |stops: &[&Stop]| stops.iter().map(|stop| stop.duration()).sum::<Duration>();
-        let time = sum(&its);
+        let time = its.iter().map(|stop| stop.duration()).sum();
         let mut windows: Vec<u64> = its.iter().map(|stop| stop.window).collect();
         windows.sort_unstable();
-        let is_sure = its.len() >= LEAST_STOPS && time * 2 > sum(&all) && case.is_worth_time(time);
+        let is_sure = its.len() >= LEAST_STOPS && its.len() * 2 > all.len() && case.is_worth_time(time);
         let longest = **its.iter().max_by_key(|stop| stop.duration()).filter(|_| is_sure)?;
         Some(Self { count: its.len(), time, window: windows[windows.len() / 2], rtt, longest })
     }
