@@ -321,7 +321,11 @@ fn end_by_goaway(
 ) -> ServerEnd {
     let last = flights.iter().find(|flight| flight.stream.0 == goaway.last_stream);
     let idle = last.map_or(Duration::ZERO, |flight| goaway.at.since(flight.ended_at));
-    let end = server_end_at(connection, goaway.at, nth(goaway.last_stream), idle, true);
+    // Refused streams were sent again as others, and no server counts them.
+    let is_refusal = |(code, _): &&(u32, u32)| ErrorCode(*code) == ErrorCode::REFUSED_STREAM;
+    let refused: u32 = connection.resets_received.iter().filter(is_refusal).map(|(_, count)| *count).sum();
+    let requests = nth(goaway.last_stream).saturating_sub(refused);
+    let end = server_end_at(connection, goaway.at, requests, idle, true);
     let answered = match last {
         Some(last) => Some(nth(first_with(last, flights, work)) - 1),
         None => {
@@ -329,7 +333,8 @@ fn end_by_goaway(
             before.map(|flight| flight.stream.0).filter(|stream| *stream <= goaway.last_stream).max().map(nth)
         }
     };
-    ServerEnd { answered: answered.unwrap_or(end.answered), ..end }
+    let answered = answered.map_or(end.answered, |answered| answered.saturating_sub(refused));
+    ServerEnd { answered, ..end }
 }
 
 /// The first stream that the server may have ended the connection for: it had received the last one when it said so, and may have
@@ -515,6 +520,17 @@ mod tests {
         assert_eq!(requests(closed(), Level::Full), 2);
         assert_eq!(requests(closed(), Level::Tail), 3, "not every request was recorded");
         assert_eq!(requests(answered.clone().goaway(0, 200, ANNOUNCEMENT, 0), Level::Full), 2);
+    }
+
+    #[test]
+    fn refused_streams_are_no_requests_of_a_connection() {
+        let requests = |resets: &[(u32, u32)]| {
+            let mut record = scene().request(0, 1, 100, 125, 125).goaway(0, 200, 1_999, 0).record();
+            record.connections[0].resets_received = resets.to_vec();
+            of(&record).ends[0].requests
+        };
+        assert_eq!(requests(&[]), 1_000);
+        assert_eq!(requests(&[(7, 3), (8, 5)]), 997, "but those that were reset otherwise are");
     }
 
     #[test]

@@ -99,6 +99,12 @@ impl Ends {
         }
     }
 
+    /// Whether a request was on its way when a connection ended, and was sent again.
+    fn had_sent_again(&self, sample: &Sample) -> bool {
+        let first = self.times.partition_point(|at| *at < sample.sent_at);
+        sample.replays > 0 && self.times.get(first).is_some_and(|at| *at <= sample.completed_at)
+    }
+
     /// Whether a request waited for a connection when one had just ended: until the next is ready.
     fn held_up(&self, sample: &Sample) -> bool {
         let sent_at = sample.sent_at.min(sample.completed_at);
@@ -124,6 +130,8 @@ pub(in crate::diagnose::causes) struct Cost {
     pub waited: usize,
     /// For how long.
     pub waiting: Duration,
+    /// What requests that an end had sent again took longer than the quickest, without that waiting.
+    again: Duration,
     all: Duration,
 }
 
@@ -134,12 +142,17 @@ impl Cost {
         for repetition in repetitions {
             cost.opened += repetition.record.connections.len();
             let ends = ends(repetition);
+            let quickest = repetition.facts().quickest;
             cost.useless += ends.useless_dials(repetition.record);
             cost.replayed += replays(repetition.record);
             for sample in &repetition.record.samples {
                 cost.requests += 1;
                 cost.all += sample.response_time();
                 cost.lost += usize::from(ends.lost(&sample));
+                if ends.had_sent_again(&sample) {
+                    let waited = Duration::from_nanos(sample.stall_open_ns);
+                    cost.again += sample.service_time().saturating_sub(quickest + waited);
+                }
                 if ends.held_up(&sample) {
                     cost.waited += 1;
                     cost.waiting += Duration::from_nanos(sample.stall_open_ns);
@@ -165,8 +178,13 @@ impl Cost {
     /// The same in a sentence.
     pub fn sentence(&self) -> String {
         let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
+        let again = if self.again.is_zero() {
+            String::new()
+        } else {
+            format!(", and those sent again took {} longer in sum", format_duration(self.again))
+        };
         format!(
-            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection \
+            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection{again} \
              ({:.1} % of all response time)",
             plural(self.opened as u64, "connection"),
             plural(self.replayed, "time"),
@@ -177,9 +195,10 @@ impl Cost {
         )
     }
 
-    /// The share of all response time for which requests waited.
+    /// The share of all response time for which requests waited, or were sent again.
     pub fn share(&self) -> f64 {
-        (self.waiting.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
+        let cost = self.waiting + self.again;
+        (cost.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0)
     }
 
     /// The share of all requests that were lost.
