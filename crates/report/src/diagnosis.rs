@@ -101,8 +101,7 @@ impl Diagnosis<'_> {
         let mut answer: Vec<String> =
             self.statement().map(|statement| format!("{statement}.")).into_iter().collect();
         answer.extend(self.hop());
-        let confirmed = self.experiment.confirmed();
-        if let Some(best) = confirmed.first() {
+        if let Some(best) = self.best() {
             answer.push(self.confirmed(best));
         } else if self.experiment.trials.is_empty() {
             if self.experiment.is_healthy() {
@@ -116,6 +115,17 @@ impl Diagnosis<'_> {
             }));
         }
         answer
+    }
+
+    /// The change that the answer names: the most effective one whose cause was found, since that is what can be fixed; else the most
+    /// effective one.
+    fn best(&self) -> Option<&Trial> {
+        let confirmed = self.experiment.confirmed();
+        let takes_away = |trial: &Trial, rule: &str| trial.knob.causes().contains(&rule);
+        let is_found = |trial: &&&Trial| {
+            self.findings().any(|finding| !finding.is_observation() && takes_away(trial, &finding.rule))
+        };
+        confirmed.iter().find(is_found).or(confirmed.first()).copied()
     }
 
     /// `Confirmed (LOSS101): 4 connections: requests/s 3.3 × (3.0–3.7), 98 % of the difference. Change: …`
@@ -218,7 +228,7 @@ impl Diagnosis<'_> {
 
     /// The command that repeats the experiment with the largest effect.
     pub(super) fn repeated(&self) -> Option<String> {
-        let flags = self.experiment.confirmed().first()?.knob.flags()?;
+        let flags = self.best()?.knob.flags()?;
         Some(format!("{} {flags}", self.repeat))
     }
 
@@ -305,7 +315,20 @@ pub(super) mod tests {
     #[test]
     fn the_page_has_the_experiment_the_finding_and_the_answer() {
         let fixture = Fixture::new();
-        insta::assert_snapshot!(text(&experiment(&fixture), &fixture));
+        let text = text(&experiment(&fixture), &fixture);
+        // How many causes have rules is no matter of this page.
+        let (before, rest) = text.split_once("- Looked for ").expect("what was not checked");
+        let (_, behind) = rest.split_once("needs.").expect("its end");
+        insta::assert_snapshot!(format!("{before}- Looked for …{behind}"));
+    }
+
+    #[test]
+    fn of_two_changes_that_help_the_one_whose_cause_was_found_is_the_answer() {
+        let fixture = Fixture::new();
+        let mut experiment = experiment(&fixture);
+        experiment.trials.push(trial(Knob::NoPush, Outcome::Confirmed, 2.5));
+        let text = text(&experiment, &fixture);
+        assert!(text.contains("Confirmed (LOSS101): with 4 connections"), "{text}");
     }
 
     #[test]
