@@ -11,7 +11,7 @@ use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
 use h2lab_analysis::stats::{CellVerdict, Conclusion};
 use std::time::Duration;
 
-use super::format::{millis_unit, plural, rate, ratio};
+use super::format::{millis_unit, plural, rate, ratio, shell_line, without_flags};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
@@ -29,7 +29,7 @@ pub struct Diagnosis<'a> {
     /// The index of the cell that was asked about.
     pub subject: u32,
     /// The command that compares the subject with one changed cell, without the change.
-    pub repeat: &'a str,
+    pub repeat: &'a [String],
 }
 
 /// The columns of the table of trials.
@@ -41,6 +41,10 @@ pub(super) const COLUMNS: [Column; 6] = [
     name("interval").rank(3),
     name("result").rank(0),
 ];
+
+/// The flags of changes that have two names.
+const NAMES: [(&str, &str); 4] =
+    [("-c", "--connections"), ("-w", "--stream-window"), ("-f", "--max-frame-size"), ("-m", "--streams")];
 
 /// What effects and their intervals mean.
 pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals are corrected for all changes and looks together: the chance of one \
@@ -229,7 +233,9 @@ impl Diagnosis<'_> {
     /// The command that repeats the experiment with the largest effect.
     pub(super) fn repeated(&self) -> Option<String> {
         let flags = self.best()?.knob.flags()?;
-        Some(format!("{} {flags}", self.repeat))
+        let name = flags.split(' ').next()?;
+        let names = NAMES.iter().find(|(short, _)| *short == name).map_or(vec![name], |(a, b)| vec![a, b]);
+        Some(format!("{} {flags}", shell_line(&without_flags(self.repeat, &names))))
     }
 
     /// What was ruled out, what is still open, and what could not be checked.
@@ -308,7 +314,8 @@ pub(super) mod tests {
 
     fn text(experiment: &Experiment, fixture: &Fixture) -> String {
         let subject = fixture.findings[0].cell;
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: "h2lab compare --loss 3%" }
+        let repeat = ["h2lab", "compare", "--loss", "3%", "-c1"].map(str::to_owned);
+        Diagnosis { report: fixture.report(), experiment, subject, repeat: &repeat }
             .text(TextStyle::default())
     }
 
@@ -366,7 +373,7 @@ pub(super) mod tests {
         let experiment = experiment(&fixture);
         let subject = fixture.findings[0].cell;
         let document =
-            Diagnosis { report: fixture.report(), experiment: &experiment, subject, repeat: "" }.document();
+            Diagnosis { report: fixture.report(), experiment: &experiment, subject, repeat: &[] }.document();
         let outcomes: Vec<&str> = document.trials.iter().map(|trial| trial.outcome.as_str()).collect();
         assert_eq!(outcomes, ["confirmed", "refuted", "undecided", "void"]);
         assert_eq!(document.trials[3].why.as_deref(), Some("9 of 10 requests failed"));
@@ -376,14 +383,15 @@ pub(super) mod tests {
         assert_eq!(causes, [("LOSS101", "confirmed")]);
     }
 
+    fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
+        Diagnosis { report: fixture.report(), experiment, subject, repeat: &[] }
+    }
+
     #[test]
     fn other_programs_learn_what_is_confirmed_and_what_is_not() {
         let fixture = Fixture::new();
         let mut experiment = experiment(&fixture);
         let subject = fixture.findings[0].cell;
-        fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
-            Diagnosis { report: fixture.report(), experiment, subject, repeat: "" }
-        }
         let kinds = |log: serde_json::Value| -> Vec<(String, String)> {
             let run = &log["runs"][0];
             let results = run["results"].as_array().unwrap().iter();

@@ -100,6 +100,28 @@ pub(super) fn bytes(bytes: f64) -> String {
     }
 }
 
+/// A command line without these flags and their values: `-c 4`, `-c=4`, `-c4`, `--connections 4`, `--connections=4`.
+pub fn without_flags(words: &[String], flags: &[&str]) -> Vec<String> {
+    let is_joined = |word: &str| {
+        flags.iter().any(|flag| {
+            let value = word.strip_prefix(flag).unwrap_or_default();
+            value.starts_with('=') || (!flag.starts_with("--") && !value.is_empty())
+        })
+    };
+    let mut kept = Vec::new();
+    let mut is_value = false;
+    for word in words {
+        if std::mem::take(&mut is_value) || is_joined(word) {
+            continue;
+        }
+        is_value = flags.contains(&word.as_str());
+        if !is_value {
+            kept.push(word.clone());
+        }
+    }
+    kept
+}
+
 /// A command line as a shell takes it.
 pub fn shell_line(words: &[String]) -> String {
     words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
@@ -118,6 +140,18 @@ pub(super) fn shell_word(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flag_goes_with_its_value_however_it_is_written() {
+        let without = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            without_flags(&words, &["-c", "--connections"]).join(" ")
+        };
+        for line in ["a -c 4 b", "a -c=4 b", "a -c4 b", "a --connections 4 b", "a --connections=4 b"] {
+            assert_eq!(without(line), "a b", "{line}");
+        }
+        assert_eq!(without("a --connect x --congestion bbr b"), "a --connect x --congestion bbr b");
+    }
 
     #[test]
     fn an_interval_without_an_end_is_no_number() {

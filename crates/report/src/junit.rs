@@ -39,13 +39,13 @@ pub(super) struct Suites {
     /// Seconds that it took.
     pub seconds: f64,
     /// Each suite's name with its cases.
-    pub suites: Vec<(String, Vec<Case>)>,
+    pub all: Vec<(String, Vec<Case>)>,
 }
 
 impl Suites {
     /// As XML 1.0.
     pub fn xml(&self) -> String {
-        let cases = || self.suites.iter().flat_map(|(_, cases)| cases);
+        let cases = || self.all.iter().flat_map(|(_, cases)| cases);
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         let _ = writeln!(
             out,
@@ -55,7 +55,7 @@ impl Suites {
             cases().filter(|case| case.is_failed()).count(),
             self.seconds,
         );
-        for (name, cases) in self.suites.iter().filter(|(_, cases)| !cases.is_empty()) {
+        for (name, cases) in self.all.iter().filter(|(_, cases)| !cases.is_empty()) {
             suite(&mut out, name, cases);
         }
         out.push_str("</testsuites>\n");

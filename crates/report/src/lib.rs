@@ -55,7 +55,7 @@ pub use document::{
     TimelineDocument, bulk_document, document, documents, fleet_document, load_document, timeline_document,
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
-pub use format::{per_second, shell_line};
+pub use format::{per_second, shell_line, without_flags};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::{
     bulk_page, diagnosis_page, fleet_page, html, probe_page, study_page, timeline_page, timeline_svg,

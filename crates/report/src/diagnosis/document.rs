@@ -71,7 +71,8 @@ pub struct DiagnosisDocument {
 }
 
 impl Diagnosis<'_> {
-    /// The causes, the most important first. What a change takes away without a finding for it counts if it is one cause alone.
+    /// The causes, the most important first. What a change takes away without a finding for it comes last, if it is one
+    /// cause alone.
     /// Observations are none.
     pub(crate) fn causes(&self) -> Vec<CauseDocument> {
         let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();
@@ -81,17 +82,21 @@ impl Diagnosis<'_> {
                 causes.push(CauseDocument { id: id.to_owned(), confidence: confidence.to_owned(), explains });
             }
         };
-        for trial in self.experiment.confirmed() {
+        let confirmed = self.experiment.confirmed();
+        for trial in &confirmed {
             let taken = trial.knob.causes();
-            let found = findings.iter().find(|finding| taken.contains(&finding.rule.as_str()));
-            match (found, taken) {
-                (Some(finding), _) => add(&finding.rule, "confirmed", trial.closes.map(rounded)),
-                (None, [only]) => add(only, "confirmed", trial.closes.map(rounded)),
-                (None, _) => {}
+            if let Some(finding) = findings.iter().find(|finding| taken.contains(&finding.rule.as_str())) {
+                add(&finding.rule, "confirmed", trial.closes.map(rounded));
             }
         }
         for finding in findings {
             add(&finding.rule, finding.confidence.name(), finding.explains.map(rounded));
+        }
+        // That a change helps shows its cause less than a record does.
+        for trial in &confirmed {
+            if let [only] = trial.knob.causes() {
+                add(only, "confirmed", trial.closes.map(rounded));
+            }
         }
         causes
     }

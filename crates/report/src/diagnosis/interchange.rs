@@ -55,7 +55,7 @@ impl Diagnosis<'_> {
         let suites = Suites {
             name: format!("h2lab diagnose {}", self.target()),
             seconds: self.seconds(),
-            suites: vec![
+            all: vec![
                 ("Causes".to_owned(), self.causes().iter().map(|cause| self.case(cause)).collect()),
                 (
                     "Changes".to_owned(),

@@ -59,7 +59,7 @@ mod tests {
             report: fixture.report(),
             experiment: &experiment,
             subject,
-            repeat: "h2lab compare --loss 3%",
+            repeat: &["h2lab".to_owned()],
         };
         let page = diagnosis_page(&diagnosis);
         assert_sound(&page);

@@ -14,7 +14,7 @@ pub fn junit(report: &ProbeReport) -> String {
     let suites = Suites {
         name: format!("h2lab probe {}", report.target),
         seconds: report.spent.ms as f64 / 1e3,
-        suites: Group::ALL.into_iter().map(suite).collect(),
+        all: Group::ALL.into_iter().map(suite).collect(),
     };
     suites.xml()
 }

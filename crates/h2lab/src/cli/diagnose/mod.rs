@@ -320,27 +320,17 @@ fn lossy() -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// Flags with a value that `compare` does not have.
-const OWN: [&str; 3] = ["--budget", "--fail-on", "--via"];
+/// Flags with a value that `compare` does not have, or that say where results go.
+const OWN: [&str; 7] = ["--budget", "--fail-on", "--via", "--out", "-o", "--output", "--html"];
+/// The same without a value.
+const SWITCHES: [&str; 6] = ["--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
 
 /// The command that compares the protocols as this one does; the flags of a change follow.
-fn repeated(command_line: &[String]) -> String {
-    let rest =
-        command_line.iter().skip(1).map(|word| if word == "diagnose" { "compare" } else { word.as_str() });
-    let mut words = vec!["h2lab"];
-    let mut is_value = false;
-    for word in rest {
-        let has_value = word.split_once('=').filter(|(flag, _)| OWN.contains(flag));
-        if std::mem::take(&mut is_value) || has_value.is_some() {
-            continue;
-        }
-        if OWN.contains(&word) {
-            is_value = true;
-            continue;
-        }
-        words.push(word);
-    }
-    words.join(" ")
+fn repeated(command_line: &[String]) -> Vec<String> {
+    let rest = command_line.iter().skip(1).filter(|word| !SWITCHES.contains(&word.as_str()));
+    let rest = rest.map(|word| if word == "diagnose" { "compare" } else { word.as_str() });
+    let words: Vec<String> = std::iter::once("h2lab").chain(rest).map(str::to_owned).collect();
+    h2lab_report::without_flags(&words, &OWN)
 }
 
 #[cfg(test)]
@@ -349,8 +339,8 @@ mod tests {
 
     #[test]
     fn the_command_to_repeat_is_compare_without_what_only_diagnose_takes() {
-        let words = "/usr/bin/h2lab diagnose --budget 3m -q 5 --fail-on=confirmed http://a/";
+        let words = "/usr/bin/h2lab diagnose --budget 3m -q 5 --fail-on=confirmed --json -o a.html http://a/";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        assert_eq!(repeated(&words), "h2lab compare -q 5 http://a/");
+        assert_eq!(repeated(&words).join(" "), "h2lab compare -q 5 http://a/");
     }
 }

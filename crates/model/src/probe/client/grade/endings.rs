@@ -78,9 +78,9 @@ fn lost(meta: &'static CheckMeta, case_run: &CaseRun, expected: usize) -> Check 
          stream, and could be sent again"
     );
     let check = if lost > 0 || !case_run.is_content() {
-        let loss =
+        let lead =
             if lost > 0 { format!("{lost} lost") } else { "none lost, but it did not end well".to_owned() };
-        broken(meta, case_run, &format!("{loss}: {rendered}"))
+        broken(meta, case_run, &format!("{lead}: {rendered}"))
     } else if goaways == 0 {
         Check::new(meta, Verdict::Undecided, format!("no connection reached its quota; {rendered}"))
     } else if replayable == 0 && case_run.test_case == TestCase::Quota {
