@@ -320,6 +320,8 @@ impl FromStr for Ratio {
         let (number, unit) = split(text).ok_or_else(|| refuse(text, EXPECTED))?;
         let value = match unit {
             "%" => number / 100.0,
+            // `loss 1` of netem is 1 %, and a share of 1 is all.
+            "" if number == 1.0 => return Err(refuse(text, "1% or 100%: a bare 1 could mean either")),
             "" => number,
             _ => return Err(refuse(text, EXPECTED)),
         };

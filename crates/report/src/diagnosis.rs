@@ -8,10 +8,10 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellVerdict, Conclusion};
+use h2lab_analysis::stats::Conclusion;
 use std::time::Duration;
 
-use super::format::{millis_unit, plural, rate, ratio, shell_line, without_flags};
+use super::format::{millis_unit, rate, ratio, shell_line, without_flags};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
@@ -30,6 +30,8 @@ pub struct Diagnosis<'a> {
     pub subject: u32,
     /// The command that compares the subject with one changed cell, without the change.
     pub repeat: &'a [String],
+    /// Whether it goes through a proxy in front of a server that was to be measured, too.
+    pub is_via: bool,
 }
 
 /// The columns of the table of trials.
@@ -42,6 +44,10 @@ pub(super) const COLUMNS: [Column; 6] = [
     name("result").rank(0),
 ];
 
+/// What costs less of the response time is not named as the suspect.
+const LEAST_SUSPECT: f64 = 0.02;
+/// An observation of so much of the response time is part of the answer.
+const MOST: f64 = 0.5;
 /// The flags of changes that have two names.
 const NAMES: [(&str, &str); 4] =
     [("-c", "--connections"), ("-w", "--stream-window"), ("-f", "--max-frame-size"), ("-m", "--streams")];
@@ -55,10 +61,15 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
     out.push('\n');
-    let looked = format!(
-        "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
-        unchecked()
-    );
+    let is_diagnose = report.run.command.get(1).is_some_and(|word| word == "diagnose");
+    let looked = if is_diagnose {
+        format!("{} The experiments of this run are in its report.html.", unchecked())
+    } else {
+        format!(
+            "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
+            unchecked()
+        )
+    };
     paragraph(&mut out, style, "", &looked);
     text::places(&mut out, report, style);
     out.push('\n');
@@ -84,10 +95,16 @@ impl Diagnosis<'_> {
 
     /// Where the difference arises, if the server itself was measured too.
     fn hop(&self) -> Option<String> {
-        let (via, direct) = (self.experiment.verdict.as_ref()?, self.experiment.direct.as_ref()?);
-        let is_slower =
-            |one: &CellVerdict| matches!(one.conclusion, Conclusion::Slower | Conclusion::Unstable { .. });
-        let place = match (is_slower(via), is_slower(direct)) {
+        let via = self.experiment.verdict.as_ref().filter(|_| self.is_via)?;
+        let Some(direct) = self.experiment.direct.as_ref() else {
+            let why = "The server itself speaks HTTP/1.1 alone: HTTP/2 ends at the proxy, and its difference arises there or before it.";
+            return via.is_slower().then(|| why.to_owned());
+        };
+        let carries = direct.conclusion != Conclusion::BothUnstable;
+        let place = match (via.is_slower(), direct.is_slower()) {
+            _ if via.conclusion == Conclusion::BothUnstable && carries => {
+                "the proxy, or what is between it and the client, does not carry this load in either protocol"
+            }
             (true, false) if direct.is_no_slower() => {
                 "the difference arises at the proxy, or between it and the client"
             }
@@ -102,23 +119,48 @@ impl Diagnosis<'_> {
 
     /// The answer: what it costs, the cause, what helps.
     pub fn answer(&self) -> Vec<String> {
-        let mut answer: Vec<String> =
-            self.statement().map(|statement| format!("{statement}.")).into_iter().collect();
+        let mut answer: Vec<String> = Vec::new();
+        if self.report.run.interrupted {
+            answer.push("Interrupted: this is what was measured until then.".to_owned());
+        }
+        answer.extend(self.statement().map(|statement| format!("{statement}.")));
         answer.extend(self.hop());
+        let trials = self.experiment.trials.len() as u64;
         if let Some(best) = self.best() {
             answer.push(self.confirmed(best));
-        } else if self.experiment.trials.is_empty() {
-            if self.experiment.is_healthy() {
-                answer.push("There is nothing to explain: no experiment was made.".to_owned());
-            }
+        } else if trials > 0 {
+            answer.push(match trials {
+                1 => "The one change that was tried was not shown to help.".to_owned(),
+                _ => format!("None of {trials} changes was shown to help."),
+            });
+            answer.extend(self.suspect());
+        } else if self.experiment.is_healthy() {
+            answer.push(self.observed().unwrap_or_else(|| "There is nothing to explain.".to_owned()));
         } else {
-            let tried = plural(self.experiment.trials.len() as u64, "change");
-            answer.push(format!("None of {tried} on the client's side was shown to help."));
-            answer.extend(self.findings().next().map(|finding| {
-                format!("Suspect ({}, not confirmed): {}", finding.rule, sentence(&finding.symptom))
-            }));
+            answer.push("No change was tried: none applies, or the budget was spent before.".to_owned());
+            answer.extend(self.suspect());
         }
-        answer
+        answer.iter().map(|sentence| capitalised(sentence)).collect()
+    }
+
+    /// The cause that the records show and no change confirmed.
+    fn suspect(&self) -> Option<String> {
+        let found =
+            self.findings().find(|finding| !finding.is_observation() && finding.cost_share >= LEAST_SUSPECT);
+        let suspect = |finding: &Finding| {
+            format!("Suspect ({}, not confirmed): {}", finding.rule, sentence(&finding.symptom))
+        };
+        found.map(suspect).or_else(|| self.observed())
+    }
+
+    /// Where most of the time goes, though not because of HTTP/2.
+    fn observed(&self) -> Option<String> {
+        let found = self.findings().find(|finding| finding.is_observation() && finding.cost_share >= MOST)?;
+        Some(format!(
+            "Most of the time goes there over any protocol ({}): {}",
+            found.rule,
+            sentence(&found.symptom)
+        ))
     }
 
     /// The change that the answer names: the most effective one whose cause was found, since that is what can be fixed; else the most
@@ -245,7 +287,9 @@ impl Diagnosis<'_> {
             (!words.is_empty()).then(|| format!("{lead}{}.", words.join(", ")))
         };
         let lists = [
-            list("No effect of 15 % or more: ", |outcome| *outcome == Outcome::Refuted),
+            list("No effect of 15 % or more, or none above our own lateness: ", |outcome| {
+                *outcome == Outcome::Refuted
+            }),
             list("Undecided, a larger --budget may decide: ", |outcome| *outcome == Outcome::Undecided),
         ];
         let void = self.experiment.trials.iter().filter_map(|trial| match &trial.outcome {
@@ -277,6 +321,16 @@ fn unchecked() -> String {
     )
 }
 
+/// A sentence that begins with a capital letter, unless it begins with a name: `h2c × 1`.
+fn capitalised(sentence: &str) -> String {
+    let is_word = sentence.split(' ').next().is_some_and(|word| word.chars().all(char::is_alphabetic));
+    let mut rest = sentence.chars();
+    match rest.next() {
+        Some(first) if is_word => first.to_uppercase().chain(rest).collect(),
+        _ => sentence.to_owned(),
+    }
+}
+
 /// A sentence with one full stop at its end.
 fn sentence(text: &str) -> String {
     format!("{}.", sentences::lower_first(text.trim_end_matches('.')))
@@ -286,6 +340,7 @@ fn sentence(text: &str) -> String {
 pub(super) mod tests {
     use super::super::testing::Fixture;
     use super::*;
+    use h2lab_analysis::stats::CellVerdict;
     use h2lab_model::experiment::Knob;
 
     fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
@@ -315,7 +370,7 @@ pub(super) mod tests {
     fn text(experiment: &Experiment, fixture: &Fixture) -> String {
         let subject = fixture.findings[0].cell;
         let repeat = ["h2lab", "compare", "--loss", "3%", "-c1"].map(str::to_owned);
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: &repeat }
+        Diagnosis { report: fixture.report(), experiment, subject, repeat: &repeat, is_via: true }
             .text(TextStyle::default())
     }
 
@@ -372,8 +427,14 @@ pub(super) mod tests {
         let fixture = Fixture::new();
         let experiment = experiment(&fixture);
         let subject = fixture.findings[0].cell;
-        let document =
-            Diagnosis { report: fixture.report(), experiment: &experiment, subject, repeat: &[] }.document();
+        let document = Diagnosis {
+            report: fixture.report(),
+            experiment: &experiment,
+            subject,
+            repeat: &[],
+            is_via: true,
+        }
+        .document();
         let outcomes: Vec<&str> = document.trials.iter().map(|trial| trial.outcome.as_str()).collect();
         assert_eq!(outcomes, ["confirmed", "refuted", "undecided", "void"]);
         assert_eq!(document.trials[3].why.as_deref(), Some("9 of 10 requests failed"));
@@ -384,7 +445,7 @@ pub(super) mod tests {
     }
 
     fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: &[] }
+        Diagnosis { report: fixture.report(), experiment, subject, repeat: &[], is_via: true }
     }
 
     #[test]

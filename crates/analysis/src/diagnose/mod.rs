@@ -21,7 +21,7 @@ pub use rule::{Rule, RuleStatus};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::stats::{CellVerdict, repetitions_by_cell};
+use crate::stats::{CellVerdict, Conclusion, repetitions_by_cell};
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 
@@ -85,8 +85,13 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
         if against.verdict.is_no_slower() {
             finding.explains = Some(0.0);
             finding.fixes.clear();
-            let _ =
-                write!(finding.cost, "; an observation: {} is not slower than {}", case.label, against.label);
+            let much =
+                if against.verdict.conclusion == Conclusion::NoDifference { "measurably " } else { "" };
+            let _ = write!(
+                finding.cost,
+                "; an observation: {} is not {much}slower than {}",
+                case.label, against.label
+            );
         } else if against.verdict.is_slower() && gap > 0.0 {
             let explains = (finding.cost_share * all / gap).min(left);
             left -= explains;
@@ -101,7 +106,7 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
 mod tests {
     use super::testing::Scene;
     use super::*;
-    use crate::stats::{CellSummary, Conclusion, verdict_on};
+    use crate::stats::{CellSummary, verdict_on};
     use h2lab_model::workload::Protocol;
 
     #[test]
@@ -155,7 +160,7 @@ mod tests {
         let first = Scene::with_shared_stall().record();
         let mut again = first.clone();
         again.cell.repetition = 1;
-        let mut cheap = Scene::with_shared_stall().request(1, 1, 100, 3_000, 5_000).record();
+        let mut cheap = Scene::with_shared_stall().request(1, 1, 100, 400, 600).record();
         cheap.cell.index = 7;
         let findings = run(&[cheap, first, again]);
         let found: Vec<(&str, u32)> = findings.iter().map(|f| (f.rule.as_str(), f.cell)).collect();

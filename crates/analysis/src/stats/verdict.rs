@@ -123,8 +123,11 @@ impl CellVerdict {
         matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })
     }
 
-    /// Whether the cell is known not to be slower.
+    /// Whether the cell is known not to be slower: neither its tail nor its usual request.
     pub fn is_no_slower(&self) -> bool {
+        if self.median_conclusion == Some(Conclusion::Slower) {
+            return false;
+        }
         match self.conclusion {
             Conclusion::Faster | Conclusion::BaselineUnstable { .. } => true,
             Conclusion::NoDifference => self.unclaimed().is_some_and(Unclaimed::is_alike),

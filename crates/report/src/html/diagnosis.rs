@@ -60,6 +60,7 @@ mod tests {
             experiment: &experiment,
             subject,
             repeat: &["h2lab".to_owned()],
+            is_via: false,
         };
         let page = diagnosis_page(&diagnosis);
         assert_sound(&page);

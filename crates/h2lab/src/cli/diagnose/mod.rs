@@ -128,7 +128,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         return args.of_run(folder);
     }
     let (scenario, live) = scenario(args, what.as_ref())?;
-    let repeat = repeated(&command_line);
+    let repeat = repeated(&command_line, args.what.as_deref(), args.via.as_deref());
     let base = Base::of(&scenario, args.via().as_deref())?;
     let plan = RefCell::new(Plan { base: &base, rounds: 0, knobs: Vec::new() });
     let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
@@ -138,7 +138,8 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let concluded = Concluded::new(&run, Some(&executed.folder));
     let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
     let subject = setup.subject;
-    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat };
+    let is_via = args.via.is_some();
+    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat, is_via };
     let stored = concluded.store_page(|| h2lab_report::diagnosis_page(&of(concluded.report())));
     let diagnosis = of(concluded.report());
     args.documents.notify(|form, style| {
@@ -325,10 +326,14 @@ const OWN: [&str; 7] = ["--budget", "--fail-on", "--via", "--out", "-o", "--outp
 /// The same without a value.
 const SWITCHES: [&str; 6] = ["--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
 
-/// The command that compares the protocols as this one does; the flags of a change follow.
-fn repeated(command_line: &[String]) -> Vec<String> {
+/// The command that compares the protocols as this one does, at the proxy if there is one; the flags of a change follow.
+fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> Vec<String> {
     let rest = command_line.iter().skip(1).filter(|word| !SWITCHES.contains(&word.as_str()));
-    let rest = rest.map(|word| if word == "diagnose" { "compare" } else { word.as_str() });
+    let rest = rest.map(|word| match word.as_str() {
+        "diagnose" => "compare",
+        word if Some(word) == what => via.unwrap_or(word),
+        word => word,
+    });
     let words: Vec<String> = std::iter::once("h2lab").chain(rest).map(str::to_owned).collect();
     h2lab_report::without_flags(&words, &OWN)
 }
@@ -341,6 +346,9 @@ mod tests {
     fn the_command_to_repeat_is_compare_without_what_only_diagnose_takes() {
         let words = "/usr/bin/h2lab diagnose --budget 3m -q 5 --fail-on=confirmed --json -o a.html http://a/";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        assert_eq!(repeated(&words).join(" "), "h2lab compare -q 5 http://a/");
+        assert_eq!(repeated(&words, Some("http://a/"), None).join(" "), "h2lab compare -q 5 http://a/");
+        let words = ["h2lab", "diagnose", "http://a/", "--via", "http://b/"].map(str::to_owned);
+        let at_proxy = repeated(&words, Some("http://a/"), Some("http://b/"));
+        assert_eq!(at_proxy.join(" "), "h2lab compare http://b/");
     }
 }

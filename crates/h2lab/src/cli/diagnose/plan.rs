@@ -35,13 +35,10 @@ impl Base {
         let is_examined = |cell: &Cell| via.is_none_or(|via| is_at(cell, via));
         let (examined, others): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| is_examined(cell));
         let (subject, twin) = pair(&examined)?;
+        // A server behind a proxy may speak HTTP/1.1 alone.
         let direct = match pair(&others) {
             Ok((subject, Some(twin))) => Some([twin, subject]),
-            _ if via.is_none() => None,
-            Ok((_, None)) | Err(_) => {
-                let why = "the server itself must speak HTTP/1.1 and HTTP/2 to be compared with --via";
-                return Err(Usage(why.to_owned()).into());
-            }
+            _ => None,
         };
         Ok(Self { cells, subject, twin, direct })
     }

@@ -27,17 +27,19 @@ impl Rule for RequestQuota {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let Some(quota) = quota(&case.repetitions) else { return Vec::new() };
         let cost = Cost::of(&case.repetitions, Ends::by_server);
+        // Zero: nothing is known of what it cost.
+        let is_worth = cost.share() == 0.0 || case.is_worth(cost.share());
         vec![Finding {
             symptom: symptom(&quota, &cost),
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
-            cost: cost.sentence(),
+            cost: cost.sentence() + if is_worth { "" } else { "; too little to change a setting for" },
             // If the server does not name the last request, or something else fits as well, a step is inferred.
             confidence: if quota.is_named && quota.age.is_none() && !quota.is_at_once {
                 Confidence::Observed
             } else {
                 Confidence::Inferred
             },
-            fixes: fixes(&case.peer(), &quota, &cost),
+            fixes: if is_worth { fixes(&case.peer(), &quota, &cost) } else { Vec::new() },
             confirm: confirm(case.cell(), &quota),
             ..case.finding_of_share(&META, cost.share())
         }]

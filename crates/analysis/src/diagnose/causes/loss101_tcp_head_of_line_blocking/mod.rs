@@ -30,6 +30,9 @@ impl Rule for TcpHeadOfLine {
             return Vec::new();
         };
         let totals = Totals::of(&blocked);
+        if !case.is_worth_time(totals.stream_time) {
+            return Vec::new();
+        }
         let seen = case.repetitions.iter().all(|repetition| repetition.facts().has_packet_log);
         vec![Finding {
             symptom: totals.symptom(seen),

@@ -101,6 +101,8 @@ struct Window {
     initial: u64,
     /// The most credit that there was at a time.
     size: u64,
+    /// The same before the last increment.
+    size_before: u64,
     /// The totals of its increments, with when the client sent or received each.
     granted: Vec<(u64, Time)>,
     /// The total of DATA so far.
@@ -117,6 +119,7 @@ impl Window {
         Self {
             initial,
             size: initial,
+            size_before: initial,
             granted: Vec::new(),
             taken: 0,
             sent: Vec::new(),
@@ -134,6 +137,7 @@ impl Window {
 
     fn grant(&mut self, frame: &FrameEvent) {
         self.granted.push((self.total() + u64::from(frame.value), frame.at));
+        self.size_before = self.size;
         self.size = self.size.max(self.credit().max(0).cast_unsigned());
     }
 
@@ -368,7 +372,8 @@ impl Flows {
                 begin,
                 end: frame.at,
                 flowed: begin.since(stream.flows_since),
-                window: window.size,
+                // The increment that ends it may raise the window far above what it was, as nginx does with a body that it reads.
+                window: window.size_before,
                 is_prompt,
             });
             stream.flows_since = frame.at;
