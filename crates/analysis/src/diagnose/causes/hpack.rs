@@ -1,6 +1,8 @@
 //! `HPACK`: header compression.
 
+use super::hpack101_header_compression::HeaderCompression;
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::id;
@@ -9,15 +11,14 @@ pub(super) const HPACK101: CauseMeta = CauseMeta {
     id: "HPACK101",
     name: "header-compression",
     summary: "Header compression fails, or saves nothing",
-    status: Status::Page(
-        "header bytes sent against their plain size per request, evictions, and GOAWAY with COMPRESSION_ERROR",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &HeaderCompression },
     since: "0.1.0",
     page: include_str!("hpack101_header_compression/page.md"),
     checks: &[id::PROT108, id::RESI104],
     waits: &[],
     limits: &[BindingKind::Cpu],
-    supersedes: &[],
+    // Its lowest time includes what long requests take on the link.
+    supersedes: &["HOST106"],
     knob: "header-table-size",
 };
 

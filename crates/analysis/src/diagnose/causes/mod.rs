@@ -21,6 +21,7 @@ mod host102_load_generator;
 mod host105_server_cpu;
 mod host106_slow_handler;
 mod hpack;
+mod hpack101_header_compression;
 mod limit;
 mod limit101_pings_too_frequent;
 mod limit102_abuse_limits;
@@ -32,6 +33,7 @@ mod meta;
 mod mux;
 mod mux101_stream_limit;
 mod mux105_serial_processing;
+mod mux107_wasted_push;
 mod proxy;
 mod sec;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::mux101_stream_limit::StreamLimit;
 use super::mux105_serial_processing::SerialProcessing;
+use super::mux107_wasted_push::WastedPush;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
@@ -102,9 +103,7 @@ pub(super) const MUX107: CauseMeta = CauseMeta {
     id: "MUX107",
     name: "wasted-push",
     summary: "Pushed responses take bandwidth that the main response needs",
-    status: Status::Page(
-        "bytes of pushed streams, those of them that no request used, and their place before the main response",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &WastedPush },
     since: "0.1.0",
     page: include_str!("mux107_wasted_push/page.md"),
     checks: &[id::PROT111, id::CLNT110],

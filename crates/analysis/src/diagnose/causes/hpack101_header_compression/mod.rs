@@ -1,0 +1,160 @@
+//! HPACK101: the fields of every request are sent in full, and take time on the link.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::hpack::HPACK101 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use h2lab_base::units::{Time, format_bytes, format_duration};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::trace::{Direction, FrameKind};
+
+/// `SETTINGS_HEADER_TABLE_SIZE` (RFC 9113 §6.5.2), and what it is unless it is announced.
+const HEADER_TABLE_SIZE: u16 = 1;
+const DEFAULT_TABLE: u64 = 4_096;
+/// Of fewer requests on a connection the first one, which fills the table, is too large a part.
+const LEAST_REQUESTS: u64 = 10;
+/// Blocks above this share of the fields' text are hardly compressed: Huffman's code alone saves a quarter.
+const HARDLY: f64 = 0.5;
+/// What blocks take of that where the table has most of the fields, at most.
+const USUAL: f64 = 0.1;
+/// What an entry takes in the table besides its text (RFC 7541 §4.1), for as many fields as requests have at most, as a rule.
+const OVERHEAD: u64 = 32 * 16;
+/// Larger tables cost memory for every connection, and encoders use no more.
+const LARGEST_TABLE: u64 = 65_536;
+/// The header of a frame (RFC 9113 §4.1).
+const FRAME_HEADER: u64 = 9;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct HeaderCompression;
+
+impl Rule for HeaderCompression {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let protocol = case.cell().protocol;
+        if protocol.is_quic() || !protocol.is_multiplexed() {
+            return Vec::new();
+        }
+        let cost = case.records().map(cost).sum::<Duration>().min(case.response_time());
+        let Some(fields) = Fields::of(case).filter(|_| case.is_worth_time(cost)) else { return Vec::new() };
+        vec![finding(case, &fields, cost)]
+    }
+}
+
+/// Whether it carried enough requests, and their fields were hardly compressed.
+fn is_plain(connection: &ConnectionRecord) -> bool {
+    let counters = &connection.counters;
+    counters.requests >= LEAST_REQUESTS
+        && counters.headers_sent as f64 > counters.headers_plain as f64 * HARDLY
+}
+
+/// What is known of the fields of connections on which they are hardly compressed.
+#[derive(Debug, Clone, Copy)]
+struct Fields {
+    /// Bytes of their blocks in a request.
+    sent: u64,
+    /// Bytes of their text in a request.
+    plain: u64,
+    /// Bytes of the server's table, the smallest.
+    table: u64,
+}
+
+impl Fields {
+    fn of(case: &Case<'_>) -> Option<Self> {
+        let connections = || case.connections().filter(|connection| is_plain(connection));
+        let sum = |of: fn(&ConnectionRecord) -> u64| connections().map(of).sum::<u64>();
+        let requests = sum(|connection| connection.counters.requests);
+        Some(Self {
+            table: connections().map(table).min()?,
+            sent: sum(|connection| connection.counters.headers_sent) / requests.max(1),
+            plain: sum(|connection| connection.counters.headers_plain) / requests.max(1),
+        })
+    }
+
+    /// Bytes of a table that has all of the fields.
+    const fn needed(&self) -> u64 {
+        self.plain + OVERHEAD
+    }
+}
+
+/// Bytes of the table that the server allows.
+fn table(connection: &ConnectionRecord) -> u64 {
+    let announced = connection.http.settings_remote.iter().find(|(id, _)| *id == HEADER_TABLE_SIZE);
+    announced.map_or(DEFAULT_TABLE, |(_, bytes)| (*bytes).into())
+}
+
+/// How much longer requests were under way to the server than with blocks of the usual length, over an uplink of known capacity:
+/// each frame goes after those before it, on whatever connection.
+fn cost(record: &CellRecord) -> Duration {
+    let Some(rate) = record.cell.link.as_ref().and_then(|link| link.uplink.bandwidth) else {
+        return Duration::ZERO;
+    };
+    let lean: BTreeMap<u32, f64> = record
+        .connections
+        .iter()
+        .filter(|connection| is_plain(connection))
+        .map(|connection| {
+            let counters = &connection.counters;
+            (connection.index, counters.headers_plain as f64 * USUAL / counters.headers_sent as f64)
+        })
+        .collect();
+    if lean.is_empty() {
+        return Duration::ZERO;
+    }
+    let [mut as_sent, mut as_usual] = [Time::ZERO; 2];
+    let mut cost = Duration::ZERO;
+    for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Up) {
+        let is_block = matches!(frame.kind, FrameKind::HEADERS | FrameKind::CONTINUATION);
+        let part = lean.get(&frame.connection).filter(|_| is_block).copied().unwrap_or(1.0);
+        let usual = (f64::from(frame.length) * part) as u64;
+        as_sent = as_sent.max(frame.at) + rate.transmission_time(u64::from(frame.length) + FRAME_HEADER);
+        as_usual = as_usual.max(frame.at) + rate.transmission_time(usual + FRAME_HEADER);
+        if frame.kind == FrameKind::HEADERS {
+            cost += as_sent.since(as_usual);
+        }
+    }
+    cost
+}
+
+fn finding(case: &Case<'_>, fields: &Fields, cost: Duration) -> Finding {
+    let Fields { sent, plain, table } = *fields;
+    let each = cost / u32::try_from(case.samples().count()).unwrap_or(u32::MAX).max(1);
+    let table_too_small = table < fields.needed();
+    let why = if table_too_small {
+        format!("the server's table of {} does not hold them", format_bytes(table))
+    } else {
+        format!("the server's table of {} would hold them, so they change", format_bytes(table))
+    };
+    let larger = fields.needed().next_power_of_two().clamp(DEFAULT_TABLE, LARGEST_TABLE);
+    let wish = Wish { knob: Knob::HeaderTableSize, role: Role::Front, value: Some(larger) };
+    let stable = Fix::new(
+        "client",
+        "fewer fields, and values that do not change with every request",
+        "a field that is in the table takes a byte or two",
+    );
+    let by_server = (table_too_small && larger > table).then(|| advise(&case.peer(), wish));
+    Finding {
+        symptom: format!(
+            "every request sends {} for {} of fields, {} on the uplink on average: {why}",
+            format_bytes(sent),
+            format_bytes(plain),
+            format_duration(each)
+        ),
+        evidence: vec![
+            Evidence::new("bytes of header blocks in a request", sent as f64, "bytes"),
+            Evidence::new("bytes of its fields as text", plain as f64, "bytes"),
+            Evidence::new("bytes of the table that the server allows", table as f64, "bytes"),
+        ],
+        confidence: if table_too_small { Confidence::Observed } else { Confidence::Inferred },
+        fixes: by_server.into_iter().chain([stable]).collect(),
+        confirm:
+            "run the same cell with --shape bare and without -H: requests are as quick as the path allows"
+                .to_owned(),
+        ..case.finding(&META, cost, "on the uplink by fields that were sent before")
+    }
+}

@@ -1,0 +1,158 @@
+//! MUX107: pushed responses arrive while requests wait for theirs.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::mux::MUX107 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{Time, format_bytes, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+
+/// Fewer pushed bytes than this share of all of the bodies delay nobody by much.
+const LEAST_BYTES: f64 = 0.2;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct WastedPush;
+
+impl Rule for WastedPush {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let protocol = case.cell().protocol;
+        if protocol.is_quic() || !protocol.is_multiplexed() {
+            return Vec::new();
+        }
+        let mut pushed = Pushed::default();
+        for repetition in &case.repetitions {
+            pushed.add(repetition);
+        }
+        let is_much = pushed.bytes as f64 >= pushed.all_bytes as f64 * LEAST_BYTES;
+        if !is_much || !case.is_worth_time(pushed.waited) {
+            return Vec::new();
+        }
+        vec![finding(case, &pushed)]
+    }
+}
+
+/// DATA that the server sent unasked.
+fn is_pushed(frame: &FrameEvent) -> bool {
+    is_body(frame) && frame.stream.0.is_multiple_of(2)
+}
+
+fn is_body(frame: &FrameEvent) -> bool {
+    frame.kind == FrameKind::DATA && frame.direction == Direction::Down
+}
+
+/// What was pushed in a cell, and what that cost.
+#[derive(Debug, Default)]
+struct Pushed {
+    responses: u64,
+    bytes: u64,
+    /// Of all bodies.
+    all_bytes: u64,
+    /// How long requests whose responses were due waited while pushed bytes arrived.
+    waited: Duration,
+    /// Those that did.
+    delayed: u64,
+}
+
+impl Pushed {
+    fn add(&mut self, repetition: &Repetition<'_>) {
+        let record = repetition.record;
+        let bytes = |of: fn(&FrameEvent) -> bool| {
+            record.frames.iter().filter(|frame| of(frame)).map(|frame| u64::from(frame.length)).sum::<u64>()
+        };
+        self.bytes += bytes(is_pushed);
+        self.all_bytes += bytes(is_body);
+        self.responses += record.connections.iter().map(promises).sum::<u64>();
+        let facts = repetition.facts();
+        let spans = spans(record, facts.rtt);
+        for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
+            let Some(spans) = spans.get(&sample.connection) else { continue };
+            let due = sample.sent_at + facts.quickest;
+            let first = spans.partition_point(|(_, end)| *end <= due);
+            let during = spans[first..].iter().take_while(|(begin, _)| *begin < sample.completed_at);
+            let waited: Duration =
+                during.map(|(begin, end)| (*end).min(sample.completed_at).since((*begin).max(due))).sum();
+            self.waited += waited;
+            self.delayed += u64::from(!waited.is_zero());
+        }
+    }
+}
+
+fn promises(connection: &ConnectionRecord) -> u64 {
+    connection.counters.frames_received[usize::from(FrameKind::PUSH_PROMISE.0)]
+}
+
+/// The times in which pushed bytes came out of the link, by connection in order: each frame takes as long as the link needs for
+/// it, and no longer than since what came before it.
+fn spans(record: &CellRecord, rtt: Duration) -> BTreeMap<u32, Vec<(Time, Time)>> {
+    let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
+    let rate = rate(record, rtt);
+    let mut last: BTreeMap<u32, Time> = BTreeMap::new();
+    for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
+        let before = last.insert(frame.connection, frame.at);
+        if let (Some(before), Some(rate)) = (before.filter(|_| is_pushed(frame)), rate) {
+            let takes = Duration::from_secs_f64(f64::from(frame.length) / rate);
+            let begin = before.max(frame.at - takes);
+            spans.entry(frame.connection).or_default().push((begin, frame.at));
+        }
+    }
+    spans
+}
+
+/// Bytes per second of the downlink: its own, else the most that came in a round trip. `None` if nothing is known of it.
+fn rate(record: &CellRecord, rtt: Duration) -> Option<f64> {
+    if let Some(bandwidth) = record.cell.link.as_ref().and_then(|link| link.downlink.bandwidth) {
+        return Some(bandwidth.bits_per_second() as f64 / 8.0).filter(|rate| *rate > 0.0);
+    }
+    let mut most = 0;
+    let mut inside: u64 = 0;
+    let mut first = record.frames.iter().filter(|frame| is_body(frame)).peekable();
+    for frame in record.frames.iter().filter(|frame| is_body(frame)) {
+        inside += u64::from(frame.length);
+        while let Some(old) = first.next_if(|old| old.at + rtt <= frame.at) {
+            inside -= u64::from(old.length);
+        }
+        most = most.max(inside);
+    }
+    (most > 0 && !rtt.is_zero()).then(|| most as f64 / rtt.as_secs_f64())
+}
+
+fn finding(case: &Case<'_>, pushed: &Pushed) -> Finding {
+    let share = pushed.bytes as f64 * 100.0 / pushed.all_bytes.max(1) as f64;
+    Finding {
+        symptom: format!(
+            "{:.0} % of all bytes of bodies were pushed ({} in {}) and no request asked for them; {} of {} waited meanwhile",
+            share,
+            format_bytes(pushed.bytes),
+            plural(pushed.responses, "response"),
+            count(pushed.delayed),
+            plural(case.samples().count() as u64, "request"),
+        ),
+        evidence: vec![
+            Evidence::new("responses that the server promised", pushed.responses as f64, "responses"),
+            Evidence::new("bytes of them that came", pushed.bytes as f64, "bytes"),
+            Evidence::new("their part of all bytes of bodies", share, "%"),
+            Evidence::new("time that due responses waited for these", millis_f64(pushed.waited), "ms"),
+        ],
+        confidence: Confidence::Observed,
+        fixes: vec![
+            advise(&case.peer(), Wish { knob: Knob::Push, role: Role::Front, value: None }),
+            Fix::new(
+                "client",
+                "SETTINGS_ENABLE_PUSH 0 (ours: without --push)",
+                "the server must not push then (RFC 9113 §8.4); 103 with Link fields says what will be needed",
+            ),
+        ],
+        confirm: "run the same cell without --push: our client refuses pushes, and responses come earlier"
+            .to_owned(),
+        ..case.finding(&META, pushed.waited, "while pushed bytes arrived that nobody had asked for")
+    }
+}
