@@ -1,5 +1,6 @@
 //! `LOSS`: TCP and the network.
 
+use super::loss102_one_congestion_window::OneCongestionWindow;
 use super::loss104_nagle_delayed_ack::NagleDelayedAck;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
@@ -28,9 +29,7 @@ pub(super) const LOSS102: CauseMeta = CauseMeta {
     id: "LOSS102",
     name: "one-congestion-window",
     summary: "One congestion window carries all that N connections carried before",
-    status: Status::Page(
-        "TCP's counters at the sender: busy and limited by the congestion window; rate by number of connections",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &OneCongestionWindow },
     since: "0.1.0",
     page: include_str!("loss102_one_congestion_window/page.md"),
     checks: &[],

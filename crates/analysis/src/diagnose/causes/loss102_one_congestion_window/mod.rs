@@ -1,0 +1,183 @@
+//! LOSS102: bodies of several streams share one congestion window that a loss has cut.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::loss::LOSS102 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_link::LinkSpec;
+use h2lab_model::Fix;
+use h2lab_model::record::Sample;
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+
+/// TCP sends in bursts: with this part of its window under way it waits for acknowledgements.
+const FULL: f64 = 0.9;
+/// A round trip longer than the path's by this factor is a queue: the bottleneck is full, and more windows would carry no more.
+const QUEUE: f64 = 1.5;
+/// Ticks of a busy machine are further apart; then little is known of what was between them.
+const LONGEST_STEP: Duration = Duration::from_millis(50);
+/// Bytes of a segment over Ethernet.
+const SEGMENT: u32 = 1_448;
+/// So many connections are advised.
+const MANY: u32 = 8;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct OneCongestionWindow;
+
+impl Rule for OneCongestionWindow {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let cell = case.cell();
+        if cell.protocol.is_quic() || !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
+            return Vec::new();
+        }
+        let mut bound = Bound::default();
+        for repetition in &case.repetitions {
+            bound.add(repetition, true);
+            if cell.work.body_length() > 0 {
+                bound.add(repetition, false);
+            }
+        }
+        if bound.time.is_zero() || !case.is_worth_time(bound.cost) {
+            return Vec::new();
+        }
+        vec![finding(case, &bound)]
+    }
+}
+
+/// Times in which a full congestion window held up two bodies or more.
+#[derive(Debug, Default)]
+struct Bound {
+    time: Duration,
+    /// The sum of the bodies' times, less what each would have taken with a window of its own.
+    cost: Duration,
+    /// Bodies times seconds.
+    bodies: f64,
+    /// Segments times seconds.
+    window: f64,
+}
+
+impl Bound {
+    /// Those of bodies that the server sends, or that we send.
+    fn add(&mut self, repetition: &Repetition<'_>, server: bool) {
+        let record = repetition.record;
+        let mut last: BTreeMap<u32, &TcpTick> = BTreeMap::new();
+        for tick in record.tcp.iter().filter(|tick| tick.server == server) {
+            let Some(before) = last.insert(tick.connection, tick) else { continue };
+            let time = tick.at.since(before.at);
+            if time > LONGEST_STEP || !is_bound(repetition, before) || !is_bound(repetition, tick) {
+                continue;
+            }
+            let flows = |sample: &Sample| {
+                let (begin, end) = if server {
+                    (sample.first_byte_at, sample.completed_at)
+                } else {
+                    // Without an answer it was sent until it was given up; with one, until a round trip before.
+                    let answered = Some(sample.first_byte_at).filter(|at| at.happened());
+                    (sample.sent_at, answered.map_or(sample.completed_at, |at| at - repetition.facts().rtt))
+                };
+                sample.connection == tick.connection && begin <= before.at && end.happened() && end >= tick.at
+            };
+            // What fits into the window would have waited for no other one.
+            let is_small = u64::from(tick.cwnd) * u64::from(SEGMENT) >= record.cell.work.body_length();
+            if !server && is_small {
+                continue;
+            }
+            let bodies = record.samples.iter().filter(flows).count();
+            let gain = gain(repetition, tick, bodies, server);
+            if bodies < 2 || gain <= 1.0 || is_of_loss101(repetition, before, tick) {
+                continue;
+            }
+            self.time += time;
+            self.cost += time.mul_f64(bodies as f64 * (1.0 - 1.0 / gain));
+            self.bodies += time.as_secs_f64() * bodies as f64;
+            self.window += time.as_secs_f64() * f64::from(tick.cwnd);
+        }
+    }
+}
+
+/// Whether a missing segment explains the time between these: LOSS101 accounts for it. Where nothing is to come from the server, as
+/// in an upload, a stall without a missing segment is none of those.
+fn is_of_loss101(repetition: &Repetition<'_>, before: &TcpTick, tick: &TcpTick) -> bool {
+    let facts = repetition.facts();
+    if facts.has_packet_log {
+        let mut holes = facts.holes_of(tick.connection).iter();
+        return holes.any(|hole| hole.begin < tick.at && hole.end > before.at);
+    }
+    let steps = || facts.retransmissions.iter().filter(|step| step.connection == tick.connection);
+    let stalls = facts.stalls.iter().filter(|stall| stall.connection == tick.connection);
+    let mut during = stalls.filter(|stall| stall.begin < tick.at && stall.end > before.at);
+    during.any(|stall| {
+        steps().any(|step| step.after <= stall.end && step.until + facts.quickest >= stall.begin)
+    })
+}
+
+/// Whether the window of the sender is full, and nothing else: after a loss, without a queue on the way.
+fn is_bound(repetition: &Repetition<'_>, tick: &TcpTick) -> bool {
+    let path = repetition.facts().rtt;
+    tick.retransmits > 0
+        && f64::from(tick.unacked) >= f64::from(tick.cwnd) * FULL
+        && Duration::from_micros(tick.rtt_us.into()) <= path.mul_f64(QUEUE)
+}
+
+/// How many times as much as many windows would carry: one for each body, as far as a link of known capacity has room.
+fn gain(repetition: &Repetition<'_>, tick: &TcpTick, bodies: usize, server: bool) -> f64 {
+    let of_link = |link: &LinkSpec| if server { link.downlink.bandwidth } else { link.uplink.bandwidth };
+    let capacity = repetition.record.cell.link.as_ref().and_then(of_link);
+    let window = f64::from(tick.cwnd) * f64::from(SEGMENT) * 8.0;
+    let rate = window / Duration::from_micros(tick.rtt_us.max(1).into()).as_secs_f64();
+    let room = capacity.map_or(f64::INFINITY, |capacity| capacity.bits_per_second() as f64 / rate.max(1.0));
+    room.min(bodies as f64)
+}
+
+fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
+    let seconds = bound.time.as_secs_f64();
+    let (bodies, window) = (bound.bodies / seconds, bound.window / seconds);
+    let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max().unwrap_or_default();
+    let [ours, linux] = ["h2lab", "linux"].map(Peer::started);
+    let connections =
+        advise(&ours, Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: Some(MANY.into()) });
+    let mut fixes = vec![Fix::new(
+        "client",
+        &format!("more connections ({})", connections.setting),
+        "each has a congestion window of its own, and a loss cuts one of them",
+    )];
+    if case.cell().congestion.as_deref() != Some("bbr") {
+        let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
+        fixes.push(Fix::new(
+            "kernel",
+            &advise(&linux, wish).setting,
+            "at the sender: random loss does not cut its window",
+        ));
+    }
+    Finding {
+        symptom: format!(
+            "after a loss, {bodies:.1} bodies at a time shared one full congestion window of {window:.0} segments for {} in all",
+            format_duration(bound.time)
+        ),
+        evidence: vec![
+            Evidence::new(
+                "time in which the window was full and no queue was on the path",
+                millis_f64(bound.time),
+                "ms",
+            ),
+            Evidence::new("bodies that shared it, on average", bodies, "streams"),
+            Evidence::new("the window, on average", window, "segments"),
+            Evidence::new("round trip of the path", millis_f64(rtt), "ms"),
+        ],
+        confidence: Confidence::Inferred,
+        fixes,
+        confirm: case.compare(&format!("-c {},{MANY}", case.cell().connections))
+            + ": with more connections bodies come faster, and without loss one is enough",
+        ..case.finding(
+            &META,
+            bound.cost,
+            "on a share of one congestion window beyond what a window each would take",
+        )
+    }
+}

@@ -1,0 +1,125 @@
+//! Both sides of every threshold.
+
+use crate::diagnose::testing::Scene;
+use crate::diagnose::{Finding, run};
+use h2lab_base::units::Time;
+use h2lab_model::record::CellRecord;
+use h2lab_model::workload::Protocol;
+use h2lab_wire::trace::Direction;
+
+fn finding(record: CellRecord) -> Option<Finding> {
+    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS102")
+}
+
+/// So many responses come from the 125th to the 325th millisecond over a path of 25 ms, with a window of 10 segments that the
+/// server's end has filled, after a loss; data comes every 10 ms.
+fn scene(protocol: Protocol, bodies: u32) -> CellRecord {
+    let scene = (0..bodies).fold(Scene::new(protocol), |scene, n| scene.request(0, 2 * n + 1, 100, 125, 325));
+    let scene = (0..20).fold(scene, |scene, n| scene.frame(0, 1, 130 + 10 * n));
+    let scene = (0..40).fold(scene, |scene, n| scene.tick(0, 10 * n, 1, true));
+    let mut record = scene.record();
+    record.tcp.iter_mut().for_each(|tick| tick.unacked = 9);
+    record
+}
+
+fn share(record: CellRecord) -> f64 {
+    finding(record).expect("a finding").cost_share
+}
+
+#[test]
+fn bodies_on_one_full_window_take_as_many_times_as_long_as_on_one_each() {
+    let found = finding(scene(Protocol::H2c, 4)).expect("a finding");
+    // Three quarters of 190 ms, of 225.
+    assert!((found.cost_share - 0.75 * 190.0 / 225.0).abs() < 1e-6, "{}", found.cost_share);
+    assert_eq!(
+        found.symptom,
+        "after a loss, 4.0 bodies at a time shared one full congestion window of 10 segments for 190ms in all"
+    );
+    assert!(share(scene(Protocol::H2c, 2)) < share(scene(Protocol::H2c, 3)));
+}
+
+#[test]
+fn one_body_and_other_protocols_share_nothing() {
+    assert_eq!(finding(scene(Protocol::H2c, 1)), None);
+    assert_eq!(finding(scene(Protocol::H1, 4)), None);
+    assert_eq!(finding(scene(Protocol::H3, 4)), None);
+}
+
+#[test]
+fn a_window_that_is_not_full_was_never_cut_or_fills_a_queue_is_not_meant() {
+    let with = |change: fn(&mut h2lab_base::counters::TcpTick)| {
+        let mut record = scene(Protocol::H2c, 4);
+        record.tcp.iter_mut().for_each(change);
+        finding(record)
+    };
+    assert_eq!(with(|tick| tick.unacked = 8), None);
+    assert_eq!(with(|tick| tick.retransmits = 0), None);
+    assert!(with(|tick| tick.rtt_us = 37_500).is_some());
+    assert_eq!(with(|tick| tick.rtt_us = 37_501), None);
+}
+
+#[test]
+fn of_uploads_our_end_is_the_sender() {
+    let ours = |body: u64| {
+        let mut record = scene(Protocol::H2c, 4);
+        record.cell.work.body_bytes = body;
+        record.tcp.iter_mut().for_each(|tick| tick.server = false);
+        for sample in record.samples.edit().iter_mut() {
+            sample.first_byte_at = sample.completed_at;
+        }
+        finding(record)
+    };
+    assert!(ours(100_000).is_some());
+    assert!(ours(14_481).is_some());
+    assert_eq!(ours(14_480), None, "it fits into the window");
+}
+
+#[test]
+fn a_link_without_room_carries_no_more_with_many_windows() {
+    let over = |rate: &str| {
+        let mut record = scene(Protocol::H2c, 4);
+        let link = record.cell.link.as_mut().expect("a link");
+        link.downlink.bandwidth = Some(rate.parse().expect("a rate"));
+        finding(record)
+    };
+    // 10 segments in 25 ms are 4.6 Mbit/s.
+    assert!(over("100mbit").is_some_and(|found| found.cost_share > 0.6));
+    assert!(over("9mbit").is_some_and(|found| found.cost_share < 0.5));
+    assert_eq!(over("4800kbit"), None);
+}
+
+#[test]
+fn the_time_of_a_missing_segment_is_of_another_cause() {
+    let lost =
+        |scene: Scene| scene.drop(Direction::Down, 0, 140, 1_000).deliver(Direction::Down, 0, 240, 1_000);
+    let mut record = scene(Protocol::H2c, 4);
+    record.packets = lost(Scene::new(Protocol::H2c)).record().packets;
+    let left = share(record);
+    // From 152.5 to 252.5 ms, in steps of 10 ms.
+    assert!((left - 0.75 * 80.0 / 225.0).abs() < 1e-6, "{left}");
+}
+
+#[test]
+fn without_a_packet_log_stalls_that_retransmissions_may_end_are_left_out() {
+    let mut record = scene(Protocol::H2c, 4);
+    (record.link, record.cell.link) = (None, None);
+    let all = share(record.clone());
+    record.frames.retain(|frame| frame.at <= Time::from_millis(140) || frame.at >= Time::from_millis(240));
+    record
+        .tcp
+        .iter_mut()
+        .filter(|tick| tick.at >= Time::from_millis(220))
+        .for_each(|tick| tick.retransmits = 2);
+    assert!(share(record) < all - 0.25);
+}
+
+#[test]
+fn ticks_that_are_far_apart_say_nothing() {
+    let every = |n: usize| {
+        let mut record = scene(Protocol::H2c, 4);
+        record.tcp = record.tcp.iter().copied().step_by(n).collect();
+        finding(record)
+    };
+    assert!(every(5).is_some());
+    assert_eq!(every(6), None);
+}
