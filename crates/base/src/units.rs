@@ -321,7 +321,9 @@ impl FromStr for Ratio {
         let value = match unit {
             "%" => number / 100.0,
             // `loss 1` of netem is 1 %, and a share of 1 is all.
-            "" if number == 1.0 => return Err(refuse(text, "1% or 100%: a bare 1 could mean either")),
+            "" if number.total_cmp(&1.0).is_eq() => {
+                return Err(refuse(text, "1% or 100%: a bare 1 could mean either"));
+            }
             "" => number,
             _ => return Err(refuse(text, EXPECTED)),
         };

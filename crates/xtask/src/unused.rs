@@ -19,7 +19,6 @@ const KEPT: &[(&str, &str)] = &[
     ("bytes_of", "integration tests end a server once its transfer has begun"),
     ("no_schema", "the derive; code names it `JsonSchema`"),
     ("resident_bytes", "integration tests hold the memory of a server under attack against it"),
-    ("transmission_time", "the simulation's reader that is slower than the link"),
     ("wire_fields", "the simulation's client, which makes the requests of the load generator"),
 ];
 
