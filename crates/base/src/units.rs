@@ -518,6 +518,7 @@ mod tests {
         assert_eq!("3%".parse::<Ratio>().unwrap(), Ratio::new(0.03).unwrap());
         assert_eq!("0.03".parse::<Ratio>().unwrap().to_string(), "3%");
         assert!("101%".parse::<Ratio>().is_err());
+        assert!("1".parse::<Ratio>().is_err(), "1 % or all of it");
         assert!("3".parse::<Ratio>().is_err());
     }
 

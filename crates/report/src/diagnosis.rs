@@ -420,6 +420,8 @@ pub(super) mod tests {
         assert!(said(&slower, &alike).contains("the difference arises at the proxy"));
         assert!(said(&slower, &slower).contains("it is so without the proxy as well"));
         assert!(said(&alike, &slower).contains("clients of the proxy do not notice"));
+        let stuck = CellVerdict { conclusion: Conclusion::BothUnstable, ..slower.clone() };
+        assert!(said(&stuck, &alike).contains("does not carry this load in either protocol"));
     }
 
     #[test]

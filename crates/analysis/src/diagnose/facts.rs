@@ -13,7 +13,7 @@ use h2lab_wire::trace::facts::stalls;
 use h2lab_wire::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
 
 /// The `last_stream` of the first of two GOAWAYs of an orderly server, which announces the second (RFC 9113 §6.8).
-const ANNOUNCEMENT: u32 = 0x7fff_ffff;
+pub(super) const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
 /// A server that closes because of a request closes this soon after it, or within a round trip. An idle timeout comes
 /// seconds later.

@@ -153,6 +153,13 @@ mod tests {
         let observation = explained(Conclusion::Faster);
         assert_eq!((observation.explains, observation.fixes.len()), (Some(0.0), 0));
         assert_eq!(explained(Conclusion::Invalid).explains, None);
+        let alike = |median| CellVerdict {
+            conclusion: Conclusion::Faster,
+            median_conclusion: median,
+            ..verdict(&quick, &slow)
+        };
+        assert!(alike(None).is_no_slower() && alike(Some(Conclusion::Faster)).is_no_slower());
+        assert!(!alike(Some(Conclusion::Slower)).is_no_slower(), "its usual request is");
     }
 
     #[test]

@@ -71,8 +71,7 @@ pub struct DiagnosisDocument {
 }
 
 impl Diagnosis<'_> {
-    /// The causes, the most important first. What a change takes away without a finding for it comes last, if it is one
-    /// cause alone.
+    /// The causes, the most important first. What a change takes away without a finding for it comes last, if it is one cause alone.
     /// Observations are none.
     pub(crate) fn causes(&self) -> Vec<CauseDocument> {
         let findings: Vec<&Finding> = self.findings().filter(|finding| !finding.is_observation()).collect();

@@ -5,6 +5,7 @@ mod tests;
 
 use super::conn::CONN103 as META;
 use super::views::ends::Ends;
+use crate::diagnose::facts::ANNOUNCEMENT;
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_model::Fix;
@@ -18,8 +19,6 @@ const LEAST_LOST: usize = 2;
 const LEAST_SHARE: f64 = 0.001;
 /// For how long a server should go on after the first GOAWAY.
 const GRACE_MS: u64 = 10_000;
-/// The `last_stream` of a GOAWAY that announces another one (RFC 9113 §6.8).
-const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
 /// The rule.
 #[derive(Debug)]

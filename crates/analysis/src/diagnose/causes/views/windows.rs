@@ -411,6 +411,17 @@ mod tests {
     }
 
     #[test]
+    fn credit_far_above_the_window_does_not_change_what_the_window_was() {
+        let mut record = Transfer::new(UP).with_stream_window(64 << 10).record();
+        let is_credit =
+            |frame: &&mut FrameEvent| frame.kind == FrameKind::WINDOW_UPDATE && frame.stream.0 > 0;
+        record.frames.iter_mut().filter(is_credit).for_each(|frame| frame.value = 1 << 28);
+        let windows: Vec<u64> =
+            stops(&record, Duration::from_millis(40)).iter().map(|stop| stop.window).collect();
+        assert_eq!(windows, [64 << 10; 4], "each body stops once, at its first window");
+    }
+
+    #[test]
     fn a_window_below_the_need_stops_the_sender_once_per_window_in_either_direction() {
         for direction in [UP, DOWN] {
             let (stops, share) = seen(Transfer::new(direction).with_stream_window(64 << 10));
