@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use super::conn::CONN103 as META;
+use super::conn110_idle_timeout_race::races;
 use super::views::ends::Ends;
 use crate::diagnose::facts::ANNOUNCEMENT;
 use crate::diagnose::{Case, Evidence, Finding, Rule};
@@ -30,10 +33,15 @@ impl Rule for GoawayLosesRequests {
         for repetition in &case.repetitions {
             let ends = Ends::by_goaway(repetition, ErrorCode::NO_ERROR.0);
             lost.goaways += ends.len();
+            // A connection that was idle has another cause, and a longer timeout is its fix.
+            let idle: BTreeSet<(u32, u32)> =
+                races(repetition).iter().map(|race| (race.connection, race.stream)).collect();
             for sample in &repetition.record.samples {
                 lost.requests += 1;
                 // What was sent again until the client gave it up is not lost by one GOAWAY, but by how often they come.
-                if ends.lost(&sample) && !(sample.outcome == Outcome::Refused && sample.replays > 0) {
+                let is_given_up = sample.outcome == Outcome::Refused && sample.replays > 0;
+                let is_idle = idle.contains(&(sample.connection, sample.stream.0));
+                if ends.lost(&sample) && !is_given_up && !is_idle {
                     lost.all += 1;
                     lost.unprocessed += usize::from(sample.outcome == Outcome::Refused);
                 }

@@ -75,18 +75,20 @@ impl Rule for IdleTimeoutRace {
 
 /// A request that met an idle timeout.
 #[derive(Debug, Clone, Copy)]
-struct Race {
-    connection: u32,
+pub(in crate::diagnose::causes) struct Race {
+    pub connection: u32,
+    pub stream: u32,
     at: Time,
     /// For how long nothing was asked before.
     idle: Duration,
     by_proxy: bool,
 }
 
-/// Requests that failed with their connection, which was idle before and ended within two round trips of the sending; and those
-/// answered with 502 after a time in which nothing at all was asked.
-fn races(repetition: &Repetition<'_>) -> Vec<Race> {
+/// Requests that failed with their connection, which was idle before and ended within two round trips of the sending, or by a GOAWAY
+/// that excludes them; and those answered with 502 after a time in which nothing at all was asked.
+pub(in crate::diagnose::causes) fn races(repetition: &Repetition<'_>) -> Vec<Race> {
     let (record, rtt) = (repetition.record, repetition.facts().rtt);
+    let prompt = 2 * rtt.max(Duration::from_millis(1));
     let mut busy_until: BTreeMap<u32, Time> = BTreeMap::new();
     let mut any_until = Time::ZERO;
     let mut races = Vec::new();
@@ -94,17 +96,32 @@ fn races(repetition: &Repetition<'_>) -> Vec<Race> {
         if !sample.sent_at.happened() {
             continue;
         }
-        let closes = matches!(sample.outcome, Outcome::Closed | Outcome::GoAway | Outcome::Reset);
         let connection = record.connections.get(sample.connection as usize);
-        let ended = connection
-            .is_some_and(|it| it.closed_at.since(sample.sent_at) <= 2 * rtt.max(Duration::from_millis(1)));
+        let ended = connection.is_some_and(|it| {
+            let goaway = it.goaways.first().map_or(it.closed_at, |goaway| goaway.at.min(it.closed_at));
+            match sample.outcome {
+                Outcome::Closed | Outcome::GoAway | Outcome::Reset => {
+                    it.closed_at.since(sample.sent_at) <= prompt
+                }
+                // A server may read on for a while after the GOAWAY.
+                Outcome::Refused => {
+                    sample.replays == 0 && goaway >= sample.sent_at && goaway.since(sample.sent_at) <= prompt
+                }
+                _ => false,
+            }
+        });
         let until = busy_until.get(&sample.connection).copied();
         let idle = until.map_or(Duration::ZERO, |until| sample.sent_at.since(until));
         let idle_of_all =
             if any_until > Time::ZERO { sample.sent_at.since(any_until) } else { Duration::ZERO };
-        let race =
-            |idle, by_proxy| Race { connection: sample.connection, at: sample.sent_at, idle, by_proxy };
-        if closes && ended && idle >= IDLE {
+        let race = |idle, by_proxy| Race {
+            connection: sample.connection,
+            stream: sample.stream.0,
+            at: sample.sent_at,
+            idle,
+            by_proxy,
+        };
+        if ended && idle >= IDLE {
             races.push(race(idle, false));
         } else if sample.status == BAD_GATEWAY && idle_of_all >= IDLE {
             races.push(race(idle_of_all, true));

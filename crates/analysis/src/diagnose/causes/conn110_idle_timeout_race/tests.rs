@@ -70,3 +70,41 @@ fn a_502_after_a_time_without_requests_is_a_race_behind_a_proxy() {
     assert_eq!(found.fixes[0].product, "proxy");
     assert_eq!(with(500), None);
 }
+
+/// The same over HTTP/2, where a GOAWAY excludes the later request, `late` ms after it was sent; the connection is closed later.
+fn refused(idle: &[u64], late: u64, replays: u8) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    for (connection, idle) in (0..).zip(idle) {
+        let at = 10_000 * u64::from(connection) + 100;
+        let again = at + 25 + idle;
+        scene = scene.request(connection, 1, at, at + 25, at + 25);
+        scene = scene.request(connection, 3, again, again, again + late);
+        scene = scene.goaway(connection, again + late, 1, 0).closed_by_server(connection, again + 900);
+    }
+    let mut record = scene.record();
+    record.cell.work.replay = false;
+    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 3) {
+        (sample.outcome, sample.status, sample.first_byte_at) = (Outcome::Refused, 0, Time::NEVER);
+        sample.replays = replays;
+    }
+    record
+}
+
+#[test]
+fn requests_that_a_goaway_excludes_after_one_idle_time_are_no_others() {
+    let rules = |record: CellRecord| -> Vec<String> {
+        run(&[record])
+            .into_iter()
+            .map(|finding| finding.rule)
+            .filter(|rule| rule.starts_with("CONN"))
+            .collect()
+    };
+    assert_eq!(rules(refused(&[900, 910], 25, 0)), ["CONN110"], "the GOAWAY is that of the timeout");
+    assert_eq!(rules(refused(&[400, 410], 25, 0)), ["CONN103"], "no idle time");
+    assert_eq!(rules(refused(&[900, 910], 51, 0)), ["CONN103"], "not within two round trips");
+    assert_eq!(
+        rules(refused(&[900, 910], 25, 1)),
+        Vec::<String>::new(),
+        "it was sent again until that was given up"
+    );
+}
