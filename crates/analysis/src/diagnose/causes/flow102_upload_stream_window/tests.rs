@@ -32,6 +32,14 @@ fn bodies_that_wait_for_the_servers_credit_name_its_stream_window_and_setting() 
 }
 
 #[test]
+fn where_both_windows_are_used_up_and_come_back_together_it_is_the_streams() {
+    let both = Transfer { connection_window: 65_535, ..upload().with_stream_window(65_535) };
+    assert_eq!(finding(both.record()).map(|found| found.rule).as_deref(), Some("FLOW102"));
+    let late = Transfer { connection_window: 65_535, ..upload().with_stream_window(128 << 10) };
+    assert_eq!(finding(late.record()).map(|found| found.rule).as_deref(), Some("FLOW103"));
+}
+
+#[test]
 fn two_stops_are_chance_and_three_are_not() {
     let stops = |count: u64| {
         let transfer = Transfer { body: (count + 1) << 16, count: 1, ..upload() };

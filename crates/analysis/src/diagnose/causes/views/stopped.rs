@@ -27,19 +27,26 @@ pub(in crate::diagnose) struct Stopped {
 }
 
 impl Stopped {
-    /// Those in this direction by this window, if they are worth a finding and more than half of all in this direction. They are
-    /// counted: a pause of a busy machine makes one of the others long. `is_late`: those after a round trip or more of data, which
+    /// Those in this direction by this window, if they are worth a finding, more of them than by the other window, and both together
+    /// more than half of all in this direction: transfers that meet stop by the connection's window, and single ones by their own. They
+    /// are counted: a pause of a busy machine makes one of the others long. `is_late`: those after a round trip or more of data, which
     /// earlier credit would have avoided; else the others.
     pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
         let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
         let all = case.repetitions.iter().flat_map(Repetition::stops);
         let all: Vec<&Stop> = all.filter(|stop| stop.direction == direction).collect();
-        let is_it = |stop: &&&Stop| stop.scope == scope && stop.is_prompt && (stop.flowed >= rtt) == is_late;
-        let its: Vec<&Stop> = all.iter().filter(is_it).copied().collect();
+        let is_kind = |stop: &&&Stop| stop.is_prompt && (stop.flowed >= rtt) == is_late;
+        let (its, others): (Vec<&Stop>, Vec<&Stop>) =
+            all.iter().filter(is_kind).copied().partition(|stop| stop.scope == scope);
+        let is_most = match scope {
+            Scope::Stream => its.len() >= others.len(),
+            Scope::Connection => its.len() > others.len(),
+        };
         let time = its.iter().map(|stop| stop.duration()).sum();
         let mut windows: Vec<u64> = its.iter().map(|stop| stop.window).collect();
         windows.sort_unstable();
-        let is_sure = its.len() >= LEAST_STOPS && its.len() * 2 > all.len() && case.is_worth_time(time);
+        let is_usual = (its.len() + others.len()) * 2 > all.len();
+        let is_sure = its.len() >= LEAST_STOPS && is_most && is_usual && case.is_worth_time(time);
         let longest = **its.iter().max_by_key(|stop| stop.duration()).filter(|_| is_sure)?;
         Some(Self { count: its.len(), time, window: windows[windows.len() / 2], rtt, longest })
     }

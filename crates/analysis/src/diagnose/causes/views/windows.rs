@@ -171,6 +171,8 @@ struct Stream {
     flows_since: Time,
     /// Upload: since when it has had no credit.
     stopped: Option<Time>,
+    /// Upload: when its own window had credit again in that time; the begin if it had it throughout.
+    reopened: Option<Time>,
     /// Upload: the stop that ended last, until data is sent.
     ended: Option<usize>,
 }
@@ -178,7 +180,23 @@ struct Stream {
 impl Stream {
     const fn new(initial: u64, at: Time) -> Self {
         let window = Window::new(initial);
-        Self { window, last: at, spacing: Duration::ZERO, flows_since: at, stopped: None, ended: None }
+        Self {
+            window,
+            last: at,
+            spacing: Duration::ZERO,
+            flows_since: at,
+            stopped: None,
+            reopened: None,
+            ended: None,
+        }
+    }
+
+    /// Upload: from now on it has no credit.
+    fn stop(&mut self, at: Time) {
+        if self.stopped.is_none() {
+            self.stopped = Some(at);
+            self.reopened = (self.window.credit() >= SPENT).then_some(at);
+        }
     }
 }
 
@@ -247,7 +265,7 @@ impl Flows {
         let stream = self.streams[at].entry(frame.stream.0).or_insert_with(|| Stream::new(initial, frame.at));
         stream.last = frame.at;
         if at == UP && self.windows[UP].credit() < SPENT {
-            stream.stopped.get_or_insert(frame.at);
+            stream.stop(frame.at);
         }
     }
 
@@ -319,12 +337,12 @@ impl Flows {
             return;
         }
         if stream.window.credit() < SPENT {
-            stream.stopped.get_or_insert(frame.at);
+            stream.stop(frame.at);
         }
         if shared.credit() < SPENT {
             // All others have bodies left that nobody may send.
             for stream in streams.values_mut() {
-                stream.stopped.get_or_insert(frame.at);
+                stream.stop(frame.at);
             }
         }
     }
@@ -349,15 +367,25 @@ impl Flows {
     fn resume(&mut self, frame: &FrameEvent, is_shared: bool) {
         let Self { windows, streams, stops, connection, rtt, slack, .. } = self;
         let shared = &mut windows[UP];
-        let scope = if is_shared { Scope::Connection } else { Scope::Stream };
         for (id, stream) in &mut streams[UP] {
             if !is_shared && *id != frame.stream.0 {
                 continue;
+            }
+            if stream.window.credit() >= SPENT {
+                stream.reopened.get_or_insert(frame.at);
             }
             let has_credit = stream.window.credit() >= SPENT && shared.credit() >= SPENT;
             let window = if is_shared { &mut *shared } else { &mut stream.window };
             settle(window, frame.at, *rtt + (*rtt / 2).max(*slack), stops);
             let Some(begin) = stream.stopped.filter(|_| has_credit) else { continue };
+            // Both windows are often given back at once, in any order, and then the stream's is too small, too.
+            let is_of_connection =
+                is_shared && stream.reopened.is_some_and(|at| frame.at.since(at) >= least_stop(*rtt));
+            let (scope, window) = if is_of_connection {
+                (Scope::Connection, &*shared)
+            } else {
+                (Scope::Stream, &stream.window)
+            };
             stream.stopped = None;
             if frame.at.since(begin) < least_stop(*rtt) {
                 continue;
