@@ -22,9 +22,12 @@ struct Load {
     service: u64,
     /// How much longer for each other stream that is open, in ms.
     crowding: u64,
+    /// How long one takes at most, in ms.
+    longest: u64,
 }
 
-const SLOW_HANDLER: Load = Load { limit: 2, count: 40, every: 20, service: 50, crowding: 0 };
+const SLOW_HANDLER: Load =
+    Load { limit: 2, count: 40, every: 20, service: 50, crowding: 0, longest: u64::MAX };
 
 impl Load {
     fn record(self) -> CellRecord {
@@ -37,7 +40,7 @@ impl Load {
             let free = ends.len().checked_sub(self.limit).map_or(0, |nth| ends[nth]);
             let sent = due.max(free);
             let others = ends.iter().filter(|end| **end > sent).count() as u64;
-            let end = sent + self.service + self.crowding * others;
+            let end = sent + (self.service + self.crowding * others).min(self.longest);
             ends.push(end);
             waits.push(sent - due);
             scene = scene.request(0, 2 * n as u32 + 1, sent, end, end);
@@ -79,6 +82,14 @@ fn a_server_that_has_no_room_for_more_is_not_helped_by_a_higher_limit() {
     // The quickest takes 40 ms, the others 40 + 3 × 13 or 3 × 14.
     assert!(with(13).is_some());
     assert_eq!(with(14), None);
+}
+
+#[test]
+fn a_quarter_of_a_large_limit_may_be_a_crowd_already() {
+    let load = Load { limit: 80, count: 400, every: 1, service: 40, crowding: 1, longest: u64::MAX };
+    // Beside up to 8 others a request takes 44 ms on average, beside up to 20 it takes 50.
+    assert!(finding(Load { longest: 85, ..load }.record()).is_some());
+    assert_eq!(finding(Load { longest: 95, ..load }.record()), None);
 }
 
 #[test]

@@ -8,6 +8,8 @@ use h2lab_model::record::{CellRecord, Level, Sample};
 
 /// Requests that tell how long one takes where hardly another one is under way; if there are fewer, the quickest does.
 const ENOUGH: usize = 3;
+/// So few streams beside a request crowd nobody. A quarter of a large limit may: a path or a server has less room than that.
+const FEW: u64 = 8;
 
 /// What waited for a stream of a connection in a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,7 +98,7 @@ struct Sweep {
     open: u64,
     waiting: u64,
     slots: Slots,
-    /// Samples that were sent when at most a quarter of all streams was taken.
+    /// Samples that were sent when at most a quarter of all streams was taken, and few.
     unhindered: Vec<usize>,
     /// Samples that were sent when all others were taken, after they had waited.
     hindered: Vec<usize>,
@@ -122,7 +124,7 @@ impl Sweep {
             Event::WaitOver => self.waiting = self.waiting.saturating_sub(1),
             Event::Sent(index) => {
                 self.began.get_or_insert(at);
-                if self.open * 4 <= self.capacity() && samples[index].stall_open_ns == 0 {
+                if self.open <= (self.capacity() / 4).min(FEW) && samples[index].stall_open_ns == 0 {
                     self.unhindered.push(index);
                 }
                 self.open += 1;
