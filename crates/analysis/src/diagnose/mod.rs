@@ -75,12 +75,13 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Divides the difference from the other cell among the findings: each explains the time that it cost, but no more than those before
-/// it have left. Where the cell is known not to be slower, they are observations, and nothing needs to change.
+/// Divides the difference from the other cell among the findings: each explains the time that it cost, or a part of that if together
+/// they cost more than there is. Where the cell is known not to be slower, they are observations, and nothing needs to change.
 fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
     let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
-    let mut left = 1.0;
     // What a rule itself calls an observation explains no difference.
+    let causes = || findings.iter().filter(|finding| !finding.is_observation());
+    let whole = causes().map(|finding| finding.cost_share * all).sum::<f64>().max(gap);
     for finding in findings.iter_mut().filter(|finding| !finding.is_observation()) {
         if against.verdict.is_no_slower() {
             finding.explains = Some(0.0);
@@ -93,8 +94,7 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
                 case.label, against.label
             );
         } else if against.verdict.is_slower() && gap > 0.0 {
-            let explains = (finding.cost_share * all / gap).min(left);
-            left -= explains;
+            let explains = finding.cost_share * all / whole;
             finding.explains = Some(explains);
             let percent = explains * 100.0;
             let _ = write!(finding.cost, "; that is {percent:.0} % of the difference from {}", against.label);
@@ -160,6 +160,20 @@ mod tests {
         };
         assert!(alike(None).is_no_slower() && alike(Some(Conclusion::Faster)).is_no_slower());
         assert!(!alike(Some(Conclusion::Slower)).is_no_slower(), "its usual request is");
+    }
+
+    #[test]
+    fn causes_that_cost_more_than_the_difference_share_it_and_none_is_an_observation() {
+        let quick = Scene::new(Protocol::H1).request(0, 0, 100, 125, 125).record();
+        let slow = Scene::with_shared_stall().record();
+        let [of_quick, of_slow] = [&quick, &slow].map(|record| CellSummary::of(&[record]));
+        let verdict = CellVerdict { conclusion: Conclusion::Slower, ..verdict_on(&of_quick, &of_slow, 1) };
+        let against = Against { label: "h1", repetitions: vec![&quick], verdict: &verdict };
+        let case = Case::new("h2c × 1", vec![&slow], None);
+        let mut found = [0.9, 0.3].map(|cost_share| Finding { cost_share, ..Finding::default() });
+        divide(&mut found, &case, &against);
+        let explains = found.each_ref().map(|finding| finding.explains.unwrap());
+        assert!((explains[0] - 0.75).abs() < 1e-9 && (explains[1] - 0.25).abs() < 1e-9, "{explains:?}");
     }
 
     #[test]
