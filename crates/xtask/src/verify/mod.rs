@@ -64,6 +64,9 @@ pub struct Arguments {
     /// Of what `faults` and `diagnose` draw at random [default: another one each time, which is printed].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Of `diagnose`, show the situations for CI only, which take 10 minutes at most.
+    #[arg(long)]
+    ci: bool,
     /// Build what is shown in this profile of cargo; figures that depend on time hold for the default.
     #[arg(long, value_name = "NAME", default_value = process::PROFILE)]
     profile: String,
@@ -89,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Probe => items::probe(),
             Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
-            Step::Diagnose => items::diagnose(seed)?,
+            Step::Diagnose => items::diagnose(seed, arguments.ci)?,
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -206,7 +209,7 @@ mod tests {
             items::probe(),
             items::settings(),
             items::faults(1).unwrap(),
-            items::diagnose(1).unwrap(),
+            items::diagnose(1, false).unwrap(),
             items::package(),
         ];
         for items in steps {

@@ -54,8 +54,8 @@ fn item(
 }
 
 /// Step `diagnose`: which causes are found where they are planted, and none elsewhere.
-pub fn diagnose(seed: u64) -> Result<Vec<Item>> {
-    diagnose::items(seed)
+pub fn diagnose(seed: u64, is_ci: bool) -> Result<Vec<Item>> {
+    diagnose::items(seed, is_ci)
 }
 
 /// Step `compare`: `h2lab compare` says whether HTTP/2 beats HTTP/1.1 here, and why not.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::verify::items::faults::draw;
@@ -16,6 +16,9 @@ pub struct Situation {
     /// The ids of its causes; `A|B` where either is right; none in a healthy one.
     #[serde(default)]
     pub planted: Vec<String>,
+    /// The ids of causes that the planted ones bring with them in some draws: neither expected nor wrong.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// The arguments of `diagnose`.
     pub diagnose: String,
     /// The server's command, in the namespace behind the link, `H2LAB` for our own program; without it `diagnose` starts one.
@@ -31,6 +34,12 @@ pub struct Situation {
     pub certificate: bool,
     /// What is drawn at random.
     pub draw: BTreeMap<String, Range>,
+    /// Values in place of drawn ones that really take the cause away, at the server: what that does is compared with the experiment.
+    #[serde(default)]
+    pub mended: BTreeMap<String, String>,
+    /// Whether it is one of those that `--ci` selects: some of each family, on servers that every machine of CI has.
+    #[serde(default)]
+    pub ci: bool,
 }
 
 /// What a value is drawn from.
@@ -43,9 +52,24 @@ pub enum Range {
     Words(Vec<String>),
 }
 
+/// The files with situations.
+const FILES: [(&str, &str); 4] = [
+    ("situations.toml", include_str!("situations.toml")),
+    ("situations/servers.toml", include_str!("situations/servers.toml")),
+    ("situations/two.toml", include_str!("situations/two.toml")),
+    ("situations/healthy.toml", include_str!("situations/healthy.toml")),
+];
+
 /// All situations by name.
 pub fn all() -> Result<BTreeMap<String, Situation>> {
-    toml::from_str(include_str!("situations.toml")).context("situations.toml")
+    let mut all = BTreeMap::new();
+    for (file, text) in FILES {
+        let situations: BTreeMap<String, Situation> = toml::from_str(text).context(file)?;
+        for (name, situation) in situations {
+            ensure!(all.insert(name.clone(), situation).is_none(), "{file}: there is another `{name}`");
+        }
+    }
+    Ok(all)
 }
 
 impl Situation {

@@ -1,0 +1,187 @@
+//! The measurement of a situation: its diagnosis, and what really taking the cause away does.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Found;
+use super::situation::{Situation, filled};
+use crate::verify::binary::H2lab;
+
+/// No situation takes as long: the budget of its diagnosis is below a minute.
+const DEADLINE_S: &str = "240";
+/// The run folder of a diagnosis.
+const RUN: &str = "run";
+
+/// The parts of a diagnosis that are read.
+#[derive(Debug, Deserialize)]
+struct Document {
+    answer: Vec<String>,
+    causes: Vec<Cause>,
+    findings: Vec<Finding>,
+    trials: Vec<Trial>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cause {
+    id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    rule: String,
+    explains: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Trial {
+    causes: Vec<String>,
+    effect: Option<f64>,
+    interval: Option<[f64; 2]>,
+}
+
+/// The parts of `diagnose --again` that are read: how many times better the other protocol was, and is, with intervals.
+#[derive(Debug, Deserialize)]
+struct Since {
+    before: Option<[f64; 3]>,
+    now: Option<[f64; 3]>,
+}
+
+/// The diagnosis of a situation, in a folder of its own.
+pub(super) fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
+    let drawn = situation.drawn(seed, name);
+    let program = h2lab.path().to_str().context("the path of h2lab is not text")?;
+    let place = tempfile::Builder::new().prefix("h2lab-verify-").tempdir()?;
+    if situation.certificate {
+        crate::verify::nginx::make_certificate(place.path())?;
+    }
+    let stage = Stage { situation, program, place: place.path() };
+    let flags = format!("--json --quiet --out {RUN} --seed {}", seed % 1_000 + 1);
+    let diagnose = format!("{} {flags}", filled(&situation.diagnose, &drawn)?);
+    let document: Document = stage.run(&drawn, &diagnose)?;
+    let trial = document.trials.iter().find(|trial| takes_away(trial, &situation.planted));
+    let changed = trial.and_then(|trial| {
+        let (ratio, [low, high]) = (trial.effect?, trial.interval?);
+        Some([ratio, low, high])
+    });
+    let mended = match changed {
+        Some(_) if !situation.mended.is_empty() => {
+            let mut values = drawn.clone();
+            values.extend(situation.mended.clone());
+            // The server of before wrote its files here.
+            let since: Since = stage.run(&values, &format!("--again {RUN} --json --quiet"))?;
+            since.before.zip(since.now).map(|(before, now)| quotient(before, now))
+        }
+        _ => None,
+    };
+    let causes: Vec<String> = document.causes.into_iter().map(|cause| cause.id).collect();
+    let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
+    let observed = observations.map(|finding| finding.rule).collect();
+    Ok(Found { causes, observed, answer: document.answer, drawn, changed, mended })
+}
+
+/// Whether a change takes one of these causes away.
+fn takes_away(trial: &Trial, planted: &[String]) -> bool {
+    let is_planted = |id: &String| planted.iter().any(|cause| cause.split('|').any(|one| one == id));
+    trial.effect.is_some() && trial.causes.iter().any(is_planted)
+}
+
+/// Whether it costs as much over the other protocol, so that it is no cause of a difference.
+fn is_observation(finding: &Finding, causes: &[String]) -> bool {
+    finding.explains == Some(0.0) && !causes.contains(&finding.rule)
+}
+
+/// How many times larger the first of two ratios is, which are of two runs: their logarithms' deviations add up in squares.
+fn quotient([of, of_low, of_high]: [f64; 3], [by, by_low, by_high]: [f64; 3]) -> [f64; 3] {
+    let ratio = of / by;
+    let below = (of / of_low).ln().hypot((by_high / by).ln());
+    let above = (of_high / of).ln().hypot((by / by_low).ln());
+    [ratio, ratio * (-below).exp(), ratio * above.exp()]
+}
+
+/// Where a situation is staged.
+struct Stage<'a> {
+    situation: &'a Situation,
+    program: &'a str,
+    place: &'a Path,
+}
+
+impl Stage<'_> {
+    /// The document of `h2lab diagnose` with these arguments, with a server and a link of these values.
+    fn run<T: DeserializeOwned>(&self, drawn: &BTreeMap<String, String>, arguments: &str) -> Result<T> {
+        for (file, text) in &self.situation.files {
+            fs::write(self.place.join(file), filled(text, drawn)?)?;
+        }
+        let program = self.program;
+        let words = match &self.situation.server {
+            None => format!("{program} diagnose {arguments}"),
+            Some(server) => {
+                let server = filled(server, drawn)?.replace("H2LAB", program);
+                let link = filled(&self.situation.link, drawn)?;
+                format!("{program} link {link} --server '{server}' --client '{program} diagnose {arguments}'")
+            }
+        };
+        let output = Command::new("timeout")
+            .args(["--kill-after=10", DEADLINE_S, "sh", "-c", &words])
+            .current_dir(self.place)
+            .env("PATH", path()?)
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot start `timeout` of coreutils")?;
+        let [stdout, stderr] =
+            [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let Ok(document) = serde_json::from_str(&stdout) else {
+            bail!("`{words}` ended with {:?}: {}", output.status.code(), stderr.trim());
+        };
+        Ok(document)
+    }
+}
+
+/// The folders of programs, with those of installers that need no privileges.
+fn path() -> Result<OsString> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let own = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/bin"));
+    let folders = std::env::split_paths(&folders).chain(["/usr/sbin".into()]).chain(own);
+    std::env::join_paths(folders).context("PATH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deviations_of_a_quotient_add_up_in_squares() {
+        let [ratio, low, high] = quotient([6.0, 3.0, 12.0], [2.0, 2.0, 2.0]);
+        assert!((ratio - 3.0).abs() < 1e-9 && (low - 1.5).abs() < 1e-9 && (high - 6.0).abs() < 1e-9);
+        let [_, low, high] = quotient([6.0, 3.0, 12.0], [2.0, 1.0, 4.0]);
+        let factor = (2.0_f64.ln() * 2.0_f64.sqrt()).exp();
+        assert!((low - 3.0 / factor).abs() < 1e-9 && (high - 3.0 * factor).abs() < 1e-9, "{low} {high}");
+    }
+
+    #[test]
+    fn the_change_of_a_planted_cause_is_one_that_was_measured() {
+        let trial = |causes: &[&str], effect| Trial {
+            causes: causes.iter().map(|cause| (*cause).to_owned()).collect(),
+            effect,
+            interval: None,
+        };
+        let planted = ["LOSS101|LOSS102".to_owned()];
+        assert!(takes_away(&trial(&["CONN101", "LOSS102"], Some(2.0)), &planted));
+        assert!(!takes_away(&trial(&["LOSS102"], None), &planted));
+        assert!(!takes_away(&trial(&["CONN101"], Some(2.0)), &planted));
+    }
+
+    #[test]
+    fn what_explains_no_difference_is_observed_if_it_is_no_cause() {
+        let finding = |explains| Finding { rule: "HOST106".to_owned(), explains };
+        assert!(is_observation(&finding(Some(0.0)), &[]));
+        assert!(!is_observation(&finding(Some(0.1)), &[]) && !is_observation(&finding(None), &[]));
+        assert!(!is_observation(&finding(Some(0.0)), &["HOST106".to_owned()]));
+    }
+}
