@@ -174,3 +174,24 @@ fn what_cannot_be_diagnosed_is_refused_with_the_reason() {
     assert_eq!(only_h1.code, Some(2), "{}", only_h1.transcript());
     assert!(only_h1.stderr.contains("no HTTP/2 to diagnose"), "{}", only_h1.transcript());
 }
+
+#[test]
+fn a_live_server_is_asked_as_often_as_it_answers_in_a_ramp() {
+    let origin = Origin::start(&["--handler-delay=100ms"]);
+    let url = format!("http://{}/", origin.clear);
+    let folder = folder();
+    let arguments = ["diagnose", "--json", "--out=run", "--budget=1ms", "-z1s", "--max-connections=2", &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    finished.assert_measured();
+    // Two connections carry 20 requests per second, one after the other.
+    assert!(finished.stderr.contains("was too much over at most 2 connections"), "{}", finished.stderr);
+    let rate =
+        finished.stderr.split("rate: ").nth(1).and_then(|rest| rest.split("/s").next()).expect("it is told");
+    assert!(rate.parse::<f64>().expect("a number") < 50.0, "{rate}");
+    let repeat = finished.json()["repeat"].to_string();
+    assert!(repeat.ends_with(&format!("-q {rate}\"")), "{repeat}");
+    let given = [&arguments[..], &["--i-own-this-host", "-q5"]].concat();
+    let refused = run_program(&binary(), folder.path(), &given);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(refused.stderr.contains("the load is given"), "{}", refused.transcript());
+}

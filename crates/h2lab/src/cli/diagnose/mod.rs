@@ -2,8 +2,10 @@
 
 mod plan;
 mod progress;
+mod rate;
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,15 +41,15 @@ use h2lab_net::clock::Clock;
 /// interleaved with the unchanged one, until each change is decided or the budget is spent. Each is `confirmed` (better by 10 %
 /// or more), `worse`, `refuted` (no effect of 15 % or more) or `undecided`. The intervals are corrected for all that is tried.
 ///
-/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets 50 requests per second,
-/// unless -q or --concurrency asks for more. A scenario must have one cell of HTTP/2, and at most one to compare it with; flags
+/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
+/// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one cell of HTTP/2, and at most one to compare it with; flags
 /// select them. A run folder is read and not measured: what its records show is reported.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab diagnose", "one HTTP/2 connection over a link that loses 3 %"),
         ("h2lab diagnose --loss 0% --max-requests-per-connection 100", "a server that closes connections"),
-        ("h2lab diagnose https://service.example/", "a live server, at 50 requests per second"),
+        ("h2lab diagnose https://service.example/", "a live server, at no more than 50 requests per second"),
         ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
         ("h2lab diagnose https://service.example/ --junit --fail-on confirmed", "for CI"),
         ("h2lab diagnose http://127.0.0.1:3000/ --via https://example.org/", "is it the proxy?"),
@@ -62,6 +64,9 @@ pub struct DiagnoseArgs {
     /// The URL of the same service through a proxy: also say whether the difference arises there or at the server itself
     #[arg(long, value_name = "URL", requires = "what")]
     via: Option<String>,
+    /// The server is yours: search a rate up to 6,000 requests per second instead of 50
+    #[arg(long, requires = "what")]
+    i_own_this_host: bool,
     /// Measure what an earlier run measured again, and report how much of its difference is gone
     #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "via", "fail_on"])]
     again: Option<PathBuf>,
@@ -111,6 +116,10 @@ impl What {
     }
 }
 
+/// Why `--i-own-this-host` is refused.
+const OWNED: &str =
+    "--i-own-this-host lets diagnose search for a rate of a live server, and here the load is given";
+
 /// Refuses documents of experiments where none is made.
 fn no_experiment() -> anyhow::Error {
     let why = "SARIF and JUnit have the results of experiments, and here none is made: diagnose a URL or a scenario";
@@ -120,15 +129,26 @@ fn no_experiment() -> anyhow::Error {
 /// Runs the command.
 pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     args.documents.validate()?;
+    let what = args.what.as_deref().map(What::of).transpose()?;
+    if args.i_own_this_host && !matches!(what, Some(What::Live(_))) {
+        return Err(Usage(OWNED.to_owned()).into());
+    }
     if let Some(again) = &args.again {
         return args.again(&history::find(again)?, command_line);
     }
-    let what = args.what.as_deref().map(What::of).transpose()?;
     if let Some(What::Run(folder)) = &what {
         return args.of_run(folder);
     }
-    let (scenario, live) = scenario(args, what.as_ref())?;
-    let repeat = repeated(&command_line, args.what.as_deref(), args.via.as_deref());
+    let (mut scenario, live) = scenario(args, what.as_ref())?;
+    let mut repeat = repeated(&command_line, args.what.as_deref(), args.via.as_deref());
+    if let Some(What::Live(url)) = &what {
+        let url = args.via().unwrap_or_else(|| url.clone());
+        match args.carried(&mut scenario, &url, &live)? {
+            ControlFlow::Continue(None) => {}
+            ControlFlow::Continue(Some(rate)) => repeat.extend(args.load_flags(&scenario, rate)),
+            ControlFlow::Break(exit) => return Ok(exit),
+        }
+    }
     let base = Base::of(&scenario, args.via().as_deref())?;
     let plan = RefCell::new(Plan { base: &base, rounds: 0, knobs: Vec::new() });
     let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
@@ -165,6 +185,43 @@ impl DiagnoseArgs {
     /// The URL of the proxy.
     fn via(&self) -> Option<String> {
         self.via.as_deref().map(reach::with_scheme)
+    }
+
+    /// Enters a rate that the server carries, unless the user gave a load. Ends the command if the user stopped the search.
+    fn carried(
+        &self,
+        scenario: &mut Scenario,
+        url: &str,
+        live: &Live,
+    ) -> Result<ControlFlow<Exit, Option<f64>>> {
+        let loads = ["rate", "concurrency", "ramp"];
+        if self.cells.work.given().iter().any(|(id, _)| loads.contains(&id.as_str())) {
+            if self.i_own_this_host {
+                return Err(Usage(OWNED.to_owned()).into());
+            }
+            return Ok(ControlFlow::Continue(None));
+        }
+        if self.i_own_this_host && self.cells.policy.max_connections.is_none() {
+            scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
+        }
+        Ok(match rate::find(scenario, url, live, self.i_own_this_host, self.quiet)? {
+            ControlFlow::Break(()) => ControlFlow::Break(Exit::Interrupted),
+            ControlFlow::Continue(found) => {
+                if let Some(found) = found {
+                    say!("{}", found.words(scenario));
+                    scenario.work.rate = Axis::one(found.rate);
+                }
+                ControlFlow::Continue(found.map(|found| found.rate))
+            }
+        })
+    }
+
+    /// The flags of `compare` for a load that was searched for.
+    fn load_flags(&self, scenario: &Scenario, rate: f64) -> Vec<String> {
+        let connections = self.i_own_this_host && self.cells.policy.max_connections.is_none();
+        let connections =
+            connections.then(|| format!("--max-connections={}", scenario.matrix.max_connections));
+        ["-q".to_owned(), rate.to_string()].into_iter().chain(connections).collect()
     }
 
     /// Measures the rounds that `next` asks for.
@@ -324,7 +381,8 @@ fn lossy() -> Result<Scenario> {
 /// Flags with a value that `compare` does not have, or that say where results go.
 const OWN: [&str; 7] = ["--budget", "--fail-on", "--via", "--out", "-o", "--output", "--html"];
 /// The same without a value.
-const SWITCHES: [&str; 6] = ["--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
+const SWITCHES: [&str; 7] =
+    ["--i-own-this-host", "--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
 
 /// The command that compares the protocols as this one does, at the proxy if there is one; the flags of a change follow.
 fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> Vec<String> {
