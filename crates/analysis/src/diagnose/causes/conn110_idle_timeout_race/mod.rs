@@ -95,7 +95,7 @@ fn races(repetition: &Repetition<'_>) -> Vec<Race> {
             continue;
         }
         let closes = matches!(sample.outcome, Outcome::Closed | Outcome::GoAway | Outcome::Reset);
-        let connection = record.connections.get(sample.connection as usize);
+        let connection = record.connection(sample.connection);
         let ended = connection
             .is_some_and(|it| it.closed_at.since(sample.sent_at) <= 2 * rtt.max(Duration::from_millis(1)));
         let until = busy_until.get(&sample.connection).copied();

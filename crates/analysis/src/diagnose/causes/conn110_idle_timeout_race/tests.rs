@@ -45,6 +45,18 @@ fn requests_that_fail_after_one_idle_time_meet_a_timeout() {
 }
 
 #[test]
+fn a_connection_is_found_by_its_index_wherever_it_stands() {
+    let mut record = races(&[5_000, 5_010], 25);
+    let found = finding(record.clone());
+    record.connections.reverse();
+    assert_eq!(finding(record.clone()), found);
+    let mut unused = record.connections[0].clone();
+    unused.index = 9;
+    record.connections.insert(0, unused);
+    assert!(finding(record).is_some());
+}
+
+#[test]
 fn one_failure_short_gaps_uneven_ones_and_late_ends_are_none() {
     assert_eq!(finding(races(&[5_000], 25)), None);
     assert!(finding(races(&[500, 500], 25)).is_some());
