@@ -49,7 +49,7 @@ pub use state::invalid_reasons;
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub(crate) use tallied::replays;
-pub use threshold::{CellFigures, Threshold, ThresholdError, Violation};
+pub use threshold::{CellFigures, Checked, Threshold, ThresholdError, Violation};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};
 
