@@ -34,10 +34,14 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
     .render()
 }
 
+/// The columns of the text in their order on the page: a narrow screen shows the first few, and the result is what matters.
+const PLACES: [usize; COLUMNS.len()] = [0, 5, 3, 4, 1, 2];
+
 /// Each change with its effect, and the command that repeats the best of them.
 fn experiments(diagnosis: &Diagnosis<'_>) -> String {
-    let columns = COLUMNS.iter().map(|column| (column.title, column.unit)).collect();
-    let table = parts::table(&(columns, diagnosis.rows()));
+    let columns = PLACES.map(|place| (COLUMNS[place].title, COLUMNS[place].unit)).to_vec();
+    let rows = diagnosis.rows().iter().map(|row| PLACES.map(|place| row[place].clone()).to_vec()).collect();
+    let table = parts::table(&(columns, rows));
     let repeat = diagnosis.repeated().map(|command| format!("Repeat it: `{command}`"));
     let notes: Vec<String> = std::iter::once(CORRECTED.to_owned()).chain(repeat).collect();
     table + &parts::list(&notes, notes.len(), "")
