@@ -21,10 +21,12 @@ mod runs;
 mod silence;
 pub mod state;
 pub mod study;
+mod status;
 mod summarise;
 mod summary;
 mod tallied;
 mod threshold;
+mod transfer;
 mod transport;
 mod verdict;
 
@@ -46,10 +48,12 @@ pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use state::invalid_reasons;
+pub use status::doubt_of_status;
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub(crate) use tallied::replays;
 pub use threshold::{CellFigures, Checked, Threshold, ThresholdError, Violation};
+pub use transfer::{Transfers, is_too_long, longer_flags};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};
 
@@ -101,6 +105,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     let different =
         analysis.groups().iter().filter_map(|group| different_answers(group)).collect::<BTreeSet<_>>();
     analysis.warnings.extend(different);
+    analysis.warnings.extend(transfer::limited(&analysis.cells));
     if run.interrupted {
         analysis.warnings.push("the run ended early: not all that was planned was measured".to_owned());
     }

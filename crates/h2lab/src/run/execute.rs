@@ -2,6 +2,7 @@
 //! then is kept and reported.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
@@ -33,8 +34,17 @@ pub struct LiveServer {
     pub authority: String,
     /// The name for SNI.
     pub server_name: String,
-    /// Protocols that were asked for and that it was found not to speak, and what it did instead.
+    /// Protocols that it was found not to speak, and what it did instead.
     pub refused: Vec<(Protocol, String)>,
+    /// How long it took for a single response, of the protocols that it speaks in the quickest; `None` before it was asked.
+    pub takes: Option<Duration>,
+}
+
+impl Live {
+    /// How long a single response of the slowest server took.
+    pub fn takes(&self) -> Option<Duration> {
+        self.servers.iter().filter_map(|server| server.takes).max()
+    }
 }
 
 /// Live servers, and how to trust those of them that speak TLS.

@@ -58,6 +58,8 @@ pub enum FailureKind {
     Usage,
     /// This cell cannot be done with this server; others may.
     Unsupported,
+    /// What would be measured says nothing of what was asked (exit 5).
+    Invalid,
     /// A process of h2lab's own was killed from outside. Another try may do.
     Killed,
     /// A defect of h2lab.

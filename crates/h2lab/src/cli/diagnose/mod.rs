@@ -30,7 +30,8 @@ use super::output::{self, Concluded};
 use super::reach::{self, ReachArgs};
 use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
-use crate::run::execute::{Executed, Live, PlanContext, execute_rounds};
+use crate::run::execute::{Executed, Live, LiveServer, PlanContext, execute_rounds};
+use crate::run::messages::{Failure, FailureKind};
 use crate::run::{history, preflight, store};
 use h2lab_net::clock::Clock;
 
@@ -112,7 +113,19 @@ impl What {
             return Ok(Self::Run(history::find(path)?));
         }
         let is_scenario = path.extension().is_some_and(|end| end == "toml") || scenarios::is_shipped(path);
-        Ok(if is_scenario { Self::Scenario(path.to_owned()) } else { Self::Live(reach::with_scheme(word)) })
+        if is_scenario {
+            return Ok(Self::Scenario(path.to_owned()));
+        }
+        let url = reach::with_scheme(word);
+        if !url.contains("://") {
+            return Err(Usage(format!(
+                "{word} is none of what can be diagnosed: a URL (it begins with http:// or https://), a run folder (`h2lab runs` \
+                 lists them; `latest`), a scenario FILE.toml, or one that ships, such as {} (`h2lab run --list`)",
+                scenarios::near(word)
+            ))
+            .into());
+        }
+        Ok(Self::Live(url))
     }
 }
 
@@ -142,6 +155,8 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let (mut scenario, live) = scenario(args, what.as_ref())?;
     let mut repeat = repeated(&command_line, args.what.as_deref(), args.via.as_deref());
     if let Some(What::Live(url)) = &what {
+        speaks_h2(&scenario, &live)?;
+        holds_responses(&scenario, &live)?;
         let url = args.via().unwrap_or_else(|| url.clone());
         match args.carried(&mut scenario, &url, &live)? {
             ControlFlow::Continue(None) => {}
@@ -203,6 +218,11 @@ impl DiagnoseArgs {
         }
         if self.i_own_this_host && self.cells.policy.max_connections.is_none() {
             scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
+        }
+        if let Some(rate) = live.takes().and_then(|takes| rate::of_long(takes, scenario.matrix.max_connections)) {
+            say!("{}", rate::words_of_long(rate, live.takes().unwrap_or_default(), scenario.matrix.max_connections));
+            scenario.work.rate = Axis::one(rate);
+            return Ok(ControlFlow::Continue(Some(rate)));
         }
         Ok(match rate::find(scenario, url, live, self.i_own_this_host, self.quiet)? {
             ControlFlow::Break(()) => ControlFlow::Break(Exit::Interrupted),
@@ -294,7 +314,10 @@ impl DiagnoseArgs {
             Live::default()
         } else {
             scenario = self.cells.applied_live(&scenario)?;
-            discover::find(&mut scenario, &urls, &self.cells.client.protocol, &self.reach)?
+            let reach = self.reach.as_in(&before.command);
+            let live = discover::find(&mut scenario, &urls, &self.cells.client.protocol, &reach)?;
+            holds_responses(&scenario, &live)?;
+            live
         };
         let withheld = before.scenario.withheld();
         if !withheld.is_empty() && scenario.without_secrets().withheld() != withheld {
@@ -343,6 +366,32 @@ fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
     output::judge_endings(&Ending::of(&stats::analyse(&base)), false)
 }
 
+/// Refuses what can only be HTTP/1.1, with what became of the offer of HTTP/2.
+fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
+    if scenario.plan().iter().any(|cell| cell.protocol.is_multiplexed()) {
+        return Ok(());
+    }
+    let offer = |server: &LiveServer| {
+        let (protocol, why) = server.refused.iter().find(|(protocol, _)| protocol.is_multiplexed())?;
+        Some(format!("{} was offered {protocol}: {why}", server.url))
+    };
+    let offers: Vec<String> = live.servers.iter().filter_map(offer).collect();
+    let message = if offers.is_empty() {
+        "only HTTP/1.1 was asked for (--proto), so that there is no HTTP/2 to diagnose".to_owned()
+    } else {
+        format!("the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {}", offers.join("; "))
+    };
+    Err(Failure { kind: FailureKind::Usage, message })
+}
+
+/// Refuses to measure for so short a time that it holds no response: no experiment could say anything.
+fn holds_responses(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
+    match discover::too_long(scenario, live) {
+        None => Ok(()),
+        Some(why) => Err(Failure { kind: FailureKind::Invalid, message: format!("{why}, and give it a longer --budget") }),
+    }
+}
+
 /// What is measured, with the flags of the command line in place of the defaults.
 fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)> {
     let one = |scenario: Scenario| Scenario { repetitions: 1, ..scenario };
@@ -360,6 +409,10 @@ fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)
         };
         return Ok((one(args.cells.applied(&scenario, false)?), Live::default()));
     };
+    if args.via().as_ref() == Some(url) {
+        let why = "is the URL of the server itself: give that of the same service through the proxy";
+        return Err(Usage(format!("--via {url} {why}")).into());
+    }
     let mut defaults = discover::gentle();
     defaults.work.measure = Axis::one(Duration::from_secs(3));
     let mut scenario = one(args.cells.applied_live(&defaults)?);
@@ -399,6 +452,27 @@ fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_is_nothing_is_refused_with_what_it_may_be_and_the_nearest_scenario() {
+        let refused = |word: &str| What::of(word).err().unwrap().to_string();
+        let why = refused("sidecar");
+        assert!(why.starts_with("sidecar is none of what can be diagnosed: a URL"), "{why}");
+        assert!(why.contains("run folder") && why.contains("such as sidecar-chaos (`h2lab run --list`)"), "{why}");
+        assert!(refused("bbr-cubic").contains("such as bbr-vs-cubic"));
+        assert!(matches!(What::of("127.0.0.1:80"), Ok(What::Live(_))));
+    }
+
+    #[test]
+    fn a_run_without_verified_certificates_is_repeated_without() {
+        let insecure = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            ReachArgs::default().as_in(&words).tls.insecure
+        };
+        assert!(insecure("h2lab diagnose -k https://a/") && insecure("h2lab diagnose --insecure https://a/"));
+        assert!(insecure("h2lab diagnose -sk https://a/"));
+        assert!(!insecure("h2lab diagnose https://a/ -kinda") && !insecure("h2lab diagnose https://a/k"));
+    }
 
     #[test]
     fn the_command_to_repeat_is_compare_without_what_only_diagnose_takes() {

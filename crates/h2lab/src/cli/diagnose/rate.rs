@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_analysis::stats::{CellSummary, RampSteps};
+use h2lab_base::units::format_duration;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Ramp, Scenario};
 
@@ -22,6 +23,23 @@ const OWN: [&str; 3] = ["50..500/4s/4", "800..2000/4s/4", "3000..6000/4s/4"];
 pub(super) const OWN_CONNECTIONS: u32 = 100;
 /// Experiments need the rate to be carried in each of their repetitions, also on a slower day.
 const BELOW_THE_KNEE: f64 = 0.7;
+
+/// A step of a ramp is a second, and says nothing of responses that take longer than this.
+const LONG: Duration = Duration::from_millis(500);
+/// The highest rate at which a server is asked without a ramp.
+const MOST: f64 = 50.0;
+
+/// The rate for responses that take too long for a ramp: what so many connections carry, each with one response after the other.
+pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
+    let carried = f64::from(connections) / takes.as_secs_f64() * BELOW_THE_KNEE;
+    (takes >= LONG).then(|| ((carried * 10.0).floor() / 10.0).clamp(0.1, MOST))
+}
+
+/// The same in a sentence.
+pub(super) fn words_of_long(rate: f64, takes: Duration, connections: u32) -> String {
+    let takes = format_duration(takes);
+    format!("rate: {rate}/s, since a response takes {takes} on one of at most {connections} connections (-q sets another rate)")
+}
 
 /// What a ramp found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,6 +137,14 @@ mod tests {
         assert!(parsed(&GENTLE).iter().all(|ramp| ramp.from < ramp.to && ramp.to <= 50.0));
         let own = parsed(&OWN);
         assert!(own.windows(2).all(|pair| pair[0].to < pair[1].from), "{own:?}");
+    }
+
+    #[test]
+    fn long_responses_are_asked_at_a_rate_that_the_connections_carry() {
+        let of = |millis| of_long(Duration::from_millis(millis), 16);
+        assert_eq!([of(499), of(500), of(3_850), of(600_000)], [None, Some(22.4), Some(2.9), Some(0.1)]);
+        assert_eq!(of_long(LONG, 100), Some(MOST));
+        assert!(words_of_long(2.9, Duration::from_millis(3_850), 16).starts_with("rate: 2.9/s, since a response takes 3.85s"));
     }
 
     #[test]
