@@ -160,11 +160,14 @@ fn pool(report: &Report<'_>, cell: u32) -> Option<String> {
     let limit = report.analysis.cell(cell)?.pool?;
     let flag =
         if report.run.command.get(1).is_some_and(|word| word == "load") { "-c" } else { "--max-connections" };
+    // Where none of the requests came to its turn, those before them say how long one takes.
+    let before = report.analysis.cell(cell)?.transfers.takes.unwrap_or_default();
+    let service = if limit.service.is_zero() { before } else { limit.service };
     Some(format!(
         "All {} were in use, and requests waited {} on average for one; on it they took {}. Raise {flag}.",
         plural(u64::from(limit.connections), "HTTP/1.1 connection"),
         millis_unit(limit.waited),
-        millis_unit(limit.service)
+        millis_unit(service)
     ))
 }
 

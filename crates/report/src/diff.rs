@@ -44,7 +44,9 @@ struct Measured {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrintedError {
     /// It is none of `compare`, `run`, `report`, `load` or `diagnose`.
-    #[error("is neither a run folder nor --json output of `compare`, `run`, `load`, `diagnose` or `report`: {0}")]
+    #[error(
+        "is neither a run folder nor --json output of `compare`, `run`, `load`, `diagnose` or `report`: {0}"
+    )]
     Unknown(String),
 }
 

@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::stats::{CellVerdict, Conclusion, repetitions_by_cell};
-use h2lab_model::record::CellRecord;
 use h2lab_model::Fix;
+use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 use h2lab_model::settings::UNKNOWN_PRODUCT;
 
@@ -84,7 +84,9 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
 /// Adds to a fix for a front hop whose product is not known why that is so.
 fn say_unknown(fix: &mut Fix) {
     if fix.product == UNKNOWN_PRODUCT {
-        fix.why.push_str("; both URLs have the same server field, which a proxy passes on: what answers here is not known");
+        fix.why.push_str(
+            "; both URLs have the same server field, which a proxy passes on: what answers here is not known",
+        );
     }
 }
 

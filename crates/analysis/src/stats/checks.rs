@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::status::doubt_of_status;
-use super::{silence, transfer};
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
+use super::{silence, transfer};
 use h2lab_base::counts::plural;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;

@@ -127,13 +127,14 @@ pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
 pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     let takes = summary.transfers.takes?;
     let phases = &summary.cell.work.phases;
-    is_too_long(takes, phases).then(|| {
+    // Where that made it invalid it is told already.
+    let is_told = too_short(summary).is_some();
+    (is_too_long(takes, phases) && !is_told).then(|| {
         format!(
-            "a response takes {}, of {} that are measured and {} of drain ({}): for sound figures measure for longer ({})",
+            "a response takes {}, of {} that are measured and {} of drain: for sound figures measure for longer ({})",
             format_duration(takes),
             format_duration(phases.measure),
             format_duration(phases.drain),
-            summary.label,
             longer_flags(takes)
         )
     })
@@ -214,6 +215,7 @@ mod tests {
         assert!(warning.contains("1.601s, of 3s that are measured and 700ms of drain"), "{warning}");
         assert!(warning.contains("(-z 9s --drain 3s)"), "{warning}");
         assert_eq!(told(1.4), None);
+        assert_eq!(told(3.1), None, "the reason why it is invalid says it");
         // Requests that are short beside any measured time need nothing.
         let short = CellSummary::of(&[&seconds(0.4, 0.5)]).warnings;
         assert!(!short.iter().any(|warning| warning.starts_with("a response takes")), "{short:?}");
@@ -234,7 +236,9 @@ mod tests {
         assert_eq!(cut(false).as_deref(), Some("no response to 3 requests"));
         let begun = cut(true).unwrap();
         assert!(
-            begun.starts_with("no complete response to 3 requests: 3 responses had begun, and 300 KiB of body"),
+            begun.starts_with(
+                "no complete response to 3 requests: 3 responses had begun, and 300 KiB of body"
+            ),
             "{begun}"
         );
         assert!(begun.contains("measure for longer (-z, --drain)"), "{begun}");
@@ -269,7 +273,9 @@ mod tests {
             let warnings = analyse(&run((0..).zip(rates).map(record).collect())).warnings;
             warnings.into_iter().find(|warning| warning.starts_with("an observation: each response"))
         };
-        assert!(told(&[STEADY_RATES], 3.85).unwrap().contains("arrives at 48.83 KiB/s; the server or the path"));
+        assert!(
+            told(&[STEADY_RATES], 3.85).unwrap().contains("arrives at 48.83 KiB/s; the server or the path")
+        );
         let both = told(&[STEADY_RATES, [53e3; 3]], 3.85).unwrap();
         assert!(both.contains("KiB/s in each cell alike; the server"), "{both}");
         assert_eq!(told(&[STEADY_RATES, [60e3; 3]], 3.85), None, "a protocol changes it");

@@ -143,7 +143,8 @@ fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
     }
     let (mut failed, mut undecided) = (false, false);
     for condition in conditions {
-        let checked = condition.check_against(&pairs).map_err(|error| Usage(format!("--fail-if: {error}")))?;
+        let checked =
+            condition.check_against(&pairs).map_err(|error| Usage(format!("--fail-if: {error}")))?;
         for violation in checked.violations {
             say("failed", &violation);
             failed = true;

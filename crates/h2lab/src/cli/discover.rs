@@ -157,7 +157,8 @@ fn asked(
 /// What to tell at once of a server that answers with no success in any protocol: it is measured all the same.
 fn doubt(url: &str, mut statuses: impl Iterator<Item = u16>) -> Option<String> {
     let first = statuses.next()?;
-    let doubt = doubt_of_status(first).filter(|_| statuses.all(|status| doubt_of_status(status).is_some()))?;
+    let doubt =
+        doubt_of_status(first).filter(|_| statuses.all(|status| doubt_of_status(status).is_some()))?;
     Some(format!("{url} answers {doubt}"))
 }
 
@@ -268,7 +269,10 @@ mod tests {
         };
         assert_eq!([told(None), told(Some(1_500))], [None, None]);
         let why = told(Some(3_900)).unwrap();
-        assert!(why.contains("takes 3.9s, and 3s are measured") && why.contains("-z 20s --drain 5s"), "{why}");
+        assert!(
+            why.contains("takes 3.9s, and 3s are measured") && why.contains("-z 20s --drain 5s"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! then is kept and reported.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose::waits::Waits;

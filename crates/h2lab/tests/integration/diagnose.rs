@@ -193,3 +193,37 @@ fn a_live_server_is_asked_as_often_as_it_answers_in_a_ramp() {
     assert_eq!(refused.code, Some(2), "{}", refused.transcript());
     assert!(refused.stderr.contains("the load is given"), "{}", refused.transcript());
 }
+
+#[test]
+fn a_response_that_takes_longer_than_the_run_is_no_silence_and_nothing_is_blamed_for_it() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/drip?bytes=1000&ms=1200", origin.clear);
+    let diagnosed = h2lab(&["diagnose", "-z1s", &url]);
+    assert_eq!(diagnosed.code, Some(5), "{}", diagnosed.transcript());
+    assert!(diagnosed.stderr.contains("a single response takes 1."), "{}", diagnosed.transcript());
+    assert!(diagnosed.stderr.contains("measure for longer (-z "), "{}", diagnosed.transcript());
+    assert_eq!(diagnosed.stdout, "", "no cause is named: {}", diagnosed.transcript());
+    let loaded = h2lab(&["load", "--no-store", "-z500ms", "-c2", &url]);
+    assert_eq!(loaded.code, Some(5), "{}", loaded.transcript());
+    let words = loaded.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("and 500ms are measured: too short to tell requests per second"), "{words}");
+}
+
+#[test]
+fn a_status_that_is_no_success_is_noted_before_it_is_measured() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/status/404", origin.clear);
+    let told = "404 Not Found: measured as it is; is the path right?";
+    let compared = h2lab(&["compare", "--out=run", "-z200ms", "--repetitions=1", &url]);
+    compared.assert_code_unless_busy(1);
+    let (noted, _) = compared.stderr.split_once("cells, ").expect("the plan is told");
+    assert!(
+        noted.split_whitespace().collect::<Vec<_>>().join(" ").contains(told),
+        "{}",
+        compared.transcript()
+    );
+    let loaded = h2lab(&["load", "--no-store", "-n20", "-c2", &url]);
+    assert!(loaded.stderr.contains(told), "{}", loaded.transcript());
+    let words = loaded.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(told), "in the report's warnings: {words}");
+}

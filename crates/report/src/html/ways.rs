@@ -150,7 +150,8 @@ mod tests {
             let class = Way::of(protocol).class();
             assert!(css.contains(&format!(".{class} {{ --way: var(--{}); }}", protocol.name())), "{class}");
             for tone in 1..TONES {
-                let own = format!(".{class}.tone{tone} {{ --way: color-mix(in srgb, var(--{})", protocol.name());
+                let own =
+                    format!(".{class}.tone{tone} {{ --way: color-mix(in srgb, var(--{})", protocol.name());
                 assert!(css.contains(&own), "{own}");
             }
         }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use h2lab_base::units::Time;
 use h2lab_model::workload::ID_FIELD;
-use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head, Reader};
 use h2lab_wire::h2::setting;
+use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head, Reader};
 use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
 /// Bytes that are kept before the client's first bytes, which identify the protocol.
@@ -99,7 +99,10 @@ impl Frames {
 
     /// How many concurrent streams its sender accepts, each time it said so, with the place of the frame's end.
     pub fn stream_limits(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.settings.iter().filter(|set| set.id == setting::MAX_CONCURRENT_STREAMS).map(|set| (set.ends_at, set.value))
+        self.settings
+            .iter()
+            .filter(|set| set.id == setting::MAX_CONCURRENT_STREAMS)
+            .map(|set| (set.ends_at, set.value))
     }
 
     /// The place of these plaintext bytes in the TCP stream.
@@ -135,7 +138,9 @@ impl Frames {
                 updates.push(Update { granted, begins_at: bytes.start, ends_at: bytes.end });
             }
             Detail::Settings { settings, .. } => {
-                let known = settings.iter().filter(|set| matches!(set.id, setting::MAX_CONCURRENT_STREAMS | setting::INITIAL_WINDOW_SIZE));
+                let known = settings.iter().filter(|set| {
+                    matches!(set.id, setting::MAX_CONCURRENT_STREAMS | setting::INITIAL_WINDOW_SIZE)
+                });
                 let set = |set: &h2lab_wire::trace::detail::Setting| Set {
                     id: set.id,
                     value: set.value,

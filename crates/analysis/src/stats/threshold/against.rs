@@ -63,7 +63,8 @@ impl CellFigures {
     /// one stall. What collapsed has no response times, whatever their number.
     fn lacks(&self, metric: Metric) -> Option<u64> {
         let Metric::Quantile(share) = metric else { return None };
-        let needed = Tail::NEEDED_ABOVE * u64::from(ALL).div_ceil(u64::from(ALL.saturating_sub(share)).max(1));
+        let needed =
+            Tail::NEEDED_ABOVE * u64::from(ALL).div_ceil(u64::from(ALL.saturating_sub(share)).max(1));
         let is_few = share >= P99 && self.requests < needed;
         (is_few && self.without.is_none()).then_some(needed)
     }
@@ -173,7 +174,8 @@ impl Threshold {
         if figures().any(|figure| side(figure).without.is_some()) {
             return None;
         }
-        let (figure, needed) = figures().find_map(|figure| Some((figure, side(figure).lacks(figure.metric)?)))?;
+        let (figure, needed) =
+            figures().find_map(|figure| Some((figure, side(figure).lacks(figure.metric)?)))?;
         Some(format!(
             "{}: {}: {}{} needs {}, and there are {}: measure for longer, or use p95",
             self.text,
@@ -263,7 +265,9 @@ mod tests {
         assert!(!decided("p99.9 > 15ms", [0, 49_999]) && decided("p99.9 > 15ms", [0, 50_000]));
         assert_eq!(
             checked("p99 > 1.1*base.p99", [600, 5_000]).undecided,
-            ["p99 > 1.1*base.p99: h1: base.p99 needs 5,000 requests, and there are 600: measure for longer, or use p95"]
+            [
+                "p99 > 1.1*base.p99: h1: base.p99 needs 5,000 requests, and there are 600: measure for longer, or use p95"
+            ]
         );
         let mut collapsed = pair("h1", 10.0, f64::INFINITY);
         collapsed.1.requests = 0;

@@ -219,8 +219,13 @@ impl DiagnoseArgs {
         if self.i_own_this_host && self.cells.policy.max_connections.is_none() {
             scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
         }
-        if let Some(rate) = live.takes().and_then(|takes| rate::of_long(takes, scenario.matrix.max_connections)) {
-            say!("{}", rate::words_of_long(rate, live.takes().unwrap_or_default(), scenario.matrix.max_connections));
+        if let Some(rate) =
+            live.takes().and_then(|takes| rate::of_long(takes, scenario.matrix.max_connections))
+        {
+            say!(
+                "{}",
+                rate::words_of_long(rate, live.takes().unwrap_or_default(), scenario.matrix.max_connections)
+            );
             scenario.work.rate = Axis::one(rate);
             return Ok(ControlFlow::Continue(Some(rate)));
         }
@@ -379,7 +384,10 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     let message = if offers.is_empty() {
         "only HTTP/1.1 was asked for (--proto), so that there is no HTTP/2 to diagnose".to_owned()
     } else {
-        format!("the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {}", offers.join("; "))
+        format!(
+            "the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {}",
+            offers.join("; ")
+        )
     };
     Err(Failure { kind: FailureKind::Usage, message })
 }
@@ -388,7 +396,10 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
 fn holds_responses(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     match discover::too_long(scenario, live) {
         None => Ok(()),
-        Some(why) => Err(Failure { kind: FailureKind::Invalid, message: format!("{why}, and give it a longer --budget") }),
+        Some(why) => Err(Failure {
+            kind: FailureKind::Invalid,
+            message: format!("{why}, and give it a longer --budget"),
+        }),
     }
 }
 
@@ -458,7 +469,10 @@ mod tests {
         let refused = |word: &str| What::of(word).err().unwrap().to_string();
         let why = refused("sidecar");
         assert!(why.starts_with("sidecar is none of what can be diagnosed: a URL"), "{why}");
-        assert!(why.contains("run folder") && why.contains("such as sidecar-chaos (`h2lab run --list`)"), "{why}");
+        assert!(
+            why.contains("run folder") && why.contains("such as sidecar-chaos (`h2lab run --list`)"),
+            "{why}"
+        );
         assert!(refused("bbr-cubic").contains("such as bbr-vs-cubic"));
         assert!(matches!(What::of("127.0.0.1:80"), Ok(What::Live(_))));
     }

@@ -55,10 +55,9 @@ pub(super) fn is_at(cell: &Cell, url: &str) -> bool {
 
 /// The cell that is asked about, and the one that it is compared with.
 fn pair(cells: &[&Cell]) -> Result<(u32, Option<u32>), Usage> {
-    let subject = cells
-        .iter()
-        .rfind(|cell| cell.protocol.is_multiplexed())
-        .ok_or_else(|| Usage("all configurations are of HTTP/1.1: there is no HTTP/2 to diagnose".to_owned()))?;
+    let subject = cells.iter().rfind(|cell| cell.protocol.is_multiplexed()).ok_or_else(|| {
+        Usage("all configurations are of HTTP/1.1: there is no HTTP/2 to diagnose".to_owned())
+    })?;
     if cells.len() > 2 {
         return Err(Usage(format!(
             "these are {} configurations, and diagnose examines one against another protocol: give one value to each flag",

@@ -38,7 +38,9 @@ pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
 /// The same in a sentence.
 pub(super) fn words_of_long(rate: f64, takes: Duration, connections: u32) -> String {
     let takes = format_duration(takes);
-    format!("rate: {rate}/s, since a response takes {takes} on one of at most {connections} connections (-q sets another rate)")
+    format!(
+        "rate: {rate}/s, since a response takes {takes} on one of at most {connections} connections (-q sets another rate)"
+    )
 }
 
 /// What a ramp found.
@@ -144,7 +146,10 @@ mod tests {
         let of = |millis| of_long(Duration::from_millis(millis), 16);
         assert_eq!([of(499), of(500), of(3_850), of(600_000)], [None, Some(22.4), Some(2.9), Some(0.1)]);
         assert_eq!(of_long(LONG, 100), Some(MOST));
-        assert!(words_of_long(2.9, Duration::from_millis(3_850), 16).starts_with("rate: 2.9/s, since a response takes 3.85s"));
+        assert!(
+            words_of_long(2.9, Duration::from_millis(3_850), 16)
+                .starts_with("rate: 2.9/s, since a response takes 3.85s")
+        );
     }
 
     #[test]

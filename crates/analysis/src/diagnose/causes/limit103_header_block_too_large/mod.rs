@@ -9,8 +9,8 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::format_bytes;
 use h2lab_model::record::{ConnectionRecord, Outcome, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
-use h2lab_wire::h2::setting;
 use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::setting;
 
 /// "Request Header Fields Too Large" (RFC 6585 §5).
 const TOO_LARGE: u16 = 431;

@@ -11,8 +11,8 @@ use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{format_duration, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::workload::Arrival;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_model::workload::Arrival;
 
 /// Fewer requests that waited may be chance.
 const LEAST_REQUESTS: u64 = 10;

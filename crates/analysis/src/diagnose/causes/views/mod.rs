@@ -9,8 +9,8 @@ pub(in crate::diagnose) mod stopped;
 pub(in crate::diagnose) mod transfer;
 pub(in crate::diagnose) mod windows;
 
-use h2lab_wire::h2::setting;
 use h2lab_model::record::ConnectionRecord;
+use h2lab_wire::h2::setting;
 
 /// How many streams the server of a connection allows, by its SETTINGS: `u32::MAX` where these set no bound; `None` if none came.
 pub(super) fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {

@@ -91,7 +91,10 @@ fn initial_window(connection: &ConnectionRecord, data: Direction) -> u64 {
         Direction::Up => &connection.http.settings_remote,
         Direction::Down => &connection.http.settings_local,
     };
-    settings.iter().find(|(id, _)| *id == setting::INITIAL_WINDOW_SIZE).map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
+    settings
+        .iter()
+        .find(|(id, _)| *id == setting::INITIAL_WINDOW_SIZE)
+        .map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
 }
 
 /// A window at its sender.
