@@ -33,13 +33,14 @@ pub(super) struct OneCongestionWindow;
 impl Rule for OneCongestionWindow {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let cell = case.cell();
-        if cell.protocol.is_quic() || !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
+        if !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
             return Vec::new();
         }
         let mut bound = Bound::default();
         for repetition in &case.repetitions {
             bound.add(repetition, true);
-            if cell.work.body_length() > 0 {
+            // Over QUIC nothing else accounts for the wait of small requests: LOSS101 is TCP's.
+            if cell.work.body_length() > 0 || cell.protocol.is_quic() {
                 bound.add(repetition, false);
             }
         }
@@ -66,6 +67,7 @@ impl Bound {
     /// Those of bodies that the server sends, or that we send.
     fn add(&mut self, repetition: &Repetition<'_>, server: bool) {
         let record = repetition.record;
+        let is_quic = record.cell.protocol.is_quic();
         let mut last: BTreeMap<u32, &TcpTick> = BTreeMap::new();
         for tick in record.tcp.iter().filter(|tick| tick.server == server) {
             let Some(before) = last.insert(tick.connection, tick) else { continue };
@@ -81,11 +83,14 @@ impl Bound {
                     let answered = Some(sample.first_byte_at).filter(|at| at.happened());
                     (sample.sent_at, answered.map_or(sample.completed_at, |at| at - repetition.facts().rtt))
                 };
-                sample.connection == tick.connection && begin <= before.at && end.happened() && end >= tick.at
+                // On a full window of QUIC the limit of streams, too, is one that only acknowledged requests free.
+                let begin = if is_quic { sample.scheduled_at } else { begin };
+                let is_here = sample.connection == tick.connection || (is_quic && !sample.sent_at.happened());
+                is_here && begin <= before.at && end >= tick.at && (end.happened() || is_quic)
             };
             // What fits into the window would have waited for no other one.
             let is_small = u64::from(tick.cwnd) * u64::from(SEGMENT) >= record.cell.work.body_length();
-            if !server && is_small {
+            if !server && is_small && !is_quic {
                 continue;
             }
             let bodies = record.samples.iter().filter(flows).count();
@@ -105,6 +110,9 @@ impl Bound {
 /// in an upload, a stall without a missing segment is none of those.
 fn is_of_loss101(repetition: &Repetition<'_>, before: &TcpTick, tick: &TcpTick) -> bool {
     let facts = repetition.facts();
+    if repetition.record.cell.protocol.is_quic() {
+        return false;
+    }
     if facts.has_packet_log {
         let mut holes = facts.holes_of(tick.connection).iter();
         return holes.any(|hole| hole.begin < tick.at && hole.end > before.at);
@@ -147,7 +155,9 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
         &format!("more connections ({})", connections.setting),
         "each has a congestion window of its own, and a loss cuts one of them",
     )];
-    if case.cell().congestion.as_deref() != Some("bbr") {
+    let is_quic = case.cell().protocol.is_quic();
+    // QUIC's is the library's and not the kernel's.
+    if !is_quic && case.cell().congestion.as_deref() != Some("bbr") {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
         fixes.push(Fix::new(
             "kernel",
@@ -155,9 +165,10 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
             "at the sender: random loss does not cut its window",
         ));
     }
+    let (load, units) = if is_quic { ("requests", "datagrams") } else { ("bodies", "segments") };
     Finding {
         symptom: format!(
-            "after a loss, {bodies:.1} bodies at a time shared one full congestion window of {window:.0} segments for {} in all",
+            "after a loss, {bodies:.1} {load} at a time shared one full congestion window of {window:.0} {units} for {} in all",
             format_duration(bound.time)
         ),
         evidence: vec![
@@ -166,14 +177,14 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
                 millis_f64(bound.time),
                 "ms",
             ),
-            Evidence::new("bodies that shared it, on average", bodies, "streams"),
-            Evidence::new("the window, on average", window, "segments"),
+            Evidence::new(&format!("{load} that shared it, on average"), bodies, "streams"),
+            Evidence::new("the window, on average", window, units),
             Evidence::new("round trip of the path", millis_f64(rtt), "ms"),
         ],
         confidence: Confidence::Inferred,
         fixes,
         confirm: case.compare(&format!("-c {},{MANY}", case.cell().connections))
-            + ": with more connections bodies come faster, and without loss one is enough",
+            + ": with more connections they come faster, and without loss one is enough",
         ..case.finding(
             &META,
             bound.cost,

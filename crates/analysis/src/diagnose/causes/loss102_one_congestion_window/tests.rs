@@ -42,7 +42,26 @@ fn bodies_on_one_full_window_take_as_many_times_as_long_as_on_one_each() {
 fn one_body_and_other_protocols_share_nothing() {
     assert_eq!(finding(scene(Protocol::H2c, 1)), None);
     assert_eq!(finding(scene(Protocol::H1, 4)), None);
-    assert_eq!(finding(scene(Protocol::H3, 4)), None);
+}
+
+#[test]
+fn over_http3_requests_that_are_due_wait_for_the_window_of_our_end() {
+    let ours = |change: fn(&mut h2lab_base::counters::TcpTick)| {
+        let mut record = scene(Protocol::H3, 4);
+        record.tcp.iter_mut().for_each(|tick| tick.server = false);
+        record.tcp.iter_mut().for_each(change);
+        for sample in record.samples.edit().iter_mut() {
+            sample.sent_at = sample.first_byte_at;
+            sample.first_byte_at = sample.completed_at;
+        }
+        finding(record)
+    };
+    let found = ours(|_| {}).expect("a finding");
+    assert!(found.symptom.starts_with("after a loss, 4.0 requests at a time"), "{}", found.symptom);
+    assert!(found.symptom.contains("10 datagrams"), "{}", found.symptom);
+    assert!(found.fixes.iter().all(|fix| fix.product != "kernel"), "{:?}", found.fixes);
+    assert_eq!(ours(|tick| tick.unacked = 8), None, "the window is not full");
+    assert_eq!(ours(|tick| tick.retransmits = 0), None, "slow start is no loss");
 }
 
 #[test]
