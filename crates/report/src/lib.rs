@@ -28,6 +28,7 @@ mod markdown;
 mod matrix;
 mod notes;
 mod page;
+mod pairs;
 mod probe;
 mod prose;
 mod runs;
