@@ -63,7 +63,8 @@ impl Remedy {
     pub fn of(run: &RunRecord, again: &Again) -> Option<Self> {
         let of = |index: u32| -> Vec<&CellRecord> {
             let all = repetitions_of(run, index).into_iter();
-            all.filter(|one| again.rounds.contains(&one.cell.repetition) && one.unsupported.is_none()).collect()
+            all.filter(|one| again.rounds.contains(&one.cell.repetition) && one.unsupported.is_none())
+                .collect()
         };
         let (subject, fixed) = (summary(&of(again.subject))?, summary(&of(again.fixed[0]))?);
         let twin = again.twin.and_then(|twin| summary(&of(twin)));
@@ -102,7 +103,8 @@ fn closed(gain: Effect, before: Effect, after: Effect) -> Option<[f64; 3]> {
     let part = gained / gap;
     let [of_gain, of_gap, of_rest] = [gain, before, after].map(variance);
     let shared = ((of_gain + of_gap - of_rest) / 2.0).clamp(0.0, of_gain.min(of_gap));
-    let spread = (part * part).mul_add(of_gap, 2.0_f64.mul_add(-part * shared, of_gain)).max(0.0).sqrt() * Z / gap;
+    let spread =
+        (part * part).mul_add(of_gap, 2.0_f64.mul_add(-part * shared, of_gain)).max(0.0).sqrt() * Z / gap;
     Some([part, part - spread, part + spread])
 }
 
@@ -132,9 +134,10 @@ fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64)
     let values = |all: &[&CellRecord], of: &dyn Fn(&CellRecord) -> Option<f64>| -> Vec<f64> {
         all.iter().filter_map(|one| of(one)).filter(|value| *value > 0.0).collect()
     };
-    for (what, of, least) in
-        [("memory", &memory as &dyn Fn(&CellRecord) -> Option<f64>, LEAST_BYTES as f64), ("CPU per request", &cpu, 0.0)]
-    {
+    for (what, of, least) in [
+        ("memory", &memory as &dyn Fn(&CellRecord) -> Option<f64>, LEAST_BYTES as f64),
+        ("CPU per request", &cpu, 0.0),
+    ] {
         let (old, new) = (values(without, of), values(with, of));
         let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
         let most = old.iter().copied().fold(0.0, f64::max);
@@ -181,7 +184,11 @@ mod tests {
             assert!((closed - part).abs() < 0.05 && low <= closed && closed <= high, "{remedy:?}");
             assert!(high - low < 0.3, "{remedy:?}");
         }
-        assert_eq!(Remedy::of(&measured(1.0, 1.0, 1.0), &again()).unwrap().closed, None, "there was no difference");
+        assert_eq!(
+            Remedy::of(&measured(1.0, 1.0, 1.0), &again()).unwrap().closed,
+            None,
+            "there was no difference"
+        );
     }
 
     #[test]
@@ -197,7 +204,10 @@ mod tests {
     #[test]
     fn what_gets_worse_is_said_of_either_cell() {
         let harmed = Remedy::of(&measured(4.0, 1.0, 2.0), &again()).unwrap();
-        assert!(harmed.harm.iter().any(|harm| harm.cell == 0 && harm.what == "p95" && harm.ratio > 1.8), "{harmed:?}");
+        assert!(
+            harmed.harm.iter().any(|harm| harm.cell == 0 && harm.what == "p95" && harm.ratio > 1.8),
+            "{harmed:?}"
+        );
         assert!(harmed.harm.iter().all(|harm| harm.cell == 0), "{harmed:?}");
         assert_eq!(Remedy::of(&measured(4.0, 1.0, 1.0), &again()).unwrap().harm, []);
     }
@@ -209,12 +219,16 @@ mod tests {
             for one in &mut run.repetitions {
                 let round = one.cell.repetition as usize - 2;
                 let bytes = if one.cell.index == 8 { megabytes[round] << 20 } else { 10 << 20 };
-                one.server = Some(h2lab_model::record::ServerSummary { rss_peak_bytes: bytes, ..Default::default() });
+                one.server =
+                    Some(h2lab_model::record::ServerSummary { rss_peak_bytes: bytes, ..Default::default() });
             }
             Remedy::of(&run, &again()).unwrap().harm
         };
         let harm = with([20; 4]);
-        assert!(matches!(&harm[..], [Harm { cell: 1, what: "memory", ratio }] if (*ratio - 2.0).abs() < 0.01), "{harm:?}");
+        assert!(
+            matches!(&harm[..], [Harm { cell: 1, what: "memory", ratio }] if (*ratio - 2.0).abs() < 0.01),
+            "{harm:?}"
+        );
         assert_eq!(with([20, 20, 20, 9]), []);
     }
 }

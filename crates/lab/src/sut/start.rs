@@ -17,9 +17,9 @@ use super::kind::{
     About, BUILD_TIMEOUT, Endpoints, Ports, SCRATCH, START_TIMEOUT, Site, StartOptions, Sut, version,
 };
 use super::log::ServerLog;
+use super::own::OwnConfig;
 use super::server_namespace::{ServerNamespace, wait_until_ready};
 use super::upstream::Upstream;
-use super::own::OwnConfig;
 use super::{early, origin, own};
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::{self, Child, ChildExit};
@@ -165,7 +165,8 @@ fn start_at(
     let scratch = Scratch::create(&folder).map_err(failed)?;
     let own = options.own.as_ref();
     if own.is_some() && place.is_shared() {
-        let why = "a configuration of yours needs network namespaces, which this machine does not allow".to_owned();
+        let why =
+            "a configuration of yours needs network namespaces, which this machine does not allow".to_owned();
         return Err(SutError::Unsupported { server: sut.name(), why });
     }
     let (behind, upstream) = match behind {

@@ -24,8 +24,7 @@ pub enum Difference {
 
 impl Difference {
     /// All, in the order in labels.
-    const ALL: [Self; 6] =
-        [Self::Streams, Self::Limit, Self::Dial, Self::Client, Self::Setup, Self::Target];
+    const ALL: [Self; 6] = [Self::Streams, Self::Limit, Self::Dial, Self::Client, Self::Setup, Self::Target];
 
     /// Whether it can distinguish this cell: HTTP/1.1 has one stream, and dials for each request that waits, whatever was
     /// configured, so that these make no difference there.

@@ -67,9 +67,14 @@ impl Diagnosis<'_> {
                 };
                 let mut says = match remedy {
                     Some(remedy) => self.remedy_says(&format!("Fix {words}{cause}"), remedy),
-                    None => vec![format!("Fix {words}{cause}: it was not measured to the end, or not soundly.")],
+                    None => {
+                        vec![format!("Fix {words}{cause}: it was not measured to the end, or not soundly.")]
+                    }
                 };
-                says.push(format!("The changed configuration is {}; nothing of yours was changed.", files.join(", ")));
+                says.push(format!(
+                    "The changed configuration is {}; nothing of yours was changed.",
+                    files.join(", ")
+                ));
                 says
             }
         }
@@ -89,14 +94,22 @@ impl Diagnosis<'_> {
         if let Some((before, after)) = remedy.before.zip(remedy.after) {
             first += &format!(
                 "; the difference was {} × ({}–{}), and is {} × ({}–{})",
-                ratio(before.ratio), ratio(before.low), ratio(before.high), ratio(after.ratio), ratio(after.low), ratio(after.high)
+                ratio(before.ratio),
+                ratio(before.low),
+                ratio(before.high),
+                ratio(after.ratio),
+                ratio(after.low),
+                ratio(after.high)
             );
         }
         first.push('.');
         let second = match remedy.closed {
             Some([part, low, high]) => format!(
                 "That closes {:.0} % of the difference (95 % interval {:.0} to {:.0} %), in {} rounds of their own.",
-                part * 100.0, low * 100.0, high * 100.0, remedy.rounds
+                part * 100.0,
+                low * 100.0,
+                high * 100.0,
+                remedy.rounds
             ),
             None if remedy.before.is_some() => "These rounds showed no difference to close.".to_owned(),
             None => "There is no other protocol, so there is no difference to close.".to_owned(),
@@ -113,7 +126,9 @@ impl Diagnosis<'_> {
     fn harm(&self, remedy: &Remedy) -> Vec<String> {
         let label = |index: u32| {
             let mut cells = self.report.run.repetitions.iter().map(|one| &one.cell);
-            cells.find(|cell| cell.index == index).map_or_else(String::new, h2lab_model::scenario::Cell::label)
+            cells
+                .find(|cell| cell.index == index)
+                .map_or_else(String::new, h2lab_model::scenario::Cell::label)
         };
         let words = |harm: &Harm| format!("{} of {} ({} ×)", harm.what, label(harm.cell), ratio(harm.ratio));
         remedy.harm.iter().map(words).collect()
@@ -147,7 +162,9 @@ impl Diagnosis<'_> {
             document.cause = cause.as_ref().map(|(id, _)| id.clone());
             (document.diff, document.files) = (Some(diff.clone()), files.clone());
             if let Some(remedy) = remedy {
-                let numbers = |effect: h2lab_analysis::experiment::Effect| [effect.ratio, effect.low, effect.high].map(rounded);
+                let numbers = |effect: h2lab_analysis::experiment::Effect| {
+                    [effect.ratio, effect.low, effect.high].map(rounded)
+                };
                 (document.before, document.after) = (remedy.before.map(numbers), remedy.after.map(numbers));
                 document.effect = Some(numbers(remedy.effect));
                 document.closed = remedy.closed.map(|closed| closed.map(rounded));

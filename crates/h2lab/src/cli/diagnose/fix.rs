@@ -36,7 +36,8 @@ pub(super) struct Chosen {
 /// The product and version of the server that was started for `cell`.
 pub(super) fn peer(run: &RunRecord, cell: &Cell) -> Peer {
     let its = run.repetitions.iter().filter(|one| one.cell.index == cell.index);
-    let version = its.filter_map(|one| one.server.as_ref()).find_map(|server| Version::parse(&server.version));
+    let version =
+        its.filter_map(|one| one.server.as_ref()).find_map(|server| Version::parse(&server.version));
     Peer { version, ..Peer::started(cell.target.name()) }
 }
 
@@ -94,14 +95,17 @@ pub(super) fn not_made(experiment: &Experiment, findings: &[Finding], cell: &Cel
         .filter(|fix| fix.has_setting())
         .map(|fix| format!("{}: {}", fix.product, fix.setting))
         .collect();
-    let lines = if lines.is_empty() { "no setting was found that would help".to_owned() } else { lines.join(", ") };
+    let lines =
+        if lines.is_empty() { "no setting was found that would help".to_owned() } else { lines.join(", ") };
     Fixing::Not(match &cell.target {
         Target::Url { .. } => format!(
             "h2lab changes nothing on live servers; to change by yourself: {lines}; then measure again by `h2lab diagnose --again latest`"
         ),
         _ if experiment.is_healthy() => "there is nothing to fix".to_owned(),
         Target::Origin | Target::Sut { .. } => {
-            format!("no finding has a setting of this server that is not shown to be in vain; what was found: {lines}")
+            format!(
+                "no finding has a setting of this server that is not shown to be in vain; what was found: {lines}"
+            )
         }
     })
 }
@@ -172,7 +176,8 @@ fn unified(before: &ConfigFile, after: &ConfigFile) -> String {
             last = next;
         }
         let (start, end) = (first.saturating_sub(CONTEXT), (last + CONTEXT + 1).min(script.len()));
-        let count = |part: &[(char, &str)], other: char| part.iter().filter(|(kind, _)| *kind != other).count();
+        let count =
+            |part: &[(char, &str)], other: char| part.iter().filter(|(kind, _)| *kind != other).count();
         let range = |other: char| {
             let (before, length) = (count(&script[..start], other), count(&script[start..end], other));
             format!("{},{length}", if length == 0 { before } else { before + 1 })
@@ -196,8 +201,11 @@ fn common(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
         let mut length = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
         for i in (0..a.len()).rev() {
             for j in (0..b.len()).rev() {
-                length[i][j] =
-                    if a[i] == b[j] { length[i + 1][j + 1] + 1 } else { length[i + 1][j].max(length[i][j + 1]) };
+                length[i][j] = if a[i] == b[j] {
+                    length[i + 1][j + 1] + 1
+                } else {
+                    length[i + 1][j].max(length[i][j + 1])
+                };
             }
         }
         let (mut i, mut j) = (0, 0);

@@ -18,7 +18,7 @@ use h2lab_base::secrets::HIDDEN;
 use h2lab_base::units::Time;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Scenario};
-use h2lab_report::Diagnosis;
+use h2lab_report::{Diagnosis, Fixing};
 
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
@@ -174,6 +174,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let is_via = args.via.is_some();
     let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
         Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
+        None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
         None => Ok(fix::not_made(&experiment, concluded.report().findings, cell)),
     });
     let fixing = fixing.transpose()?;
@@ -237,7 +238,10 @@ impl DiagnoseArgs {
             return Err(Usage(format!("--via {why}")).into());
         }
         if self.fix || self.config.is_some() {
-            return Err(Usage("--fix and --config are for a measurement, and a run folder is only read".to_owned()).into());
+            return Err(Usage(
+                "--fix and --config are for a measurement, and a run folder is only read".to_owned(),
+            )
+            .into());
         }
         if self.fail_on.is_some() {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());

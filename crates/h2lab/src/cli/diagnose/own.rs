@@ -26,7 +26,8 @@ impl DiagnoseArgs {
         if servers.max_requests_per_connection.is_some() {
             return usage("has its own limits: leave --max-requests-per-connection out");
         }
-        let own = OwnConfig::read(sut::find(name).map_err(Failure::from)?.name(), path).map_err(Failure::from)?;
+        let own =
+            OwnConfig::read(sut::find(name).map_err(Failure::from)?.name(), path).map_err(Failure::from)?;
         self.announce(&own);
         Ok(Some(own))
     }

@@ -64,18 +64,26 @@ struct Host {
 
 pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     let mut adapted = Adapted::default();
-    let has = |name: &str| lines(text).any(|(_, words)| words.first().is_some_and(|one| one.eq_ignore_ascii_case(name)));
+    let has = |name: &str| {
+        lines(text).any(|(_, words)| words.first().is_some_and(|one| one.eq_ignore_ascii_case(name)))
+    };
     let mut head = String::new();
     if !has("ServerRoot") {
         head += &format!("ServerRoot \"{}\"\n", folder.display());
     }
     for (variable, value) in VARIABLES {
         if text.contains(&format!("${{{variable}}}")) {
-            let value = if value.starts_with("www") { value.to_owned() } else { format!("{FOLDER}/{SCRATCH}/{value}") };
+            let value = if value.starts_with("www") {
+                value.to_owned()
+            } else {
+                format!("{FOLDER}/{SCRATCH}/{value}")
+            };
             head += &format!("Define {variable} \"{}\"\n", value.trim_end_matches('/'));
         }
     }
-    head += &format!("DefaultRuntimeDir {FOLDER}/{SCRATCH}\nPidFile {FOLDER}/{SCRATCH}/apache.pid\nErrorLog /dev/stderr\n");
+    head += &format!(
+        "DefaultRuntimeDir {FOLDER}/{SCRATCH}\nPidFile {FOLDER}/{SCRATCH}/apache.pid\nErrorLog /dev/stderr\n"
+    );
     adapted.edits.push((0..0, head));
     let is_root = geteuid().is_root();
     let (mut hosts, mut inside) = (vec![Host::default()], false);
@@ -91,7 +99,11 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
                 inside = true;
                 if let Some(address) = address.filter(|address| !address.is_any() && !address.is_loopback()) {
                     let with = format!("<VirtualHost *:{}>", address.port);
-                    adapted.replace(range, with, format!("<VirtualHost {argument} at all addresses of the lab"));
+                    adapted.replace(
+                        range,
+                        with,
+                        format!("<VirtualHost {argument} at all addresses of the lab"),
+                    );
                 }
             }
             "</virtualhost>" => inside = false,
@@ -174,11 +186,18 @@ fn upstream(range: Range<usize>, words: &[&str], adapted: &mut Adapted) {
     let place = words.iter().position(|word| url(word).is_some_and(|(scheme, ..)| scheme != "balancer"));
     let Some((at, (scheme, host, path))) = place.and_then(|at| Some((at, url(words[at])?))) else { return };
     if host.starts_with("unix") || !["http", "https", "h2", "h2c", "ws", "wss"].contains(&scheme) {
-        adapted.notes.insert(format!("{} {}: it is not in the lab, and answers there are errors", words[0], words[at]));
+        adapted.notes.insert(format!(
+            "{} {}: it is not in the lab, and answers there are errors",
+            words[0], words[at]
+        ));
         return;
     }
     let is_tls = ["https", "h2", "wss"].contains(&scheme);
     let mut line: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     line[at] = format!("{scheme}://{}{path}", origin(is_tls));
-    adapted.replace(range, line.join(" "), format!("{} {}: h2lab's origin stands in for it", words[0], words[at]));
+    adapted.replace(
+        range,
+        line.join(" "),
+        format!("{} {}: h2lab's origin stands in for it", words[0], words[at]),
+    );
 }

@@ -75,7 +75,10 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     for listener in items(&all, "listeners") {
         let contains = |word: &str| listener.iter().any(|line| line.text.contains(word));
         let port = listener.iter().find_map(|line| set(line, "port_value", "0")?.2.parse::<u16>().ok());
-        if let Some((range, with, was)) = listener.iter().find_map(|line| set(line, "address", "0.0.0.0").filter(|(_, _, was)| was.contains(['.', ':']))) {
+        if let Some((range, with, was)) = listener
+            .iter()
+            .find_map(|line| set(line, "address", "0.0.0.0").filter(|(_, _, was)| was.contains(['.', ':'])))
+        {
             if was != "0.0.0.0" {
                 adapted.replace(range, with, format!("listener at {was}: at all addresses of the lab"));
             }
@@ -103,11 +106,17 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         let name = cluster.iter().find_map(|line| Some(set(line, "name", "")?.2)).unwrap_or("?");
         for line in cluster {
             let is_host = |was: &str| !was.is_empty() && was != "{";
-            if let Some((range, with, _)) = set(line, "address", "127.0.0.1").filter(|(_, _, was)| is_host(was)) {
+            if let Some((range, with, _)) =
+                set(line, "address", "127.0.0.1").filter(|(_, _, was)| is_host(was))
+            {
                 adapted.edits.push((range, with));
             }
             if let Some((range, ..)) = set(line, "port_value", "0") {
-                adapted.replace(range, if is_tls { TLS } else { CLEAR }, format!("cluster {name}: h2lab's origin stands in for it"));
+                adapted.replace(
+                    range,
+                    if is_tls { TLS } else { CLEAR },
+                    format!("cluster {name}: h2lab's origin stands in for it"),
+                );
             }
         }
     }
@@ -122,7 +131,9 @@ fn files(all: &[Line<'_>], folder: &Path, adapted: &mut Adapted) {
         if line.named("@type") {
             is_log = line.text.contains("FileAccessLog");
         }
-        let Some((range, with, was)) = set(line, "filename", "@").or_else(|| set(line, "path", "@")) else { continue };
+        let Some((range, with, was)) = set(line, "filename", "@").or_else(|| set(line, "path", "@")) else {
+            continue;
+        };
         if is_log && was.starts_with('/') && !was.starts_with("/dev/") {
             let log = with.replace('@', "scratch/access.log");
             adapted.replace(range, log, "access logs: in the run folder");

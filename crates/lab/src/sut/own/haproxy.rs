@@ -8,7 +8,16 @@ use super::{Adapted, Address, absolute, origin};
 
 /// Lines of `global` that are about the process.
 const PROCESS: [&str; 11] = [
-    "daemon", "master-worker", "user", "group", "uid", "gid", "chroot", "pidfile", "log", "log-send-hostname",
+    "daemon",
+    "master-worker",
+    "user",
+    "group",
+    "uid",
+    "gid",
+    "chroot",
+    "pidfile",
+    "log",
+    "log-send-hostname",
     "localpeer",
 ];
 /// Words before the path of a file.
@@ -51,7 +60,11 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             "stats" if section == "global" && words.get(1) == Some(&"socket") => {
                 adapted.replace(range, "", "stats socket: none");
             }
-            "log" => adapted.replace(range, "", "daemon, user, chroot, pidfile, log …: one process in the foreground that logs nowhere"),
+            "log" => adapted.replace(
+                range,
+                "",
+                "daemon, user, chroot, pidfile, log …: one process in the foreground that logs nowhere",
+            ),
             "bind" if ["frontend", "listen"].contains(&section) => {
                 let line = bind(&words, (is_tcp, is_local), &mut adapted);
                 adapted.edits.push((range, with_paths(line, is_based, folder)));
@@ -61,7 +74,11 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
                 if let Some(edit) = adapted.edits.last_mut() {
                     edit.1 = server(&words);
                 }
-                adapted.notes.insert(format!("{} {}: h2lab's origin stands in for it", first, words[1..].join(" ")));
+                adapted.notes.insert(format!(
+                    "{} {}: h2lab's origin stands in for it",
+                    first,
+                    words[1..].join(" ")
+                ));
             }
             _ if words.iter().any(|word| PATHS.contains(word)) && !is_based => {
                 let line = words.iter().map(|word| (*word).to_owned()).collect();
@@ -69,6 +86,10 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             }
             _ => {}
         }
+    }
+    if !text.contains("fd-hard-limit") {
+        // Where a machine allows a billion open files it would reserve memory for all of them.
+        adapted.edits.push((text.len()..text.len(), "\nglobal\n    fd-hard-limit 65536\n".to_owned()));
     }
     adapted
 }

@@ -100,11 +100,10 @@ fn reader(server: &str) -> Option<(Includes, Adapt)> {
 impl OwnConfig {
     /// Reads the configuration of the server called `server` and adapts it.
     pub fn read(server: &'static str, path: &Path) -> Result<Self, SutError> {
-        let (includes, adapt) = reader(server).ok_or_else(|| SutError::Unsupported {
-            server,
-            why: "its configurations cannot be read; those of nginx, haproxy, envoy, apache and origin can".to_owned(),
-        })?;
         let bad = |why: String| SutError::OwnConfig { server, file: path.to_owned(), why };
+        let unread =
+            "its configurations cannot be read; those of nginx, haproxy, envoy, apache and origin can";
+        let (includes, adapt) = reader(server).ok_or_else(|| bad(unread.to_owned()))?;
         let absolute = std::path::absolute(path).map_err(|error| bad(error.to_string()))?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
         let mut files = Vec::new();
@@ -140,12 +139,18 @@ impl OwnConfig {
         let name = copy.file_name().unwrap_or_default().to_string_lossy();
         let is_whole = self.files.len() <= 1;
         let path = self.path.display().to_string();
-        if is_whole { said.replace(&*copy.to_string_lossy(), &path).replace(&format!("{name}:"), &format!("{path}:")) } else { said.to_owned() }
+        if is_whole {
+            said.replace(&*copy.to_string_lossy(), &path).replace(&format!("{name}:"), &format!("{path}:"))
+        } else {
+            said.to_owned()
+        }
     }
 
     /// Puts it into the place of our configuration in `launch`.
     pub(super) fn fill(&self, launch: &mut Launch, ip: IpAddr, folder: &Path, origin: Option<&Endpoints>) {
-        let port = |protocol| origin.and_then(|origin| origin.get(&protocol)).map_or(0, SocketAddr::port).to_string();
+        let port = |protocol| {
+            origin.and_then(|origin| origin.get(&protocol)).map_or(0, SocketAddr::port).to_string()
+        };
         let text = self
             .text
             .replace(CLEAR, &port(Protocol::H1))
@@ -153,7 +158,8 @@ impl OwnConfig {
             .replace(FOLDER, &folder.to_string_lossy());
         if let Some((_, ours)) = launch.files.first_mut() {
             *ours = text;
-            launch.endpoints = self.ports.iter().map(|(protocol, port)| (*protocol, SocketAddr::new(ip, *port))).collect();
+            launch.endpoints =
+                self.ports.iter().map(|(protocol, port)| (*protocol, SocketAddr::new(ip, *port))).collect();
         } else {
             // Our origin: its flags, without those of ours that are no addresses.
             launch.arguments.retain(|word| !word.starts_with("--max-concurrent-streams"));
@@ -207,11 +213,19 @@ pub(super) fn change(
 }
 
 /// The text of a file with what it includes in place; each file that was read is added to `files`.
-fn whole(path: &Path, folder: &Path, includes: Includes, files: &mut Vec<ConfigFile>) -> Result<String, String> {
+fn whole(
+    path: &Path,
+    folder: &Path,
+    includes: Includes,
+    files: &mut Vec<ConfigFile>,
+) -> Result<String, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     files.push(ConfigFile { path: path.to_string_lossy().into_owned(), text: text.clone() });
     if files.len() > MOST_FILES || files.iter().map(|file| file.text.len()).sum::<usize>() > MOST_BYTES {
-        return Err(format!("more than {MOST_FILES} files or {} MiB: does it include itself?", MOST_BYTES >> 20));
+        return Err(format!(
+            "more than {MOST_FILES} files or {} MiB: does it include itself?",
+            MOST_BYTES >> 20
+        ));
     }
     let mut edits: Vec<Edit> = Vec::new();
     for (range, pattern, is_optional) in includes(&text) {

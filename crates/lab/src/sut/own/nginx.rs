@@ -15,10 +15,23 @@ use super::{Adapted, Address, absolute, origin, url};
 
 /// Directives whose first argument is the path of a file or a folder.
 const PATHS: [&str; 17] = [
-    "ssl_certificate", "ssl_certificate_key", "ssl_dhparam", "ssl_trusted_certificate", "ssl_client_certificate",
-    "ssl_crl", "ssl_password_file", "ssl_session_ticket_key", "auth_basic_user_file", "root", "alias",
-    "proxy_ssl_certificate", "proxy_ssl_certificate_key", "proxy_ssl_trusted_certificate",
-    "grpc_ssl_certificate", "grpc_ssl_certificate_key", "grpc_ssl_trusted_certificate",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_dhparam",
+    "ssl_trusted_certificate",
+    "ssl_client_certificate",
+    "ssl_crl",
+    "ssl_password_file",
+    "ssl_session_ticket_key",
+    "auth_basic_user_file",
+    "root",
+    "alias",
+    "proxy_ssl_certificate",
+    "proxy_ssl_certificate_key",
+    "proxy_ssl_trusted_certificate",
+    "grpc_ssl_certificate",
+    "grpc_ssl_certificate_key",
+    "grpc_ssl_trusted_certificate",
 ];
 /// Directives of the process, for which ours stand.
 const PROCESS: [&str; 6] = ["user", "daemon", "master_process", "worker_processes", "pid", "error_log"];
@@ -64,7 +77,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
                 let line = format!("access_log {SCRATCH}/access.log {};", rest.join(" "));
                 adapted.replace(range, line, "access_log: in the run folder");
             }
-            "listen" => listen(statement, &listeners, &mut adapted),
+            "listen" => listen(statement, &statements, &listeners, &mut adapted),
             "load_module" => {
                 if let Some(path) = module(statement.argument(0), folder) {
                     adapted.edits.push((range, format!("load_module {path};")));
@@ -121,7 +134,9 @@ impl Listeners {
                 (false, false, false) => &[Protocol::H1],
             };
             // The first address with HTTP/2 counts, over TLS with HTTP/1.1 at the same one.
-            if spoken == [Protocol::H1s, Protocol::H2] && !found.ports.iter().any(|(one, _)| *one == Protocol::H2) {
+            if spoken == [Protocol::H1s, Protocol::H2]
+                && !found.ports.iter().any(|(one, _)| *one == Protocol::H2)
+            {
                 found.ports.retain(|(one, _)| *one != Protocol::H1s);
             }
             found.listens(spoken, address.port);
@@ -136,17 +151,21 @@ fn address<'a>(statement: &Statement<'a>) -> Option<Address<'a>> {
 }
 
 /// An address of this machine's becomes one of the lab's; loopback stays, where others are listened at.
-fn listen(statement: &Statement<'_>, listeners: &Listeners, adapted: &mut Adapted) {
+fn listen(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listeners, adapted: &mut Adapted) {
     let Some(address) = address(statement) else { return };
     if address.is_any() || (address.is_loopback() && !listeners.is_local) {
         return;
     }
     let rest = statement.words[2..].iter().filter(|word| !word.starts_with("ipv6only"));
     let rest: String = rest.map(|word| format!(" {word}")).collect();
-    let is_double = address.host.starts_with('[') && !listeners.is_local;
-    // nginx takes one address twice only in different servers.
+    // nginx takes one address once in a server.
+    let is_same = |one: &&Statement<'_>| {
+        one.name() == "listen" && one.block == statement.block && one.range.start != statement.range.start
+    };
+    let is_double = address.host.starts_with('[')
+        && all.iter().filter(is_same).filter_map(self::address).any(|other| other.port == address.port);
     let (with, what) = if is_double {
-        (format!("listen [::1]:{}{rest};", address.port), "at loopback, the lab has IPv4")
+        (String::new(), "the lab has IPv4")
     } else {
         (format!("listen {}{rest};", address.port), "at all addresses of the lab")
     };
@@ -182,12 +201,17 @@ fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listen
             let head = statement.block.and_then(|at| all.get(at)).map_or("", |head| head.argument(0));
             let is_tls = all.iter().any(|one| {
                 one.name().ends_with("_pass")
-                    && url(one.argument(0)).is_some_and(|(scheme, host, _)| host == head && scheme.ends_with('s'))
+                    && url(one.argument(0))
+                        .is_some_and(|(scheme, host, _)| host == head && scheme.ends_with('s'))
             });
             let rest = statement.words.iter().skip(2).filter(|word| **word != "resolve");
             let rest: String = rest.map(|word| format!(" {word}")).collect();
             let with = format!("server {}{rest};", origin(is_tls));
-            adapted.replace(statement.range.clone(), with, format!("upstream {target}: h2lab's origin stands in for it"));
+            adapted.replace(
+                statement.range.clone(),
+                with,
+                format!("upstream {target}: h2lab's origin stands in for it"),
+            );
         }
         "proxy_pass" | "grpc_pass" if !statement.within.contains(&"stream") => {
             let (scheme, host, path) = url(target).unwrap_or(("http", target, ""));
@@ -198,7 +222,11 @@ fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listen
             let is_variable = host.contains('$') || scheme.contains('$');
             let (scheme, path) = if is_variable { ("http", "") } else { (scheme, path) };
             let with = format!("{name} {scheme}://{}{path};", origin(scheme.ends_with('s')));
-            adapted.replace(statement.range.clone(), with, format!("{name} {target}: h2lab's origin stands in for it"));
+            adapted.replace(
+                statement.range.clone(),
+                with,
+                format!("{name} {target}: h2lab's origin stands in for it"),
+            );
         }
         "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => {
             let with = format!("proxy_pass http://{};", origin(false));

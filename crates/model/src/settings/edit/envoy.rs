@@ -26,9 +26,8 @@ fn depth(line: &str) -> usize {
 /// Raises the field in every connection manager, and writes it where it is not.
 pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
     let lines: Vec<(usize, &str)> = lines_of(text).filter(|(_, line)| !line.trim().is_empty()).collect();
-    let is_manager = |line: &str| {
-        field(line).is_some_and(|(name, value)| name == "@type" && value.contains(MANAGER))
-    };
+    let is_manager =
+        |line: &str| field(line).is_some_and(|(name, value)| name == "@type" && value.contains(MANAGER));
     let heads: Vec<usize> = (0..lines.len()).filter(|&at| is_manager(lines[at].1)).collect();
     let mut edits: Vec<(Range<usize>, String)> =
         heads.iter().filter_map(|&head| edit(&lines, head, want)).collect();
@@ -56,10 +55,7 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
             format!("{space}\"{group}\": {{ {new} }},\n")
         } else {
             // The type may stand behind the dash of a list.
-            return Some((
-                at + line.len()..at + line.len(),
-                format!("\n{space}{group}:\n{space}  {new}"),
-            ));
+            return Some((at + line.len()..at + line.len(), format!("\n{space}{group}:\n{space}  {new}")));
         };
         return Some((at..at, text));
     };
@@ -76,7 +72,8 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
         }
         Some(_) => None,
         None => {
-            let space = children.first().map_or_else(|| " ".repeat(level + 2), |&at| indent(lines[at].1).to_owned());
+            let space =
+                children.first().map_or_else(|| " ".repeat(level + 2), |&at| indent(lines[at].1).to_owned());
             let comma = if is_json && !children.is_empty() { "," } else { "" };
             let end = at + line.len();
             Some((end..end, format!("\n{space}{new}{comma}")))

@@ -31,8 +31,19 @@ fn words(line: &str) -> std::str::SplitWhitespace<'_> {
 /// The section that begins with this line of `HAProxy`'s: it is not indented by rule, but its keyword says it.
 fn section(line: &str) -> Option<&str> {
     const SECTIONS: [&str; 13] = [
-        "global", "defaults", "frontend", "backend", "listen", "peers", "resolvers", "mailers", "userlist",
-        "cache", "program", "http-errors", "ring",
+        "global",
+        "defaults",
+        "frontend",
+        "backend",
+        "listen",
+        "peers",
+        "resolvers",
+        "mailers",
+        "userlist",
+        "cache",
+        "program",
+        "http-errors",
+        "ring",
     ];
     words(line).next().filter(|word| SECTIONS.contains(word))
 }

@@ -94,8 +94,8 @@ fn want(peer: &Peer, change: &Change) -> Result<(Want<'static>, Grammar), String
         return Err(format!("{name} needs a value, and none is known"));
     }
     let value = value.map(|(unit, value)| unit.base(unit.write(value, setting.range).number));
-    let grammar =
-        grammar(product.id).ok_or_else(|| format!("h2lab does not write configurations of {}", product.name))?;
+    let grammar = grammar(product.id)
+        .ok_or_else(|| format!("h2lab does not write configurations of {}", product.name))?;
     Ok((Want { setting, name, line, value }, grammar))
 }
 

@@ -153,7 +153,8 @@ pub(super) fn inserted(text: &str, want: &Want<'_>) -> Option<String> {
     if want.stands_in("main") {
         return statements.iter().any(|one| one.name() == "events").then(|| format!("{}\n{text}", want.line));
     }
-    let http = statements.iter().position(|one| one.is_block && one.name() == "http" && one.block.is_none())?;
+    let http =
+        statements.iter().position(|one| one.is_block && one.name() == "http" && one.block.is_none())?;
     if !want.stands_in("http") {
         return None;
     }
