@@ -6,8 +6,11 @@
 
 #[cfg(test)]
 mod calibration;
+mod remedy;
 
 use std::time::Duration;
+
+pub use remedy::{Again, Harm, Remedy};
 
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{CellRecord, RunRecord};

@@ -47,8 +47,8 @@ pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
 pub use diagnosis::{
-    CauseDocument, Diagnosis, DiagnosisDocument, SinceDocument, TrialDocument, of_run as diagnosis_of_run,
-    since_document, since_text,
+    CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, SinceDocument, TrialDocument,
+    of_run as diagnosis_of_run, since_document, since_text,
 };
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{

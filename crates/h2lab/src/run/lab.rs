@@ -217,6 +217,8 @@ impl Repetition {
                 .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
             bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
             early: None,
+            own: self.spec.own.clone(),
+            changes: self.spec.cell.setup.changes.clone(),
         };
         let place = LabSide { namespaces, side: self.server_side(), keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())

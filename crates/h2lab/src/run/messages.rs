@@ -110,7 +110,9 @@ impl From<&ConnectError> for FailureKind {
 impl From<SutError> for Failure {
     fn from(error: SutError) -> Self {
         let kind = match error {
-            SutError::Unknown { .. } => FailureKind::Usage,
+            SutError::Unknown { .. } | SutError::OwnConfig { .. } | SutError::OwnRefused { .. } => {
+                FailureKind::Usage
+            }
             // Other cells may have other servers.
             SutError::Missing { .. } | SutError::Unsupported { .. } => FailureKind::Unsupported,
             // This machine's version does not start as we start it.

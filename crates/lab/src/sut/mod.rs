@@ -27,6 +27,7 @@ pub mod nghttpx;
 pub mod nginx;
 pub mod nginx_proxy;
 pub mod origin;
+mod own;
 mod package;
 mod server_namespace;
 mod start;
@@ -41,6 +42,7 @@ pub use kind::{
     About, BODY_BYTES, BulkServer, Endpoints, H3, Launch, Ports, Program, QUIC_SAMPLE, Ready, SCRATCH, Site,
     StartOptions, Sut, VersionQuery,
 };
+pub use own::{OwnConfig, ours};
 pub use package::Package;
 pub use server_namespace::ServerNamespace;
 pub use start::{StartedSut, start, start_in_front, start_proxy, start_sidecar};

@@ -64,6 +64,11 @@ pub fn diagnose(seed: u64) -> Result<Vec<Item>> {
     Ok(items)
 }
 
+/// Step `fix`: planted causes that a setting of the server takes away, before and after.
+pub fn fix(seed: u64) -> Result<Vec<Item>> {
+    diagnose::fix::items(seed)
+}
+
 /// Step `compare`: `h2lab compare` says whether HTTP/2 beats HTTP/1.1 here, and why not.
 pub fn compare() -> Vec<Item> {
     let mut items = vec![item(
