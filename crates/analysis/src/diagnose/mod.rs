@@ -8,6 +8,7 @@ mod case;
 mod causes;
 pub mod facts;
 pub mod finding;
+mod hop;
 pub mod rule;
 #[cfg(test)]
 mod testing;
