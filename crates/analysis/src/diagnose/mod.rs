@@ -9,6 +9,7 @@ mod causes;
 pub mod facts;
 pub mod finding;
 mod hop;
+pub mod passive;
 pub mod rule;
 #[cfg(test)]
 mod testing;
