@@ -214,7 +214,7 @@ fn one_finding(
     }
 }
 
-fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+pub(super) fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let warnings = sentences::warnings(report);
     if warnings.is_empty() {
         return;

@@ -1,10 +1,12 @@
 //! `h2lab diagnose`: why HTTP/2 is slow here, proved by changing one setting at a time.
 
+mod capture;
 mod fix;
 mod own;
 mod plan;
 mod progress;
 mod rate;
+mod recorded;
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -24,6 +26,7 @@ use h2lab_report::{Diagnosis, Fixing};
 
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
+use self::recorded::read;
 use super::cells::{CellArgs, check_programs, new_run};
 use super::documents::{DocumentArgs, Form, json};
 use super::exit::Usage;
@@ -33,7 +36,7 @@ use super::reach::{self, ReachArgs};
 use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
 use crate::run::execute::{Executed, Live, PlanContext, execute_rounds};
-use crate::run::{history, preflight, store};
+use crate::run::{history, preflight};
 use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 
@@ -45,8 +48,9 @@ use h2lab_net::clock::Clock;
 /// or more), `worse`, `refuted` (no effect of 15 % or more) or `undecided`. The intervals are corrected for all that is tried.
 ///
 /// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
-/// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one cell of HTTP/2, and at most one to compare it with; flags
-/// select them. A run folder is read and not measured: what its records show is reported.
+/// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
+/// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
+/// measured: what it shows is reported.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -58,11 +62,13 @@ use h2lab_net::clock::Clock;
         ("h2lab diagnose http://127.0.0.1:3000/ --via https://example.org/", "is it the proxy?"),
         ("h2lab diagnose --origin nginx --config nginx.conf --loss 0% --delay 20ms --fix", "your configuration, and a fix of it"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
+        ("h2lab diagnose capture.pcapng --keylog keys.log", "what a capture shows"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
 ))]
 pub struct DiagnoseArgs {
-    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), or a run folder
+    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), a run folder, or a capture
+    /// (pcapng or pcap)
     #[arg(value_name = "WHAT")]
     what: Option<String>,
     /// The URL of the same service through a proxy: also say whether the difference arises there or at the server itself
@@ -87,6 +93,9 @@ pub struct DiagnoseArgs {
     /// folder. Nothing is changed on live servers.
     #[arg(long, conflicts_with = "again")]
     fix: bool,
+    /// The secrets of TLS in a capture, as clients write them with `SSLKEYLOGFILE`; a pcapng may have them embedded
+    #[arg(long, value_name = "FILE", requires = "what")]
+    keylog: Option<PathBuf>,
     /// Begin no further round after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     budget: Duration,
@@ -127,6 +136,7 @@ enum What {
     Live(String),
     Scenario(PathBuf),
     Run(PathBuf),
+    Capture(PathBuf),
 }
 
 impl What {
@@ -135,6 +145,9 @@ impl What {
         let path = Path::new(word);
         if history::is_relative(path) || path.is_dir() {
             return Ok(Self::Run(history::find(path)?));
+        }
+        if capture::is_capture(path) {
+            return Ok(Self::Capture(path.to_owned()));
         }
         let is_scenario = path.extension().is_some_and(|end| end == "toml") || scenarios::is_shipped(path);
         Ok(if is_scenario { Self::Scenario(path.to_owned()) } else { Self::Live(reach::with_scheme(word)) })
@@ -161,8 +174,18 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     if let Some(again) = &args.again {
         return args.again(&history::find(again)?, command_line);
     }
-    if let Some(What::Run(folder)) = &what {
-        return args.of_run(folder);
+    match &what {
+        Some(What::Capture(file)) => {
+            args.refuse_measuring("a capture is only read")?;
+            let (run, notes) = capture::read(file, args.keylog.as_deref(), command_line)?;
+            return args.conclude(&run, None, notes);
+        }
+        _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
+        Some(What::Run(folder)) => {
+            args.refuse_measuring("a run folder is only read")?;
+            return args.conclude(&read(folder)?, Some(folder), Vec::new());
+        }
+        _ => {}
     }
     let own = args.own(what.as_ref())?;
     let (mut scenario, live) = scenario(args, what.as_ref(), own.as_ref())?;
@@ -287,43 +310,6 @@ impl DiagnoseArgs {
         executed
     }
 
-    /// What the records of a run show.
-    fn of_run(&self, folder: &Path) -> Result<Exit> {
-        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
-        let why = "is for a measurement, and a run folder is only read";
-        if self.via.is_some() {
-            return Err(Usage(format!("--via {why}")).into());
-        }
-        if self.fix || self.config.is_some() {
-            return Err(Usage(
-                "--fix and --config are for a measurement, and a run folder is only read".to_owned(),
-            )
-            .into());
-        }
-        if self.fail_on.is_some() {
-            return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
-        }
-        let CellArgs { work, client, policy, .. } = &self.cells;
-        work.refuse(&[], why)?;
-        client.refuse(&[], why)?;
-        policy.refuse(&[], why)?;
-        self.cells.refuse_emulation(why)?;
-        self.reach.refuse(&[], why)?;
-        let run = read(folder)?;
-        let concluded = Concluded::new(&run, Some(folder));
-        let report = concluded.report();
-        self.documents.notify(|form, style| {
-            Ok(match form {
-                Form::Text => h2lab_report::diagnosis_of_run(&report, style),
-                Form::Json => json(&h2lab_report::document(&report))?,
-                Form::Html => h2lab_report::html(&[report]),
-                Form::Markdown => h2lab_report::markdown(&[report]),
-                Form::Sarif | Form::Junit => return Err(no_experiment()),
-            })
-        })?;
-        Ok(Exit::Done)
-    }
-
     /// The work of an earlier run again: how much of its difference is gone.
     fn again(&self, folder: &Path, command_line: Vec<String>) -> Result<Exit> {
         self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
@@ -375,15 +361,6 @@ impl DiagnoseArgs {
         executed.failure.map_or(stored, Err)?;
         if run.interrupted { Ok(Exit::Interrupted) } else { exit(&run, &setup) }
     }
-}
-
-/// A run that is to be read.
-fn read(folder: &Path) -> Result<RunRecord> {
-    let run = store::read(folder).map_err(|error| Usage(format!("{error:#}")))?;
-    if run.repetitions.is_empty() {
-        return Err(Usage(format!("{} has no repetitions", folder.display())).into());
-    }
-    Ok(run)
 }
 
 /// The exit code of what was measured: of the cells without a change.
