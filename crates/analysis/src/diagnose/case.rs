@@ -4,12 +4,12 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::causes::views::windows::{self, Stop};
-use super::{CauseMeta, Finding, facts};
+use super::{CauseMeta, Finding, facts, hop};
 use crate::stats::CellVerdict;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Cell, Target};
-use h2lab_model::settings::Peer;
+use h2lab_model::settings::{Peer, Version};
 use h2lab_wire::trace::Facts;
 
 /// A repetition, as a rule sees it.
@@ -18,18 +18,24 @@ pub struct Repetition<'a> {
     /// Its record.
     pub record: &'a CellRecord,
     facts: OnceCell<Facts>,
+    hop: OnceCell<Option<Facts>>,
     stops: OnceCell<Vec<Stop>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new(), stops: OnceCell::new() }
+        Self { record, facts: OnceCell::new(), hop: OnceCell::new(), stops: OnceCell::new() }
     }
 
     /// Its facts, computed when a rule first asks.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| facts::of(self.record))
+    }
+
+    /// The facts of the hop that crosses the link: those of the sidecar's connection where there is a sidecar, if they are known.
+    pub fn hop(&self) -> &Facts {
+        self.hop.get_or_init(|| hop::of(self.record)).as_ref().unwrap_or_else(|| self.facts())
     }
 
     /// When data waited for flow-control credit.
@@ -145,7 +151,12 @@ impl<'a> Case<'a> {
     /// What answers the client's connections: the program that we started, or whatever the `server` field names; unknown where that may
     /// be the field of a server behind it.
     pub fn peer(&self) -> Peer {
-        Peer::seen(started(self.cell()), self.server_field().filter(|_| !self.is_field_passed_on))
+        let field = self.server_field().filter(|_| !self.is_field_passed_on);
+        let peer = Peer::seen(started(self.cell()), field);
+        // Few proxies say their version on the wire; those that we started, we have asked.
+        let server = self.records().find_map(|record| record.server.as_ref());
+        let ours = server.filter(|server| started(self.cell()) == Some(server.name.as_str()));
+        Peer { version: peer.version.or_else(|| Version::parse(&ours?.version)), ..peer }
     }
 
     /// A finding of this cell that explains `cost` of its response time, spent `how` ("behind a missing segment").

@@ -259,7 +259,7 @@ mod tests {
         let told = |millis: Option<u64>| {
             let server = LiveServer {
                 url: String::new(),
-                address: Endpoint::Unix("/x".into()),
+                address: Endpoint::Unix(std::path::Path::new("/x").into()),
                 authority: String::new(),
                 server_name: String::new(),
                 refused: Vec::new(),
