@@ -2,7 +2,7 @@
 
 use h2lab_base::units::format_bytes;
 
-use crate::scenario::{Cell, Target};
+use crate::scenario::{Cell, Change, Target};
 use crate::workload::engine::LEAST_WINDOW;
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings};
 
@@ -44,6 +44,19 @@ pub enum Knob {
     LargeServerWindows,
     /// This congestion control at both ends.
     Congestion(String),
+    /// A setting of the server that we started.
+    Server(ServerSetting),
+}
+
+/// A setting of a server, as its product writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSetting {
+    /// What is changed.
+    pub change: Change,
+    /// The product and the line: `nginx: keepalive_requests 100000;`.
+    pub words: String,
+    /// The ids of the causes that it takes away.
+    pub causes: Vec<String>,
 }
 
 impl Knob {
@@ -110,7 +123,9 @@ impl Knob {
             Self::ManyStreams => changed.streams = changed.streams.max(MANY_STREAMS),
             Self::NoPush => client.push = false,
             Self::LargeServerWindows
+                // Only what serves bulk data has flags of ours for them; the other server's are settings (`Server`).
                 if changed.target == Target::Origin
+                    && changed.work.bulk
                     && changed.work.body_length() > u64::from(LEAST_WINDOW)
                     && changed.server.stream_window.is_none_or(|window| window < LARGE_WINDOW) =>
             {
@@ -123,6 +138,11 @@ impl Knob {
             // Over a live network only one of the ends is ours.
             Self::Congestion(name) if changed.link.is_some() && changed.congestion.is_some() => {
                 changed.congestion = Some(name.clone());
+            }
+            Self::Server(setting) => {
+                let changes = &mut changed.setup.changes;
+                changes.retain(|change| change.knob != setting.change.knob);
+                changes.push(setting.change.clone());
             }
             Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
         }
@@ -149,6 +169,7 @@ impl Knob {
                 format!("a server's stream window of {}", format_bytes(LARGE_WINDOW.into()))
             }
             Self::Congestion(name) => format!("congestion control {name}"),
+            Self::Server(setting) => setting.words.clone(),
         }
     }
 
@@ -168,13 +189,14 @@ impl Knob {
             | Self::KeptConnections
             | Self::TlsResumption
             | Self::NoPush
-            | Self::LargeServerWindows => None,
+            | Self::LargeServerWindows
+            | Self::Server(_) => None,
         }
     }
 
     /// The ids of the causes that it takes away.
-    pub const fn causes(&self) -> &'static [&'static str] {
-        match self {
+    pub fn causes(&self) -> Vec<&str> {
+        let ids: &[&'static str] = match self {
             Self::Connections(_) => {
                 &["LOSS101", "LOSS102", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105"]
             }
@@ -189,7 +211,9 @@ impl Knob {
             Self::LargeServerWindows => &["FLOW102", "FLOW103"],
             Self::Congestion(_) => &["LOSS102"],
             Self::TlsResumption => &["CONN111"],
-        }
+            Self::Server(setting) => return setting.causes.iter().map(String::as_str).collect(),
+        };
+        ids.to_vec()
     }
 }
 
@@ -245,6 +269,22 @@ mod tests {
         assert!(!knobs.iter().any(|knob| matches!(knob, Knob::Connections(_))), "16 are the most");
         let windows = Knob::LargeWindows.apply(&odd);
         assert_eq!(windows.client.window_update_bytes, Some(1), "that is another knob");
+    }
+
+    #[test]
+    fn a_setting_of_the_server_replaces_another_value_of_the_same_and_nothing_else() {
+        let knob = |knob, value| {
+            let change = Change { knob, value: Some(value) };
+            Knob::Server(ServerSetting { change, words: "x".to_owned(), causes: vec!["CONN101".to_owned()] })
+        };
+        use crate::settings::Knob as Setting;
+        let plain = cell(0, 0, Protocol::H2c, 1, 0.0);
+        let once = knob(Setting::H2Requests, 7).apply(&plain);
+        let twice = knob(Setting::H2Requests, 9).apply(&knob(Setting::Push, 1).apply(&once));
+        let values: Vec<Option<u64>> = twice.setup.changes.iter().map(|change| change.value).collect();
+        assert_eq!(values, [Some(1), Some(9)]);
+        assert_eq!(Cell { setup: plain.setup.clone(), ..once }, plain);
+        assert_eq!(knob(Setting::Push, 1).causes(), ["CONN101"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::stats::CellVerdict;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Cell, Target};
-use h2lab_model::settings::Peer;
+use h2lab_model::settings::{Peer, Version};
 use h2lab_wire::trace::Facts;
 
 /// A repetition, as a rule sees it.
@@ -125,7 +125,11 @@ impl<'a> Case<'a> {
     /// What answers the client's connections: the program that we started, or whatever the `server` field names.
     pub fn peer(&self) -> Peer {
         let software = self.connections().find_map(|connection| connection.server_software.as_deref());
-        Peer::seen(started(self.cell()), software)
+        let peer = Peer::seen(started(self.cell()), software);
+        // Few proxies say their version on the wire; those that we started, we have asked.
+        let server = self.records().find_map(|record| record.server.as_ref());
+        let ours = server.filter(|server| started(self.cell()) == Some(server.name.as_str()));
+        Peer { version: peer.version.or_else(|| Version::parse(&ours?.version)), ..peer }
     }
 
     /// A finding of this cell that explains `cost` of its response time, spent `how` ("behind a missing segment").

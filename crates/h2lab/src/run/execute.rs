@@ -16,6 +16,7 @@ use super::child::{ChildOutcome, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, RepetitionProgress, with_causes};
 use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
+use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 
@@ -53,6 +54,8 @@ pub struct PlanContext<'a> {
     pub live: &'a Live,
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
+    /// The user's configuration of the server that is started; `None`: ours.
+    pub own: Option<&'a OwnConfig>,
 }
 
 /// Is notified of how the run goes; the command line shows it.
@@ -313,6 +316,7 @@ fn start(
                 logs: std::path::absolute(&logs)?,
                 scratch: std::path::absolute(folder.path())?,
                 pcap: cell.capture.pcap.then(|| folder.next_pcap(cell)).transpose()?,
+                own: context.own.cloned(),
             };
             Running::start(self_command(LAB), &spec)
         }

@@ -5,6 +5,7 @@
 
 mod advice;
 mod check;
+pub mod edit;
 mod knob;
 mod lines;
 mod peer;

@@ -328,6 +328,11 @@ impl QuicSession {
         self.proto.close(self.endpoint.instants().at(now), VarInt::from_u32(code.0), reason);
     }
 
+    /// The peer's address.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.proto.remote_address()
+    }
+
     /// What this end of the connection has counted.
     pub fn summary(&self) -> QuicSummary {
         let stats = self.proto.stats();

@@ -14,6 +14,10 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
         let title = format!("Experiments: one setting changed at a time, {metric}");
         sections.push(Section::new("experiments", title, experiments(diagnosis)));
     }
+    if let Some(diff) = diagnosis.diff() {
+        let lines: Vec<String> = diff.lines().map(|line| format!("`{}`", line.replace('`', "'"))).collect();
+        sections.push(Section::new("fix", "Fix", parts::list(&lines, lines.len(), "")));
+    }
     if !own.is_empty() {
         sections.push(Section::new("findings", "Findings", findings(&subject)));
     }
@@ -60,6 +64,7 @@ mod tests {
             experiment: &experiment,
             subject,
             repeat: &["h2lab".to_owned()],
+            fix: None,
             is_via: false,
         };
         let page = diagnosis_page(&diagnosis);

@@ -45,6 +45,8 @@ enum Step {
     Faults,
     /// Situations with planted causes, and healthy ones.
     Diagnose,
+    /// Planted causes in configurations of servers: `diagnose --fix` takes them away.
+    Fix,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
     Package,
 }
@@ -61,7 +63,7 @@ pub struct Arguments {
     /// Print the items and what they claim, and run none.
     #[arg(long)]
     list: bool,
-    /// Of what `faults` and `diagnose` draw at random [default: another one each time, which is printed].
+    /// Of what `faults`, `diagnose` and `fix` draw at random [default: another one each time, which is printed].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Build what is shown in this profile of cargo; figures that depend on time hold for the default.
@@ -90,6 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
             Step::Diagnose => items::diagnose(seed)?,
+            Step::Fix => items::fix(seed)?,
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -207,6 +210,7 @@ mod tests {
             items::settings(),
             items::faults(1).unwrap(),
             items::diagnose(1).unwrap(),
+            items::fix(1).unwrap(),
             items::package(),
         ];
         for items in steps {

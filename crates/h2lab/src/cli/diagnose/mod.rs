@@ -1,6 +1,8 @@
 //! `h2lab diagnose`: why HTTP/2 is slow here, proved by changing one setting at a time.
 
 mod capture;
+mod fix;
+mod own;
 mod plan;
 mod progress;
 mod rate;
@@ -20,7 +22,7 @@ use h2lab_base::secrets::HIDDEN;
 use h2lab_base::units::Time;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Scenario};
-use h2lab_report::Diagnosis;
+use h2lab_report::{Diagnosis, Fixing};
 
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
@@ -35,6 +37,7 @@ use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
 use crate::run::execute::{Executed, Live, PlanContext, execute_rounds};
 use crate::run::{history, preflight};
+use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 
 /// Find out why HTTP/2 is slow here: change one setting at a time, and measure what it does
@@ -57,6 +60,7 @@ use h2lab_net::clock::Clock;
         ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
         ("h2lab diagnose https://service.example/ --junit --fail-on confirmed", "for CI"),
         ("h2lab diagnose http://127.0.0.1:3000/ --via https://example.org/", "is it the proxy?"),
+        ("h2lab diagnose --origin nginx --config nginx.conf --loss 0% --delay 20ms --fix", "your configuration, and a fix of it"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
         ("h2lab diagnose capture.pcapng --keylog keys.log", "what a capture shows"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
@@ -76,6 +80,19 @@ pub struct DiagnoseArgs {
     /// Measure what an earlier run measured again, and report how much of its difference is gone
     #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "via", "fail_on"])]
     again: Option<PathBuf>,
+    /// Start the server of --origin (nginx, haproxy, envoy, apache, origin) with this configuration of yours
+    ///
+    /// It is read with what it includes and used as it is, but for the addresses, the user, the logs and the like, which is said;
+    /// upstreams are replaced by h2lab's origin, and relative paths begin at its folder. A configuration of `origin` has a flag of
+    /// `h2lab origin` on each line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["via", "again"])]
+    config: Option<PathBuf>,
+    /// Then change the setting that helps most in a copy of the server's configuration, and measure what that changes
+    ///
+    /// Four further rounds of both protocols, with and without it, after the budget. The changed copy and the diff are in the run
+    /// folder. Nothing is changed on live servers.
+    #[arg(long, conflicts_with = "again")]
+    fix: bool,
     /// The secrets of TLS in a capture, as clients write them with `SSLKEYLOGFILE`; a pcapng may have them embedded
     #[arg(long, value_name = "FILE", requires = "what")]
     keylog: Option<PathBuf>,
@@ -104,6 +121,14 @@ pub struct DiagnoseArgs {
 enum FailOn {
     /// A change was shown to help.
     Confirmed,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy)]
+struct Servers<'a> {
+    live: &'a Live,
+    /// The user's configuration of the server that is started.
+    own: Option<&'a OwnConfig>,
 }
 
 /// What is diagnosed.
@@ -162,8 +187,13 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         }
         _ => {}
     }
-    let (mut scenario, live) = scenario(args, what.as_ref())?;
-    let mut repeat = repeated(&command_line, args.what.as_deref(), args.via.as_deref());
+    let own = args.own(what.as_ref())?;
+    let (mut scenario, live) = scenario(args, what.as_ref(), own.as_ref())?;
+    // No other command takes the user's configuration.
+    let mut repeat = match own {
+        Some(_) => Vec::new(),
+        None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
+    };
     if let Some(What::Live(url)) = &what {
         let url = args.via().unwrap_or_else(|| url.clone());
         match args.carried(&mut scenario, &url, &live)? {
@@ -172,17 +202,27 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
             ControlFlow::Break(exit) => return Ok(exit),
         }
     }
-    let base = Base::of(&scenario, args.via().as_deref())?;
-    let plan = RefCell::new(Plan { base: &base, rounds: 0, knobs: Vec::new() });
+    let mut base = Base::of(&scenario, args.via().as_deref())?;
+    own::put_into(&mut base.cells, own.as_ref());
+    let plan = RefCell::new(Plan::new(&base, own.as_ref(), args.fix));
     let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
-    let executed = args.measure(scenario, &base, &live, command_line, &mut next)?;
+    let servers = Servers { live: &live, own: own.as_ref() };
+    let executed = args.measure(scenario, &base, servers, command_line, &mut next)?;
     let run = executed.run.without_secrets();
-    let setup = plan.borrow().setup();
+    let plan = plan.into_inner();
+    let setup = plan.setup();
     let concluded = Concluded::new(&run, Some(&executed.folder));
     let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
     let subject = setup.subject;
     let is_via = args.via.is_some();
-    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat, is_via };
+    let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
+        Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
+        None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
+        None => Ok(fix::not_made(&experiment, concluded.report().findings, cell)),
+    });
+    let fixing = fixing.transpose()?;
+    let fix = fixing.as_ref();
+    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat, fix, is_via };
     let stored = concluded.store_page(|| h2lab_report::diagnosis_page(&of(concluded.report())));
     let diagnosis = of(concluded.report());
     args.documents.notify(|form, style| {
@@ -252,7 +292,7 @@ impl DiagnoseArgs {
         &self,
         scenario: Scenario,
         base: &Base,
-        live: &Live,
+        servers: Servers<'_>,
         command_line: Vec<String>,
         next: &mut dyn FnMut(&RunRecord, bool) -> Vec<Cell>,
     ) -> Result<Executed> {
@@ -261,7 +301,7 @@ impl DiagnoseArgs {
         let stop = signals::stop_flag()?;
         preflight::sysctls(&base.cells, &stop)?;
         let (folder, run) = new_run(scenario, self.out.as_deref(), command_line)?;
-        let context = PlanContext { live, stop: &stop };
+        let context = PlanContext { live: servers.live, stop: &stop, own: servers.own };
         let mut progress = Progress::new(self.quiet, self.budget);
         let clock = Clock::start();
         let mut next = |run: &RunRecord| next(run, clock.now().since(Time::ZERO) >= self.budget);
@@ -295,11 +335,15 @@ impl DiagnoseArgs {
                 "a run folder does not keep values of header fields and bodies; give {words} again"
             ));
         }
-        let base = Base::of(&scenario, None)?;
-        let mut plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
+        let own = own::of_run(&before)?;
+        own.iter().for_each(|own| self.announce(own));
+        let mut base = Base::of(&scenario, None)?;
+        own::put_into(&mut base.cells, own.as_ref());
+        let mut plan = Plan::new(&base, own.as_ref(), false);
         let setup = plan.setup();
         let mut next = |_: &RunRecord, is_spent: bool| plan.unchanged(AGAIN, is_spent);
-        let executed = self.measure(scenario, &base, &live, command_line, &mut next)?;
+        let servers = Servers { live: &live, own: own.as_ref() };
+        let executed = self.measure(scenario, &base, servers, command_line, &mut next)?;
         let run = executed.run.without_secrets();
         let concluded = Concluded::new(&run, Some(&executed.folder));
         let stored = concluded.store();
@@ -327,7 +371,7 @@ fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
 }
 
 /// What is measured, with the flags of the command line in place of the defaults.
-fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)> {
+fn scenario(args: &DiagnoseArgs, what: Option<&What>, own: Option<&OwnConfig>) -> Result<(Scenario, Live)> {
     let one = |scenario: Scenario| Scenario { repetitions: 1, ..scenario };
     let Some(What::Live(url)) = what else {
         if args.via.is_some() {
@@ -336,11 +380,14 @@ fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)
             );
         }
         args.reach.refuse(&[], "is for live servers: give a URL")?;
-        let scenario = match what {
+        let mut scenario = match what {
             Some(What::Scenario(path)) => Scenario::from_toml(&scenarios::text_of(path)?)
                 .with_context(|| format!("in {}", path.display()))?,
             _ => lossy()?,
         };
+        if let Some(own) = own {
+            own::compare_what_it_speaks(&mut scenario, own)?;
+        }
         return Ok((one(args.cells.applied(&scenario, false)?), Live::default()));
     };
     let mut defaults = discover::gentle();
@@ -364,8 +411,8 @@ fn lossy() -> Result<Scenario> {
 /// Flags with a value that `compare` does not have, or that say where results go.
 const OWN: [&str; 7] = ["--budget", "--fail-on", "--via", "--out", "-o", "--output", "--html"];
 /// The same without a value.
-const SWITCHES: [&str; 7] =
-    ["--i-own-this-host", "--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
+const SWITCHES: [&str; 8] =
+    ["--i-own-this-host", "--fix", "--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
 
 /// The command that compares the protocols as this one does, at the proxy if there is one; the flags of a change follow.
 fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> Vec<String> {

@@ -69,7 +69,7 @@ pub(super) fn find(
         let ramp = if is_over { None } else { ramps.next() };
         ramp.and_then(|ramp| cell(scenario, url, ramp, run.repetitions.len() as u32)).into_iter().collect()
     };
-    let context = PlanContext { live, stop: &stop };
+    let context = PlanContext { live, stop: &stop, own: None };
     let executed = execute_rounds(run, &mut next, folder, &context, &mut progress);
     progress.line.clear();
     let executed = executed?;

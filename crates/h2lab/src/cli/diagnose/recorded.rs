@@ -21,6 +21,9 @@ impl DiagnoseArgs {
         if self.via.is_some() {
             return Err(Usage(format!("--via {why}")).into());
         }
+        if self.fix || self.config.is_some() {
+            return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
+        }
         if self.fail_on.is_some() {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
         }

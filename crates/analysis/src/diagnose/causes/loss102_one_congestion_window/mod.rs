@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::loss::LOSS102 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::TcpTick;
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_link::LinkSpec;
 use h2lab_model::Fix;
 use h2lab_model::record::Sample;
@@ -38,9 +38,12 @@ impl Rule for OneCongestionWindow {
         }
         let mut bound = Bound::default();
         for repetition in &case.repetitions {
+            if cell.protocol.is_quic() {
+                bound.add_quic(repetition);
+                continue;
+            }
             bound.add(repetition, true);
-            // Over QUIC nothing else accounts for the wait of small requests: LOSS101 is TCP's.
-            if cell.work.body_length() > 0 || cell.protocol.is_quic() {
+            if cell.work.body_length() > 0 {
                 bound.add(repetition, false);
             }
         }
@@ -67,7 +70,6 @@ impl Bound {
     /// Those of bodies that the server sends, or that we send.
     fn add(&mut self, repetition: &Repetition<'_>, server: bool) {
         let record = repetition.record;
-        let is_quic = record.cell.protocol.is_quic();
         let mut last: BTreeMap<u32, &TcpTick> = BTreeMap::new();
         for tick in record.tcp.iter().filter(|tick| tick.server == server) {
             let Some(before) = last.insert(tick.connection, tick) else { continue };
@@ -83,26 +85,61 @@ impl Bound {
                     let answered = Some(sample.first_byte_at).filter(|at| at.happened());
                     (sample.sent_at, answered.map_or(sample.completed_at, |at| at - repetition.facts().rtt))
                 };
-                // On a full window of QUIC the limit of streams, too, is one that only acknowledged requests free.
-                let begin = if is_quic { sample.scheduled_at } else { begin };
-                let is_here = sample.connection == tick.connection || (is_quic && !sample.sent_at.happened());
-                is_here && begin <= before.at && end >= tick.at && (end.happened() || is_quic)
+                sample.connection == tick.connection && begin <= before.at && end.happened() && end >= tick.at
             };
             // What fits into the window would have waited for no other one.
             let is_small = u64::from(tick.cwnd) * u64::from(SEGMENT) >= record.cell.work.body_length();
-            if !server && is_small && !is_quic {
+            if !server && is_small {
                 continue;
             }
             let bodies = record.samples.iter().filter(flows).count();
             let gain = gain(repetition, tick, bodies, server);
-            if bodies < 2 || gain <= 1.0 || is_of_loss101(repetition, before, tick) {
+            if bodies >= 2 && !is_of_loss101(repetition, before, tick) {
+                self.count(time, bodies, gain, tick.cwnd);
+            }
+        }
+    }
+
+    /// Those of requests over QUIC, small ones too: nothing else accounts for their wait, since LOSS101 is TCP's. While the window of
+    /// either end is full, each request that is due and not answered waits for it; also one that is not sent yet, since the limit of
+    /// streams is one that only answers raise.
+    fn add_quic(&mut self, repetition: &Repetition<'_>) {
+        let record = repetition.record;
+        let one_way = repetition.facts().rtt / 2;
+        let mut last: BTreeMap<(u32, bool), &TcpTick> = BTreeMap::new();
+        let mut counted: BTreeMap<u32, Time> = BTreeMap::new();
+        for tick in &record.tcp {
+            let Some(before) = last.insert((tick.connection, tick.server), tick) else { continue };
+            let counted = counted.entry(tick.connection).or_default();
+            let begin = before.at.max(*counted);
+            let is_step = tick.at > begin && tick.at.since(before.at) <= LONGEST_STEP;
+            if !is_step || !is_bound(repetition, before) || !is_bound(repetition, tick) {
                 continue;
             }
-            self.time += time;
-            self.cost += time.mul_f64(bodies as f64 * (1.0 - 1.0 / gain));
-            self.bodies += time.as_secs_f64() * bodies as f64;
-            self.window += time.as_secs_f64() * f64::from(tick.cwnd);
+            *counted = tick.at;
+            let waits = |sample: &Sample| {
+                let is_here = sample.connection == tick.connection || !sample.sent_at.happened();
+                let is_answered = sample.completed_at.happened() && sample.completed_at - one_way < tick.at;
+                is_here && sample.scheduled_at <= begin && !is_answered
+            };
+            let requests = record.samples.iter().filter(waits).count();
+            if requests >= 2 {
+                let gain = gain(repetition, tick, requests, tick.server);
+                self.count(tick.at.since(begin), requests, gain, tick.cwnd);
+            }
         }
+    }
+
+    /// Adds a time in which so many bodies shared a window of so many segments, with which many windows would carry `gain` times as
+    /// much.
+    fn count(&mut self, time: Duration, bodies: usize, gain: f64, window: u32) {
+        if gain <= 1.0 {
+            return;
+        }
+        self.time += time;
+        self.cost += time.mul_f64(bodies as f64 * (1.0 - 1.0 / gain));
+        self.bodies += time.as_secs_f64() * bodies as f64;
+        self.window += time.as_secs_f64() * f64::from(window);
     }
 }
 
@@ -110,9 +147,6 @@ impl Bound {
 /// in an upload, a stall without a missing segment is none of those.
 fn is_of_loss101(repetition: &Repetition<'_>, before: &TcpTick, tick: &TcpTick) -> bool {
     let facts = repetition.facts();
-    if repetition.record.cell.protocol.is_quic() {
-        return false;
-    }
     if facts.has_packet_log {
         let mut holes = facts.holes_of(tick.connection).iter();
         return holes.any(|hole| hole.begin < tick.at && hole.end > before.at);

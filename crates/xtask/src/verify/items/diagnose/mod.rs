@@ -3,6 +3,7 @@
 //! What each situation draws at random follows from the seed. Results are kept by seed and build in
 //! `target/verify/diagnose/`, so that a call that was ended is resumed by another one with the same seed; `score` counts what is kept.
 
+pub mod fix;
 mod situation;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,9 @@ struct Found {
     answer: Vec<String>,
     /// The values that were drawn.
     drawn: BTreeMap<String, String>,
+    /// What `--fix` did, if it was asked for.
+    #[serde(default)]
+    fix: Option<fix::Fixed>,
 }
 
 /// The parts of a document that are read.
@@ -38,6 +42,7 @@ struct Found {
 struct Document {
     answer: Vec<String>,
     causes: Vec<Cause>,
+    fix: Option<fix::Fixed>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,7 +52,7 @@ struct Cause {
 
 /// All situations, and the score of those that are kept.
 pub fn items(seed: u64) -> Result<Vec<Item>> {
-    let situations = all()?;
+    let situations = all(include_str!("situations.toml"))?;
     let mut items: Vec<Item> = Vec::new();
     for (name, situation) in situations.clone() {
         let claim = format!("{}; {}", situation.is, situation.expected());
@@ -112,7 +117,7 @@ fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Resu
         bail!("`{words}` ended with {:?}: {}", output.status.code(), stderr.trim());
     };
     let causes = document.causes.into_iter().map(|cause| cause.id).collect();
-    Ok(Found { causes, answer: document.answer, drawn })
+    Ok(Found { causes, answer: document.answer, drawn, fix: document.fix })
 }
 
 /// Whether the planted causes are the first ones found.
@@ -191,7 +196,7 @@ mod tests {
 
     fn found(causes: &[&str]) -> Found {
         let causes = causes.iter().map(|cause| (*cause).to_owned()).collect();
-        Found { causes, answer: Vec::new(), drawn: BTreeMap::new() }
+        Found { causes, answer: Vec::new(), drawn: BTreeMap::new(), fix: None }
     }
 
     #[test]
@@ -219,7 +224,8 @@ mod tests {
 
     #[test]
     fn every_situation_is_well_formed_and_draws_what_it_names() {
-        let situations = all().unwrap();
+        let mut situations = all(include_str!("situations.toml")).unwrap();
+        situations.extend(all(fix::SITUATIONS).unwrap());
         for (name, situation) in &situations {
             let drawn = situation.drawn(7, name);
             for text in [&situation.diagnose, &situation.link].into_iter().chain(&situation.server) {

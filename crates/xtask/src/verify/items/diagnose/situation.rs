@@ -29,6 +29,9 @@ pub struct Situation {
     /// Whether `key.pem` and `cert.pem` of `localhost` are among them.
     #[serde(default)]
     pub certificate: bool,
+    /// How the setting begins that `diagnose --fix` must change.
+    #[serde(default)]
+    pub setting: String,
     /// What is drawn at random.
     pub draw: BTreeMap<String, Range>,
 }
@@ -43,9 +46,9 @@ pub enum Range {
     Words(Vec<String>),
 }
 
-/// All situations by name.
-pub fn all() -> Result<BTreeMap<String, Situation>> {
-    toml::from_str(include_str!("situations.toml")).context("situations.toml")
+/// The situations of a file by name.
+pub fn all(file: &str) -> Result<BTreeMap<String, Situation>> {
+    toml::from_str(file).context("situations")
 }
 
 impl Situation {
