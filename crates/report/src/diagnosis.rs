@@ -85,6 +85,9 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
 pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
+    if report.findings.is_empty() {
+        out.push_str("\nNo cause was found.\n");
+    }
     text::warnings(&mut out, report, style);
     out.push('\n');
     let looked = format!("{} Nothing was measured, changed or compared.", unchecked());

@@ -110,11 +110,12 @@ impl<'a> Concluded<'a> {
         }
     }
 
-    /// With further warnings about all of it.
-    #[must_use]
-    pub fn warned(mut self, warnings: Vec<String>) -> Self {
-        self.analysis.warnings.extend(warnings);
-        self
+    /// Of a capture, with what cannot be known from it. Warnings about a cell are of how it was measured, and nothing was.
+    pub fn of_capture(run: &'a RunRecord, notes: Vec<String>) -> Self {
+        let mut concluded = Self::new(run, None);
+        concluded.analysis.cells.iter_mut().for_each(|cell| cell.warnings.clear());
+        concluded.analysis.warnings = notes;
+        concluded
     }
 
     /// As reports have it.

@@ -243,7 +243,9 @@ fn a_capture_is_read_and_what_it_cannot_tell_is_told() {
     assert_eq!((&document["findings"], &document["verdicts"]), (&json!([]), &json!([])), "{document:#}");
     let text = h2lab(&["diagnose", CAPTURE]);
     assert_eq!(text.code, Some(0), "{}", text.transcript());
+    assert!(text.stdout.contains("No cause was found."), "{}", text.stdout);
     assert!(text.stdout.contains("Warnings") && text.stdout.contains("near both"), "{}", text.stdout);
+    assert!(!text.stdout.contains("configured"), "nothing was measured: {}", text.stdout);
 }
 
 #[test]

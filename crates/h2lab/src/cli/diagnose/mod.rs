@@ -191,12 +191,12 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         Some(What::Capture(file)) => {
             args.refuse_measuring("a capture is only read")?;
             let (run, notes) = capture::read(file, args.keylog.as_deref(), command_line)?;
-            return args.conclude(&run, None, notes);
+            return args.conclude(&Concluded::of_capture(&run, notes), true);
         }
         _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
         Some(What::Run(folder)) => {
             args.refuse_measuring("a run folder is only read")?;
-            return args.conclude(&read(folder)?, Some(folder), Vec::new());
+            return args.conclude(&Concluded::new(&read(folder)?, Some(folder)), false);
         }
         _ => {}
     }

@@ -35,18 +35,12 @@ impl DiagnoseArgs {
         Ok(self.reach.refuse(&[], &why)?)
     }
 
-    /// What the records of a run show; those without a folder are of a capture, and `notes` say what cannot be known from it.
-    pub(super) fn conclude(
-        &self,
-        run: &RunRecord,
-        folder: Option<&Path>,
-        notes: Vec<String>,
-    ) -> Result<Exit> {
-        let concluded = Concluded::new(run, folder).warned(notes);
+    /// What the records of a run show; `is_capture`: nothing of it was measured.
+    pub(super) fn conclude(&self, concluded: &Concluded<'_>, is_capture: bool) -> Result<Exit> {
         let report = concluded.report();
         self.documents.notify(|form, style| {
             Ok(match form {
-                Form::Text if folder.is_none() => h2lab_report::diagnosis_of_capture(&report, style),
+                Form::Text if is_capture => h2lab_report::diagnosis_of_capture(&report, style),
                 Form::Text => h2lab_report::diagnosis_of_run(&report, style),
                 Form::Json => json(&h2lab_report::document(&report))?,
                 Form::Html => h2lab_report::html(&[report]),
