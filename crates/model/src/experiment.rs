@@ -221,6 +221,7 @@ impl Knob {
 mod tests {
     use super::*;
     use crate::record::testing::cell;
+    use crate::settings::Knob as Setting;
     use crate::workload::Protocol;
 
     #[test]
@@ -277,7 +278,6 @@ mod tests {
             let change = Change { knob, value: Some(value) };
             Knob::Server(ServerSetting { change, words: "x".to_owned(), causes: vec!["CONN101".to_owned()] })
         };
-        use crate::settings::Knob as Setting;
         let plain = cell(0, 0, Protocol::H2c, 1, 0.0);
         let once = knob(Setting::H2Requests, 7).apply(&plain);
         let twice = knob(Setting::H2Requests, 9).apply(&knob(Setting::Push, 1).apply(&once));
