@@ -140,9 +140,9 @@ impl Knob {
                 changed.congestion = Some(name.clone());
             }
             Self::Server(setting) => {
-                let changes = &mut changed.setup.changes;
-                changes.retain(|change| change.knob != setting.change.knob);
-                changes.push(setting.change.clone());
+                let own = &mut changed.setup.changes;
+                own.retain(|change| change.knob != setting.change.knob);
+                own.push(setting.change.clone());
             }
             Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
         }

@@ -6,7 +6,7 @@ use h2lab_analysis::experiment::{Harm, Remedy};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Diagnosis;
+use super::{Diagnosis, figure_of};
 use crate::document::round::rounded;
 use crate::format::ratio;
 
@@ -89,8 +89,8 @@ impl Diagnosis<'_> {
         let mut first = format!(
             "{lead}: {} from {} to {}, {} × ({}–{})",
             remedy.metric.name(),
-            self.figure_of(remedy.metric, effect.before),
-            self.figure_of(remedy.metric, effect.after),
+            figure_of(remedy.metric, effect.before),
+            figure_of(remedy.metric, effect.after),
             ratio(effect.ratio),
             ratio(effect.low),
             ratio(effect.high),

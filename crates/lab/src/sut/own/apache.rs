@@ -35,7 +35,7 @@ fn lines(text: &str) -> impl Iterator<Item = (Range<usize>, Vec<&str>)> {
 fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = line.trim();
-    while !rest.is_empty() && !(words.is_empty() && rest.starts_with('#')) {
+    while !(rest.is_empty() || words.is_empty() && rest.starts_with('#')) {
         let (word, behind) = match rest.strip_prefix('"') {
             Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
             None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),

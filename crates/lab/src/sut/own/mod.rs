@@ -187,7 +187,7 @@ pub fn ours(sut: &dyn Sut, max_requests_per_connection: Option<u32>) -> Result<V
     let site = Site { folder: Path::new("."), ports: Ports::LAB, upstream: Some(upstream) };
     let options = StartOptions { max_requests_per_connection, ..StartOptions::new(any, PathBuf::new()) };
     let mut launch = sut.launch(site, &options)?;
-    let flags = launch.arguments.iter().skip(1).map(|word| format!("{word}\n")).collect();
+    let flags = launch.arguments.iter().skip(1).map(|word| format!("{word}\n")).collect::<Vec<_>>().concat();
     let (path, text) =
         if launch.files.is_empty() { ("origin.flags".to_owned(), flags) } else { launch.files.remove(0) };
     Ok(vec![ConfigFile { path, text }])
