@@ -9,7 +9,7 @@ use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
 use super::history::is_planned;
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
-use super::{Report, condition, notes};
+use super::{Report, condition, notes, pairs};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::diagnose::waits::CauseKind;
 use h2lab_analysis::stats::{
@@ -28,7 +28,7 @@ pub(super) fn of(report: &Report<'_>) -> Vec<String> {
         return of_bulk(&cells);
     }
     let mut sentences = match report.analysis.verdicts.as_slice() {
-        [] => uncompared(report).into_iter().chain(of_cells(report)).collect(),
+        [] => uncompared(report).into_iter().chain(pairs::answer(report)).chain(of_cells(report)).collect(),
         _ => of_verdicts(report),
     };
     sentences.extend(slow_requests(report));

@@ -81,6 +81,19 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     style.printable(out)
 }
 
+/// What a capture shows, for a terminal: the findings, what cannot be known from it, and how many causes were looked for.
+pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
+    let mut out = String::new();
+    text::findings(&mut out, report, style);
+    text::warnings(&mut out, report, style);
+    out.push('\n');
+    let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
+    paragraph(&mut out, style, "", &looked);
+    out.push('\n');
+    super::answer::text(&mut out, report, style);
+    style.printable(out)
+}
+
 impl Diagnosis<'_> {
     /// The findings about the subject.
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {

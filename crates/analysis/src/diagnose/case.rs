@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::causes::views::windows::{self, Stop};
-use super::{CauseMeta, Finding, facts};
+use super::{CauseMeta, Finding, facts, hop};
 use crate::stats::CellVerdict;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
@@ -18,18 +18,24 @@ pub struct Repetition<'a> {
     /// Its record.
     pub record: &'a CellRecord,
     facts: OnceCell<Facts>,
+    hop: OnceCell<Option<Facts>>,
     stops: OnceCell<Vec<Stop>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new(), stops: OnceCell::new() }
+        Self { record, facts: OnceCell::new(), hop: OnceCell::new(), stops: OnceCell::new() }
     }
 
     /// Its facts, computed when a rule first asks.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| facts::of(self.record))
+    }
+
+    /// The facts of the hop that crosses the link: those of the sidecar's connection where there is a sidecar, if they are known.
+    pub fn hop(&self) -> &Facts {
+        self.hop.get_or_init(|| hop::of(self.record)).as_ref().unwrap_or_else(|| self.facts())
     }
 
     /// When data waited for flow-control credit.

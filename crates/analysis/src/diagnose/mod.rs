@@ -8,6 +8,8 @@ mod case;
 mod causes;
 pub mod facts;
 pub mod finding;
+mod hop;
+pub mod passive;
 pub mod rule;
 #[cfg(test)]
 mod testing;

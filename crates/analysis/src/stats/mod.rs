@@ -10,8 +10,10 @@ mod bootstrap;
 mod calibration;
 mod checks;
 mod connections;
+pub(crate) mod correction;
 mod ending;
 mod latency;
+mod pairs;
 mod pool;
 mod process;
 mod ramp_steps;
@@ -39,6 +41,7 @@ pub use connections::{
 };
 pub use ending::Ending;
 pub use latency::{Latency, Percentiles, Tail};
+pub use pairs::{Pair, Setting};
 pub use pool::PoolLimit;
 pub use process::ProcessTotals;
 pub use ramp_steps::{Overload, RampStep, RampSteps};
@@ -63,6 +66,8 @@ pub struct Analysis {
     pub cells: Vec<CellSummary>,
     /// Each cell of a group against the group's baseline, in the same order.
     pub verdicts: Vec<CellVerdict>,
+    /// Cells that differ in one setting, such as the congestion control, against the first value of it.
+    pub pairs: Vec<Pair>,
     /// Warnings about the measurement as a whole; those about one cell are in its summary.
     pub warnings: Vec<String>,
 }
@@ -90,9 +95,10 @@ pub fn analyse(run: &RunRecord) -> Analysis {
         .map(|repetitions| CellSummary::of(&repetitions))
         .collect();
     name(&mut cells);
-    let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
+    let mut analysis = Analysis { cells, verdicts: Vec::new(), pairs: Vec::new(), warnings: Vec::new() };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
+    analysis.pairs = pairs::compare(&analysis.cells, run.seed);
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
         && analysis.cells.iter().any(|cell| cell.repetitions == 1)
     {

@@ -46,6 +46,9 @@ pub struct OriginArgs {
     /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP uses the system's
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
     quic_congestion: Congestion,
+    /// Write the congestion window of each HTTP/3 connection to standard output every 10 ms, for the lab
+    #[arg(long, hide = true, requires = "h3")]
+    quic_samples: bool,
     /// Refuse TLS clients without a certificate signed by one of these authorities (PEM)
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
@@ -133,6 +136,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }
     config.on_exceeded = Some(report_exceeded);
+    // A line that nobody takes is lost.
+    config.on_quic_sample = args.quic_samples.then_some(|line| drop(writeln!(std::io::stdout(), "{line}")));
     serve(&config)
 }
 

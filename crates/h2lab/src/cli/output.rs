@@ -110,6 +110,13 @@ impl<'a> Concluded<'a> {
         }
     }
 
+    /// With further warnings about all of it.
+    #[must_use]
+    pub fn warned(mut self, warnings: Vec<String>) -> Self {
+        self.analysis.warnings.extend(warnings);
+        self
+    }
+
     /// As reports have it.
     pub fn report(&self) -> Report<'_> {
         Report {

@@ -1,7 +1,7 @@
 //! `h2lab diagnose`: what it measures, what it changes, and that it reports no more than that. Whether a change helps depends on the
 //! machine, and decides no test.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::origin::Origin;
 use crate::support::{binary, folder, h2lab, run_program};
@@ -173,4 +173,56 @@ fn what_cannot_be_diagnosed_is_refused_with_the_reason() {
     let only_h1 = h2lab(&["diagnose", "--http1.1", &format!("http://{}/", origin.clear)]);
     assert_eq!(only_h1.code, Some(2), "{}", only_h1.transcript());
     assert!(only_h1.stderr.contains("no HTTP/2 to diagnose"), "{}", only_h1.transcript());
+}
+
+#[test]
+fn a_live_server_is_asked_as_often_as_it_answers_in_a_ramp() {
+    let origin = Origin::start(&["--handler-delay=100ms"]);
+    let url = format!("http://{}/", origin.clear);
+    let folder = folder();
+    let arguments = ["diagnose", "--json", "--out=run", "--budget=1ms", "-z1s", "--max-connections=2", &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    finished.assert_measured();
+    // Two connections carry 20 requests per second, one after the other.
+    assert!(finished.stderr.contains("was too much over at most 2 connections"), "{}", finished.stderr);
+    let rate =
+        finished.stderr.split("rate: ").nth(1).and_then(|rest| rest.split("/s").next()).expect("it is told");
+    assert!(rate.parse::<f64>().expect("a number") < 50.0, "{rate}");
+    let given = [&arguments[..], &["--i-own-this-host", "-q5"]].concat();
+    let refused = run_program(&binary(), folder.path(), &given);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(refused.stderr.contains("the load is given"), "{}", refused.transcript());
+}
+
+/// Requests of h2load, nghttp and curl to nginx, on loopback.
+const CAPTURE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/src/diagnose/passive/data/nginx.pcapng");
+
+#[test]
+fn a_capture_is_read_and_what_it_cannot_tell_is_told() {
+    let read = h2lab(&["diagnose", CAPTURE, "--json"]);
+    assert_eq!(read.code, Some(0), "{}", read.transcript());
+    let document = read.json();
+    let cells = document["cells"].as_array().expect("a list");
+    let protocols: Vec<&str> = cells.iter().map(|cell| cell["protocol"].as_str().expect("text")).collect();
+    assert_eq!(protocols, ["h2c", "h2", "h1", "h1s"], "{document:#}");
+    assert_eq!((&document["findings"], &document["verdicts"]), (&json!([]), &json!([])), "{document:#}");
+    let text = h2lab(&["diagnose", CAPTURE]);
+    assert_eq!(text.code, Some(0), "{}", text.transcript());
+    assert!(text.stdout.contains("Warnings") && text.stdout.contains("near both"), "{}", text.stdout);
+}
+
+#[test]
+fn a_capture_is_not_measured_and_one_without_http_says_what_is_missing() {
+    for flags in [&["--fail-on", "confirmed"][..], &["-q", "50"], &["--junit"], &["--loss", "3%"]] {
+        let refused = h2lab(&[&["diagnose", CAPTURE], flags].concat());
+        assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    }
+    let keys = h2lab(&["diagnose", "http://127.0.0.1:9/", "--keylog", CAPTURE]);
+    assert!(keys.code == Some(2) && keys.stderr.contains("for a capture"), "{}", keys.transcript());
+    let folder = folder();
+    let empty = folder.path().join("empty.pcapng");
+    std::fs::write(&empty, &std::fs::read(CAPTURE).expect("it is there")[..200]).expect("a file");
+    let none = run_program(&binary(), folder.path(), &["diagnose", "empty.pcapng"]);
+    assert!(none.code == Some(2) && none.stderr.contains("no request of HTTP"), "{}", none.transcript());
 }

@@ -38,6 +38,9 @@ pub const SCRATCH: &str = "scratch";
 /// The log file in a server's folder.
 pub const LOG: &str = "log.txt";
 
+/// What a line of our origin about a QUIC connection begins with, on its standard output.
+pub const QUIC_SAMPLE: &str = "quic-sample ";
+
 /// A server's addresses, by protocol.
 pub type Endpoints = BTreeMap<Protocol, SocketAddr>;
 

@@ -71,7 +71,7 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
         arguments.push(format!("--max-requests-per-connection={requests}"));
     }
     if let Some(h3) = &options.h3 {
-        arguments.push("--h3".to_owned());
+        arguments.extend(["--h3", "--quic-samples"].map(str::to_owned));
         arguments.extend(h3.congestion.iter().map(|name| format!("--quic-congestion={name}")));
     }
     arguments
@@ -194,7 +194,10 @@ mod tests {
             !arguments(&options).iter().any(|argument| argument.contains("h3") || argument.contains("quic"))
         );
         options.h3 = Some(super::super::kind::H3 { congestion: Some("bbr".to_owned()) });
-        assert!(arguments(&options).ends_with(&["--h3".to_owned(), "--quic-congestion=bbr".to_owned()]));
+        assert!(
+            arguments(&options)
+                .ends_with(&["--h3", "--quic-samples", "--quic-congestion=bbr"].map(str::to_owned))
+        );
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use h2lab_base::units::nanos;
@@ -16,7 +17,7 @@ use super::error::SutError;
 use super::kind::{
     About, BUILD_TIMEOUT, Endpoints, Ports, SCRATCH, START_TIMEOUT, Site, StartOptions, Sut, version,
 };
-use super::log::ServerLog;
+use super::log::{QuicSampleLines, ServerLog};
 use super::own::OwnConfig;
 use super::server_namespace::{ServerNamespace, wait_until_ready};
 use super::upstream::Upstream;
@@ -39,6 +40,7 @@ pub struct StartedSut {
     drain_signal: Signal,
     /// The origin behind a proxy, dropped after it.
     behind: Option<Box<StartedSut>>,
+    samples: QuicSampleLines,
     /// Dropped after the child, which writes in it.
     _scratch: Scratch,
 }
@@ -79,6 +81,11 @@ impl StartedSut {
             return Ok(Some(ended));
         }
         Ok(self.child.wait(Duration::ZERO)?.map(|ended| (self.name.clone(), ended)))
+    }
+
+    /// The lines of our origin about its QUIC connections; more come until it has ended.
+    pub fn quic_samples(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.samples)
     }
 
     /// Its last output.
@@ -214,7 +221,8 @@ fn start_at(
         }
     }
     let program = about.built.map_or(program, |built| folder.join(built));
-    let log = ServerLog::create(&folder, options.key_log.as_deref()).map_err(failed)?;
+    let samples = QuicSampleLines::default();
+    let log = ServerLog::create(&folder, options.key_log.as_deref(), Arc::clone(&samples)).map_err(failed)?;
     let mut command = command(&program, &launch.arguments);
     privileges::keep_in(&mut command, kept(sut, options, &folder));
     let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
@@ -228,6 +236,7 @@ fn start_at(
         child,
         drain_signal,
         behind,
+        samples,
         _scratch: scratch,
     })
 }

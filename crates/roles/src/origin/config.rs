@@ -46,6 +46,8 @@ pub struct OriginConfig {
     pub drain_timeout: Duration,
     /// Called when a connection ends because its client exceeded a bound, with the bytes that were held for it.
     pub on_exceeded: Option<fn(&Exceeded, usize)>,
+    /// Called with a line of [`quic_samples`](super::quic_samples) about a QUIC connection, every 10 ms at most.
+    pub on_quic_sample: Option<fn(&str)>,
 }
 
 /// The default of how long requests in progress may take when the server is stopped.
@@ -101,6 +103,7 @@ impl OriginConfig {
             handler_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,
             on_exceeded: None,
+            on_quic_sample: None,
         }
     }
 

@@ -105,7 +105,7 @@ fn cpu(figures: &ConnectionFigures) -> String {
     } else {
         String::new()
     };
-    format!("{frames}more connections ({connections}), or cleartext where permitted")
+    format!("{frames}more connections ({connections}), or, of TLS, cleartext where permitted")
 }
 
 /// The size that is needed.

@@ -310,7 +310,7 @@ const fn matters(kind: FrameKind) -> bool {
 }
 
 /// The protocol by a client's first bytes: HTTP/2 by its preface or by an upgrade, or a request line of HTTP/1.1.
-fn dialect(first: &[u8]) -> Option<Dialect> {
+pub(in crate::diagnose) fn dialect(first: &[u8]) -> Option<Dialect> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let length = first.len().min(PREFACE.len());
     if first[..length] == PREFACE[..length] {

@@ -1,6 +1,5 @@
 //! `--fix`: which setting is changed, and the copy of the configuration that has it.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -15,6 +14,7 @@ use h2lab_model::scenario::{Cell, Change, Target};
 use h2lab_model::settings::edit::{self, ConfigFile};
 use h2lab_model::settings::{Peer, Role, Version};
 use h2lab_report::Fixing;
+use similar::TextDiff;
 
 use crate::run::messages::Failure;
 
@@ -22,8 +22,6 @@ use crate::run::messages::Failure;
 const FOLDER: &str = "fix";
 /// Lines around a change in a diff.
 const CONTEXT: usize = 3;
-/// A diff compares at most so many pairs of lines; beyond, all between the first and the last change counts as changed.
-const MOST_PAIRS: usize = 4 << 20;
 
 /// A fix that is measured.
 pub(super) struct Chosen {
@@ -156,72 +154,11 @@ pub(super) fn made(
 
 /// The unified diff of a file, as `patch` takes it.
 fn unified(before: &ConfigFile, after: &ConfigFile) -> String {
-    let [old, new] = [before, after].map(|file| file.text.lines().collect::<Vec<_>>());
-    let kept = common(&old, &new);
-    // Each line of either: whether it is of both, of the old, of the new.
-    let mut script: Vec<(char, &str)> = Vec::new();
-    let (mut a, mut b) = (0, 0);
-    for (x, y) in kept.into_iter().chain([(old.len(), new.len())]) {
-        script.extend(old[a..x].iter().map(|line| ('-', *line)));
-        script.extend(new[b..y].iter().map(|line| ('+', *line)));
-        script.extend(old.get(x).map(|line| (' ', *line)));
-        (a, b) = (x + 1, y + 1);
-    }
-    let changed: Vec<usize> = (0..script.len()).filter(|&at| script[at].0 != ' ').collect();
-    let mut out = format!("--- {}\n+++ {}\n", before.path, after.path);
-    let mut from = 0;
-    while let Some(&first) = changed.iter().find(|&&at| at >= from) {
-        let mut last = first;
-        while let Some(&next) = changed.iter().find(|&&at| at > last && at <= last + 2 * CONTEXT + 1) {
-            last = next;
-        }
-        let (start, end) = (first.saturating_sub(CONTEXT), (last + CONTEXT + 1).min(script.len()));
-        let count =
-            |part: &[(char, &str)], other: char| part.iter().filter(|(kind, _)| *kind != other).count();
-        let range = |other: char| {
-            let (before, length) = (count(&script[..start], other), count(&script[start..end], other));
-            format!("{},{length}", if length == 0 { before } else { before + 1 })
-        };
-        let _ = writeln!(out, "@@ -{} +{} @@", range('+'), range('-'));
-        for (kind, line) in &script[start..end] {
-            let _ = writeln!(out, "{kind}{line}");
-        }
-        from = end.max(last + 1);
-    }
-    out
-}
-
-/// The places of the longest common subsequence of two lists of lines.
-fn common(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
-    let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let (a, b) = (&old[head..old.len() - tail], &new[head..new.len() - tail]);
-    let mut kept: Vec<(usize, usize)> = (0..head).map(|at| (at, at)).collect();
-    if a.len() * b.len() <= MOST_PAIRS {
-        let mut length = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
-        for i in (0..a.len()).rev() {
-            for j in (0..b.len()).rev() {
-                length[i][j] = if a[i] == b[j] {
-                    length[i + 1][j + 1] + 1
-                } else {
-                    length[i + 1][j].max(length[i][j + 1])
-                };
-            }
-        }
-        let (mut i, mut j) = (0, 0);
-        while i < a.len() && j < b.len() {
-            if a[i] == b[j] {
-                kept.push((head + i, head + j));
-                (i, j) = (i + 1, j + 1);
-            } else if length[i + 1][j] >= length[i][j + 1] {
-                i += 1;
-            } else {
-                j += 1;
-            }
-        }
-    }
-    kept.extend((0..tail).map(|at| (old.len() - tail + at, new.len() - tail + at)));
-    kept
+    TextDiff::from_lines(&before.text, &after.text)
+        .unified_diff()
+        .context_radius(CONTEXT)
+        .header(&before.path, &after.path)
+        .to_string()
 }
 
 #[cfg(test)]
@@ -236,7 +173,7 @@ mod tests {
     #[test]
     fn a_diff_has_the_changed_lines_with_three_around_them() {
         let lines: Vec<String> = (1..=20).map(|n| format!("line {n}")).collect();
-        let before = lines.join("\n");
+        let before = lines.join("\n") + "\n";
         let after = before.replace("line 5\n", "line five\n").replace("line 18", "line 18\nmore");
         let expected = "--- a.conf\n+++ a.conf\n@@ -2,7 +2,7 @@\n line 2\n line 3\n line 4\n-line 5\n+line five\n line 6\n line \
                         7\n line 8\n@@ -16,5 +16,6 @@\n line 16\n line 17\n line 18\n+more\n line 19\n line 20\n";
@@ -245,8 +182,8 @@ mod tests {
 
     #[test]
     fn an_added_first_line_and_neighbouring_changes_are_one_part_each() {
-        assert_eq!(diff("b\n", "a\nb\n"), "--- a.conf\n+++ a.conf\n@@ -1,1 +1,2 @@\n+a\n b\n");
-        assert_eq!(diff("", "a\n"), "--- a.conf\n+++ a.conf\n@@ -0,0 +1,1 @@\n+a\n");
+        assert_eq!(diff("b\n", "a\nb\n"), "--- a.conf\n+++ a.conf\n@@ -1 +1,2 @@\n+a\n b\n");
+        assert_eq!(diff("", "a\n"), "--- a.conf\n+++ a.conf\n@@ -0,0 +1 @@\n+a\n");
         let near = diff("1\n2\n3\n4\n5\n", "one\n2\n3\n4\nfive\n");
         assert_eq!(near.matches("@@ -").count(), 1, "{near}");
     }

@@ -1,11 +1,15 @@
 //! `h2lab diagnose`: why HTTP/2 is slow here, proved by changing one setting at a time.
 
+mod capture;
 mod fix;
 mod own;
 mod plan;
 mod progress;
+mod rate;
+mod recorded;
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +26,7 @@ use h2lab_report::{Diagnosis, Fixing};
 
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
+use self::recorded::read;
 use super::cells::{CellArgs, check_programs, new_run};
 use super::documents::{DocumentArgs, Form, json};
 use super::exit::Usage;
@@ -31,7 +36,7 @@ use super::reach::{self, ReachArgs};
 use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
 use crate::run::execute::{Executed, Live, PlanContext, execute_rounds};
-use crate::run::{history, preflight, store};
+use crate::run::{history, preflight};
 use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 
@@ -42,30 +47,36 @@ use h2lab_net::clock::Clock;
 /// interleaved with the unchanged one, until each change is decided or the budget is spent. Each is `confirmed` (better by 10 %
 /// or more), `worse`, `refuted` (no effect of 15 % or more) or `undecided`. The intervals are corrected for all that is tried.
 ///
-/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets 50 requests per second,
-/// unless -q or --concurrency asks for more. A scenario must have one cell of HTTP/2, and at most one to compare it with; flags
-/// select them. A run folder is read and not measured: what its records show is reported.
+/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
+/// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
+/// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
+/// measured: what it shows is reported.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab diagnose", "one HTTP/2 connection over a link that loses 3 %"),
         ("h2lab diagnose --loss 0% --max-requests-per-connection 100", "a server that closes connections"),
-        ("h2lab diagnose https://service.example/", "a live server, at 50 requests per second"),
+        ("h2lab diagnose https://service.example/", "a live server, at no more than 50 requests per second"),
         ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
         ("h2lab diagnose https://service.example/ --junit --fail-on confirmed", "for CI"),
         ("h2lab diagnose http://127.0.0.1:3000/ --via https://example.org/", "is it the proxy?"),
         ("h2lab diagnose --origin nginx --config nginx.conf --loss 0% --delay 20ms --fix", "your configuration, and a fix of it"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
+        ("h2lab diagnose capture.pcapng --keylog keys.log", "what a capture shows"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
 ))]
 pub struct DiagnoseArgs {
-    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), or a run folder
+    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), a run folder, or a capture
+    /// (pcapng or pcap)
     #[arg(value_name = "WHAT")]
     what: Option<String>,
     /// The URL of the same service through a proxy: also say whether the difference arises there or at the server itself
     #[arg(long, value_name = "URL", requires = "what")]
     via: Option<String>,
+    /// The server is yours: search a rate up to 6,000 requests per second instead of 50
+    #[arg(long, requires = "what")]
+    i_own_this_host: bool,
     /// Measure what an earlier run measured again, and report how much of its difference is gone
     #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "via", "fail_on"])]
     again: Option<PathBuf>,
@@ -82,6 +93,9 @@ pub struct DiagnoseArgs {
     /// folder. Nothing is changed on live servers.
     #[arg(long, conflicts_with = "again")]
     fix: bool,
+    /// The secrets of TLS in a capture, as clients write them with `SSLKEYLOGFILE`; a pcapng may have them embedded
+    #[arg(long, value_name = "FILE", requires = "what")]
+    keylog: Option<PathBuf>,
     /// Begin no further round after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     budget: Duration,
@@ -122,6 +136,7 @@ enum What {
     Live(String),
     Scenario(PathBuf),
     Run(PathBuf),
+    Capture(PathBuf),
 }
 
 impl What {
@@ -131,10 +146,17 @@ impl What {
         if history::is_relative(path) || path.is_dir() {
             return Ok(Self::Run(history::find(path)?));
         }
+        if capture::is_capture(path) {
+            return Ok(Self::Capture(path.to_owned()));
+        }
         let is_scenario = path.extension().is_some_and(|end| end == "toml") || scenarios::is_shipped(path);
         Ok(if is_scenario { Self::Scenario(path.to_owned()) } else { Self::Live(reach::with_scheme(word)) })
     }
 }
+
+/// Why `--i-own-this-host` is refused.
+const OWNED: &str =
+    "--i-own-this-host lets diagnose search for a rate of a live server, and here the load is given";
 
 /// Refuses documents of experiments where none is made.
 fn no_experiment() -> anyhow::Error {
@@ -145,20 +167,41 @@ fn no_experiment() -> anyhow::Error {
 /// Runs the command.
 pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     args.documents.validate()?;
+    let what = args.what.as_deref().map(What::of).transpose()?;
+    if args.i_own_this_host && !matches!(what, Some(What::Live(_))) {
+        return Err(Usage(OWNED.to_owned()).into());
+    }
     if let Some(again) = &args.again {
         return args.again(&history::find(again)?, command_line);
     }
-    let what = args.what.as_deref().map(What::of).transpose()?;
-    if let Some(What::Run(folder)) = &what {
-        return args.of_run(folder);
+    match &what {
+        Some(What::Capture(file)) => {
+            args.refuse_measuring("a capture is only read")?;
+            let (run, notes) = capture::read(file, args.keylog.as_deref(), command_line)?;
+            return args.conclude(&run, None, notes);
+        }
+        _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
+        Some(What::Run(folder)) => {
+            args.refuse_measuring("a run folder is only read")?;
+            return args.conclude(&read(folder)?, Some(folder), Vec::new());
+        }
+        _ => {}
     }
     let own = args.own(what.as_ref())?;
-    let (scenario, live) = scenario(args, what.as_ref(), own.as_ref())?;
+    let (mut scenario, live) = scenario(args, what.as_ref(), own.as_ref())?;
     // No other command takes the user's configuration.
-    let repeat = match own {
+    let mut repeat = match own {
         Some(_) => Vec::new(),
         None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
     };
+    if let Some(What::Live(url)) = &what {
+        let url = args.via().unwrap_or_else(|| url.clone());
+        match args.carried(&mut scenario, &url, &live)? {
+            ControlFlow::Continue(None) => {}
+            ControlFlow::Continue(Some(rate)) => repeat.extend(args.load_flags(&scenario, rate)),
+            ControlFlow::Break(exit) => return Ok(exit),
+        }
+    }
     let mut base = Base::of(&scenario, args.via().as_deref())?;
     own::put_into(&mut base.cells, own.as_ref());
     let plan = RefCell::new(Plan::new(&base, own.as_ref(), args.fix));
@@ -207,6 +250,43 @@ impl DiagnoseArgs {
         self.via.as_deref().map(reach::with_scheme)
     }
 
+    /// Enters a rate that the server carries, unless the user gave a load. Ends the command if the user stopped the search.
+    fn carried(
+        &self,
+        scenario: &mut Scenario,
+        url: &str,
+        live: &Live,
+    ) -> Result<ControlFlow<Exit, Option<f64>>> {
+        let loads = ["rate", "concurrency", "ramp"];
+        if self.cells.work.given().iter().any(|(id, _)| loads.contains(&id.as_str())) {
+            if self.i_own_this_host {
+                return Err(Usage(OWNED.to_owned()).into());
+            }
+            return Ok(ControlFlow::Continue(None));
+        }
+        if self.i_own_this_host && self.cells.policy.max_connections.is_none() {
+            scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
+        }
+        Ok(match rate::find(scenario, url, live, self.i_own_this_host, self.quiet)? {
+            ControlFlow::Break(()) => ControlFlow::Break(Exit::Interrupted),
+            ControlFlow::Continue(found) => {
+                if let Some(found) = found {
+                    say!("{}", found.words(scenario));
+                    scenario.work.rate = Axis::one(found.rate);
+                }
+                ControlFlow::Continue(found.map(|found| found.rate))
+            }
+        })
+    }
+
+    /// The flags of `compare` for a load that was searched for.
+    fn load_flags(&self, scenario: &Scenario, rate: f64) -> Vec<String> {
+        let connections = self.i_own_this_host && self.cells.policy.max_connections.is_none();
+        let connections =
+            connections.then(|| format!("--max-connections={}", scenario.matrix.max_connections));
+        ["-q".to_owned(), rate.to_string()].into_iter().chain(connections).collect()
+    }
+
     /// Measures the rounds that `next` asks for.
     fn measure(
         &self,
@@ -228,43 +308,6 @@ impl DiagnoseArgs {
         let executed = execute_rounds(run, &mut next, folder, &context, &mut progress);
         progress.line.clear();
         executed
-    }
-
-    /// What the records of a run show.
-    fn of_run(&self, folder: &Path) -> Result<Exit> {
-        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
-        let why = "is for a measurement, and a run folder is only read";
-        if self.via.is_some() {
-            return Err(Usage(format!("--via {why}")).into());
-        }
-        if self.fix || self.config.is_some() {
-            return Err(Usage(
-                "--fix and --config are for a measurement, and a run folder is only read".to_owned(),
-            )
-            .into());
-        }
-        if self.fail_on.is_some() {
-            return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
-        }
-        let CellArgs { work, client, policy, .. } = &self.cells;
-        work.refuse(&[], why)?;
-        client.refuse(&[], why)?;
-        policy.refuse(&[], why)?;
-        self.cells.refuse_emulation(why)?;
-        self.reach.refuse(&[], why)?;
-        let run = read(folder)?;
-        let concluded = Concluded::new(&run, Some(folder));
-        let report = concluded.report();
-        self.documents.notify(|form, style| {
-            Ok(match form {
-                Form::Text => h2lab_report::diagnosis_of_run(&report, style),
-                Form::Json => json(&h2lab_report::document(&report))?,
-                Form::Html => h2lab_report::html(&[report]),
-                Form::Markdown => h2lab_report::markdown(&[report]),
-                Form::Sarif | Form::Junit => return Err(no_experiment()),
-            })
-        })?;
-        Ok(Exit::Done)
     }
 
     /// The work of an earlier run again: how much of its difference is gone.
@@ -322,15 +365,6 @@ impl DiagnoseArgs {
     }
 }
 
-/// A run that is to be read.
-fn read(folder: &Path) -> Result<RunRecord> {
-    let run = store::read(folder).map_err(|error| Usage(format!("{error:#}")))?;
-    if run.repetitions.is_empty() {
-        return Err(Usage(format!("{} has no repetitions", folder.display())).into());
-    }
-    Ok(run)
-}
-
 /// The exit code of what was measured: of the cells without a change.
 fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
     let mut base = run.clone();
@@ -379,7 +413,8 @@ fn lossy() -> Result<Scenario> {
 /// Flags with a value that `compare` does not have, or that say where results go.
 const OWN: [&str; 7] = ["--budget", "--fail-on", "--via", "--out", "-o", "--output", "--html"];
 /// The same without a value.
-const SWITCHES: [&str; 7] = ["--fix", "--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
+const SWITCHES: [&str; 8] =
+    ["--i-own-this-host", "--fix", "--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
 
 /// The command that compares the protocols as this one does, at the proxy if there is one; the flags of a change follow.
 fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> Vec<String> {

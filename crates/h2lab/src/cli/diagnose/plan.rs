@@ -54,7 +54,7 @@ impl Base {
 }
 
 /// Whether a cell goes to this URL.
-fn is_at(cell: &Cell, url: &str) -> bool {
+pub(super) fn is_at(cell: &Cell, url: &str) -> bool {
     matches!(&cell.target, Target::Url { url: target } if target == url)
 }
 
