@@ -140,9 +140,9 @@ impl Knob {
                 changed.congestion = Some(name.clone());
             }
             Self::Server(setting) => {
-                let changes = &mut changed.setup.changes;
-                changes.retain(|change| change.knob != setting.change.knob);
-                changes.push(setting.change.clone());
+                let own = &mut changed.setup.changes;
+                own.retain(|change| change.knob != setting.change.knob);
+                own.push(setting.change.clone());
             }
             Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
         }
@@ -221,6 +221,7 @@ impl Knob {
 mod tests {
     use super::*;
     use crate::record::testing::cell;
+    use crate::settings::Knob as Setting;
     use crate::workload::Protocol;
 
     #[test]
@@ -277,7 +278,6 @@ mod tests {
             let change = Change { knob, value: Some(value) };
             Knob::Server(ServerSetting { change, words: "x".to_owned(), causes: vec!["CONN101".to_owned()] })
         };
-        use crate::settings::Knob as Setting;
         let plain = cell(0, 0, Protocol::H2c, 1, 0.0);
         let once = knob(Setting::H2Requests, 7).apply(&plain);
         let twice = knob(Setting::H2Requests, 9).apply(&knob(Setting::Push, 1).apply(&once));

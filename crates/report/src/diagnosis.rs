@@ -222,14 +222,7 @@ impl Diagnosis<'_> {
     }
 
     fn figure(&self, value: f64) -> String {
-        self.figure_of(self.experiment.metric, value)
-    }
-
-    fn figure_of(&self, metric: Metric, value: f64) -> String {
-        match metric {
-            Metric::Served => rate(value),
-            Metric::Response(_) => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
-        }
+        figure_of(self.experiment.metric, value)
     }
 
     pub(super) fn rows(&self) -> Vec<Vec<String>> {
@@ -336,6 +329,14 @@ impl Diagnosis<'_> {
         for line in &said {
             paragraph(out, style, "- ", line);
         }
+    }
+}
+
+/// A figure of a metric as it is written.
+fn figure_of(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Served => rate(value),
+        Metric::Response(_) => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
     }
 }
 

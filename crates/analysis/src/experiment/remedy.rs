@@ -5,7 +5,7 @@ use std::ops::RangeFrom;
 use h2lab_model::record::{CellRecord, RunRecord};
 
 use super::{EFFECT, Effect, Metric, effect, metric, repetitions_of, summary};
-use crate::stats::{CellSummary, interval_of_rates, interval_of_times};
+use crate::stats::{CellState, CellSummary, interval_of_rates, interval_of_times};
 
 /// Quantiles that a fix may make worse.
 const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
@@ -56,10 +56,12 @@ pub struct Remedy {
     pub harm: Vec<Harm>,
     /// How often each cell was measured.
     pub rounds: u32,
+    /// Why these rounds are no sound measurement, if they are none.
+    pub doubt: Option<String>,
 }
 
 impl Remedy {
-    /// What the repetitions of these rounds say; `None` before both cells were measured soundly.
+    /// What the repetitions of these rounds say; `None` before both cells were measured.
     pub fn of(run: &RunRecord, again: &Again) -> Option<Self> {
         let of = |index: u32| -> Vec<&CellRecord> {
             let all = repetitions_of(run, index).into_iter();
@@ -76,7 +78,9 @@ impl Remedy {
         if let Some(twin) = again.twin {
             harm.extend(self::harm((twin, &of(twin)), &of(again.fixed[1]), run.seed));
         }
+        let doubt = [Some(&subject), Some(&fixed), twin.as_ref()].into_iter().flatten().find_map(doubt);
         Some(Self {
+            doubt,
             metric,
             before,
             after,
@@ -85,6 +89,14 @@ impl Remedy {
             harm,
             rounds: fixed.repetitions,
         })
+    }
+}
+
+/// Why a cell is no sound measurement.
+fn doubt(cell: &CellSummary) -> Option<String> {
+    match &cell.state {
+        CellState::Invalid { reasons } => reasons.first().cloned(),
+        _ => None,
     }
 }
 
@@ -189,6 +201,15 @@ mod tests {
             None,
             "there was no difference"
         );
+    }
+
+    #[test]
+    fn rounds_that_were_not_measured_soundly_say_so() {
+        let mut run = measured(4.0, 1.0, 1.0);
+        assert_eq!(Remedy::of(&run, &again()).unwrap().doubt, None);
+        let fixed = run.repetitions.iter_mut().find(|one| one.cell.index == 8).unwrap();
+        fixed.link.as_mut().unwrap().device_drops = 9;
+        assert!(Remedy::of(&run, &again()).unwrap().doubt.is_some());
     }
 
     #[test]

@@ -13,8 +13,10 @@ use crate::curl::{self, Curl};
 use crate::support::{DEADLINE, folder, need};
 
 fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOptions {
-    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    StartOptions { max_requests_per_connection, ..StartOptions::new(ip, logs.to_owned()) }
+    StartOptions {
+        max_requests_per_connection,
+        ..StartOptions::new(IpAddr::V4(Ipv4Addr::LOCALHOST), logs.to_owned())
+    }
 }
 
 /// nginx on loopback, where another program may take the ports that we have chosen before nginx does: then once more.

@@ -70,10 +70,9 @@ fn a_connection_that_our_origin_ends_after_1000_requests_is_seen_to_end() {
 #[test]
 fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
     let (Some(_), folder) = (need("nginx"), folder()) else { return };
-    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let options = StartOptions {
         max_requests_per_connection: Some(1000),
-        ..StartOptions::new(ip, folder.path().to_owned())
+        ..StartOptions::new(IpAddr::V4(Ipv4Addr::LOCALHOST), folder.path().to_owned())
     };
     let server = sut::start("nginx", &options, &|program: &std::path::Path| Command::new(program))
         .expect("nginx starts");

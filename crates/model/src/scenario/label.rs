@@ -46,8 +46,8 @@ impl Difference {
             (Self::Client, _) if cell.client.is_default() => String::new(),
             (Self::Client, _) => format!(", {}", cell.client.rendered().join(", ")),
             (Self::Setup, _) => {
-                let changes = cell.setup.changes.iter();
-                changes.map(|Change { knob, value }| format!(", {knob} {}", value.unwrap_or(1))).collect()
+                let words = |change: &Change| format!(", {} {}", change.knob, change.value.unwrap_or(1));
+                cell.setup.changes.iter().map(words).collect::<Vec<_>>().concat()
             }
             (Self::Target, _) => format!(" at {}", cell.target.name()),
         }

@@ -69,8 +69,8 @@ impl Unit {
             (Self::Bytes | Self::Kib, "k") => 1 << 10,
             (Self::Bytes | Self::Kib, "m") => 1 << 20,
             (Self::Bytes | Self::Kib, "g") => 1 << 30,
-            (Self::Seconds | Self::Millis, "ms") | (Self::Millis, "") => 1,
-            (Self::Bytes | Self::Kib | Self::Count, "") => 1,
+            (Self::Seconds | Self::Millis, "ms")
+            | (Self::Millis | Self::Bytes | Self::Kib | Self::Count, "") => 1,
             (Self::Seconds, "") | (Self::Seconds | Self::Millis, "s") => 1_000,
             (Self::Seconds | Self::Millis, "m") => 60_000,
             (Self::Seconds | Self::Millis, "h") => 3_600_000,

@@ -1,10 +1,12 @@
 //! What `diagnose --fix` says: what was changed, how much of the difference that closed, and what it made worse.
 
+use std::fmt::Write as _;
+
 use h2lab_analysis::experiment::{Harm, Remedy};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Diagnosis;
+use super::{Diagnosis, figure_of};
 use crate::document::round::rounded;
 use crate::format::ratio;
 
@@ -20,7 +22,7 @@ pub enum Fixing {
         /// The cause that it takes away, and whether the experiment had confirmed it.
         cause: Option<(String, bool)>,
         /// What it did; `None` if that was not measured to the end, or not soundly.
-        remedy: Option<Remedy>,
+        remedy: Option<Box<Remedy>>,
         /// The unified diff of the configuration.
         diff: String,
         /// The changed files.
@@ -47,6 +49,8 @@ pub struct FixDocument {
     pub closed: Option<[f64; 3]>,
     /// What it made worse.
     pub worse: Vec<String>,
+    /// Why these rounds are no sound measurement; null if they are one.
+    pub doubt: Option<String>,
     /// The unified diff of the configuration.
     pub diff: Option<String>,
     /// The changed files.
@@ -85,14 +89,15 @@ impl Diagnosis<'_> {
         let mut first = format!(
             "{lead}: {} from {} to {}, {} × ({}–{})",
             remedy.metric.name(),
-            self.figure_of(remedy.metric, effect.before),
-            self.figure_of(remedy.metric, effect.after),
+            figure_of(remedy.metric, effect.before),
+            figure_of(remedy.metric, effect.after),
             ratio(effect.ratio),
             ratio(effect.low),
             ratio(effect.high),
         );
         if let Some((before, after)) = remedy.before.zip(remedy.after) {
-            first += &format!(
+            let _ = write!(
+                first,
                 "; the difference was {} × ({}–{}), and is {} × ({}–{})",
                 ratio(before.ratio),
                 ratio(before.low),
@@ -120,7 +125,10 @@ impl Diagnosis<'_> {
         } else {
             format!("It made worse: {}.", harm.join("; "))
         };
-        vec![first, second, third]
+        let doubt = remedy.doubt.as_ref();
+        let doubt =
+            doubt.map(|why| format!("These rounds were not measured soundly, and may mislead: {why}."));
+        [Some(first), Some(second), Some(third), doubt].into_iter().flatten().collect()
     }
 
     fn harm(&self, remedy: &Remedy) -> Vec<String> {
@@ -154,6 +162,7 @@ impl Diagnosis<'_> {
             effect: None,
             closed: None,
             worse: Vec::new(),
+            doubt: None,
             diff: None,
             files: Vec::new(),
         };
@@ -169,6 +178,7 @@ impl Diagnosis<'_> {
                 document.effect = Some(numbers(remedy.effect));
                 document.closed = remedy.closed.map(|closed| closed.map(rounded));
                 document.worse = self.harm(remedy);
+                document.doubt.clone_from(&remedy.doubt);
             }
         }
         Some(document)

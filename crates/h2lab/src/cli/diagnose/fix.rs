@@ -145,7 +145,7 @@ pub(super) fn made(
     Ok(Fixing::Made {
         words: setting.words.clone(),
         cause: setting.causes.first().map(|id| (id.clone(), *is_confirmed)),
-        remedy: Remedy::of(run, again).filter(|_| !run.interrupted),
+        remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
         // Tabs are no danger, and a reader of a diff wants them.
         diff: diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t"),
         files,

@@ -364,7 +364,9 @@ impl DiagnoseArgs {
             ));
         }
         let own = own::of_run(&before)?;
-        own.iter().for_each(|own| self.announce(own));
+        if let Some(own) = &own {
+            self.announce(own);
+        }
         let mut base = Base::of(&scenario, None)?;
         own::put_into(&mut base.cells, own.as_ref());
         let mut plan = Plan::new(&base, own.as_ref(), false);

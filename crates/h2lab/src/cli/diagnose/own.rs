@@ -19,9 +19,8 @@ impl DiagnoseArgs {
             return usage("is for a server that h2lab starts: leave WHAT out");
         }
         let servers = &self.cells.servers;
-        let name = match servers.origin.as_ref().map(Axis::values) {
-            Some([name]) => name,
-            _ => return usage("needs one --origin: the server whose configuration it is"),
+        let Some([name]) = servers.origin.as_ref().map(Axis::values) else {
+            return usage("needs one --origin: the server whose configuration it is");
         };
         if servers.max_requests_per_connection.is_some() {
             return usage("has its own limits: leave --max-requests-per-connection out");

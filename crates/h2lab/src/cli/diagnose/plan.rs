@@ -269,15 +269,15 @@ mod tests {
         let again = Again { subject: base.subject, twin: Some(twin), fixed: [7, 8], rounds: 3.. };
         let fix = Some(Chosen { setting, is_confirmed: true, again });
         let mut plan = Plan { rounds: 3, fix, ..Plan::new(&base, None, true) };
-        let rounds: Vec<Vec<Cell>> = (0..FIX_ROUNDS + 1).map(|_| plan.fix_round()).collect();
+        let rounds: Vec<Vec<Cell>> = (0..=FIX_ROUNDS).map(|_| plan.fix_round()).collect();
         let order = |cells: &[Cell]| cells.iter().map(|cell| cell.index).collect::<Vec<_>>();
         assert_eq!(order(&rounds[0]), [8, 7, base.subject, twin], "round 3 runs backwards");
         assert_eq!(order(&rounds[1]), [twin, base.subject, 7, 8]);
         assert!(rounds[FIX_ROUNDS as usize].is_empty());
-        let [plain, fixed] = [&rounds[1][1], &rounds[1][2]];
-        assert_eq!((&fixed.setup.changes[..], fixed.protocol), (&[change][..], plain.protocol));
+        let [without, fixed] = [&rounds[1][1], &rounds[1][2]];
+        assert_eq!((&fixed.setup.changes[..], fixed.protocol), (&[change][..], without.protocol));
         assert_eq!(rounds[1][3].protocol, rounds[1][0].protocol, "the twin, too");
-        assert!(plain.setup.changes.is_empty());
+        assert!(without.setup.changes.is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a lab changes in a configuration of Apache.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
 
@@ -34,7 +35,7 @@ fn lines(text: &str) -> impl Iterator<Item = (Range<usize>, Vec<&str>)> {
 fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = line.trim();
-    while !rest.is_empty() && !(words.is_empty() && rest.starts_with('#')) {
+    while !(rest.is_empty() || words.is_empty() && rest.starts_with('#')) {
         let (word, behind) = match rest.strip_prefix('"') {
             Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
             None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
@@ -69,7 +70,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     };
     let mut head = String::new();
     if !has("ServerRoot") {
-        head += &format!("ServerRoot \"{}\"\n", folder.display());
+        let _ = writeln!(head, "ServerRoot \"{}\"", folder.display());
     }
     for (variable, value) in VARIABLES {
         if text.contains(&format!("${{{variable}}}")) {
@@ -78,11 +79,12 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             } else {
                 format!("{FOLDER}/{SCRATCH}/{value}")
             };
-            head += &format!("Define {variable} \"{}\"\n", value.trim_end_matches('/'));
+            let _ = writeln!(head, "Define {variable} \"{}\"", value.trim_end_matches('/'));
         }
     }
-    head += &format!(
-        "DefaultRuntimeDir {FOLDER}/{SCRATCH}\nPidFile {FOLDER}/{SCRATCH}/apache.pid\nErrorLog /dev/stderr\n"
+    let _ = writeln!(
+        head,
+        "DefaultRuntimeDir {FOLDER}/{SCRATCH}\nPidFile {FOLDER}/{SCRATCH}/apache.pid\nErrorLog /dev/stderr"
     );
     adapted.edits.push((0..0, head));
     let is_root = geteuid().is_root();

@@ -52,9 +52,11 @@ fn items<'a>(all: &'a [Line<'a>], name: &str) -> Vec<&'a [Line<'a>]> {
 
 /// Replaces the value of every field of this name in a line, however it is nested in it; the value as it was.
 fn set<'a>(line: &Line<'a>, name: &str, with: &str) -> Option<(std::ops::Range<usize>, String, &'a str)> {
-    let from = line.text.match_indices(name).map(|(at, _)| at + name.len()).find_map(|at| {
-        let rest = &line.text[at..];
-        let behind = rest.trim_start_matches(['"', '\'']);
+    // `socket_address` is another name than `address`.
+    let begins = |at: usize| !line.text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let places = line.text.match_indices(name).map(|(at, _)| at).filter(|at| begins(*at));
+    let from = places.map(|at| at + name.len()).find_map(|at| {
+        let behind = line.text[at..].trim_start_matches(['"', '\'']);
         behind.strip_prefix(':').map(|value| line.text.len() - value.len())
     })?;
     let rest = &line.text[from..];
@@ -75,20 +77,17 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     for listener in items(&all, "listeners") {
         let contains = |word: &str| listener.iter().any(|line| line.text.contains(word));
         let port = listener.iter().find_map(|line| set(line, "port_value", "0")?.2.parse::<u16>().ok());
-        if let Some((range, with, was)) = listener
-            .iter()
-            .find_map(|line| set(line, "address", "0.0.0.0").filter(|(_, _, was)| was.contains(['.', ':'])))
+        let mut addresses = listener.iter().filter_map(|line| set(line, "address", "0.0.0.0"));
+        if let Some((range, with, was)) = addresses.find(|(_, _, was)| was.contains(['.', ':']))
+            && was != "0.0.0.0"
         {
-            if was != "0.0.0.0" {
-                adapted.replace(range, with, format!("listener at {was}: at all addresses of the lab"));
-            }
+            adapted.replace(range, with, format!("listener at {was}: at all addresses of the lab"));
         }
         let is_tls = contains("DownstreamTlsContext");
         let codec = listener.iter().find_map(|line| Some(set(line, "codec_type", "")?.2)).unwrap_or("AUTO");
-        let speaks_h2 = !is_tls || listener.iter().any(|line| line.text.contains("alpn")) && contains("h2");
+        let speaks_h2 = codec != "HTTP1" && contains("alpn") && contains("h2");
         let spoken: Vec<Protocol> = match (is_tls, codec) {
             _ if !contains("HttpConnectionManager") => Vec::new(),
-            (true, "HTTP1") => vec![Protocol::H1s],
             (true, _) if speaks_h2 => vec![Protocol::H1s, Protocol::H2],
             (true, _) => vec![Protocol::H1s],
             (false, "HTTP1") => vec![Protocol::H1],

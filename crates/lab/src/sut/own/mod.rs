@@ -156,7 +156,18 @@ impl OwnConfig {
             .replace(CLEAR, &port(Protocol::H1))
             .replace(TLS, &port(Protocol::H1s))
             .replace(FOLDER, &folder.to_string_lossy());
-        if let Some((_, ours)) = launch.files.first_mut() {
+        if let Some((name, ours)) = launch.files.first_mut() {
+            // Envoy reads what a file's name says.
+            if Path::new(name).extension().is_some_and(|end| end == "json")
+                && !text.trim_start().starts_with('{')
+            {
+                let yaml = name.replace(".json", ".yaml");
+                for word in launch.arguments.iter_mut().chain(&mut launch.check).filter(|word| *word == name)
+                {
+                    word.clone_from(&yaml);
+                }
+                *name = yaml;
+            }
             *ours = text;
             launch.endpoints =
                 self.ports.iter().map(|(protocol, port)| (*protocol, SocketAddr::new(ip, *port))).collect();
@@ -176,7 +187,7 @@ pub fn ours(sut: &dyn Sut, max_requests_per_connection: Option<u32>) -> Result<V
     let site = Site { folder: Path::new("."), ports: Ports::LAB, upstream: Some(upstream) };
     let options = StartOptions { max_requests_per_connection, ..StartOptions::new(any, PathBuf::new()) };
     let mut launch = sut.launch(site, &options)?;
-    let flags = launch.arguments.iter().skip(1).map(|word| format!("{word}\n")).collect();
+    let flags = launch.arguments.iter().skip(1).map(|word| format!("{word}\n")).collect::<Vec<_>>().concat();
     let (path, text) =
         if launch.files.is_empty() { ("origin.flags".to_owned(), flags) } else { launch.files.remove(0) };
     Ok(vec![ConfigFile { path, text }])
@@ -200,7 +211,7 @@ pub(super) fn change(
             let mut lines: Vec<String> = Vec::new();
             for word in &launch.arguments[1..] {
                 match lines.last_mut() {
-                    Some(line) if !word.starts_with('-') => *line += &format!(" {word}"),
+                    Some(line) if !word.starts_with('-') => *line = format!("{line} {word}"),
                     _ => lines.push(word.clone()),
                 }
             }

@@ -157,7 +157,7 @@ fn listen(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listener
         return;
     }
     let rest = statement.words[2..].iter().filter(|word| !word.starts_with("ipv6only"));
-    let rest: String = rest.map(|word| format!(" {word}")).collect();
+    let rest = rest.map(|word| format!(" {word}")).collect::<Vec<_>>().concat();
     // nginx takes one address once in a server.
     let is_same = |one: &&Statement<'_>| {
         one.name() == "listen" && one.block == statement.block && one.range.start != statement.range.start
@@ -205,7 +205,7 @@ fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listen
                         .is_some_and(|(scheme, host, _)| host == head && scheme.ends_with('s'))
             });
             let rest = statement.words.iter().skip(2).filter(|word| **word != "resolve");
-            let rest: String = rest.map(|word| format!(" {word}")).collect();
+            let rest = rest.map(|word| format!(" {word}")).collect::<Vec<_>>().concat();
             let with = format!("server {}{rest};", origin(is_tls));
             adapted.replace(
                 statement.range.clone(),

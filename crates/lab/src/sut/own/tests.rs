@@ -184,3 +184,24 @@ fn changes_are_made_in_files_and_in_flags_alike() {
     assert!(flags.starts_with("origin ") && flags.contains("--max-concurrent-streams 200000"), "{flags}");
     assert!(!flags.contains("100000 ") && flags.contains("--listen="), "{flags}");
 }
+
+#[test]
+fn envoy_is_given_yaml_under_a_name_that_says_so() {
+    let own = |text: &str| OwnConfig {
+        path: PathBuf::from("x"),
+        text: text.to_owned(),
+        ports: vec![(Protocol::H2c, 80)],
+        notes: Vec::new(),
+        files: Vec::new(),
+    };
+    let filled = |text: &str| {
+        let word = "envoy.json".to_owned();
+        let (files, check) = (vec![(word.clone(), String::new())], vec![word.clone()]);
+        let mut launch = Launch { files, check, arguments: vec![word], endpoints: Endpoints::new() };
+        own(text).fill(&mut launch, [10, 9, 0, 2].into(), Path::new("/f"), None);
+        assert_eq!(launch.endpoints[&Protocol::H2c], "10.9.0.2:80".parse().unwrap());
+        [launch.files.remove(0).0, launch.check.remove(0), launch.arguments.remove(0)]
+    };
+    assert_eq!(filled(" { \"a\": 1 }"), ["envoy.json"; 3]);
+    assert_eq!(filled("a: 1"), ["envoy.yaml"; 3]);
+}

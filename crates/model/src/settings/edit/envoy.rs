@@ -38,7 +38,7 @@ pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
 /// What changes in the manager whose type stands in this line.
 fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<usize>, String)> {
     let level = depth(lines[head].1);
-    let is_inside = |&at: &usize| depth(lines[at].1) >= level && !closes(lines[at].1, level);
+    let is_inside = |&at: &usize| depth(lines[at].1) >= level;
     let first = (0..head).rev().take_while(is_inside).last().unwrap_or(head);
     let end = (head..lines.len()).take_while(is_inside).last().unwrap_or(head) + 1;
     let group = want.setting.place.as_deref()?.split(' ').next()?;
@@ -61,7 +61,7 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
     };
     let (at, line) = lines[own];
     if let Some((before, after)) = line.split_once('{').filter(|(_, after)| after.contains('}')) {
-        return in_flow((at, line), before.len(), after, (&new, want));
+        return in_flow(at, before.len(), after, (&new, want));
     }
     let children: Vec<usize> = (own + 1..end).take_while(|&at| depth(lines[at].1) > level).collect();
     let mut values = children.iter().map(|&at| lines[at]);
@@ -83,7 +83,7 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
 
 /// What changes in fields that stand in one line, such as `http2_protocol_options: { a: 1 }`.
 fn in_flow(
-    (at, line): (usize, &str),
+    at: usize,
     open: usize,
     after: &str,
     (new, want): (&str, &Want<'_>),
@@ -101,12 +101,7 @@ fn in_flow(
         None => kept.push(new),
     }
     let end = open + 1 + inner.len() + 1;
-    Some((at + open..at + end, format!("{{ {} }}{}", kept.join(", "), &line[end..end])))
-}
-
-/// Whether a line closes the block of this level: in JSON its brace stands further out.
-fn closes(line: &str, level: usize) -> bool {
-    depth(line) < level
+    Some((at + open..at + end, format!("{{ {} }}", kept.join(", "))))
 }
 
 fn named(line: &str, name: &str) -> bool {

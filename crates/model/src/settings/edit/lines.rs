@@ -83,9 +83,9 @@ pub(super) fn raised_directives(text: &str, want: &Want<'_>) -> Raised {
 }
 
 /// At the end: after what loads the module that knows it.
-pub(super) fn appended(text: &str, want: &Want<'_>) -> Option<String> {
+pub(super) fn appended(text: &str, want: &Want<'_>) -> String {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    Some(format!("{text}{end}{}\n", want.line))
+    format!("{text}{end}{}\n", want.line)
 }
 
 /// Our origin: a flag per line, with its value behind a space or an equals sign.

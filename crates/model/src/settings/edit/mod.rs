@@ -72,8 +72,13 @@ fn grammar(product: &str) -> Option<Grammar> {
     Some(match product {
         "nginx" => Grammar { raise: nginx::raised, insert: nginx::inserted },
         "haproxy" => Grammar { raise: lines::raised_in_sections, insert: lines::inserted_in_section },
-        "apache" => Grammar { raise: lines::raised_directives, insert: lines::appended },
-        "h2lab" => Grammar { raise: lines::raised_flags, insert: lines::appended },
+        "apache" => Grammar {
+            raise: lines::raised_directives,
+            insert: |text, want| Some(lines::appended(text, want)),
+        },
+        "h2lab" => {
+            Grammar { raise: lines::raised_flags, insert: |text, want| Some(lines::appended(text, want)) }
+        }
         "envoy" => Grammar { raise: envoy::raised, insert: |_, _| None },
         _ => return None,
     })

@@ -24,6 +24,8 @@ pub struct Fixed {
     closed: Option<[f64; 3]>,
     worse: Vec<String>,
     diff: Option<String>,
+    #[serde(default)]
+    doubt: Option<String>,
 }
 
 /// An item for each situation.
@@ -49,7 +51,9 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
         outcome.check(false, "the document says nothing of a fix");
         return outcome;
     };
-    fix.says.iter().for_each(|sentence| outcome.note(sentence));
+    for sentence in &fix.says {
+        outcome.note(sentence);
+    }
     let setting = fix.setting.as_deref().unwrap_or("none");
     outcome.check(setting.contains(&situation.setting), format!("setting: {setting}"));
     let added = fix.diff.iter().flat_map(|diff| diff.lines()).filter(|line| line.starts_with('+')).count();
@@ -66,6 +70,9 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
             words(fix.closed)
         ),
     );
+    if let Some(doubt) = &fix.doubt {
+        outcome.check(false, format!("not measured soundly: {doubt}"));
+    }
     if !fix.worse.is_empty() {
         outcome.note(format!("worse: {}", fix.worse.join("; ")));
     }
@@ -85,6 +92,7 @@ mod tests {
             closed: Some(closed),
             worse: Vec::new(),
             diff: Some("--- a\n+++ a\n@@ -1,1 +1,1 @@\n-x 1\n+x 2\n".to_owned()),
+            doubt: None,
         };
         Found {
             causes: Vec::new(),
