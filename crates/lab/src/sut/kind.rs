@@ -119,6 +119,8 @@ pub struct StartOptions {
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no HTTP/3 and no Alt-Svc.
     pub h3: Option<H3>,
+    /// How the HTTP/2 engine of our origin behaves; `None`: as by default. Other servers ignore it.
+    pub engine: Option<EngineSettings>,
     /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. Other servers ignore it.
     pub bulk: Option<BulkServer>,
     /// What it does about early hints and early push; `None`: its default.
@@ -128,8 +130,6 @@ pub struct StartOptions {
 /// How bulk data is served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkServer {
-    /// How its HTTP/2 engine behaves.
-    pub engine: EngineSettings,
     /// The longest frame that its client accepts, where that is set: it writes as much at once.
     pub client_frame: Option<u32>,
     /// The congestion control of TCP, where no route sets it.
@@ -158,7 +158,16 @@ impl StartOptions {
 
     /// The options of a server at `ip` that does what it does by default, without any limit.
     pub const fn new(ip: IpAddr, logs: PathBuf) -> Self {
-        Self { ip, logs, max_requests_per_connection: None, key_log: None, h3: None, bulk: None, early: None }
+        Self {
+            ip,
+            logs,
+            max_requests_per_connection: None,
+            key_log: None,
+            h3: None,
+            engine: None,
+            bulk: None,
+            early: None,
+        }
     }
 
     /// Refuses a limit of requests per connection, which `server` does not have.
