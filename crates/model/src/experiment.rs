@@ -12,6 +12,10 @@ const LARGE_WINDOW: u32 = 16 << 20;
 const LARGE_FRAME: u32 = 64 << 10;
 /// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
 const MANY_STREAMS: u32 = 100;
+/// What the kernel sends in the first round trip of a connection (RFC 6928), in bytes: shorter bodies need no larger window.
+const FIRST_FLIGHT: u64 = 14_600;
+/// Whether the congestion window of a connection that was idle is that of a new one again (tcp(7)).
+const RESTART: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Connections that a live server is never asked to exceed.
 const MOST_CONNECTIONS: u32 = 16;
 
@@ -44,6 +48,8 @@ pub enum Knob {
     LargeServerWindows,
     /// This congestion control at both ends.
     Congestion(String),
+    /// Connections keep their congestion windows while they are idle.
+    KeptCongestionWindow,
 }
 
 impl Knob {
@@ -65,6 +71,7 @@ impl Knob {
             Self::NoPush,
             Self::LargeServerWindows,
             Self::Congestion(congestion.to_owned()),
+            Self::KeptCongestionWindow,
         ];
         all.into_iter().filter(|knob| knob.apply(cell) != *cell).collect()
     }
@@ -101,7 +108,9 @@ impl Knob {
             Self::LongFrames if client.max_frame_size.is_none_or(|size| size < LARGE_FRAME) => {
                 client.max_frame_size = Some(LARGE_FRAME);
             }
-            Self::JoinedWrites => client.no_coalesce = false,
+            Self::JoinedWrites => {
+                client.no_coalesce = false;
+            }
             Self::SingleFlight => changed.dial = DialPolicy::SingleFlight,
             Self::KeptConnections => {
                 changed.policy = ClientPolicy { reconnect_every: None, pool_size: None, ..changed.policy };
@@ -124,7 +133,17 @@ impl Knob {
             Self::Congestion(name) if changed.link.is_some() && changed.congestion.is_some() => {
                 changed.congestion = Some(name.clone());
             }
-            Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
+            // The same; responses of the servers that we start fit into the first round trip.
+            Self::KeptCongestionWindow
+                if changed.link.is_some() && changed.work.body_length() > FIRST_FLIGHT =>
+            {
+                changed.sysctls.client.insert(RESTART.to_owned(), "0".to_owned());
+            }
+            Self::LargeWindows
+            | Self::LongFrames
+            | Self::LargeServerWindows
+            | Self::Congestion(_)
+            | Self::KeptCongestionWindow => {}
         }
         changed
     }
@@ -149,6 +168,7 @@ impl Knob {
                 format!("a server's stream window of {}", format_bytes(LARGE_WINDOW.into()))
             }
             Self::Congestion(name) => format!("congestion control {name}"),
+            Self::KeptCongestionWindow => "congestion windows are kept while idle".to_owned(),
         }
     }
 
@@ -163,6 +183,7 @@ impl Knob {
             Self::ManyStreams => Some(format!("-m {MANY_STREAMS}")),
             Self::SingleFlight => Some(format!("--dial-policy {}", DialPolicy::SingleFlight.name())),
             Self::Congestion(name) => Some(format!("--congestion {name}")),
+            Self::KeptCongestionWindow => Some(format!("--sysctl-client {RESTART}=0")),
             Self::DefaultCredit
             | Self::JoinedWrites
             | Self::KeptConnections
@@ -188,6 +209,7 @@ impl Knob {
             Self::NoPush => &["MUX107"],
             Self::LargeServerWindows => &["FLOW102", "FLOW103"],
             Self::Congestion(_) => &["LOSS102"],
+            Self::KeptCongestionWindow => &["LOSS103"],
             Self::TlsResumption => &["CONN111"],
         }
     }
@@ -245,6 +267,18 @@ mod tests {
         assert!(!knobs.iter().any(|knob| matches!(knob, Knob::Connections(_))), "16 are the most");
         let windows = Knob::LargeWindows.apply(&odd);
         assert_eq!(windows.client.window_update_bytes, Some(1), "that is another knob");
+    }
+
+    #[test]
+    fn congestion_windows_are_kept_where_bodies_need_more_than_a_new_connection_sends_at_once() {
+        let mut upload = cell(0, 0, Protocol::H2c, 1, 0.0);
+        let is_tried = |cell: &Cell| Knob::of(cell).contains(&Knob::KeptCongestionWindow);
+        upload.work.body_bytes = FIRST_FLIGHT;
+        assert!(!is_tried(&upload));
+        upload.work.body_bytes += 1;
+        assert!(is_tried(&upload));
+        upload.link = None;
+        assert!(!is_tried(&upload), "the kernel of a live network is the user's");
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod limit103_header_block_too_large;
 mod loss;
 mod loss101_tcp_head_of_line_blocking;
 mod loss102_one_congestion_window;
+mod loss103_slow_start_after_idle;
 mod loss104_nagle_delayed_ack;
 mod meta;
 mod mux;
