@@ -32,7 +32,7 @@ pub enum Knob {
     DefaultCredit,
     /// Our client accepts long frames.
     LongFrames,
-    /// Our client joins frames in a write.
+    /// Our client and our origin join frames in a write.
     JoinedWrites,
     /// Our client dials one connection for all that wait.
     SingleFlight,
@@ -109,7 +109,7 @@ impl Knob {
                 client.max_frame_size = Some(LARGE_FRAME);
             }
             Self::JoinedWrites => {
-                client.no_coalesce = false;
+                (client.no_coalesce, changed.server.no_coalesce) = (false, false);
             }
             Self::SingleFlight => changed.dial = DialPolicy::SingleFlight,
             Self::KeptConnections => {
