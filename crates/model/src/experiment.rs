@@ -12,6 +12,10 @@ const LARGE_WINDOW: u32 = 16 << 20;
 const LARGE_FRAME: u32 = 64 << 10;
 /// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
 const MANY_STREAMS: u32 = 100;
+/// What the kernel sends in the first round trip of a connection (RFC 6928), in bytes: shorter bodies need no larger window.
+const FIRST_FLIGHT: u64 = 14_600;
+/// Whether the congestion window of a connection that was idle is that of a new one again (tcp(7)).
+const RESTART: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Connections that a live server is never asked to exceed.
 const MOST_CONNECTIONS: u32 = 16;
 
@@ -28,7 +32,7 @@ pub enum Knob {
     DefaultCredit,
     /// Our client accepts long frames.
     LongFrames,
-    /// Our client joins frames in a write.
+    /// Our client and our origin join frames in a write.
     JoinedWrites,
     /// Our client dials one connection for all that wait.
     SingleFlight,
@@ -44,6 +48,8 @@ pub enum Knob {
     LargeServerWindows,
     /// This congestion control at both ends.
     Congestion(String),
+    /// Connections keep their congestion windows while they are idle.
+    KeptCongestionWindow,
     /// A setting of the server that we started.
     Server(ServerSetting),
 }
@@ -78,6 +84,7 @@ impl Knob {
             Self::NoPush,
             Self::LargeServerWindows,
             Self::Congestion(congestion.to_owned()),
+            Self::KeptCongestionWindow,
         ];
         all.into_iter().filter(|knob| knob.apply(cell) != *cell).collect()
     }
@@ -114,7 +121,9 @@ impl Knob {
             Self::LongFrames if client.max_frame_size.is_none_or(|size| size < LARGE_FRAME) => {
                 client.max_frame_size = Some(LARGE_FRAME);
             }
-            Self::JoinedWrites => client.no_coalesce = false,
+            Self::JoinedWrites => {
+                (client.no_coalesce, changed.server.no_coalesce) = (false, false);
+            }
             Self::SingleFlight => changed.dial = DialPolicy::SingleFlight,
             Self::KeptConnections => {
                 changed.policy = ClientPolicy { reconnect_every: None, pool_size: None, ..changed.policy };
@@ -144,7 +153,17 @@ impl Knob {
                 own.retain(|change| change.knob != setting.change.knob);
                 own.push(setting.change.clone());
             }
-            Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
+            // The same; responses of the servers that we start fit into the first round trip.
+            Self::KeptCongestionWindow
+                if changed.link.is_some() && changed.work.body_length() > FIRST_FLIGHT =>
+            {
+                changed.sysctls.client.insert(RESTART.to_owned(), "0".to_owned());
+            }
+            Self::LargeWindows
+            | Self::LongFrames
+            | Self::LargeServerWindows
+            | Self::Congestion(_)
+            | Self::KeptCongestionWindow => {}
         }
         changed
     }
@@ -170,6 +189,7 @@ impl Knob {
             }
             Self::Congestion(name) => format!("congestion control {name}"),
             Self::Server(setting) => setting.words.clone(),
+            Self::KeptCongestionWindow => "congestion windows are kept while idle".to_owned(),
         }
     }
 
@@ -184,6 +204,7 @@ impl Knob {
             Self::ManyStreams => Some(format!("-m {MANY_STREAMS}")),
             Self::SingleFlight => Some(format!("--dial-policy {}", DialPolicy::SingleFlight.name())),
             Self::Congestion(name) => Some(format!("--congestion {name}")),
+            Self::KeptCongestionWindow => Some(format!("--sysctl-client {RESTART}=0")),
             Self::DefaultCredit
             | Self::JoinedWrites
             | Self::KeptConnections
@@ -210,6 +231,7 @@ impl Knob {
             Self::NoPush => &["MUX107"],
             Self::LargeServerWindows => &["FLOW102", "FLOW103"],
             Self::Congestion(_) => &["LOSS102"],
+            Self::KeptCongestionWindow => &["LOSS103"],
             Self::TlsResumption => &["CONN111"],
             Self::Server(setting) => return setting.causes.iter().map(String::as_str).collect(),
         };
@@ -285,6 +307,18 @@ mod tests {
         assert_eq!(values, [Some(1), Some(9)]);
         assert_eq!(Cell { setup: plain.setup.clone(), ..once }, plain);
         assert_eq!(knob(Setting::Push, 1).causes(), ["CONN101"]);
+    }
+
+    #[test]
+    fn congestion_windows_are_kept_where_bodies_need_more_than_a_new_connection_sends_at_once() {
+        let mut upload = cell(0, 0, Protocol::H2c, 1, 0.0);
+        let is_tried = |cell: &Cell| Knob::of(cell).contains(&Knob::KeptCongestionWindow);
+        upload.work.body_bytes = FIRST_FLIGHT;
+        assert!(!is_tried(&upload));
+        upload.work.body_bytes += 1;
+        assert!(is_tried(&upload));
+        upload.link = None;
+        assert!(!is_tried(&upload), "the kernel of a live network is the user's");
     }
 
     #[test]

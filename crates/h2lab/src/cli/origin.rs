@@ -70,6 +70,9 @@ pub struct OriginArgs {
     /// Octets of padding in every HEADERS and DATA
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=255))]
     padding: u8,
+    /// Leave Nagle's algorithm on, as servers without TCP_NODELAY do: with --no-coalesce small responses wait for delayed ACKs
+    #[arg(long)]
+    nagle: bool,
     /// Delay added to each response
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handler_delay: Option<Duration>,
@@ -127,6 +130,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     args.server.tune(&mut config);
     config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
+    config.nagle = args.nagle;
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAwayMode::Abrupt,
         GoAwayArg::Graceful => GoAwayMode::Graceful,

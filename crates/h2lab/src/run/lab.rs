@@ -215,6 +215,7 @@ impl Repetition {
                 .protocol
                 .is_quic()
                 .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
+            engine: Some(self.spec.cell.server),
             bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
             early: None,
             own: self.spec.own.clone(),
@@ -227,7 +228,6 @@ impl Repetition {
     fn bulk_server(&self) -> sut::BulkServer {
         let cell = &self.spec.cell;
         sut::BulkServer {
-            engine: cell.server,
             client_frame: cell.client.max_frame_size,
             congestion: cell.congestion.clone().filter(|_| cell.link.is_none()),
             is_raw: cell.protocol == Protocol::Tcp,

@@ -124,6 +124,8 @@ pub struct StartOptions {
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no HTTP/3 and no Alt-Svc.
     pub h3: Option<H3>,
+    /// How the HTTP/2 engine of our origin behaves; `None`: as by default. Other servers ignore it.
+    pub engine: Option<EngineSettings>,
     /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. Other servers ignore it.
     pub bulk: Option<BulkServer>,
     /// What it does about early hints and early push; `None`: its default.
@@ -137,8 +139,6 @@ pub struct StartOptions {
 /// How bulk data is served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkServer {
-    /// How its HTTP/2 engine behaves.
-    pub engine: EngineSettings,
     /// The longest frame that its client accepts, where that is set: it writes as much at once.
     pub client_frame: Option<u32>,
     /// The congestion control of TCP, where no route sets it.
@@ -173,6 +173,7 @@ impl StartOptions {
             max_requests_per_connection: None,
             key_log: None,
             h3: None,
+            engine: None,
             bulk: None,
             early: None,
             own: None,

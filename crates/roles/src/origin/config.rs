@@ -27,6 +27,8 @@ pub struct OriginConfig {
     pub h3: Option<Congestion>,
     /// Congestion control of TCP; `None` leaves the system's.
     pub congestion: Option<String>,
+    /// Whether its TCP sockets keep Nagle's algorithm.
+    pub nagle: bool,
     /// What it presents and requires in TLS; by default a self-signed certificate made at start.
     pub tls: ServerTlsOptions,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
@@ -94,6 +96,7 @@ impl OriginConfig {
             tls_listen,
             h3: None,
             congestion: None,
+            nagle: false,
             tls: ServerTlsOptions::default(),
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,

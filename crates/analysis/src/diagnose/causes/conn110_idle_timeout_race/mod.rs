@@ -96,8 +96,10 @@ fn races(repetition: &Repetition<'_>) -> Vec<Race> {
         }
         let closes = matches!(sample.outcome, Outcome::Closed | Outcome::GoAway | Outcome::Reset);
         let connection = record.connection(sample.connection);
-        let ended = connection
-            .is_some_and(|it| it.closed_at.since(sample.sent_at) <= 2 * rtt.max(Duration::from_millis(1)));
+        // After a GOAWAY a server may wait for the client to close.
+        let ended = connection.is_some_and(|it| {
+            it.usable_until().since(sample.sent_at) <= 2 * rtt.max(Duration::from_millis(1))
+        });
         let until = busy_until.get(&sample.connection).copied();
         let idle = until.map_or(Duration::ZERO, |until| sample.sent_at.since(until));
         let idle_of_all =

@@ -82,3 +82,25 @@ fn a_502_after_a_time_without_requests_is_a_race_behind_a_proxy() {
     assert_eq!(found.fixes[0].product, "proxy");
     assert_eq!(with(500), None);
 }
+
+#[test]
+fn a_server_that_says_goaway_and_waits_for_the_client_to_close_is_named_by_its_timeout() {
+    let mut scene = Scene::new(Protocol::H2c);
+    for connection in 0..2 {
+        let at = 10_000 * u64::from(connection) + 100;
+        scene = scene.request(connection, 1, at, at + 25, at + 25).request(
+            connection,
+            3,
+            at + 5_025,
+            at + 5_025,
+            at + 5_050,
+        );
+        scene = scene.goaway(connection, at + 5_050, 1, 0);
+    }
+    let mut record = scene.record();
+    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 3) {
+        (sample.outcome, sample.status, sample.first_byte_at) = (Outcome::GoAway, 0, Time::NEVER);
+    }
+    let found: Vec<String> = run(&[record]).into_iter().map(|finding| finding.rule).collect();
+    assert_eq!(found, ["CONN110"], "CONN103 is what it looks like");
+}
