@@ -42,6 +42,7 @@ use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginError};
         ("h2lab origin --listen 127.0.0.1:0 --max-requests-per-connection 1000", "a free port, with a quota"),
     ],
 ))]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag by itself")]
 pub struct OriginArgs {
     /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP uses the system's
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
@@ -70,7 +71,7 @@ pub struct OriginArgs {
     /// Octets of padding in every HEADERS and DATA
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=255))]
     padding: u8,
-    /// Leave Nagle's algorithm on, as servers without TCP_NODELAY do: with --no-coalesce small responses wait for delayed ACKs
+    /// Leave Nagle's algorithm on, as servers without `TCP_NODELAY` do: with --no-coalesce small responses wait for delayed ACKs
     #[arg(long)]
     nagle: bool,
     /// Delay added to each response
